@@ -1,0 +1,28 @@
+"""What this installation is made of, for bug reports."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kscale._native import _build
+
+__all__ = ["build_info"]
+
+
+def build_info() -> dict[str, Any]:
+    """Version, compiler, CPU level of the dispatched loops, and the versions underneath."""
+    from kscale import __version__
+
+    return {
+        "kscale": __version__,
+        **_build.build_info(),
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "msgspec": msgspec.__version__,
+        "cpus": os.cpu_count(),
+    }

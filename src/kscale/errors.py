@@ -1,0 +1,61 @@
+"""What kscale raises. Every class also derives from the built-in that fits, so callers need not know ours."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+__all__ = ["InputError", "KscaleError", "MissingExtraError", "NativeError", "Problem", "StateError"]
+
+
+class KscaleError(Exception):
+    """Base of every error that kscale raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with the input: which file, which object in it, which field, and what.
+
+    ``source`` is a path, ``-`` or ``<bytes>``; ``object`` is e.g. ``items[17] (Pod team-a/web-3)``;
+    ``field`` a path such as ``spec.containers[0].resources.requests.cpu``. Any of them may be empty.
+    """
+
+    message: str
+    source: str = ""
+    object: str = ""
+    field: str = ""
+
+    def __str__(self) -> str:
+        return ": ".join(part for part in (self.source, self.object, self.field, self.message) if part)
+
+
+class InputError(KscaleError, ValueError):
+    """Input that no API server would hold or that cannot be read. ``problems`` lists everything found, in input order.
+
+    ``total`` is the number of objects read, damaged ones included (0 = not known).
+    """
+
+    def __init__(self, problems: Sequence[Problem] | Problem | str, *, total: int = 0) -> None:
+        if isinstance(problems, str):
+            problems = [Problem(problems)]
+        elif isinstance(problems, Problem):
+            problems = [problems]
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        self.total = total
+        super().__init__("\n".join(map(str, self.problems)))
+
+
+class StateError(KscaleError, ValueError):
+    """A saved state that cannot be used: another version, another kind, or damaged."""
+
+
+class NativeError(KscaleError, RuntimeError):
+    """A kernel refused its arguments or a compiled plug-in failed; the interpreter is unharmed."""
+
+
+class MissingExtraError(KscaleError, ImportError):
+    """A feature whose optional dependency is not installed; the text says which extra to install."""
+
+    def __init__(self, feature: str, extra: str) -> None:
+        super().__init__(f"{feature} needs the extra [{extra}]: pip install 'kscale-core[{extra}]'")
+        self.extra = extra

@@ -1,0 +1,56 @@
+"""The base of decision records: plain typed data with ``apiVersion`` and ``kind``, JSON in and out, and a JSON Schema."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+__all__ = ["API_VERSION", "Record", "schema_of", "to_builtins", "to_json"]
+
+API_VERSION = "kscale.dev/v1alpha1"
+
+
+class Record(msgspec.Struct, kw_only=True, omit_defaults=False, rename="camel", frozen=True):
+    """A decision, or a document that describes one. Subclasses set ``KIND``; fields are camelCase in JSON.
+
+    Texts are made when the document is made, not when the decision is: a decision object may keep columns and
+    build its record on request.
+    """
+
+    KIND: ClassVar[str] = ""
+
+
+def to_builtins(record: Record) -> dict[str, Any]:
+    """The record as plain dicts and lists, ``apiVersion`` and ``kind`` first."""
+    body: dict[str, Any] = msgspec.to_builtins(record)
+    return {"apiVersion": API_VERSION, "kind": type(record).KIND, **body}
+
+
+def to_json(record: Record, *, indent: int = 0) -> bytes:
+    """The record as JSON text (one line, or indented)."""
+    text = msgspec.json.encode(to_builtins(record))
+    return msgspec.json.format(text, indent=indent) if indent else text
+
+
+def schema_of(record_type: type[Record]) -> dict[str, Any]:
+    """The published JSON Schema (2020-12) of a record type."""
+    (ref,), components = msgspec.json.schema_components([record_type], ref_template="#/$defs/{name}")
+    name = ref["$ref"].rsplit("/", 1)[-1]
+    own = components.pop(name)
+    properties = {
+        "apiVersion": {"const": API_VERSION},
+        "kind": {"const": record_type.KIND},
+        **own.get("properties", {}),
+    }
+    schema: dict[str, Any] = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": record_type.KIND,
+        "description": own.get("description", ""),
+        "type": "object",
+        "properties": properties,
+        "required": ["apiVersion", "kind", *own.get("required", [])],
+    }
+    if components:
+        schema["$defs"] = components
+    return schema
