@@ -1,4 +1,4 @@
-"""The base of decision records: plain typed data with ``apiVersion`` and ``kind``, JSON in and out, and a JSON Schema."""
+"""The base of decision records: plain typed data with ``apiVersion`` and ``kind``, JSON, and a JSON Schema."""
 
 from __future__ import annotations
 

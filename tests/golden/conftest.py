@@ -1,0 +1,45 @@
+"""One test per recorded case; `--golden-dir` and `--golden-kind` choose them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import golden_support as harness
+
+_summary: pytest.StashKey[dict[str, Counter[str]]] = pytest.StashKey()
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "golden_case" not in metafunc.fixturenames:
+        return
+    config = metafunc.config
+    directory = Path(config.getoption("golden_dir") or harness.VECTORS)
+    kinds = config.getoption("golden_kind") or []
+    missing = set(kinds) - {path.name.removesuffix(".jsonl.gz") for path in directory.glob("*.jsonl.gz")}
+    if missing or not directory.is_dir():
+        raise pytest.UsageError(f"no golden cases of kind {sorted(missing)} in {directory}")
+    counts = config.stash.setdefault(_summary, {"left out": Counter(), "without adapter": Counter()})
+    params = []
+    for case in harness.cases(directory, kinds):
+        kind = case["kind"]
+        module = harness.adapter(kind)
+        if module is None:
+            counts["without adapter"][kind] += 1
+            continue
+        uses = module.unsupported(case) if hasattr(module, "unsupported") else None
+        if uses:
+            counts["left out"][f"{kind}: uses {uses}"] += 1
+            continue
+        reason = getattr(module, "EXPECTED_FAILURES", {}).get(case["name"])
+        marks = [pytest.mark.xfail(strict=True, reason=reason)] if reason else []
+        params.append(pytest.param(case, id=case["name"], marks=marks))
+    metafunc.parametrize("golden_case", params)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    for title, counter in config.stash.get(_summary, {}).items():
+        for what, number in sorted(counter.items()):
+            terminalreporter.write_line(f"golden cases {title}: {number} {what}")

@@ -1,0 +1,13 @@
+"""Every recorded case of every kind that has an adapter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from golden_support import adapter
+
+
+def test_recorded_answer(golden_case: dict[str, Any]) -> None:
+    module = adapter(golden_case["kind"])
+    assert module is not None
+    module.check(golden_case)
