@@ -1,0 +1,1 @@
+"""Batch estimation, headroom, sweeps, catalogues, generated clusters."""

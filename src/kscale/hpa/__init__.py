@@ -1,0 +1,1 @@
+"""Horizontal Pod Autoscaler decisions."""

@@ -1,0 +1,1 @@
+"""Filter plug-ins, profiles, fit, placing pods one by one, equivalence groups, bounds."""
