@@ -12,15 +12,17 @@ from kscale.errors import InputError, KscaleError
 
 if TYPE_CHECKING:
     from kscale.build import build_info
+    from kscale.objects.quantity import Quantity
 
 __version__ = "0.1.0"
 
 # Public name -> the module that holds it. A name that is its module's own is a module itself.
 _LAZY: dict[str, str] = {
     "build_info": "kscale.build",
+    "Quantity": "kscale.objects.quantity",
 }
 
-__all__ = ["InputError", "KscaleError", "__version__", "build_info"]
+__all__ = ["InputError", "KscaleError", "Quantity", "__version__", "build_info"]
 
 
 def __getattr__(name: str) -> Any:
