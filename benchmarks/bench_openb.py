@@ -1,0 +1,101 @@
+"""A production trace on one instance type: how many nodes, and how few could it be?
+
+Data: ``openb_pod_list_default.csv.gz`` (8,152 pods of a GPU cluster; Weng et al., USENIX ATC 2023) seen as CPU pods
+(GPU demand ignored), and m5.4xlarge of ``aws_instance_types.csv.gz``; 6,730 pods fit one node. Opt-in: ``--data DIR``.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kscale import Quantity
+from kscale.scheduling import bounds
+
+INSTANCE_TYPE = "m5.4xlarge"
+MIB = 2**20
+
+
+class Trace(NamedTuple):
+    demand: NDArray[np.int64]  # [classes, (milli-cpu, bytes, pods)]
+    count: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        pytest.skip(f"{path} is missing")
+    with gzip.open(path, "rt", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def trace(data_dir: Path) -> Trace:
+    (node,) = (r for r in rows(data_dir / "aws_instance_types.csv.gz") if r["instance_type"] == INSTANCE_TYPE)
+    capacity = np.array(
+        [
+            Quantity(node["alloc_cpu"]).milli_value(),
+            Quantity(node["alloc_memory"]).value(),
+            int(node["alloc_pods"]),
+        ]
+    )
+    pods = Counter(
+        (int(pod["cpu_milli"]), int(pod["memory_mib"]) * MIB, 1)
+        for pod in rows(data_dir / "openb_pod_list_default.csv.gz")
+    )
+    demand, count = np.array(list(pods)), np.array(list(pods.values()))
+    fits = (demand <= capacity).all(axis=1)
+    return Trace(demand[fits], count[fits], capacity)
+
+
+def first_fit_decreasing(trace: Trace) -> int:
+    """Nodes of a first-fit in order of decreasing share of CPU plus share of memory.
+
+    A stand-in that checks the data: it knows arrays only. The packing of record is ``kscale.estimate``.
+    """
+    share = (trace.demand[:, :2] / trace.capacity[:2]).sum(axis=1)
+    free = np.empty((0, 3), dtype=np.int64)
+    for k in np.argsort(-share, kind="stable"):
+        size, left = trace.demand[k], int(trace.count[k])
+        room = np.minimum.reduce([free[:, r] // size[r] for r in range(3) if size[r]])
+        take = np.minimum(room, np.maximum(0, left - (np.cumsum(room) - room)))
+        free -= take[:, None] * size
+        left -= int(take.sum())
+        per_node = int(min(trace.capacity[r] // size[r] for r in range(3) if size[r]))
+        while left:
+            free = np.vstack([free, trace.capacity - min(left, per_node) * size])
+            left -= min(left, per_node)
+    return len(free)
+
+
+def test_the_trace_is_the_one_we_know(trace: Trace) -> None:
+    assert trace.count.sum() == 6730
+    assert trace.capacity.tolist() == [15890, 57691 * MIB, 234]
+
+
+def test_first_fit_decreasing(benchmark, trace: Trace) -> None:
+    assert benchmark(first_fit_decreasing, trace) == 4174
+
+
+@pytest.mark.parametrize(("method", "nodes"), [("volume", 3513), ("l2", 4099), ("column_generation", 4174)])
+def test_bound(benchmark, trace: Trace, method: str, nodes: int) -> None:
+    bound = benchmark(lambda: bounds.best_bound(*trace, methods=[method]))
+    pods, classes = trace.count.sum(), len(trace.count)
+    print(f"\n{pods} pods in {classes} classes on {INSTANCE_TYPE}: at least {bound.value} nodes ({bound.method})")
+    assert (bound.value, bound.method) == (nodes, method)
+
+
+def test_bounds_of_fifty_thousand_pods(benchmark) -> None:
+    """Volume and L2 where next to no pod shares its shape: 50,000 pods in 50,000 classes."""
+    rng = np.random.default_rng(7)
+    demand = np.column_stack([rng.integers(1, 8000, 50_000), rng.integers(1, 2**34, 50_000), np.ones(50_000, np.int64)])
+    count, capacity = np.ones(50_000, dtype=np.int64), np.array([16_000, 2**36, 110])
+    bound = benchmark(lambda: bounds.best_bound(demand, count, capacity))
+    assert bound.value >= -(-int(demand[:, 0].sum()) // 16_000)

@@ -1,0 +1,82 @@
+# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
+"""The bounded vector knapsack: which copies of which classes are worth most in one bin."""
+
+import numpy as np
+
+from libc.stdint cimport int64_t
+from libcpp.vector cimport vector
+
+from kscale.errors import NativeError
+
+
+cdef extern from "kscale/knapsack.hpp" namespace "kscale" nogil:
+    cdef cppclass c_Problem "kscale::KnapsackProblem":
+        c_Problem() except +
+        ptrdiff_t n_items, n_resources, n_multipliers
+        const int64_t* value
+        const int64_t* demand
+        const int64_t* limit
+        const int64_t* capacity
+        const double* multipliers
+    cdef cppclass c_Result "kscale::KnapsackResult":
+        c_Result() except +
+        int64_t best, upper, nodes
+        vector[vector[int64_t]] solutions
+    c_Result c_solve "kscale::solve_knapsack"(const c_Problem& problem, int64_t node_limit, size_t keep) except +
+
+
+def _refuse(text):
+    raise NativeError(f"knapsack: {text}")
+
+
+def solve(
+    const int64_t[::1] value,
+    const int64_t[:, ::1] demand,
+    const int64_t[::1] limit,
+    const int64_t[::1] capacity,
+    const double[:, ::1] multipliers,
+    int64_t node_limit,
+    Py_ssize_t keep,
+):
+    """``(best, upper, nodes, solutions)`` of the integer knapsack.
+
+    ``value`` int64[K], ``demand`` int64[K, R], ``limit`` int64[K], ``capacity`` int64[R], ``multipliers`` float64[M, R]
+    (the surrogate constraints that bounds are made of: they change the time, never the answer). ``upper`` is proven and
+    equals ``best`` unless ``node_limit`` was hit. ``solutions`` int64[S, K]: the last ``keep`` improvements, best last.
+    """
+    cdef Py_ssize_t n = value.shape[0], r = capacity.shape[0], m = multipliers.shape[0], i, k, j
+    if demand.shape[0] != n or demand.shape[1] != r or limit.shape[0] != n or multipliers.shape[1] != r:
+        _refuse("shapes do not match")
+    if r < 1 or m < 1 or keep < 1 or node_limit < 0:
+        _refuse("needs a resource, a row of multipliers, keep >= 1 and node_limit >= 0")
+    cdef double total = 0
+    for i in range(n):
+        if value[i] < 0 or limit[i] < 0:
+            _refuse("negative value or limit")
+        total += <double>value[i] * <double>limit[i]
+        for j in range(r):
+            if demand[i, j] < 0:
+                _refuse("negative demand")
+    for j in range(r):
+        if capacity[j] < 0:
+            _refuse("negative capacity")
+        for i in range(m):
+            if not 0 <= multipliers[i, j] <= 1e300:
+                _refuse("a multiplier is negative or not finite")
+    if total >= 4503599627370496.0:
+        _refuse("values are too large: sum(value * limit) must stay below 2**52")
+    cdef c_Problem problem
+    problem.n_items, problem.n_resources, problem.n_multipliers = n, r, m
+    problem.capacity, problem.multipliers = &capacity[0], &multipliers[0, 0]
+    if n:
+        problem.value, problem.demand, problem.limit = &value[0], &demand[0, 0], &limit[0]
+    cdef c_Result result
+    cdef size_t kept = keep
+    with nogil:
+        result = c_solve(problem, node_limit, kept)
+    out = np.zeros((result.solutions.size(), n), dtype=np.int64)
+    cdef int64_t[:, ::1] rows = out
+    for i in range(<Py_ssize_t>result.solutions.size()):
+        for k in range(n):
+            rows[i, k] = result.solutions[i][k]
+    return result.best, result.upper, result.nodes, out

@@ -1,0 +1,21 @@
+"""Proven lower bounds on how many identical bins (nodes) a set of item classes (pods) needs. Arrays only.
+
+Every function takes the same three or four arrays:
+
+* ``demand`` int64[K, R]: what one item of each class takes of each resource (pods count as a resource of demand 1),
+* ``count`` int64[K]: how many items of each class there are,
+* ``capacity`` int64[R]: what one empty bin offers,
+* ``max_per_bin`` int64[K] (optional): at most so many of a class in one bin (host ports, anti-affinity to itself).
+
+and returns a :class:`Bound`: no packing needs fewer than ``value`` bins, and ``proof`` holds what proves it.
+"""
+
+from __future__ import annotations
+
+from kscale.scheduling.bounds.best import METHODS, best_bound
+from kscale.scheduling.bounds.gilmore_gomory import column_generation
+from kscale.scheduling.bounds.instance import Bound, Instance
+from kscale.scheduling.bounds.martello_toth import l2
+from kscale.scheduling.bounds.simple import per_class, volume
+
+__all__ = ["METHODS", "Bound", "Instance", "best_bound", "column_generation", "l2", "per_class", "volume"]

@@ -1,0 +1,88 @@
+"""The packing instance that all bounds share: checked once, in the shapes and dtypes that they rely on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kscale.errors import InputError, Problem
+
+__all__ = ["Bound", "Instance", "ceil_div"]
+
+# Sums below this fit an int64 with room to spare; larger ones are done with Python integers.
+_SAFE_SUM = 2.0**61
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """``value`` bins at least, by ``method``; ``proof`` says which resource, class or dual solution proves it."""
+
+    value: int
+    method: str
+    proof: dict[str, Any] = field(default_factory=dict)
+
+
+def ceil_div(numerator: int, denominator: int) -> int:
+    """The quotient of two integers, rounded up."""
+    return -(-numerator // denominator)
+
+
+@dataclass(frozen=True, slots=True)
+class Instance:
+    """Item classes and a bin. ``limit`` int64[K] is the number of copies of a class that one empty bin holds.
+
+    Classes without items are kept (their position is what a proof refers to). A class with items of which not even one
+    fits an empty bin has no packing at all: an :class:`~kscale.errors.InputError` that names the class.
+    """
+
+    demand: NDArray[np.int64]
+    count: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+    limit: NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None
+    ) -> Instance:
+        """Check the arrays and work out ``limit``."""
+        counts = _int64(count, "count", 1)
+        room = _int64(capacity, "capacity", 1)
+        sizes = _int64(demand, "demand", 2)
+        if sizes.shape != (len(counts), len(room)):
+            raise InputError(f"demand has shape {sizes.shape}, count and capacity say {(len(counts), len(room))}")
+        limit = counts.copy() if max_per_bin is None else np.minimum(_int64(max_per_bin, "max_per_bin", 1), counts)
+        if limit.shape != counts.shape:
+            raise InputError(f"max_per_bin has {len(limit)} entries for {len(counts)} classes")
+        for r in range(len(room)):
+            used = sizes[:, r] > 0
+            limit[used] = np.minimum(limit[used], room[r] // sizes[used, r])
+        stuck = np.flatnonzero((counts > 0) & (limit == 0))
+        if stuck.size:
+            raise InputError(
+                [Problem("not one item fits an empty bin", object=f"class {int(k)}", field="demand") for k in stuck]
+            )
+        return cls(sizes, counts, room, limit)
+
+    def totals(self, r: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """``(demand, count)`` of one resource in a dtype in which no sum over items overflows."""
+        size, count = self.demand[:, r], self.count
+        if float(np.max(size, initial=0)) * float(np.sum(count, dtype=np.float64)) < _SAFE_SUM:
+            return size, count
+        return size.astype(object), count.astype(object)
+
+
+def _int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
+    array = np.asarray(values)
+    if array.size == 0:
+        array = array.astype(np.int64)
+    if array.dtype.kind not in "iu" or array.ndim != dimensions:
+        raise InputError(f"{name} must be a {dimensions}-dimensional array of integers")
+    if array.size and int(array.max()) > np.iinfo(np.int64).max:
+        raise InputError(f"{name} exceeds int64")
+    array = np.ascontiguousarray(array, dtype=np.int64)
+    if array.size and int(array.min()) < 0:
+        raise InputError(f"{name} holds a negative number")
+    return array

@@ -1,0 +1,59 @@
+"""Slow and obvious answers about packing: optimum by exhaustive search, knapsack by enumeration, L2 by its text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+__all__ = ["knapsack", "l2", "optimum", "patterns"]
+
+
+def patterns(
+    demand: Sequence[Sequence[int]], limit: Sequence[int], capacity: Sequence[int]
+) -> Iterator[tuple[int, ...]]:
+    """Every content of one bin: how many of each class."""
+    if not demand:
+        yield ()
+        return
+    for take in range(limit[0] + 1):
+        rest = [room - take * size for room, size in zip(capacity, demand[0], strict=True)]
+        if min(rest) < 0:
+            return
+        for tail in patterns(demand[1:], limit[1:], rest):
+            yield (take, *tail)
+
+
+def knapsack(
+    value: Sequence[int], demand: Sequence[Sequence[int]], limit: Sequence[int], capacity: Sequence[int]
+) -> int:
+    """The value of the most valuable bin."""
+    return max(
+        sum(v * take for v, take in zip(value, pattern, strict=True)) for pattern in patterns(demand, limit, capacity)
+    )
+
+
+def optimum(
+    demand: Sequence[Sequence[int]], count: Sequence[int], capacity: Sequence[int], limit: Sequence[int]
+) -> int:
+    """The least number of bins, by breadth-first search over what is left to pack."""
+    contents = [pattern for pattern in patterns(demand, limit, capacity) if any(pattern)]
+    frontier, bins = {tuple(count)}, 0
+    while not any(not any(left) for left in frontier):
+        frontier = {
+            tuple(max(0, n - take) for n, take in zip(left, pattern, strict=True))
+            for left in frontier
+            for pattern in contents
+        }
+        bins += 1
+    return bins
+
+
+def l2(sizes: Sequence[int], capacity: int) -> int:
+    """Martello and Toth's L2 over every threshold up to half the capacity, item by item."""
+    best = 0
+    for a in range(capacity // 2 + 1):
+        huge = [w for w in sizes if w > capacity - a]
+        large = [w for w in sizes if capacity - a >= w and 2 * w > capacity]
+        small = [w for w in sizes if 2 * w <= capacity and w >= a]
+        excess = sum(small) - (len(large) * capacity - sum(large))
+        best = max(best, len(huge) + len(large) + max(0, -(-excess // capacity)))
+    return best
