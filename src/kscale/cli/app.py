@@ -1,0 +1,182 @@
+"""The typer application.
+
+Adding a command takes one file and one line:
+
+1. ``kscale/cli/commands/<name>.py`` with a function ``command`` (in ``__all__``) whose docstring is the help::
+
+       def command(*, source: Source, show: Show, expander: Annotated[str, typer.Option(help="...")] = "x") -> Answer:
+           '''What the command answers, in one sentence.
+
+           More, shown by --help.
+           '''
+           cluster = read(source, show.terminal)          # kscale.cli.inputs: -f -n -A -l --skip-invalid --threads
+           with show.terminal.step("deciding"):           # spinner after 0.5 s on a terminal, time with -v
+               report = kscale.capacity.something(...)    # the rule lives below, where programs can call it
+           return Answer(record=report, view=lambda: _view(report), exit_code=0 if report.ok else 1)
+
+   ``Show`` brings ``-o -v -q --no-color``; ``Source`` what reads a cluster. Own groups derive from ``OptionGroup``.
+   ``Answer.record`` is what ``-o json|yaml`` prints, whole. ``_view`` makes a ``View`` (headline, tables, footer).
+   Output is never printed by the command: it returns its Answer (or None when it wrote what it writes by itself).
+   Bad input raises ``kscale.InputError``, bad usage ``typer.BadParameter``; both end with status 2 and no traceback.
+2. One ``Entry`` in ``kscale/cli/registry.py``: words, module, line of help, section. A name of two words
+   (``"replay hpa"``) makes a command below a group. The module is imported only when the command runs.
+
+The record type belongs to ``kscale.records.Record`` and is listed in ``kscale.cli.commands.schema`` so that its JSON
+Schema is published. Numbers given as values are formatted by the table; ``Cell`` adds a tone or the bare value for CSV.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from difflib import get_close_matches
+from importlib import import_module
+from pathlib import PurePath
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import kscale
+from kscale.cli import registry
+from kscale.cli.failures import BROKEN_PIPE, INTERRUPTED, abandon_stdout, guarded
+from kscale.cli.terminal import Terminal
+
+__all__ = ["app", "run"]
+
+EPILOG = (
+    "Exit status: 0 answered; 1 answered, and some pod stays without a place (or a --fail-on was crossed); 2 no answer."
+)
+
+
+class LazyGroup(TyperGroup):
+    """A group whose commands come from the registry and are imported when they are run."""
+
+    words = ""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the signature is typer's)
+        return registry.children(self.words)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        words = f"{self.words} {cmd_name}".strip()
+        entry = registry.find(words)
+        if entry is not None:
+            return _command(entry)
+        if cmd_name in registry.children(self.words):
+            return _group(words)
+        return None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = get_close_matches(args[0], self.list_commands(ctx), n=2)
+            ctx.fail(f"no command {args[0]!r}." + (f" Did you mean {' or '.join(near)}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for name in registry.children(self.words):
+            words = f"{self.words} {name}".strip()
+            entry = registry.find(words)
+            section = entry.section if entry is not None else _group_section(words)
+            text = entry.help if entry is not None else f"{', '.join(registry.children(words))}."
+            sections.setdefault(section, []).append((name, text))
+        for section, rows in sections.items():
+            with formatter.section(section):
+                formatter.write_dl(rows)
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:  # both before typer gives them a status of its own, and 1 is taken
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            abandon_stdout()
+            raise typer.Exit(BROKEN_PIPE) from None
+
+    def main(
+        self,
+        args: Any = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        given = sys.argv[1:] if args is None else list(args)
+        flags = set(given)
+        terminal = Terminal(no_color="--no-color" in flags, verbose=bool({"-v", "--verbose"} & flags))
+        run_typer = super().main
+        code = guarded(
+            lambda: run_typer(given, prog_name or program_name(), complete_var, False, windows_expand_args, **extra),
+            terminal,
+        )
+        if not standalone_mode:
+            return code
+        sys.exit(code)
+
+
+def program_name() -> str:
+    """``kscale``, or ``kubectl kscale`` when started as a plug-in of kubectl."""
+    return "kubectl kscale" if PurePath(sys.argv[0]).stem.startswith("kubectl") else "kscale"
+
+
+def _group_section(words: str) -> str:
+    return next(entry.section for entry in registry.COMMANDS if entry.name.startswith(f"{words} "))
+
+
+def _command(entry: registry.Entry) -> Any:
+    from kscale.cli.command import callback
+
+    made = typer.Typer(rich_markup_mode=None, add_completion=False)
+    function = import_module(entry.module).command
+    name = entry.name.split()[-1]
+    made.command(name, short_help=entry.help, epilog=getattr(function, "epilog", None), **_HELP)(callback(function))
+    return typer.main.get_command(made)
+
+
+def _group(words: str) -> Any:
+    group = type("Group", (LazyGroup,), {"words": words})
+    made = typer.Typer(cls=group, rich_markup_mode=None, add_completion=False, no_args_is_help=True, **_HELP)
+    made.callback()(lambda: None)
+    return typer.main.get_command(made)
+
+
+def _version(value: bool) -> None:
+    if value:
+        sys.stdout.write(f"kscale {kscale.__version__}\n")
+        raise typer.Exit(0)
+
+
+_HELP: dict[str, Any] = {"context_settings": {"help_option_names": ["-h", "--help"], "max_content_width": 110}}
+
+app = typer.Typer(
+    cls=LazyGroup,
+    name="kscale",
+    rich_markup_mode=None,  # plain help: no import of rich for it, the same text in a pipe
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    epilog=EPILOG,
+    **_HELP,
+)
+
+
+@app.callback()
+def root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR=1 does the same.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
+) -> None:
+    """Kubernetes autoscaling decisions from a dump: the same answers as upstream, explained, with no cluster."""
+
+
+def run() -> None:
+    """The command line with ``sys.argv``."""
+    if os.environ.get("PYTHONUTF8") is None and hasattr(sys.stdout, "reconfigure"):
+        sys.stdout.reconfigure(
+            errors="backslashreplace"
+        )  # a name that the terminal's encoding lacks is no reason to fail
+    typer.main.get_command(app).main()

@@ -1,0 +1,1 @@
+"""One file per command; each defines ``command``. See ``kscale.cli.app`` for the convention."""

@@ -1,0 +1,90 @@
+"""What goes wrong is said in one place: the thing by name, a hint, status 2, a traceback only with KSCALE_DEBUG."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from kscale.cli.terminal import Terminal
+from kscale.errors import InputError, KscaleError
+
+__all__ = ["BAD_INPUT", "BROKEN_PIPE", "INTERRUPTED", "abandon_stdout", "guarded"]
+
+BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+BROKEN_PIPE = 141  # 128 + SIGPIPE: never 1, which means that a pod stays without
+SHOWN = 20  # problems listed before "and N more"
+
+
+def guarded(work: Callable[[], Any], terminal: Terminal) -> int:
+    """Run ``work``; its exit status, or the status of what went wrong after saying it."""
+    try:
+        code = work()
+        terminal.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except KeyboardInterrupt:
+        terminal.error("interrupted")
+        return INTERRUPTED
+    except BrokenPipeError:
+        abandon_stdout()
+        return BROKEN_PIPE
+    except Exception as error:
+        if os.environ.get("KSCALE_DEBUG"):
+            raise
+        return _say(error, terminal)
+
+
+def _say(error: Exception, terminal: Terminal) -> int:
+    if isinstance(error, InputError):
+        _say_input(error, terminal)
+    elif isinstance(error, KscaleError):
+        terminal.error(str(error))
+    elif isinstance(error, OSError):
+        name = error.filename if isinstance(error.filename, str) else ""
+        terminal.error(": ".join(part for part in (name, error.strerror or str(error)) if part))
+    elif isinstance(error, MemoryError):
+        terminal.error("out of memory")
+    elif hasattr(error, "format_message"):
+        _say_usage(error, terminal)
+    elif type(error).__name__ == "Abort":  # typer's own, under two names in its versions
+        terminal.error("interrupted")
+        return INTERRUPTED
+    else:
+        terminal.error(
+            f"internal error: {type(error).__name__}: {error}",
+            "This is a bug in kscale. KSCALE_DEBUG=1 shows where; please report it.",
+        )
+    return BAD_INPUT
+
+
+def _say_input(error: InputError, terminal: Terminal) -> None:
+    shown = error.problems if terminal.verbose else error.problems[:SHOWN]
+    for problem in shown:
+        terminal.error(str(problem))
+    if len(shown) < len(error.problems):
+        terminal.note(f"  ... and {len(error.problems) - len(shown):,} more; -v shows all.")
+    if error.total:
+        damaged = len({(problem.source, problem.object) for problem in error.problems})
+        it = "it" if damaged == 1 else "them"
+        terminal.note(
+            f"  {damaged:,} of {error.total:,} objects could not be read. "
+            f"Fix {it}, or run with --skip-invalid to go on without {it}."
+        )
+
+
+def _say_usage(error: Any, terminal: Terminal) -> None:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError" and context is not None:
+        terminal.stderr.write(context.get_help() + "\n")
+        return
+    hint = f"{context.command_path} --help shows how it is used." if context is not None else ""
+    terminal.error(str(error.format_message()), hint)
+
+
+def abandon_stdout() -> None:
+    """Whoever read us has gone: the interpreter must not try to flush into the closed pipe at exit."""
+    with contextlib.suppress(OSError, ValueError):  # not a real file, as under a test runner
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

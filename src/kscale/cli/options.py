@@ -1,0 +1,36 @@
+"""Groups of options that commands share: a dataclass whose fields are the options, expanded for typer."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, get_type_hints
+
+__all__ = ["OptionGroup", "fields", "parameters"]
+
+
+class OptionGroup:
+    """Base of the option groups: dataclasses with fields ``Annotated[type, typer.Option(...)] = default``."""
+
+
+def fields(group: type[Any]) -> list[str]:
+    """The names of a group's options."""
+    return [field.name for field in dataclasses.fields(group) if field.init]
+
+
+def parameters(group: type[Any]) -> list[inspect.Parameter]:
+    """The group's options as the parameters that typer reads."""
+    hints = get_type_hints(group, include_extras=True)
+    found = []
+    for field in dataclasses.fields(group):
+        if not field.init:
+            continue
+        default = field.default
+        if field.default_factory is not dataclasses.MISSING:
+            default = field.default_factory()
+        elif default is dataclasses.MISSING:
+            default = inspect.Parameter.empty
+        found.append(
+            inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, annotation=hints[field.name], default=default)
+        )
+    return found

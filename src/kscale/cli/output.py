@@ -1,0 +1,212 @@
+"""How an answer is shown: one record, and a description of its table, in any of seven formats."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+
+import typer
+
+from kscale.cli.options import OptionGroup
+from kscale.cli.terminal import Terminal, printable
+from kscale.records import Record, to_builtins, to_json
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+__all__ = ["Answer", "Cell", "Column", "Format", "Show", "Table", "View", "render"]
+
+Tone = Literal["", "good", "warn", "bad", "dim"]
+_STYLES: dict[str, str] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
+
+
+class Format(StrEnum):
+    """What ``-o`` takes."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+
+
+class Cell(NamedTuple):
+    """One cell: its text, a tone (colour, never the only carrier of meaning), and the bare value for CSV."""
+
+    text: str
+    tone: Tone = ""
+    value: Any = None
+
+
+class Column(NamedTuple):
+    """One column: its title, alignment, and whether only ``-o wide`` (and CSV) shows it."""
+
+    title: str
+    align: Literal["left", "right"] = "left"
+    wide: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``)."""
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell | str | float | None]]
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class View:
+    """What a person sees: the answer in one sentence, tables, closing lines; ``names`` is what ``-o name`` prints."""
+
+    headline: str
+    tables: Sequence[Table] = ()
+    footer: Sequence[str] = ()
+    names: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command returns. ``view`` is called only for the formats that need it: texts cost more than decisions."""
+
+    record: Record
+    view: Callable[[], View]
+    exit_code: int = 0
+
+
+def _cell(value: Cell | str | float | None) -> Cell:
+    if isinstance(value, Cell):
+        return value
+    if value is None:
+        return Cell("-", value="")
+    return Cell(value if isinstance(value, str) else f"{value:,}", value=value)
+
+
+def _shown(table: Table, wide: bool) -> list[int]:
+    return [index for index, column in enumerate(table.columns) if wide or not column.wide]
+
+
+def _rich(table: Table, wide: bool) -> RichTable:
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    shown = _shown(table, wide)
+    grid = RichTable(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold", title_justify="left")
+    for index in shown:
+        column = table.columns[index]
+        # Only text columns give way on a narrow terminal: a number broken over two lines is a wrong number.
+        grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
+    for row in table.rows:
+        cells = [_cell(row[index]) for index in shown]
+        grid.add_row(*(Text(printable(cell.text), style=_STYLES[cell.tone]) for cell in cells))
+    return grid
+
+
+def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
+    from rich.text import Text
+
+    console = terminal.console()
+    with console.capture() as capture:
+        if view.headline:
+            console.print(Text(printable(view.headline), style="bold"))
+        for table in view.tables:
+            if table.rows:
+                if view.headline or table is not view.tables[0]:
+                    console.print()
+                if table.title:
+                    console.print(Text(printable(table.title), style="bold"))
+                console.print(_rich(table, wide))
+        if view.footer:
+            console.print()
+            for line in view.footer:
+                console.print(Text(printable(line)))
+    terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+
+
+def _csv(view: View) -> str:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    for table in view.tables[:1]:
+        writer.writerow([column.title.lower().replace(" ", "_") for column in table.columns])
+        for row in table.rows:
+            cells = [_cell(value) for value in row]
+            writer.writerow([cell.text if cell.value is None else cell.value for cell in cells])
+    return text.getvalue()
+
+
+def _markdown(view: View) -> str:
+    def escape(text: str) -> str:
+        return printable(text).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").replace("\n", " ")
+
+    lines = [escape(view.headline)] if view.headline else []
+    for table in view.tables:
+        if not table.rows:
+            continue
+        lines += ["", f"**{escape(table.title)}**"] if table.title else []
+        lines += ["", "| " + " | ".join(escape(column.title) for column in table.columns) + " |"]
+        lines.append("|" + "|".join("---:" if column.align == "right" else "---" for column in table.columns) + "|")
+        lines += ["| " + " | ".join(escape(_cell(value).text) for value in row) + " |" for row in table.rows]
+    lines += ["", *(escape(line) + "  " for line in view.footer)] if view.footer else []
+    return "\n".join(lines).strip("\n") + "\n"
+
+
+def _yaml(record: Record) -> str:
+    import yaml
+
+    dumper: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    text: str = yaml.dump(to_builtins(record), Dumper=dumper, sort_keys=False, allow_unicode=True, width=1 << 30)
+    return text
+
+
+def render(answer: Answer, form: Format, terminal: Terminal) -> None:
+    """Write the answer to the terminal's stdout."""
+    write = terminal.stdout.write
+    match form:
+        case Format.JSON:
+            write(to_json(answer.record, indent=2).decode() + "\n")
+        case Format.YAML:
+            write(_yaml(answer.record))
+        case Format.NAME:
+            write("".join(f"{printable(name)}\n" for name in answer.view().names))
+        case Format.CSV:
+            write(_csv(answer.view()))
+        case Format.MARKDOWN:
+            write(_markdown(answer.view()))
+        case _:
+            _print_view(answer.view(), terminal, wide=form is Format.WIDE)
+    terminal.stdout.flush()
+
+
+@dataclass
+class Show(OptionGroup):
+    """The options about output; ``terminal`` is where a command says what it read and what it doubts."""
+
+    output: Annotated[
+        Format, typer.Option("-o", "--output", help="How to print the answer; json and yaml are the whole record.")
+    ] = Format.TABLE
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr: timings, all warnings.")] = False
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False
+    no_color: Annotated[bool, typer.Option("--no-color", help="No colour; NO_COLOR=1 does the same.")] = False
+    _terminal: Terminal | None = field(default=None, init=False, repr=False)
+
+    def adopt(self, root: dict[str, Any]) -> None:
+        """Flags given before the command count as well."""
+        for name in ("verbose", "quiet", "no_color"):
+            setattr(self, name, getattr(self, name) or bool(root.get(name)))
+
+    @property
+    def terminal(self) -> Terminal:
+        if self._terminal is None:
+            self._terminal = Terminal(no_color=self.no_color, verbose=self.verbose, quiet=self.quiet)
+        return self._terminal
+
+    def emit(self, answer: Answer) -> int:
+        """Print the answer as asked; the exit status."""
+        render(answer, self.output, self.terminal)
+        return answer.exit_code

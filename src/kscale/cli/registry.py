@@ -1,0 +1,38 @@
+"""The list of commands. Nothing here imports a command: ``kscale --help`` and ``--version`` must stay fast."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["COMMANDS", "Entry", "children", "find"]
+
+
+class Entry(NamedTuple):
+    """One command: its words (``"estimate"``, ``"replay hpa"``), the module of its ``command``, its line of help."""
+
+    name: str
+    module: str
+    help: str
+    section: str = "Capacity"
+
+
+# Order here is order in the help. Sections appear in the order of their first command.
+COMMANDS: tuple[Entry, ...] = (
+    Entry("schema", "kscale.cli.commands.schema", "Print the JSON Schema of a document kscale writes.", "Tools"),
+)
+
+
+def find(words: str) -> Entry | None:
+    """The command of exactly these words, or None."""
+    return next((entry for entry in COMMANDS if entry.name == words), None)
+
+
+def children(prefix: str) -> list[str]:
+    """The next words that may follow ``prefix`` (empty for the top), in order, each once."""
+    depth = len(prefix.split())
+    start = f"{prefix} " if prefix else ""
+    return list(
+        dict.fromkeys(
+            entry.name.split()[depth] for entry in COMMANDS if entry.name.startswith(start) and entry.name != prefix
+        )
+    )

@@ -1,0 +1,126 @@
+"""The two streams: stdout holds the answer only, stderr everything that is said beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["PIPE_WIDTH", "Terminal", "printable"]
+
+PIPE_WIDTH = 1 << 20  # wider than any line: what is piped is never cut or wrapped
+PROGRESS_AFTER = 0.5  # seconds
+
+# A dump is untrusted: a name in it must not move the cursor or recolour the terminal.
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """``text`` with control characters written as escapes (line feed and tab stay)."""
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+class Terminal:
+    """Where the command line writes. ``verbose`` adds timings, ``quiet`` leaves errors only."""
+
+    def __init__(
+        self,
+        *,
+        no_color: bool = False,
+        verbose: bool = False,
+        quiet: bool = False,
+        stdout: TextIO | None = None,
+        stderr: TextIO | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self.stdout = stdout or sys.stdout
+        self.stderr = stderr or sys.stderr
+        environ = os.environ if environ is None else environ
+        self.no_color = no_color or bool(environ.get("NO_COLOR")) or environ.get("TERM") == "dumb"
+        self.verbose = verbose
+        self.quiet = quiet
+
+    def console(self, stream: TextIO | None = None) -> Console:
+        """A rich console on a stream (stdout by default): the terminal's width, or endless when piped."""
+        from rich.console import Console
+
+        stream = stream or self.stdout
+        piped = not stream.isatty()
+        return Console(
+            file=stream,
+            width=PIPE_WIDTH if piped else None,
+            no_color=self.no_color or piped,
+            force_terminal=False if piped else None,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            soft_wrap=False,
+        )
+
+    def note(self, text: str) -> None:
+        """A line about what was read or done."""
+        if not self.quiet:
+            self._say(text)
+
+    def warn(self, text: str) -> None:
+        """Something the reader should know before trusting the answer."""
+        if not self.quiet:
+            self._say(text, label="warning")
+
+    def error(self, text: str, hint: str = "") -> None:
+        """Why there is no answer, and what to do about it."""
+        self._say(text, label="error")
+        if hint:
+            self._say(f"  {hint}")
+
+    def detail(self, text: str) -> None:
+        """Said with ``-v`` only."""
+        if self.verbose:
+            self._say(text)
+
+    def _say(self, text: str, label: str = "") -> None:
+        if label:
+            tone = "1;31" if label == "error" else "1;33"
+            coloured = self.stderr.isatty() and not self.no_color
+            label = f"\x1b[{tone}m{label}:\x1b[0m " if coloured else f"{label}: "
+        self.stderr.write(f"{label}{printable(text)}\n")
+        self.stderr.flush()
+
+    @contextmanager
+    def step(self, label: str) -> Iterator[None]:
+        """Work that may take long: a spinner on a terminal after half a second, the time with ``-v``."""
+        started = time.perf_counter()
+        with self._spinner(label):
+            yield
+        self.detail(f"{label}: {time.perf_counter() - started:.3f} s")
+
+    @contextmanager
+    def _spinner(self, label: str) -> Iterator[None]:
+        if self.quiet or not self.stderr.isatty():
+            yield
+            return
+        done = threading.Event()
+
+        def spin() -> None:
+            if done.wait(PROGRESS_AFTER):
+                return
+            from rich.text import Text
+
+            with self.console(self.stderr).status(Text(f"{printable(label)} ...")):
+                done.wait()
+
+        thread = threading.Thread(target=spin, name="kscale-progress", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            done.set()
+            thread.join()

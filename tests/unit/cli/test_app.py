@@ -1,0 +1,170 @@
+"""The application itself: versions, help, usage errors, statuses, and that nothing is imported before it is needed."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+from unittest import mock
+
+import pytest
+import typer
+
+import kscale
+from kscale.cli import registry
+from kscale.cli.failures import guarded
+from kscale.cli.terminal import Terminal, printable
+from kscale.errors import InputError, MissingExtraError, Problem
+from unit.cli.support import Run
+from unit.cli.support import kscale as run
+
+BIN = Path(sys.executable).parent
+
+
+def test_version() -> None:
+    assert run("--version") == Run(0, f"kscale {kscale.__version__}\n", "")
+
+
+def test_help_lists_every_command_without_importing_one() -> None:
+    code = (
+        "import sys\nfrom kscale.cli.app import app\n"
+        "try: app(['--help'])\nexcept SystemExit: pass\n"
+        "print(*[m for m in sys.modules if m.startswith(('rich', 'yaml', 'kscale.cli.commands.'))])"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    *text, modules = out.splitlines()
+    assert modules == ""
+    for entry in registry.COMMANDS:
+        assert any(line.split()[:1] == entry.name.split()[:1] for line in text)
+
+
+@pytest.mark.parametrize("entry", registry.COMMANDS, ids=lambda entry: entry.name)
+def test_every_command_has_help(entry: registry.Entry) -> None:
+    result = run(*entry.name.split(), "--help")
+    assert result.code == 0
+    assert result.stdout.startswith("Usage: ")
+    assert result.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["no-such-command"], "no command 'no-such-command'."),
+        (["schem"], "no command 'schem'. Did you mean schema?"),
+        (["--no-such-option"], "No such option: --no-such-option"),
+        (["schema", "-o", "toml"], "'toml' is not one of"),
+        (["schema", "Nope"], "'Nope' is not one of"),
+    ],
+)
+def test_bad_usage_is_status_two_and_points_at_the_help(arguments: list[str], said: str) -> None:
+    result = run(*arguments)
+    assert result.code == 2
+    assert result.stdout == ""
+    assert said in result.stderr
+    assert "--help shows how it is used." in result.stderr
+
+
+def test_no_arguments_is_the_help_and_status_two() -> None:
+    result = run()
+    assert (result.code, result.stdout) == (2, "")
+    assert result.stderr.startswith("Usage: kscale")
+
+
+def guard(error: BaseException) -> tuple[int, str]:
+    stderr = io.StringIO()
+
+    def fail() -> None:
+        raise error
+
+    code = guarded(fail, Terminal(stdout=io.StringIO(), stderr=stderr, environ={}))
+    return code, stderr.getvalue()
+
+
+def test_input_errors_are_listed_with_their_place_and_a_hint() -> None:
+    problem = Problem(
+        '"1O0m" is not a quantity',
+        source="broken.json",
+        object="items[17] (Pod team-a/web-3)",
+        field="spec.containers[0].resources.requests.cpu",
+    )
+    code, text = guard(InputError(problem, total=412))
+    assert code == 2
+    assert text == (
+        "error: broken.json: items[17] (Pod team-a/web-3): spec.containers[0].resources.requests.cpu: "
+        '"1O0m" is not a quantity\n'
+        "  1 of 412 objects could not be read. Fix it, or run with --skip-invalid to go on without it.\n"
+    )
+
+
+def test_many_input_errors_are_cut_and_counted() -> None:
+    code, text = guard(InputError([Problem("bad", object=f"items[{n}]") for n in range(30)], total=50))
+    assert code == 2
+    assert text.count("error: ") == 20
+    assert "... and 10 more; -v shows all." in text
+    assert "30 of 50 objects could not be read. Fix them, or run with --skip-invalid to go on without them." in text
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "text"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "nope.json"), 2, "error: nope.json: No such file"),
+        (MissingExtraError("Parquet", "data"), 2, "pip install 'kscale-core[data]'"),
+        (MemoryError(), 2, "error: out of memory"),
+        (KeyboardInterrupt(), 130, "error: interrupted"),
+        (BrokenPipeError(), 141, ""),
+        (ZeroDivisionError("oops"), 2, "internal error: ZeroDivisionError: oops"),
+        (typer.Abort(), 130, "interrupted"),
+    ],
+)
+def test_failures_are_said_in_a_line(error: BaseException, code: int, text: str) -> None:
+    got, said = guard(error)
+    assert got == code
+    assert text in said
+    assert "Traceback" not in said
+
+
+def test_debug_shows_the_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KSCALE_DEBUG", "1")
+    with pytest.raises(ZeroDivisionError):
+        guard(ZeroDivisionError())
+
+
+def test_names_cannot_move_the_cursor() -> None:
+    assert printable("a\x1b[31mb\x9b\u202e\n") == "a\\x1b[31mb\\x9b\\x202e\n"
+    _, text = guard(InputError(Problem("bad", object="Pod \x1b]0;owned\x07")))
+    assert "\x1b" not in text
+
+
+def test_a_missing_extra_is_one_clear_line(capsys: pytest.CaptureFixture[str]) -> None:
+    from kscale.cli import main
+
+    without_typer = mock.patch("kscale.cli.find_spec", lambda name: None if name == "typer" else object())
+    with without_typer, pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 2
+    err = capsys.readouterr().err
+    assert err == ("error: the command line needs the extra [cli] (missing: typer): pip install 'kscale-core[cli]'\n")
+
+
+@pytest.mark.parametrize(("script", "name"), [("kscale", "kscale"), ("kubectl-kscale", "kubectl kscale")])
+def test_entry_points(script: str, name: str) -> None:
+    result = subprocess.run([BIN / script, "schema", "--help"], capture_output=True, text=True, check=True)
+    assert result.stdout.startswith(f"Usage: {name} schema")
+
+
+def test_a_reader_that_goes_away_is_not_an_error() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        result = subprocess.run(
+            [BIN / "kscale", "schema", "-o", "json"], stdout=writer, stderr=subprocess.PIPE, text=True, check=False
+        )
+    finally:
+        os.close(writer)
+    assert (result.returncode, result.stderr) == (141, "")
+
+
+def test_flags_before_the_command_count() -> None:
+    assert run("-q", "schema", "-o", "name").stdout == run("schema", "-q", "-o", "name").stdout

@@ -1,0 +1,39 @@
+"""The published schemas."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from kscale.records import to_builtins
+from kscale.schemas import DOCUMENTS, SchemaList, record_type, schema, schema_text
+from unit.cli.support import kscale
+
+PUBLISHED = Path(__file__).parents[3] / "docs" / "schemas"
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_the_published_schema_is_current(kind: str) -> None:
+    assert kind == record_type(kind).KIND
+    jsonschema.Draft202012Validator.check_schema(schema(kind))
+    assert (PUBLISHED / f"{kind}.json").read_text(encoding="utf-8") == schema_text(kind), (
+        "run: kscale schema --directory docs/schemas"
+    )
+
+
+def test_nothing_else_is_published() -> None:
+    assert {path.stem for path in PUBLISHED.glob("*.json")} == set(DOCUMENTS)
+
+
+def test_records_validate_against_their_schema() -> None:
+    jsonschema.validate(to_builtins(SchemaList(kinds=["A"])), schema("SchemaList"))
+
+
+def test_the_command_prints_one_or_lists_all(tmp_path: Path) -> None:
+    assert json.loads(kscale("schema", "schemalist").stdout) == schema("SchemaList")
+    assert kscale("schema", "-o", "name").stdout.split() == sorted(DOCUMENTS)
+    assert kscale("schema", "--directory", tmp_path / "out").code == 0
+    assert len(list((tmp_path / "out").iterdir())) == len(DOCUMENTS)
