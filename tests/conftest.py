@@ -18,3 +18,4 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("golden answers")
     group.addoption("--golden-dir", metavar="DIR", help="run the recorded cases of DIR instead of the vendored ones")
     group.addoption("--golden-kind", metavar="KIND", action="append", help="only this kind (repeatable)")
+    group.addoption("--reference-all", action="store_true", help="run the reference on every large recorded case, too")
