@@ -1,0 +1,51 @@
+"""The base of the API structs, and what decoding and encoding do with quantities."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kscale.objects.quantity import Quantity, QuantityError
+
+__all__ = ["ApiStruct", "ResourceList", "dec_hook", "enc_hook"]
+
+
+class ApiStruct(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
+    """A Kubernetes API type: snake_case attributes for camelCase JSON; unknown JSON fields are ignored.
+
+    Optional values are ``None`` when absent or null. Lists default to empty; maps whose absence means something else
+    than emptiness are ``None`` when absent.
+    """
+
+
+ResourceList = dict[str, Quantity]
+"""Resource name -> quantity."""
+
+
+def dec_hook(type_: type, value: Any) -> Any:
+    """msgspec's hook for the one type it does not know. A bare number is read by its shortest decimal text."""
+    if type_ is not Quantity:
+        raise NotImplementedError(f"{type_} cannot be decoded")
+    if isinstance(value, Quantity):
+        return value
+    if isinstance(value, str):
+        try:
+            return Quantity(value.strip(" \t\n\v\f\r"))
+        except QuantityError:
+            raise ValueError(f'"{value}" is not a quantity') from None
+    if value is None:
+        return Quantity.zero()
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return Quantity(repr(value))
+        except QuantityError:
+            pass
+    raise ValueError(f"{msgspec.json.encode(value).decode()} is not a quantity")
+
+
+def enc_hook(value: Any) -> Any:
+    """A quantity as its canonical text."""
+    if isinstance(value, Quantity):
+        return str(value)
+    raise NotImplementedError(f"{type(value)} cannot be encoded")

@@ -1,0 +1,76 @@
+"""Which struct stands for which kind. Kinds that are not listed are read past and counted, never an error."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib import import_module
+from typing import Final
+
+from kscale.objects.meta import KubeObject
+
+__all__ = ["KINDS", "find_kind", "group_of", "item_kind", "kind_of", "register"]
+
+_CORE: Final = "kscale.objects.core"
+_APPS: Final = "kscale.objects.apps"
+_STORAGE: Final = "kscale.objects.storage"
+_RESOURCE: Final = "kscale.objects.resource"
+
+KINDS: Final[dict[tuple[str, str], str]] = {
+    **{("", kind): f"{_CORE}:{kind}" for kind in (
+        "Pod", "Node", "Namespace", "Service", "ReplicationController", "LimitRange", "ConfigMap", "Event",
+    )},
+    ("events.k8s.io", "Event"): f"{_CORE}:Event",
+    ("", "PersistentVolume"): f"{_STORAGE}:PersistentVolume",
+    ("", "PersistentVolumeClaim"): f"{_STORAGE}:PersistentVolumeClaim",
+    **{("apps", kind): f"{_APPS}:{kind}" for kind in ("Deployment", "ReplicaSet", "StatefulSet", "DaemonSet")},
+    **{("extensions", kind): f"{_APPS}:{kind}" for kind in ("Deployment", "ReplicaSet", "DaemonSet")},
+    ("batch", "Job"): "kscale.objects.batch:Job",
+    ("batch", "CronJob"): "kscale.objects.batch:CronJob",
+    ("policy", "PodDisruptionBudget"): "kscale.objects.policy:PodDisruptionBudget",
+    **{("storage.k8s.io", kind): f"{_STORAGE}:{kind}" for kind in (
+        "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment",
+    )},
+    **{("resource.k8s.io", kind): f"{_RESOURCE}:{kind}" for kind in (
+        "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass",
+    )},
+    ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.quota:CapacityQuota",
+}  # fmt: skip
+"""(API group, kind) or (API group/version, kind) -> ``module:Class``; the entry with the version goes first."""
+
+
+def group_of(api_version: str) -> str:
+    """``apps`` of ``apps/v1``; empty for the core group."""
+    return api_version.rpartition("/")[0]
+
+
+def register(api_version: str, kind: str, target: str) -> None:
+    """Add a kind: ``api_version`` is a group (all its versions) or group/version, ``target`` a ``module:Class``."""
+    KINDS[api_version, kind] = target
+    find_kind.cache_clear()
+    _names.cache_clear()
+
+
+@cache
+def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
+    """The struct of a kind, or None for a kind that is not read."""
+    target = KINDS.get((api_version, kind)) or KINDS.get((group_of(api_version), kind))
+    if target is None:
+        return None
+    module, _, name = target.partition(":")
+    found: type[KubeObject] = getattr(import_module(module), name)
+    return found
+
+
+@cache
+def _names() -> dict[str, tuple[str, str]]:
+    return {target: key for key, target in reversed(KINDS.items())}
+
+
+def kind_of(type_: type) -> tuple[str, str] | None:
+    """(API group, kind) of a struct: what an object made in Python, without ``kind``, is."""
+    return _names().get(f"{type_.__module__}:{type_.__name__}")
+
+
+def item_kind(list_kind: str) -> str:
+    """``Pod`` of ``PodList``; empty for a plain ``List`` and for kinds that are no lists."""
+    return list_kind.removesuffix("List") if list_kind.endswith("List") else ""

@@ -1,0 +1,100 @@
+"""Node selectors: which nodes (upstream: ``component-helpers/scheduling/corev1/nodeaffinity``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from kscale.objects.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from kscale.objects.selectors import Requirement, SelectorError, requirement
+
+__all__ = ["CompiledNodeSelector", "CompiledTerm", "FieldRequirement", "compile_node_selector", "compile_term"]
+
+_OPERATORS: Final = {
+    "In": "in", "NotIn": "notin", "Exists": "exists", "DoesNotExist": "!", "Gt": "gt", "Lt": "lt"
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class FieldRequirement:
+    """A condition on a field of the node; the only field that is set is ``metadata.name``."""
+
+    key: str
+    negative: bool
+    value: str
+
+    def matches(self, node_name: str) -> bool:
+        """An unknown field reads as the empty text."""
+        return ((node_name if self.key == "metadata.name" else "") == self.value) is not self.negative
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledTerm:
+    """A term: all of it must hold. An empty term, or one that cannot be parsed (``error``), matches nothing."""
+
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[FieldRequirement, ...] = ()
+    error: str = ""
+
+    def matches(self, labels: Mapping[str, str] | None, node_name: str) -> bool:
+        """Whether a node with these labels and this name matches. Without a name the field part is ignored."""
+        if self.error or not (self.labels or self.fields):
+            return False
+        if not all(item.matches(labels) for item in self.labels):
+            return False
+        return not node_name or all(item.matches(node_name) for item in self.fields)
+
+
+@dataclass(frozen=True, slots=True)
+class CompiledNodeSelector:
+    """Any of the terms will do; no terms match nothing."""
+
+    terms: tuple[CompiledTerm, ...] = ()
+
+    def matches(self, labels: Mapping[str, str] | None, node_name: str) -> bool:
+        """Whether a node with these labels and this name is selected."""
+        return any(term.matches(labels, node_name) for term in self.terms)
+
+
+_Item = tuple[str, str, tuple[str, ...]]
+
+
+@lru_cache(maxsize=1 << 14)
+def _compile(expressions: tuple[_Item, ...], fields: tuple[_Item, ...]) -> CompiledTerm:
+    try:
+        return CompiledTerm(
+            tuple(_label_requirement(*item) for item in expressions),
+            tuple(_field_requirement(*item) for item in fields),
+        )
+    except SelectorError as error:  # one wrong requirement spoils the whole term
+        return CompiledTerm(error=str(error))
+
+
+def _label_requirement(key: str, operator: str, values: tuple[str, ...]) -> Requirement:
+    if operator not in _OPERATORS:
+        raise SelectorError(f'"{operator}" is not a valid node selector operator')
+    return requirement(key, _OPERATORS[operator], values)
+
+
+def _field_requirement(key: str, operator: str, values: tuple[str, ...]) -> FieldRequirement:
+    if operator not in ("In", "NotIn"):
+        raise SelectorError(f'"{operator}" is not a valid node field selector operator')
+    if len(values) != 1:
+        raise SelectorError(f"unexpected number of value ({len(values)}) for node field selector operator {operator}")
+    return FieldRequirement(key, operator == "NotIn", values[0])
+
+
+def _items(requirements: list[NodeSelectorRequirement]) -> tuple[_Item, ...]:
+    return tuple((item.key, item.operator, tuple(item.values)) for item in requirements)
+
+
+def compile_term(term: NodeSelectorTerm) -> CompiledTerm:
+    """A term, compiled once for equal terms."""
+    return _compile(_items(term.match_expressions), _items(term.match_fields))
+
+
+def compile_node_selector(selector: NodeSelector) -> CompiledNodeSelector:
+    """All terms of a node selector."""
+    return CompiledNodeSelector(tuple(compile_term(term) for term in selector.node_selector_terms))

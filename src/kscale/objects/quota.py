@@ -1,0 +1,36 @@
+"""Capacity quotas of the cluster autoscaler (upstream: ``autoscaling.x-k8s.io/v1beta1``)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.meta import Condition, KubeObject, LabelSelector
+
+__all__ = ["CapacityQuota", "CapacityQuotaLimits", "CapacityQuotaSpec", "CapacityQuotaStatus"]
+
+
+class CapacityQuotaLimits(ApiStruct):
+    """The most that the selected nodes may have together."""
+
+    resources: ResourceList | None = None
+
+
+class CapacityQuotaSpec(ApiStruct):
+    """An absent selector selects all nodes."""
+
+    selector: LabelSelector | None = None
+    limits: CapacityQuotaLimits = msgspec.field(default_factory=CapacityQuotaLimits)
+
+
+class CapacityQuotaStatus(ApiStruct):
+    """What the quota controller worked out."""
+
+    conditions: list[Condition] = []
+
+
+class CapacityQuota(KubeObject):
+    """A limit on the total size of the nodes that it selects."""
+
+    spec: CapacityQuotaSpec = msgspec.field(default_factory=CapacityQuotaSpec)
+    status: CapacityQuotaStatus = msgspec.field(default_factory=CapacityQuotaStatus)

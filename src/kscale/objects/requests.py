@@ -1,0 +1,221 @@
+"""What a pod asks for, and what a placed pod takes (upstream: ``component-helpers/resource``, Kubernetes 1.37).
+
+Quantities are added exactly; rounding to integers happens once, on the sum of a pod (:func:`to_integers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+from kscale.objects.base import ResourceList
+from kscale.objects.conditions import resize_infeasible
+from kscale.objects.core import Container, ContainerStatus, Pod
+from kscale.objects.names import qualified_name_errors
+from kscale.objects.quantity import Quantity
+
+__all__ = [
+    "CPU",
+    "EPHEMERAL_STORAGE",
+    "MEMORY",
+    "PODS",
+    "demand",
+    "is_attachable_volume",
+    "is_extended",
+    "is_hugepages",
+    "is_pod_level_resource",
+    "is_prefixed_native",
+    "is_scalar",
+    "is_sidecar",
+    "occupancy",
+    "to_integers",
+]
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"
+PODS: Final = "pods"
+_NATIVE_DOMAIN: Final = "kubernetes.io/"
+
+
+# -- names -----------------------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1 << 12)
+def is_extended(name: str) -> bool:
+    """An extended resource: ``example.com/gpu``."""
+    if "/" not in name or _NATIVE_DOMAIN in name or name.startswith("requests."):
+        return False
+    return not qualified_name_errors(f"requests.{name}")
+
+
+def is_hugepages(name: str) -> bool:
+    """``hugepages-2Mi`` and so on."""
+    return name.startswith("hugepages-")
+
+
+def is_prefixed_native(name: str) -> bool:
+    """A name of the kubernetes.io domain."""
+    return _NATIVE_DOMAIN in name
+
+
+def is_attachable_volume(name: str) -> bool:
+    """An attach limit of the time before CSI."""
+    return name.startswith("attachable-volumes-")
+
+
+def is_scalar(name: str) -> bool:
+    """Whether the scheduler counts the resource although it is not one of its own; others it does not see."""
+    return is_extended(name) or is_hugepages(name) or is_prefixed_native(name) or is_attachable_volume(name)
+
+
+def is_pod_level_resource(name: str) -> bool:
+    """Whether a request for the pod as a whole may name it."""
+    return name in (CPU, MEMORY) or is_hugepages(name)
+
+
+def is_sidecar(container: Container) -> bool:
+    """A restartable init container."""
+    return container.restart_policy == "Always"
+
+
+# -- sums ------------------------------------------------------------------------------------------------------
+
+_RequestsOf = Callable[[Container], ResourceList | None]
+
+
+def _add(total: ResourceList, addend: Mapping[str, Quantity] | None) -> None:
+    for name, quantity in (addend or {}).items():
+        have = total.get(name)
+        total[name] = quantity if have is None else have + quantity
+
+
+def _raise_to(total: ResourceList, other: Mapping[str, Quantity] | None) -> None:
+    for name, quantity in (other or {}).items():
+        have = total.get(name)
+        if have is None or quantity > have:
+            total[name] = quantity
+
+
+def _of_spec(container: Container) -> ResourceList | None:
+    return container.resources.requests
+
+
+def _containers(pod: Pod, requests_of: _RequestsOf) -> ResourceList:
+    """Regular containers and sidecars together, or the peak while the init containers run, whichever is more."""
+    total: ResourceList = {}
+    for container in pod.spec.containers:
+        _add(total, requests_of(container))
+    if not pod.spec.init_containers:
+        return total
+    sidecars: ResourceList = {}
+    peak: ResourceList = {}
+    for container in pod.spec.init_containers:
+        requests = requests_of(container)
+        if is_sidecar(container):
+            _add(total, requests)
+            _add(sidecars, requests)
+            _raise_to(peak, sidecars)
+        else:
+            phase = dict(sidecars)
+            _add(phase, requests)
+            _raise_to(peak, phase)
+    _raise_to(total, peak)
+    return total
+
+
+def _pod_level(requests: ResourceList | None) -> ResourceList:
+    return {name: quantity for name, quantity in (requests or {}).items() if is_pod_level_resource(name)}
+
+
+def demand(pod: Pod) -> ResourceList:
+    """What a pending pod asks for. Its status is ignored, limits are never consulted, zeros stay as keys."""
+    total = _containers(pod, _of_spec)
+    if pod.spec.resources is not None:
+        total.update(_pod_level(pod.spec.resources.requests))
+    _add(total, pod.spec.overhead)
+    return total
+
+
+def occupancy(pod: Pod) -> ResourceList:
+    """What a placed pod takes from its node: in-place resize makes its status count.
+
+    The greatest of three sums: what the spec says, what the kubelet has granted, and what is in effect. A resize that
+    the kubelet has refused for good leaves the spec out.
+    """
+    if not _has_status_resources(pod):
+        return demand(pod) if not resize_infeasible(pod) else _infeasible_without_status(pod)
+    infeasible = resize_infeasible(pod)
+    statuses: dict[str, ContainerStatus] = {}
+    for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
+        statuses.setdefault(status.name, status)
+
+    def granted(container: Container) -> ResourceList | None:
+        status = statuses.get(container.name)
+        if status is not None and status.allocated_resources is not None:
+            return status.allocated_resources
+        return None if infeasible else container.resources.requests
+
+    def in_effect(container: Container) -> ResourceList | None:
+        status = statuses.get(container.name)
+        if status is not None and status.resources is not None and status.resources.requests is not None:
+            return status.resources.requests
+        return granted(container)
+
+    resources, allocated = pod.status.resources, pod.status.allocated_resources
+    total: ResourceList = {} if infeasible else _containers(pod, _of_spec)
+    if allocated is not None and resources is not None and resources.requests is not None:
+        _raise_to(total, allocated)
+        _raise_to(total, resources.requests)
+    else:
+        _raise_to(total, _containers(pod, granted))
+        _raise_to(total, _containers(pod, in_effect))
+    total.update(_effective_pod_level(pod, infeasible))
+    _add(total, pod.spec.overhead)
+    return total
+
+
+def _has_status_resources(pod: Pod) -> bool:
+    status = pod.status
+    if status.resources is not None or status.allocated_resources is not None:
+        return True
+    return any(
+        item.resources is not None or item.allocated_resources is not None
+        for item in (*status.container_statuses, *status.init_container_statuses)
+    )
+
+
+def _infeasible_without_status(pod: Pod) -> ResourceList:
+    """A refused resize and no status to fall back on: nothing but the pod-level requests and the overhead."""
+    total = _effective_pod_level(pod, infeasible=True)
+    _add(total, pod.spec.overhead)
+    return total
+
+
+def _effective_pod_level(pod: Pod, infeasible: bool) -> ResourceList:
+    spec = _pod_level(pod.spec.resources.requests) if pod.spec.resources is not None else {}
+    if not spec or pod.status.resources is None:
+        return spec
+    total = {} if infeasible else spec
+    _raise_to(total, _pod_level(pod.status.resources.requests))
+    _raise_to(total, _pod_level(pod.status.allocated_resources))
+    return total
+
+
+# -- integers --------------------------------------------------------------------------------------------------
+
+
+def _names(resources: Mapping[str, Quantity]) -> Iterable[str]:
+    return (name for name in resources if name in (CPU, MEMORY, EPHEMERAL_STORAGE) or is_scalar(name))
+
+
+def to_integers(resources: Mapping[str, Quantity], *, floor: bool = False) -> dict[str, int]:
+    """What the scheduler computes with: cpu in milli-units, the rest in units; names that it does not see are dropped.
+
+    ``floor``: negative values become 0, as upstream does for the request of a pending pod (not for placed pods).
+    """
+    values = {
+        name: resources[name].milli_value() if name == CPU else resources[name].value() for name in _names(resources)
+    }
+    return {name: max(0, value) for name, value in values.items()} if floor else values

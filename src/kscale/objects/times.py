@@ -1,0 +1,53 @@
+"""RFC 3339 times as integers; texts are decoded only when someone reads them."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+
+__all__ = ["format_time", "nanoseconds", "seconds", "to_datetime"]
+
+_RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
+_SECOND: Final = 10**9
+
+
+@lru_cache(maxsize=1 << 14)
+def nanoseconds(text: str) -> int:
+    """Nanoseconds since 1970-01-01T00:00:00Z. Raises ValueError for anything that is not an RFC 3339 time."""
+    match = _RFC3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f'"{text}" is not an RFC 3339 time')
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    fraction, sign, offset_hours, offset_minutes = match.groups()[6:]
+    try:
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=UTC)
+    except ValueError as error:
+        raise ValueError(f'"{text}" is not an RFC 3339 time: {error}') from None
+    whole = (moment - datetime(1970, 1, 1, tzinfo=UTC)) // _RESOLUTION
+    if sign:
+        offset = int(offset_hours) * 3600 + int(offset_minutes) * 60
+        whole -= -offset if sign == "-" else offset
+    return whole * _SECOND + int((fraction or "0")[:9].ljust(9, "0"))
+
+
+_RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def seconds(text: str) -> float:
+    """Seconds since 1970, with the fraction."""
+    return nanoseconds(text) / _SECOND
+
+
+def to_datetime(text: str) -> datetime:
+    """The same as an aware datetime in UTC (microseconds; what is finer is cut)."""
+    whole, rest = divmod(nanoseconds(text), _SECOND)
+    return datetime.fromtimestamp(whole, UTC).replace(microsecond=rest // 1000)
+
+
+def format_time(moment: datetime) -> str:
+    """``metav1.Time`` as the API prints it: UTC, whole seconds. A naive datetime is refused (ValueError)."""
+    if moment.tzinfo is None:
+        raise ValueError("a time without time zone")
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
