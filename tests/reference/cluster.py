@@ -56,7 +56,6 @@ class NodeState:
     node: Json
     pods: list[Json] = field(default_factory=list)
     csi_node: Json | None = None
-    slices: list[Json] = field(default_factory=list)
 
     @property
     def name(self) -> str:
@@ -67,7 +66,7 @@ class NodeState:
         return self.node["metadata"].get("labels") or {}
 
     def copy(self) -> NodeState:
-        return NodeState(self.node, list(self.pods), self.csi_node, list(self.slices))
+        return NodeState(self.node, list(self.pods), self.csi_node)
 
 
 @dataclass
@@ -114,8 +113,7 @@ class Cluster:
             if entry["kind"] == "Node":
                 name = entry["metadata"]["name"]
                 csi_node = self.get("CSINode", name) if self.options.csi else None
-                slices = [s for s in self.all("ResourceSlice") if s["spec"].get("nodeName") == name]
-                self.nodes.append(NodeState(entry, csi_node=csi_node, slices=slices))
+                self.nodes.append(NodeState(entry, csi_node=csi_node))
         for entry in objects:
             if entry["kind"] == "Pod":
                 place = entry["spec"].get("nodeName") or (entry.get("status") or {}).get("nominatedNodeName")

@@ -37,10 +37,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for case in golden_support.cases(directory, KINDS):
         if is_large(case) and not config.getoption("reference_all"):
             continue
-        marks = []
-        if case["input"].get("options", {}).get("dra"):
-            marks = [pytest.mark.xfail(strict=True, reason="the reference has no device allocator yet")]
-        chosen.append(pytest.param(case, id=case["name"], marks=marks))
+        chosen.append(pytest.param(case, id=case["name"]))
     metafunc.parametrize("recorded_case", chosen)
 
 

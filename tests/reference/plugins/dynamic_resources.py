@@ -1,23 +1,152 @@
-"""DynamicResources (6.13): placeholder until the allocator module lands."""
+"""DynamicResources (6.13)."""
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
-from reference.cluster import SKIPPED, Cluster, Json, NodeState, PreFiltered, Status, unresolvable
+from reference import devices, resources
+from reference.cluster import (
+    SKIPPED,
+    Cluster,
+    Json,
+    NodeState,
+    PreFiltered,
+    Status,
+    error,
+    namespace_of,
+    unresolvable,
+)
+from reference.labels import node_selector_matches
+from reference.plugins import resources_fit
 
 NAME = "DynamicResources"
+MOST_CONSUMERS = 256
+
+
+class ClaimError(Exception):
+    """A claim of the pod cannot be used; the text is the reason."""
+
+
+@dataclass
+class Wanted:
+    """The pod's claims: those allocated already, and those the allocator must satisfy; extended resources by name."""
+
+    allocated: list[Json]
+    open: list[Json]
+    extended: dict[str, int]
+
+
+def claim_name(pod: Json, entry: Json) -> tuple[str, bool] | None:
+    """(name, must the pod own it) of one entry of spec.resourceClaims; None when the entry needs no claim."""
+    if entry.get("resourceClaimName") is not None:
+        return entry["resourceClaimName"], False
+    for status in (pod.get("status") or {}).get("resourceClaimStatuses") or []:
+        if status.get("name") == entry["name"]:
+            name = status.get("resourceClaimName")
+            return (name, True) if name is not None else None
+    raise ClaimError(f'pod "{namespace_of(pod)}/{pod["metadata"]["name"]}": ResourceClaim not created yet')
+
+
+def claims_of(pod: Json, cluster: Cluster) -> list[Json]:
+    found = []
+    namespace = namespace_of(pod)
+    for entry in pod["spec"].get("resourceClaims") or []:
+        named = claim_name(pod, entry)
+        if named is None:
+            continue
+        if not cluster.options.dra:
+            raise ClaimError("object not found: dra manager is disabled")
+        name, owned = named
+        claim = cluster.claims.get((namespace, name))
+        if claim is None:
+            raise ClaimError(f"claim {namespace}/{name} not found")
+        if claim["metadata"].get("deletionTimestamp"):
+            raise ClaimError(f'resourceclaim "{name}" is being deleted')
+        owners = claim["metadata"].get("ownerReferences") or []
+        mine = any(o.get("controller") and o.get("uid") == pod["metadata"].get("uid") for o in owners)
+        if owned and not mine:
+            pod_name = f"{namespace}/{pod['metadata']['name']}"
+            raise ClaimError(f"ResourceClaim {namespace}/{name} was not created for Pod {pod_name} (Pod is not owner)")
+        found.append(claim)
+    return found
+
+
+def is_allocated(claim: Json) -> bool:
+    return (claim.get("status") or {}).get("allocation") is not None
+
+
+def extended_resources(pod: Json, cluster: Cluster) -> dict[str, int]:
+    """The extended resources of the pod that a DeviceClass stands for."""
+    numbers = resources.as_integers(resources.demand(pod))
+    return {
+        name: number
+        for name, number in numbers.items()
+        if number > 0 and resources.is_scalar(name) and resources_fit.device_class_of(name, cluster) is not None
+    }
 
 
 def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
-    if not pod["spec"].get("resourceClaims"):
+    try:
+        claims = claims_of(pod, cluster)
+    except ClaimError as problem:
+        return PreFiltered(unresolvable(str(problem)))
+    extended = extended_resources(pod, cluster)
+    if not claims and not extended:
         return PreFiltered(SKIPPED)
-    return PreFiltered(unresolvable("object not found: dra manager is disabled"))
+    uid = pod["metadata"].get("uid")
+    for claim in claims:
+        consumers = (claim.get("status") or {}).get("reservedFor") or []
+        mine = any(consumer.get("uid") == uid for consumer in consumers)
+        if is_allocated(claim) and not mine and len(consumers) >= MOST_CONSUMERS:
+            return PreFiltered(unresolvable("resourceclaim in use"))
+    allocated = [claim for claim in claims if is_allocated(claim)]
+    return PreFiltered(state=Wanted(allocated, [claim for claim in claims if not is_allocated(claim)], extended))
 
 
-def check(state: Any, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
+def claims_to_allocate(state: Wanted, node: NodeState, cluster: Cluster) -> list[Json]:
+    """The open claims, and one for the extended resources that this node does not offer itself."""
+    status = node.node.get("status") or {}
+    allocatable = resources.as_integers(resources.quantities(status.get("allocatable")))
+    requests = []
+    for name, number in sorted(state.extended.items()):
+        if resources_fit.delegated_to_dra(name, allocatable, cluster):
+            device_class = resources_fit.device_class_of(name, cluster)
+            assert device_class is not None
+            exactly = {"deviceClassName": device_class["metadata"]["name"], "count": number}
+            requests.append({"name": f"request-{len(requests)}", "exactly": exactly})
+    if not requests:
+        return state.open
+    return [*state.open, {"metadata": {"name": "<extended-resources>"}, "spec": {"devices": {"requests": requests}}}]
+
+
+def check(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
+    wanted = claims_to_allocate(state, node, cluster)
+    try:
+        if wanted and devices.allocate(wanted, node, cluster) is None:
+            return unresolvable("cannot allocate all claims")
+    except devices.AllocationError as problem:
+        return error(str(problem))
+    for claim in state.allocated:
+        selector = claim["status"]["allocation"].get("nodeSelector")
+        if selector is not None and not node_selector_matches(selector, node.labels, node.name):
+            return unresolvable("resourceclaim not available on the node")
     return None
 
 
 def reserve(pod: Json, node: NodeState, cluster: Cluster) -> None:
-    return None
+    """Fixes the allocations that the Filter found when the pod is placed."""
+    state = pre_filter(pod, cluster).state
+    if not isinstance(state, Wanted):
+        return
+    wanted = claims_to_allocate(state, node, cluster)
+    allocations = devices.allocate(wanted, node, cluster) or []
+    for claim, results in zip(wanted, allocations, strict=True):
+        name = [{"key": "metadata.name", "operator": "In", "values": [node.name]}]
+        selector = {"nodeSelectorTerms": [{"matchFields": name}]}
+        allocation = {"devices": {"results": results}, "nodeSelector": selector}
+        claim.setdefault("status", {})["allocation"] = allocation
+        if claim["metadata"]["name"] == "<extended-resources>":
+            cluster.claims[namespace_of(pod), f"<extended-resources> {pod['metadata']['name']}"] = claim
+    consumer = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"].get("uid")}
+    for claim in state.allocated + state.open:
+        claim["status"].setdefault("reservedFor", []).append(consumer)
