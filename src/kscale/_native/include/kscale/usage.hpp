@@ -1,0 +1,81 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kscale/histogram.hpp"
+
+// From usage samples to histograms, and from histograms to recommendations, for many containers at once.
+// (upstream: vertical-pod-autoscaler/pkg/recommender/{model,logic})
+
+namespace kscale::usage {
+
+using histogram::Bank;
+using histogram::Buckets;
+using histogram::Time;
+
+inline constexpr double kMaxAmount = 1e14;
+inline constexpr double kCpuWeight = 0.1;
+inline constexpr double kMemoryWeight = 1.0;
+
+// ResourceAmountFromFloat: cut off, not rounded.
+inline std::int64_t amount(double x) noexcept {
+  if (x > kMaxAmount) return 100000000000000LL;
+  if (x < 0) return 0;
+  return go::to_int64(x);
+}
+inline std::int64_t scale_amount(std::int64_t a, double f) noexcept { return amount(static_cast<double>(a) * f); }
+
+struct Containers {
+  const std::int32_t* aggregate;  // the row that this container's samples go to
+  Time* last_cpu;
+  Time* last_memory;
+  Time* window_end;
+  std::int64_t* memory_peak;
+  std::int64_t* oom_peak;
+};
+
+struct Aggregates {
+  Time* first_sample;
+  Time* last_sample;
+  std::int64_t* samples;
+  const std::int64_t* interval;
+  const double* oom_ratio;
+  const double* oom_min_bump;
+};
+
+enum Status : std::uint8_t { kAccepted = 0, kDiscarded = 1, kTooOld = 2 };
+
+// Samples in arrival order. Threads share them out by aggregate, so the result does not depend on their number.
+void add_cpu(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n,
+             const std::int32_t* container, const Time* time, const std::int64_t* millicores, std::uint8_t* status,
+             std::ptrdiff_t threads);
+
+// The same for memory; where is_oom is set, `bytes` is the memory that the killed container had asked for.
+void add_memory(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n,
+                const std::int32_t* container, const Time* time, const std::int64_t* bytes, const std::uint8_t* is_oom,
+                std::uint8_t* status, std::ptrdiff_t threads);
+
+// CPU samples of many containers at the same, increasing times: millicores[container, time], negative = no sample.
+// Group g, rows group_start[g] .. group_start[g+1] of `container`, feeds one aggregate, each time's samples in row order.
+// discarded[row] counts samples that are not newer than the container's last one.
+void add_cpu_grid(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n_groups,
+                  const std::int64_t* group_start, const std::int32_t* container, std::ptrdiff_t n_times,
+                  const Time* time, const std::int32_t* millicores, std::int64_t* discarded, std::ptrdiff_t threads);
+
+// What an estimator chain is made of, per resource (0 = CPU in millicores, 1 = memory in bytes).
+struct Estimation {
+  double percentile[2][3];  // target, lower bound, upper bound
+  std::int64_t interval[2];  // nanoseconds of history that make confidence 1
+  double margin;
+};
+
+// out[row, resource, {target, lower, upper}]; minimum[row, resource].
+void recommend(const Bank& cpu, const Bank& memory, const Time* first, const Time* last, const std::int64_t* samples,
+               const std::int64_t* minimum, const Estimation& how, std::ptrdiff_t n_rows, std::int64_t* out,
+               std::ptrdiff_t threads);
+
+double confidence(Time first, Time last, std::int64_t samples, std::int64_t interval) noexcept;
+double confidence_multiplier(double confidence, double multiplier, double exponent) noexcept;
+
+}  // namespace kscale::usage

@@ -1,0 +1,142 @@
+"""Kind ``histogram``: all of ``want`` but the texts of ``string`` is compared, floats by their bits."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kscale.vpa.histogram import (
+    CPU_OPTIONS,
+    MEMORY_OPTIONS,
+    UNSET,
+    Histogram,
+    HistogramError,
+    HistogramOptions,
+    SavedHistogram,
+)
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_YEAR_ONE = "0001-01-01T00:00:00Z"
+
+
+def options_of(given: dict[str, Any]) -> HistogramOptions:
+    match given:
+        case {"type": "cpu"}:
+            return CPU_OPTIONS
+        case {"type": "memory"}:
+            return MEMORY_OPTIONS
+        case {"type": "linear", "max_value": maximum, "bucket_size": size, "epsilon": epsilon}:
+            return HistogramOptions.linear(maximum, size, epsilon)
+        case {"type": "exponential", "max_value": maximum, "first_bucket_size": size, "ratio": r, "epsilon": epsilon}:
+            return HistogramOptions.exponential(maximum, size, r, epsilon)
+    raise AssertionError(given)
+
+
+def time_of(text: str | None) -> int:
+    if text is None or text == _YEAR_ONE:
+        return UNSET
+    return (datetime.fromisoformat(text) - _EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def text_of(time: int) -> str:
+    if time == UNSET:
+        return _YEAR_ONE
+    assert time % 1000 == 0
+    moment = _EPOCH + timedelta(microseconds=time // 1000)
+    return moment.isoformat().replace("+00:00", "Z")
+
+
+def number(value: float) -> dict[str, Any]:
+    return {"value": value, "hex": value.hex()}
+
+
+def same_number(got: float, want: dict[str, Any], key: str = "hex") -> bool:
+    return got == float.fromhex(want[key])
+
+
+def load(h: Histogram, checkpoint: dict[str, Any] | None) -> None:
+    if checkpoint is None:
+        h.load(None)
+        return
+    weights = {int(b): w for b, w in (checkpoint.get("bucketWeights") or {}).items()}
+    h.load(weights, checkpoint.get("totalWeight", 0.0), time_of(checkpoint.get("referenceTimestamp")))
+
+
+def check_saved(saved: SavedHistogram, want: dict[str, Any]) -> None:
+    assert {str(b): w for b, w in saved.bucket_weights.items()} == want["bucket_weights"]
+    assert same_number(saved.total_weight, want, "total_weight_hex")
+    assert text_of(saved.reference_time) == want["reference_time"]
+
+
+def check_state(h: Histogram, want: dict[str, Any]) -> None:
+    assert (h.min_bucket, h.max_bucket) == (want["min_bucket"], want["max_bucket"])
+    assert same_number(h.total_weight, want, "total_weight_hex")
+    assert text_of(h.reference_time) == want["reference_time"]
+    weights = {str(b): float(w) for b, w in enumerate(h.weights) if w}
+    assert weights == {b: float.fromhex(w["hex"]) if isinstance(w, dict) else w for b, w in want["weights"].items()}
+
+
+def run(op: dict[str, Any], histograms: dict[str, Histogram], options: HistogramOptions, want: Any) -> None:
+    h = histograms.get(op.get("h", ""))
+    match op["op"]:
+        case "find_bucket":
+            assert options.find_bucket(op["value"]) == want
+        case "bucket_start":
+            assert same_number(options.bucket_start(op["bucket"]), want)
+        case "num_buckets":
+            assert options.num_buckets == want
+        case "add_sample":
+            h.add_sample(op["value"], op["weight"], time_of(op["time"]) if op.get("time") else 0)
+        case "subtract_sample":
+            h.subtract_sample(op["value"], op["weight"], time_of(op["time"]) if op.get("time") else 0)
+        case "merge":
+            h.merge(histograms[op["other"]])
+        case "percentile":
+            assert same_number(h.percentile(op["p"]), want)
+        case "is_empty":
+            assert h.is_empty == want
+        case "equals":
+            assert h.equals(histograms[op["other"]]) == want
+        case "string":
+            str(h)
+        case "state":
+            check_state(h, want)
+        case "save_to_checkpoint":
+            check_saved(h.save(), want)
+        case "load_from_checkpoint":
+            load(h, op["checkpoint"])
+        case "transfer_checkpoint":
+            saved = h.save()
+            second = 10**9
+            reference = saved.reference_time // second * second if saved.reference_time != UNSET else UNSET
+            histograms[op["other"]].load(saved.bucket_weights, saved.total_weight, reference)
+        case other:
+            raise AssertionError(other)
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    try:
+        shared = options_of(given["options"])
+    except HistogramError as error:
+        assert str(error) == want["options_error"]
+        return
+    assert "options_error" not in want
+    histograms = {}
+    for name, spec in given.get("histograms", {}).items():
+        options = options_of(spec["options"]) if "options" in spec else shared
+        if "options" in spec and options is shared:  # an options object of its own, though equal
+            options = HistogramOptions(options.native, options.epsilon)
+        histograms[name] = Histogram.new(options, round(spec.get("half_life_s", 0) * 1e9))
+    results = want["results"]
+    for op, expected in zip(given["ops"], results, strict=False):
+        panic = expected.get("panic") if isinstance(expected, dict) else None
+        error = expected.get("error") if isinstance(expected, dict) else None
+        try:
+            run(op, histograms, shared, expected)
+        except HistogramError as raised:
+            assert str(raised) == (panic or error), op
+            continue
+        assert panic is None, op
+        assert error is None, op
+    assert len(results) == len(given["ops"]) or "panic" in results[-1]

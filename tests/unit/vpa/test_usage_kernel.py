@@ -1,0 +1,204 @@
+"""Samples into histograms and recommendations out of them: batches equal single samples equal the reference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale._native import _histogram as native
+from kscale.errors import NativeError
+from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, UNSET, Histograms
+from reference import vpa_histogram as plain
+
+HOUR = 3600 * 10**9
+DAY = 24 * HOUR
+START = 1767582000 * 10**9
+AGGREGATE_OF = [0, 1, 1, 2, 0, 3, 4, 5, 6]  # container -> aggregate
+PERCENTILES = [[0.9, 0.5, 0.95], [0.9, 0.5, 0.95]]
+MINIMUM = [25, 262144000]
+
+
+@dataclass
+class World:
+    half_life: int = DAY
+    interval: int = DAY
+    cpu: Histograms = field(init=False)
+    memory: Histograms = field(init=False)
+    columns: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        n, m = len(AGGREGATE_OF), max(AGGREGATE_OF) + 1
+        self.cpu = Histograms(CPU_OPTIONS, m, self.half_life)
+        self.memory = Histograms(MEMORY_OPTIONS, m, self.half_life)
+        unset = {
+            name: np.full(k, UNSET, np.int64)
+            for name, k in (("last_cpu", n), ("last_memory", n), ("window_end", n), ("first", m), ("last", m))
+        }
+        self.columns = {
+            "aggregate": np.array(AGGREGATE_OF, np.int32),
+            **{name: unset[name] for name in ("last_cpu", "last_memory", "window_end")},
+            "memory_peak": np.zeros(n, np.int64),
+            "oom_peak": np.zeros(n, np.int64),
+            "first": unset["first"],
+            "last": unset["last"],
+            "samples": np.zeros(m, np.int64),
+            "interval": np.full(m, self.interval, np.int64),
+            "oom_ratio": np.full(m, 1.2),
+            "oom_min_bump": np.full(m, 104857600.0),
+        }
+        self.usage = native.Usage(*self.columns.values())
+
+    def same(self, other: World) -> None:
+        for mine, theirs in zip(self.columns.values(), other.columns.values(), strict=True):
+            assert np.array_equal(mine, theirs)
+        for a, b in ((self.cpu, other.cpu), (self.memory, other.memory)):
+            for name in ("weights", "total", "min_bucket", "max_bucket", "reference"):
+                assert np.array_equal(getattr(a, name), getattr(b, name)), name
+
+    def add(self, samples: list[tuple[int, int, int, int]], threads: int = 1) -> tuple[list[int], list[int]]:
+        """(container, time, value, kind): kind 0 = CPU, 1 = memory, 2 = OOM."""
+        statuses = []
+        for kinds in ((0,), (1, 2)):
+            chosen = [s for s in samples if s[3] in kinds]
+            status = np.full(len(chosen), 9, np.uint8)
+            container = np.array([s[0] for s in chosen], np.int32)
+            time = np.array([s[1] for s in chosen], np.int64)
+            value = np.array([s[2] for s in chosen], np.int64)
+            if kinds == (0,):
+                self.usage.add_cpu(self.cpu.native, container, time, value, status, threads)
+            else:
+                oom = np.array([s[3] == 2 for s in chosen], np.uint8)
+                self.usage.add_memory(self.memory.native, container, time, value, status, oom, threads)
+            statuses.append(status.tolist())
+        return statuses[0], statuses[1]
+
+
+times = st.integers(START, START + 3 * DAY) | st.integers(0, 300).map(lambda h: START + h * HOUR)
+cpu_samples = st.tuples(st.integers(0, 8), times, st.integers(-5, 3000), st.just(0))
+memory_values = st.integers(-5, 40).map(lambda m: m * 50_000_000)
+memory_samples = st.tuples(st.integers(0, 8), times, memory_values, st.sampled_from([1, 1, 1, 2]))
+batches = st.lists(cpu_samples | memory_samples, max_size=80)
+settings = st.tuples(st.sampled_from([HOUR, DAY]), st.sampled_from([HOUR, DAY, 5 * HOUR + 1]))
+
+
+@given(batches, settings)
+def test_batch_is_one_by_one_is_reference(samples: list[tuple[int, int, int, int]], how: tuple[int, int]) -> None:
+    batch, single = World(*how), World(*how)
+    status = batch.add(samples)
+    for threads in (2, 3):
+        threaded = World(*how)
+        assert threaded.add(samples, threads) == status
+        threaded.same(batch)
+    aggregates = [plain.Aggregate(*how) for _ in range(max(AGGREGATE_OF) + 1)]
+    containers = [plain.Container(aggregates[a]) for a in AGGREGATE_OF]
+    codes = {"accepted": 0, "discarded": 1, "too old": 2}
+    expected: tuple[list[int], list[int]] = ([], [])
+    for sample in samples:
+        c, t, v, kind = sample
+        single.add([sample])
+        if kind == 0:
+            expected[0].append(codes[containers[c].add_cpu(t, v)])
+        elif kind == 1:
+            expected[1].append(codes[containers[c].add_memory(t, v)])
+        else:
+            expected[1].append(codes[containers[c].record_oom(t, v)])
+    single.same(batch)
+    assert status == expected
+    for row, a in enumerate(aggregates):
+        for ours, reference in ((batch.cpu, a.cpu), (batch.memory, a.memory)):
+            assert ours.weights[row].tolist() == reference.weights
+            assert ours.total[row] == reference.total
+            assert (ours.min_bucket[row], ours.max_bucket[row]) == (reference.min, reference.max)
+        assert batch.columns["samples"][row] == a.samples
+        assert batch.columns["last"][row] == (UNSET if a.last is None else a.last)
+    n = len(aggregates)
+    out = np.zeros((n, 2, 3), np.int64)
+    c = batch.columns
+    native.recommend(
+        batch.cpu.native, batch.memory.native, c["first"], c["last"], c["samples"],
+        np.tile(np.array(MINIMUM, np.int64), (n, 1)), np.array(PERCENTILES), np.array([DAY, DAY]), 0.15, out, 2,
+    )  # fmt: skip
+    seen = [r for r in range(n) if aggregates[r].samples]
+    expected_rows = [plain.recommend(aggregates[r], PERCENTILES, DAY, 0.15, MINIMUM) for r in seen]
+    assert out[seen].tolist() == expected_rows
+
+
+@given(
+    st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True).map(sorted),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(-1, 60)), max_size=5),
+    st.randoms(use_true_random=False),
+    st.sampled_from([HOUR, DAY]),
+)
+def test_grid_is_samples(hours: list[int], before: list[tuple[int, int]], random: Any, half_life: int) -> None:
+    grid, listed = World(half_life), World(half_life)
+    earlier = [(c, START + h * HOUR, 700, 0) for c, h in before]
+    grid.add(earlier)
+    listed.add(earlier)
+    order = sorted(range(len(AGGREGATE_OF)), key=AGGREGATE_OF.__getitem__)
+    starts = [i for i, c in enumerate(order) if i == 0 or AGGREGATE_OF[order[i - 1]] != AGGREGATE_OF[c]]
+    time = np.array([START + h * HOUR for h in hours], np.int64)
+    holes = random.random() < 0.5
+    matrix = np.array(
+        [[-1 if holes and random.random() < 0.2 else random.randint(0, 20000) for _ in hours] for _ in order], np.int32
+    )
+    samples = [
+        (c, int(time[t]), int(matrix[r, t]), 0)
+        for t in range(len(hours))
+        for r, c in enumerate(order)
+        if matrix[r, t] >= 0
+    ]
+    status, _ = listed.add(samples)
+    for threads in (1, 3):
+        other = World(half_life)
+        other.add(earlier)
+        discarded = np.zeros(len(order), np.int64)
+        other.usage.add_cpu_grid(
+            other.cpu.native,
+            np.array([*starts, len(order)], np.int64),
+            np.array(order, np.int32),
+            time,
+            matrix,
+            discarded,
+            threads,
+        )
+        assert discarded.sum() == sum(status)
+        other.same(listed)
+
+
+def test_doors() -> None:
+    world = World()
+    one = np.zeros(1, np.int64)
+    with pytest.raises(NativeError, match="container 99 of 9"):
+        world.usage.add_cpu(world.cpu.native, np.array([99], np.int32), one, one, np.zeros(1, np.uint8))
+    with pytest.raises(NativeError, match="unequal"):
+        world.usage.add_cpu(world.cpu.native, np.zeros(2, np.int32), one, one, np.zeros(1, np.uint8))
+    with pytest.raises(NativeError, match="1823"):
+        world.usage.add_memory(
+            world.memory.native, np.zeros(1, np.int32), np.array([UNSET]), one, np.zeros(1, np.uint8)
+        )
+    with pytest.raises(NativeError, match="increase"):
+        world.usage.add_cpu_grid(
+            world.cpu.native, np.array([0, 1]), np.zeros(1, np.int32), np.array([5, 5]), np.zeros((1, 2), np.int32), one
+        )
+    with pytest.raises(NativeError, match="share one aggregate"):
+        world.usage.add_cpu_grid(
+            world.cpu.native, np.array([0, 2]), np.array([0, 1], np.int32), np.array([5]), np.zeros((2, 1), np.int32),
+            np.zeros(2, np.int64),
+        )  # fmt: skip
+    with pytest.raises(NativeError, match="aggregate 7 of 7"):
+        native.Usage(np.array([7] * 9, np.int32), *list(world.columns.values())[1:])
+
+
+def test_amounts() -> None:
+    out = np.zeros(8, np.int64)
+    native.amounts(np.array([100.5, -50.5, 1e14 + 100, 0.125, float("nan")]), 1.0, out)
+    assert out.tolist() == [100, 0, 10**14, 0, -(2**63), 0, 0, 0]
+    native.amounts(np.array([0.069946, 0.61535112, 0.0172071]), 1000.0, out, 5)
+    assert out[5:].tolist() == [69, 615, 17]
+    with pytest.raises(NativeError, match="do not fit"):
+        native.amounts(np.zeros(2), 1.0, out, 7)
