@@ -1,11 +1,13 @@
+from typing import TypeAlias
+
 import numpy as np
 import numpy.typing as npt
 
-_I8 = npt.NDArray[np.uint8]
-_I32 = npt.NDArray[np.int32]
-_I64 = npt.NDArray[np.int64]
-_U32 = npt.NDArray[np.uint32]
-_F64 = npt.NDArray[np.float64]
+_I8: TypeAlias = npt.NDArray[np.uint8]
+_I32: TypeAlias = npt.NDArray[np.int32]
+_I64: TypeAlias = npt.NDArray[np.int64]
+_U32: TypeAlias = npt.NDArray[np.uint32]
+_F64: TypeAlias = npt.NDArray[np.float64]
 
 UNSET: int
 FARTHEST: int

@@ -2,7 +2,7 @@
 
 :class:`Histograms` is a bank: row *r* of its 2-D array ``weights[rows, buckets]`` is one histogram. :class:`Histogram`
 is a view of one row with upstream's operations. Numbers equal upstream's bit for bit, the last bits of Go's ``log``,
-``pow`` and ``exp2`` included. Times are nanoseconds since 1970 (between the years 1823 and 2116), durations nanoseconds.
+``pow`` and ``exp2`` included. Times and durations are in nanoseconds; times lie between the years 1823 and 2116.
 """
 
 from __future__ import annotations
@@ -59,9 +59,7 @@ class HistogramOptions:
         return cls(_histogram.Buckets.linear(max_value, bucket_size, epsilon), epsilon)
 
     @classmethod
-    def exponential(
-        cls, max_value: float, first_bucket_size: float, ratio: float, epsilon: float
-    ) -> HistogramOptions:
+    def exponential(cls, max_value: float, first_bucket_size: float, ratio: float, epsilon: float) -> HistogramOptions:
         """Buckets each ``ratio`` times as large as the one before."""
         if not (max_value > 0 and first_bucket_size > 0 and ratio > 1 and epsilon > 0):
             raise HistogramError("maxValue, firstBucketSize and epsilon must be > 0.0, ratio must be > 1.0")

@@ -146,6 +146,6 @@ def test_doors() -> None:
         bank.add_samples([0, 0], [1.0], [1.0], [START])
     with pytest.raises(HistogramError, match="scale"):
         bank.row(0).scale(-1.0)
-    with pytest.raises(NativeError, match="too many|linear buckets"):
+    with pytest.raises(NativeError, match="linear buckets"):
         native.Buckets.linear(1e12, 1.0, 1.0)
     assert bank.row(0).is_empty
