@@ -1,0 +1,113 @@
+"""What the metrics APIs answer: metrics.k8s.io, custom.metrics.k8s.io (v1beta2, and v1beta1 by its own names),
+external.metrics.k8s.io.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.core import ObjectReference
+from kscale.objects.meta import KubeObject, LabelSelector
+from kscale.objects.quantity import Quantity
+
+__all__ = [
+    "ContainerMetrics",
+    "ExternalMetricValue",
+    "ExternalMetricValueList",
+    "MetricIdentifier",
+    "MetricValue",
+    "MetricValueList",
+    "NodeMetrics",
+    "NodeMetricsList",
+    "PodMetrics",
+    "PodMetricsList",
+]
+
+
+class ContainerMetrics(ApiStruct):
+    """Usage of one container."""
+
+    name: str = ""
+    usage: ResourceList = {}
+
+
+class PodMetrics(KubeObject):
+    """Usage of the containers of a pod over ``window`` (a Go duration) before ``timestamp``."""
+
+    timestamp: str | None = None
+    window: str = "0s"
+    containers: list[ContainerMetrics] | None = None
+
+
+class PodMetricsList(ApiStruct):
+    """The answer of metrics.k8s.io for pods."""
+
+    items: list[PodMetrics] = []
+
+
+class NodeMetrics(KubeObject):
+    """Usage of a node."""
+
+    timestamp: str | None = None
+    window: str = "0s"
+    usage: ResourceList = {}
+
+
+class NodeMetricsList(ApiStruct):
+    """The answer of metrics.k8s.io for nodes."""
+
+    items: list[NodeMetrics] = []
+
+
+class MetricIdentifier(ApiStruct):
+    """The name of a custom metric, and which of its series."""
+
+    name: str = ""
+    selector: LabelSelector | None = None
+
+
+class MetricValue(ApiStruct):
+    """One value of custom.metrics.k8s.io. v1beta2 has ``metric`` and ``windowSeconds``, v1beta1 ``metricName``,
+    ``window`` and ``selector``.
+    """
+
+    described_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    metric: MetricIdentifier | None = None
+    metric_name: str = ""
+    selector: LabelSelector | None = None
+    timestamp: str | None = None
+    window_seconds: int | None = None
+    window: int | None = None
+    value: Quantity = msgspec.field(default_factory=Quantity.zero)
+
+    @property
+    def name(self) -> str:
+        return self.metric.name if self.metric is not None else self.metric_name
+
+    @property
+    def seconds(self) -> int | None:
+        """The window, by whichever version named it."""
+        return self.window_seconds if self.window_seconds is not None else self.window
+
+
+class MetricValueList(ApiStruct):
+    """The answer of custom.metrics.k8s.io."""
+
+    items: list[MetricValue] = []
+
+
+class ExternalMetricValue(ApiStruct):
+    """One value of external.metrics.k8s.io."""
+
+    metric_name: str = ""
+    metric_labels: dict[str, str] | None = None
+    timestamp: str | None = None
+    window: int | None = None
+    value: Quantity = msgspec.field(default_factory=Quantity.zero)
+
+
+class ExternalMetricValueList(ApiStruct):
+    """The answer of external.metrics.k8s.io."""
+
+    items: list[ExternalMetricValue] = []

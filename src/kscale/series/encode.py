@@ -1,0 +1,79 @@
+"""Rows of key columns to series numbers, and time columns to nanoseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.errors import InputError, Problem
+from kscale.objects.times import nanoseconds
+from kscale.series.columns import SeriesKey
+
+__all__ = ["TIME_UNITS", "encode_keys", "parse_time", "time_unit"]
+
+TIME_UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_unit(unit: str) -> int:
+    """Nanoseconds of a unit: s, ms, us or ns."""
+    try:
+        return TIME_UNITS[unit]
+    except KeyError:
+        raise InputError(f'"{unit}" is not a unit of time; one of {", ".join(TIME_UNITS)}') from None
+
+
+def parse_time(text: str, unit: int) -> int:
+    """Nanoseconds of a number (in ``unit`` nanoseconds), an RFC 3339 time, or one without zone, taken as UTC.
+
+    Raises ``ValueError``.
+    """
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        pass
+    else:
+        if not number.is_finite():
+            raise ValueError(f'"{text}" is not a time')
+        return int(number * unit)
+    try:
+        return nanoseconds(text)
+    except ValueError:
+        pass
+    try:
+        head, _, fraction = text.partition(".")
+        moment = datetime.fromisoformat(head)
+        digits = int(fraction[:9].ljust(9, "0")) if fraction else 0
+    except ValueError:
+        raise ValueError(f'"{text}" is not a time') from None
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    return (moment - _EPOCH) // timedelta(seconds=1) * 10**9 + digits
+
+
+def encode_keys(
+    columns: Sequence[Sequence[str]], labels: Sequence[Sequence[str]], names: Sequence[str], rows: int, source: str
+) -> tuple[list[SeriesKey], NDArray[np.int32], list[dict[str, str]]]:
+    """(keys, series number of every row, labels by key); labels must be the same in all rows of a key."""
+    keys: dict[SeriesKey, int] = {}
+    tags: list[tuple[str, ...]] = []
+    numbers = np.empty(rows, np.int32)
+    blank = ("",) * rows
+    filled = [column or blank for column in columns]
+    marks = zip(*labels, strict=True) if labels else iter([()] * rows)
+    for row, (parts, tag) in enumerate(zip(zip(*filled, strict=True), marks, strict=True)):
+        key = SeriesKey(*parts)
+        number = keys.setdefault(key, len(keys))
+        if number == len(tags):
+            tags.append(tag)
+        elif tags[number] != tag:
+            raise InputError(
+                Problem(f"labels change from {tags[number]} to {tag}", source, f"row {row + 1} ({key})", ", ".join(names))
+            )
+        numbers[row] = number
+    return list(keys), numbers, [dict(zip(names, tag, strict=True)) for tag in tags]

@@ -1,0 +1,27 @@
+"""Lists of events (arrivals) as a series: how many, or how much, in each bin."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.errors import InputError
+
+__all__ = ["bin_events"]
+
+
+def bin_events(
+    time: NDArray[np.int64], width: int, value: NDArray[np.float64] | None = None
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """(begin of each bin, events per second or ``value`` per second in it); ``width`` in nanoseconds.
+
+    Bins begin at the first event and leave none out. Events need not be sorted.
+    """
+    if width <= 0:
+        raise InputError("the width of a bin must be greater than zero")
+    if not len(time):
+        raise InputError("no events")
+    first = int(time.min())
+    position = (time - first) // width
+    total = np.bincount(position, weights=value).astype(np.float64)
+    return first + np.arange(len(total), dtype=np.int64) * width, total / (width / 1e9)

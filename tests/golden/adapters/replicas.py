@@ -1,0 +1,105 @@
+"""``replicas``: one call of one replica-calculator function. Leaves out nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+
+from kscale.hpa import replica_calculator as calculator
+from kscale.hpa.actions import Failure
+from kscale.hpa.moments import SECOND, from_text, to_text
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.pod_groups import Sample
+from kscale.objects.autoscaling import CrossVersionObjectReference
+from kscale.objects.base import dec_hook
+from kscale.objects.core import Pod
+from kscale.objects.meta import LabelSelector
+
+VALUES = {"GetResourceReplicas", "GetRawResourceReplicas", "GetMetricReplicas"}
+
+
+class Recorded:
+    """The recorded answer of the metrics client."""
+
+    def __init__(self, case: dict[str, Any]) -> None:
+        self.case = case
+
+    def _answer(self, value: Any) -> Generator[Any, Any, Any]:
+        if "metrics_error" in self.case:
+            raise calculator.MetricsError(self.case["metrics_error"])
+        return value
+        yield
+
+    def get_resource_metric(self, *_: Any) -> Generator[Any, Any, Any]:
+        samples = {
+            item["pod"]: Sample(item["value_milli"], from_text(item["timestamp"]), item["window_s"] * SECOND)
+            for item in self.case.get("metrics", [])
+        }
+        return self._answer(calculator.PodValues(samples, from_text(self.case.get("metrics_timestamp"))))
+
+    get_raw_metric = get_resource_metric
+
+    def get_object_metric(self, *_: Any) -> Generator[Any, Any, Any]:
+        return self._answer((self.case.get("object_value_milli"), from_text(self.case.get("metrics_timestamp"))))
+
+    def get_external_metric(self, *_: Any) -> Generator[Any, Any, Any]:
+        return self._answer((self.case.get("external_values_milli"), from_text(self.case.get("metrics_timestamp"))))
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    options = HPAOptions(
+        horizontal_pod_autoscaler_cpu_initialization_period=given["cpu_initialization_period_s"],
+        horizontal_pod_autoscaler_initial_readiness_delay=given["delay_of_initial_readiness_status_s"],
+        feature_gates=given.get("gates", {}),
+    )
+    machine = calculator.ReplicaCalculator(Recorded(given), from_text(given["now"]), options)
+    pods = (
+        Failure(given["pods_error"])
+        if "pods_error" in given
+        else msgspec.convert(given.get("pods", []), list[Pod], dec_hook=dec_hook)
+    )
+    result = calculator.run(_calculation(machine, given), pods)
+    found = {
+        "replicas": result.replicas,
+        "utilization": result.utilization,
+        "raw_milli": result.usage,
+        "timestamp": to_text(result.timestamp),
+        "error": result.error,
+        "path": list(result.path),
+    }
+    wanted = {key: value for key, value in want.items() if key != "unspecified"}
+    assert found == wanted, f"{found} is not {wanted}"
+
+
+def _calculation(machine: calculator.ReplicaCalculator, given: dict[str, Any]) -> calculator.Calculation:
+    function = given["function"]
+    tolerances = calculator.Tolerances(given["tolerance_down"], given["tolerance_up"])
+    namespace, selector = given["namespace"], given["pod_selector"]
+    resource, container = given.get("resource", ""), given.get("container", "")
+    metric, raw = given.get("metric_name", ""), given.get("metric_selector")
+    metric_selector = None if raw is None else msgspec.convert(raw, LabelSelector)
+    described = msgspec.convert(given.get("object") or {}, CrossVersionObjectReference)
+    current, target = given.get("current_replicas"), given.get("target_milli")
+    if function == "GetResourceReplicas":
+        percent = given["target_utilization"]
+        return machine.get_resource_replicas(current, percent, resource, tolerances, namespace, selector, container)
+    if function == "GetRawResourceReplicas":
+        return machine.get_raw_resource_replicas(current, target, resource, tolerances, namespace, selector, container)
+    if function == "GetMetricReplicas":
+        return machine.get_metric_replicas(current, target, metric, tolerances, namespace, selector)
+    if function == "GetObjectMetricReplicas":
+        return machine.get_object_metric_replicas(
+            current, target, metric, tolerances, namespace, described, selector
+        )
+    if function == "GetExternalMetricReplicas":
+        return machine.get_external_metric_replicas(
+            current, target, metric, tolerances, namespace, metric_selector, selector
+        )
+    status = given["status_replicas"]
+    if function == "GetObjectPerPodMetricReplicas":
+        return machine.get_object_per_pod_metric_replicas(status, target, metric, tolerances, namespace, described)
+    assert function == "GetExternalPerPodMetricReplicas"
+    return machine.get_external_per_pod_metric_replicas(status, target, metric, tolerances, namespace, metric_selector)
