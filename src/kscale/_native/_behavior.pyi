@@ -1,15 +1,9 @@
-"""Stabilisation, rate limits and histories over columns; n rows, one a HorizontalPodAutoscaler."""
-
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 class Rules(Protocol):
-    """``select`` uint8[n], ``window`` int32[n] (seconds), ``begin``/``end`` int64[n] into the policies' ``type`` uint8,
-    ``value`` int32 and ``period`` int32 (seconds).
-    """
-
     @property
     def select(self) -> NDArray[np.uint8]: ...
     @property
@@ -26,8 +20,6 @@ class Rules(Protocol):
     def period(self) -> NDArray[np.int32]: ...
 
 class History(Protocol):
-    """``begin``/``capacity``/``size`` int64[n] into ``values`` int32 and ``times`` int64 (and ``outdated`` uint8)."""
-
     @property
     def begin(self) -> NDArray[np.int64]: ...
     @property
@@ -56,12 +48,7 @@ def normalize(
     legacy_window: int,
     now: int,
     threads: int = 1,
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]:
-    """Stabilised size, desired size, who held it, which limit, whether it changed the size; ``past`` is written to.
-
-    Raises ``NativeError`` when columns differ in length, point outside, or a history has no room for one more entry.
-    """
-
+) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]: ...
 def store_events(
     rescaled: NDArray[np.uint8],
     before: NDArray[np.int32],
@@ -71,5 +58,4 @@ def store_events(
     added: History,
     removed: History,
     now: int,
-) -> None:
-    """Store the change of size of every row where ``rescaled`` is set, in the history of its direction."""
+) -> None: ...

@@ -126,6 +126,13 @@ def normalize(
     const int32_t[::1] minimum, const int32_t[::1] maximum, up, down, past, added, removed,
     int64_t legacy_window, int64_t now, Py_ssize_t threads=1,
 ):
+    """Stabilised size, desired size, who held it, which limit, whether it changed the size; ``past`` is written to.
+
+    Rules: ``select`` uint8[n], ``window`` int32[n] (seconds), ``begin``/``end`` int64[n] into the policies' ``type``
+    uint8, ``value`` int32 and ``period`` int32 (seconds). Histories: ``begin``/``capacity``/``size`` int64[n] into
+    ``values`` int32 and ``times`` int64 (of events also ``outdated`` uint8). Raises ``NativeError`` when columns differ
+    in length, point outside, or a history has no room for one more entry.
+    """
     cdef Py_ssize_t n = active.shape[0]
     cdef list keep = []
     same("behavior", n, behavior.shape[0]); same("current", n, current.shape[0])
@@ -158,6 +165,7 @@ def normalize(
 
 def store_events(const uint8_t[::1] rescaled, const int32_t[::1] before, const int32_t[::1] after, up, down, added,
                  removed, int64_t now):
+    """Store the change of size of every row where ``rescaled`` is set, in the history of its direction."""
     cdef Py_ssize_t n = rescaled.shape[0]
     cdef list keep = []
     same("before", n, before.shape[0]); same("after", n, after.shape[0])

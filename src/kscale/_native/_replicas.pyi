@@ -1,5 +1,3 @@
-"""The replica calculator over columns. All arrays are C-contiguous; n rows, one a metric of a target."""
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,14 +42,7 @@ def calculate(
     NDArray[np.uint8],
     NDArray[np.int32],
     NDArray[np.float64],
-]:
-    """Replicas, utilization (percent), usage (milli), error, path, groups [n, 4] and ratios [n, 2] of every row.
-
-    Times and periods in nanoseconds, amounts in milli-units. Raises ``NativeError`` when the columns of a family
-    differ in length or a row holds an unknown code or points outside its columns. The result does not depend on
-    ``threads``.
-    """
-
+]: ...
 def groups(
     phase: NDArray[np.uint8],
     deleting: NDArray[np.uint8],
@@ -67,5 +58,4 @@ def groups(
     now: int,
     cpu_initialization: int,
     initial_readiness: int,
-) -> NDArray[np.uint8]:
-    """The group of every pod: 0 ready, 1 unready, 2 missing, 3 ignored. One sample row a pod."""
+) -> NDArray[np.uint8]: ...

@@ -90,6 +90,12 @@ def calculate(
     const int64_t[::1] request, const int64_t[::1] value,
     int64_t now, int64_t cpu_initialization, int64_t initial_readiness, Py_ssize_t threads=1,
 ):
+    """Replicas, utilization (percent), usage (milli), error, path, groups [n, 4] and ratios [n, 2] of every row.
+
+    Times and periods in nanoseconds, amounts in milli-units; all arrays C-contiguous. Raises ``NativeError`` when the
+    columns of a family differ in length or a row holds an unknown code or points outside its columns. The result does
+    not depend on ``threads``.
+    """
     cdef Py_ssize_t n = mode.shape[0], pods = phase.shape[0], n_samples = sample_present.shape[0]
     same("cpu", n, cpu.shape[0]); same("given", n, given.shape[0]); same("current", n, current.shape[0])
     same("target", n, target.shape[0]); same("down", n, down.shape[0]); same("up", n, up.shape[0])
@@ -144,6 +150,7 @@ def groups(
     const int64_t[::1] sample_window,
     bint cpu, int64_t now, int64_t cpu_initialization, int64_t initial_readiness,
 ):
+    """The group of every pod: 0 ready, 1 unready, 2 missing, 3 ignored. One sample row a pod."""
     cdef Py_ssize_t n = phase.shape[0], i
     same("deleting", n, deleting.shape[0]); same("ready", n, ready.shape[0])
     same("started", n, started.shape[0]); same("start", n, start.shape[0]); same("transition", n, transition.shape[0])

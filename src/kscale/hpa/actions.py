@@ -68,7 +68,10 @@ class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PutScale(msgspec.Struct, frozen=True, kw_only=True):
-    """Write the number of replicas of a target. ``attempt`` counts from 1; wait ``delay`` seconds (10 % jitter) first."""
+    """Write the number of replicas of a target.
+
+    ``attempt`` counts from 1; wait ``delay`` seconds (give or take 10 %) first.
+    """
 
     namespace: str
     resource: str

@@ -137,11 +137,7 @@ def run(calculation: Calculation, pods: Sequence[Pod] | Failure = ()) -> Replica
 
 def _matching(pods: Sequence[Pod], query: ListPods) -> list[Pod]:
     selector = parse_selector(query.selector)
-    return [
-        pod
-        for pod in pods
-        if pod.metadata.namespace == query.namespace and selector.matches(pod.metadata.labels)
-    ]
+    return [pod for pod in pods if pod.metadata.namespace == query.namespace and selector.matches(pod.metadata.labels)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +146,7 @@ class ReplicaCalculator:
 
     metrics: MetricsClient
     now: int
-    options: HPAOptions = HPAOptions()
+    options: HPAOptions = field(default_factory=HPAOptions)
 
     def get_resource_replicas(
         self,
@@ -246,9 +242,7 @@ class ReplicaCalculator:
             usage, time = yield from self.metrics.get_object_metric(metric, namespace, described, metric_selector)
         except MetricsError as error:
             return Replicas(error=_object_error(metric, described, namespace, error))
-        return _row(
-            _OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, values=[usage], timestamp=time
-        )
+        return _row(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, values=[usage], timestamp=time)
 
     def get_external_metric_replicas(
         self,
@@ -285,9 +279,7 @@ class ReplicaCalculator:
         if isinstance(answer, Replicas):
             return answer
         values, time = answer
-        return _row(
-            _EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, values=values, timestamp=time
-        )
+        return _row(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, values=values, timestamp=time)
 
     def _external(
         self, metric: str, namespace: str, metric_selector: LabelSelector | None
@@ -372,9 +364,7 @@ def selector_text(selector: LabelSelector | None) -> str:
     return str(compile_selector(selector))
 
 
-def _object_error(
-    metric: str, described: CrossVersionObjectReference, namespace: str, error: MetricsError
-) -> str:
+def _object_error(metric: str, described: CrossVersionObjectReference, namespace: str, error: MetricsError) -> str:
     return f"unable to get metric {metric} on {described.kind} {namespace}/{described.name}: {error}"
 
 

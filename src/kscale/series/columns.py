@@ -60,7 +60,9 @@ class Series:
         if len(bad):
             row = int(bad[0])
             raise InputError(
-                Problem(f"{value[row]} is not a number", source, f"row {row + first_row} ({keys[series[row]]})", "value")
+                Problem(
+                    f"{value[row]} is not a number", source, f"row {row + first_row} ({keys[series[row]]})", "value"
+                )
             )
         order = np.argsort(series, kind="stable")
         sorted_series, sorted_time = series[order], time[order]

@@ -73,7 +73,9 @@ def encode_keys(
             tags.append(tag)
         elif tags[number] != tag:
             raise InputError(
-                Problem(f"labels change from {tags[number]} to {tag}", source, f"row {row + 1} ({key})", ", ".join(names))
+                Problem(
+                    f"labels change from {tags[number]} to {tag}", source, f"row {row + 1} ({key})", ", ".join(names)
+                )
             )
         numbers[row] = number
     return list(keys), numbers, [dict(zip(names, tag, strict=True)) for tag in tags]

@@ -41,7 +41,9 @@ def read_prometheus(data: bytes, *, columns: Mapping[str, str] | None = None, so
             raise InputError(Problem(f"Prometheus answered {answer.status}: {answer.error}", source))
         if answer.data.result_type != "matrix":
             raise InputError(
-                Problem(f"a {answer.data.result_type}, not the matrix of a range query", source, field="data.resultType")
+                Problem(
+                    f"a {answer.data.result_type}, not the matrix of a range query", source, field="data.resultType"
+                )
             )
         results = msgspec.convert(answer.data.result, list[_Result])
     except msgspec.DecodeError as error:

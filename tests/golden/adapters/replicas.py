@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import Any
 
-import msgspec
-
 from kscale.hpa import replica_calculator as calculator
 from kscale.hpa.actions import Failure
 from kscale.hpa.moments import SECOND, from_text, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import Sample
 from kscale.objects.autoscaling import CrossVersionObjectReference
-from kscale.objects.base import dec_hook
 from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
 from kscale.objects.meta import LabelSelector
 
 VALUES = {"GetResourceReplicas", "GetRawResourceReplicas", "GetMetricReplicas"}
@@ -59,7 +57,7 @@ def check(case: dict[str, Any]) -> None:
     pods = (
         Failure(given["pods_error"])
         if "pods_error" in given
-        else msgspec.convert(given.get("pods", []), list[Pod], dec_hook=dec_hook)
+        else [from_dict(pod, Pod) for pod in given.get("pods") or []]
     )
     result = calculator.run(_calculation(machine, given), pods)
     found = {
@@ -80,8 +78,8 @@ def _calculation(machine: calculator.ReplicaCalculator, given: dict[str, Any]) -
     namespace, selector = given["namespace"], given["pod_selector"]
     resource, container = given.get("resource", ""), given.get("container", "")
     metric, raw = given.get("metric_name", ""), given.get("metric_selector")
-    metric_selector = None if raw is None else msgspec.convert(raw, LabelSelector)
-    described = msgspec.convert(given.get("object") or {}, CrossVersionObjectReference)
+    metric_selector = None if raw is None else from_dict(raw, LabelSelector)
+    described = from_dict(given.get("object") or {}, CrossVersionObjectReference)
     current, target = given.get("current_replicas"), given.get("target_milli")
     if function == "GetResourceReplicas":
         percent = given["target_utilization"]
@@ -91,9 +89,7 @@ def _calculation(machine: calculator.ReplicaCalculator, given: dict[str, Any]) -
     if function == "GetMetricReplicas":
         return machine.get_metric_replicas(current, target, metric, tolerances, namespace, selector)
     if function == "GetObjectMetricReplicas":
-        return machine.get_object_metric_replicas(
-            current, target, metric, tolerances, namespace, described, selector
-        )
+        return machine.get_object_metric_replicas(current, target, metric, tolerances, namespace, described, selector)
     if function == "GetExternalMetricReplicas":
         return machine.get_external_metric_replicas(
             current, target, metric, tolerances, namespace, metric_selector, selector

@@ -304,7 +304,6 @@ inline Answer replicas_per_pod(const Row& row, std::int64_t usage) noexcept {
   out.ratio = total / (target * pods);
   if (within(out.ratio, row.tolerances)) {
     out.replicas = row.current;
-    out.path = path_hold_first;
   } else {
     const double count = std::ceil(total / target);
     const bool cap = row.mode == Mode::external_per_pod && count > static_cast<double>(kInt32Max);

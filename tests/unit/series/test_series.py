@@ -1,0 +1,155 @@
+"""Series and their readers."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kscale.errors import InputError
+from kscale.series import Series, SeriesKey, bin_events, read, read_csv, read_parquet, read_prometheus
+
+CSV = b"""namespace,pod,container,time,value,owner
+shop,web-0,app,2026-01-01T00:00:00Z,0.5,web
+shop,web-1,app,2026-01-01T00:00:00Z,1.5,web
+shop,web-0,app,2026-01-01T00:00:15Z,2,web
+"""
+T0 = 1767225600 * 10**9
+
+
+def test_csv_rows_become_columns() -> None:
+    series = read_csv(CSV, labels=["owner"])
+    assert series.keys == (SeriesKey("shop", "web-0", "app"), SeriesKey("shop", "web-1", "app"))
+    assert series.series.tolist() == [0, 1, 0]
+    assert series.time.tolist() == [T0, T0, T0 + 15 * 10**9]
+    assert series.labels == ({"owner": "web"}, {"owner": "web"})
+    (key, time, value), _ = series
+    assert (key.pod, time.tolist(), value.tolist()) == ("web-0", [T0, T0 + 15 * 10**9], [0.5, 2.0])
+    times, totals = series.total()
+    assert (times.tolist(), totals.tolist()) == ([T0, T0 + 15 * 10**9], [2.0, 2.0])
+
+
+def test_times_may_be_numbers_or_texts_without_zone() -> None:
+    data = b"t,cpu\n1767225600,1\n1767225600.5,2\n2026-01-01 00:00:01.25,3\n"
+    series = read_csv(data, time="t", value="cpu")
+    assert (series.time - T0).tolist() == [0, 5 * 10**8, 125 * 10**7]
+    assert read_csv(b"t,cpu\n1767225600000,1\n", time="t", value="cpu", unit="ms").time.tolist() == [T0]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "no header"),
+        (b"time,cpu\n1,2\n", "no column 'value' (columns: time, cpu)"),
+        (b"time,value\nsoon,1\n", 'x.csv: row 1: time: "soon" is not a time'),
+        (b"time,value\n1,many\n", 'x.csv: row 1: value: "many" is not a number'),
+        (b"time,value\n1,NaN\n", "x.csv: row 1 (the series): value: nan is not a number"),
+        (b"pod,time,value\na,2,1\nb,1,1\na,1,1\n", "x.csv: row 3 (a): time: times must ascend within a series"),
+        (b"time,value\n1,1,1\n", "x.csv: row 1: 3 fields, the header has 2"),
+        (b"\xff\xfe", "not UTF-8"),
+    ],
+)
+def test_bad_csv_is_named(data: bytes, message: str) -> None:
+    with pytest.raises(InputError) as error:
+        read_csv(data, source="x.csv")
+    assert message in str(error.value)
+
+
+def test_an_unknown_unit_is_named() -> None:
+    with pytest.raises(InputError, match="is not a unit of time"):
+        read_csv(b"time,value\n1,1\n", unit="weeks")
+
+
+def test_parquet_reads_as_csv_does() -> None:
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = pa.table(
+        {
+            "namespace": ["shop", "shop", "shop"],
+            "pod": ["web-0", "web-1", "web-0"],
+            "container": ["app", "app", "app"],
+            "time": pa.array([T0, T0, T0 + 15 * 10**9], pa.timestamp("ns", tz="UTC")),
+            "value": [0.5, 1.5, 2.0],
+            "owner": ["web", "web", "web"],
+        }
+    )
+    out = io.BytesIO()
+    pq.write_table(table, out)
+    found, wanted = read_parquet(out.getvalue(), labels=["owner"]), read_csv(CSV, labels=["owner"])
+    assert (found.keys, found.labels) == (wanted.keys, wanted.labels)
+    for name in ("series", "time", "value"):
+        assert np.array_equal(getattr(found, name), getattr(wanted, name))
+    with pytest.raises(InputError, match="not a Parquet file"):
+        read_parquet(b"nonsense")
+
+
+def test_prometheus_matrix() -> None:
+    answer = {
+        "status": "success",
+        "data": {
+            "resultType": "matrix",
+            "result": [
+                {"metric": {"namespace": "shop", "pod": "web-0", "job": "x"}, "values": [[1767225600.015, "3"]]}
+            ],
+        },
+    }
+    series = read_prometheus(json.dumps(answer).encode())
+    assert series.keys == (SeriesKey("shop", "web-0", ""),)
+    assert series.labels[0]["job"] == "x"
+    assert (series.time.tolist(), series.value.tolist()) == ([T0 + 15 * 10**6], [3.0])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message"),
+    [
+        ({"status": "error", "error": "bad query"}, "Prometheus answered error: bad query"),
+        ({"status": "success", "data": {"resultType": "vector", "result": []}}, "a vector, not the matrix"),
+        ({"status": "success", "data": {"resultType": "matrix", "result": [{"metric": 1}]}}, "not a Prometheus answer"),
+        (
+            {
+                "status": "success",
+                "data": {"resultType": "matrix", "result": [{"metric": {}, "values": [[1, "NaN"]]}]},
+            },
+            "is not a number",
+        ),
+    ],
+)
+def test_bad_prometheus_answers_are_named(answer: dict[str, object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        read_prometheus(json.dumps(answer).encode())
+
+
+def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
+    path = tmp_path / "usage.csv.gz"
+    path.write_bytes(gzip.compress(CSV))
+    assert len(read(path)) == 3
+    with pytest.raises(InputError, match="No such file"):
+        read(tmp_path / "none.csv")
+    (tmp_path / "usage.xls").write_bytes(b"")
+    with pytest.raises(InputError, match=r"read from \.csv"):
+        read(tmp_path / "usage.xls")
+    (tmp_path / "broken.csv.gz").write_bytes(b"no")
+    with pytest.raises(InputError, match="not gzip"):
+        read(tmp_path / "broken.csv.gz")
+
+
+def test_events_are_counted_or_summed_by_bin() -> None:
+    times = np.array([0, 1, 16, 46], np.int64) * 10**9 + T0
+    begin, rate = bin_events(times, 15 * 10**9)
+    assert ((begin - T0) // 10**9).tolist() == [0, 15, 30, 45]
+    assert (rate * 15).tolist() == [2.0, 1.0, 0.0, 1.0]
+    _, amount = bin_events(times, 15 * 10**9, np.array([3.0, 4.0, 5.0, 6.0]))
+    assert (amount * 15).tolist() == [7.0, 5.0, 0.0, 6.0]
+    with pytest.raises(InputError, match="no events"):
+        bin_events(np.empty(0, np.int64), 1)
+    with pytest.raises(InputError, match="greater than zero"):
+        bin_events(times, 0)
+
+
+def test_columns_of_different_lengths_are_refused() -> None:
+    with pytest.raises(ValueError, match="one length"):
+        Series.of([SeriesKey()], np.zeros(1, np.int32), np.zeros(2, np.int64), np.zeros(1))
