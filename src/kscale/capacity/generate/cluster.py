@@ -1,0 +1,234 @@
+"""The generated cluster: what is in it is decided first, its objects are written when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import IO, Any
+
+import msgspec
+
+from kscale.capacity.generate.fleet import Node, Pool, make_nodes, make_pools
+from kscale.capacity.generate.manifests import claims_of, controllers_of, preamble
+from kscale.capacity.generate.placement import VOLUMES_PER_NODE, Placement
+from kscale.capacity.generate.pods import pod_manifest, template_of
+from kscale.capacity.generate.rng import SplitMix64, child_uid
+from kscale.capacity.generate.workloads import Workload, draw_workload, system_workloads
+from kscale.errors import InputError
+
+__all__ = ["GeneratedCluster", "generate"]
+
+_MOST_PODS_PER_NODE = 250
+_WHY_PENDING = ("room", "room", "taint", "room", "recent", "zone", "room", "size", "room", "room")
+
+
+def generate(
+    nodes: int, pods: int, *, seed: int = 0, pending: int | None = None, lean: bool = False
+) -> GeneratedCluster:
+    """A cluster of ``nodes`` nodes and exactly ``pods`` pods, ``pending`` of them (default: a tenth) without a node.
+
+    The same arguments give the same objects on every platform. Running pods are legally placed: requests, taints,
+    selectors, spread, anti-affinity and host ports hold. Pending pods are pending for several reasons: too large for
+    any node, a taint, a zone without nodes, plain lack of room; some are merely recent and would fit. ``lean`` leaves
+    out what no autoscaler reads (managedFields, probes, environment): 1.5 KB a pod instead of 6 KB.
+
+    Raises InputError if the nodes cannot hold the pods.
+    """
+    if nodes < 1 or pods < 0 or not 0 <= (pending or 0) <= pods:
+        raise InputError("generate: needs nodes >= 1, pods >= 0 and 0 <= pending <= pods")
+    waiting = pods // 10 if pending is None else pending
+    if pods - waiting > (_MOST_PODS_PER_NODE - 20) * nodes:
+        raise InputError(f"generate: {nodes} nodes hold at most {(_MOST_PODS_PER_NODE - 20) * nodes} running pods")
+    return _Builder(nodes, pods, seed).build(waiting, lean)
+
+
+class GeneratedCluster:
+    """What :func:`generate` made. Iterate over its objects, or write them to a file as one ``List``."""
+
+    def __init__(
+        self,
+        pools: list[tuple[Pool, int]],
+        nodes: list[Node],
+        workloads: list[Workload],
+        max_pods: int,
+        seed: int,
+        lean: bool,
+    ) -> None:
+        self._pools = pools
+        self._nodes = nodes
+        self._workloads = workloads
+        self._max_pods = max_pods
+        self._seed = seed
+        self._lean = lean
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many nodes, running and pending pods, and workloads there are."""
+        return {
+            "nodes": len(self._nodes),
+            "running": sum(len(w.running) for w in self._workloads),
+            "pending": sum(w.pending for w in self._workloads),
+            "workloads": len(self._workloads),
+        }
+
+    def objects(self) -> Iterator[dict[str, Any]]:
+        """Every object as a dict of its own."""
+        for text in self.texts():
+            yield msgspec.json.decode(text)
+
+    def texts(self) -> Iterator[str]:
+        """Every object as JSON text: cluster-wide objects, nodes, then each workload with its pods."""
+        encode = msgspec.json.Encoder().encode
+        namespaces = sorted({w.namespace for w in self._workloads} | {"default", "kube-system"})
+        for manifest in preamble(namespaces, self._nodes, VOLUMES_PER_NODE):
+            yield encode(manifest).decode()
+        for node in self._nodes:
+            yield encode(node.manifest(self._max_pods, lean=self._lean)).decode()
+        for workload in self._workloads:
+            for manifest in controllers_of(workload):
+                yield encode(manifest).decode()
+            if workload.storage_gib:
+                for manifest in claims_of(workload, self._nodes):
+                    yield encode(manifest).decode()
+        # Pods have a stream of their own: what they are named does not depend on what else is written.
+        rng = SplitMix64(self._seed ^ 0x706F6473)
+        for workload in self._workloads:
+            yield from self._pods(workload, rng)
+
+    def _pods(self, workload: Workload, rng: SplitMix64) -> Iterator[str]:
+        running = template_of(pod_manifest(workload, running=True, lean=self._lean))
+        pending = template_of(pod_manifest(workload, running=False, lean=self._lean)) if workload.pending else running
+        owner = f"{workload.name}-{workload.template_hash}" if workload.kind == "Deployment" else workload.name
+        ordinals = workload.kind == "StatefulSet"
+        values = dict.fromkeys(("node", "host_ip", "pod_ip"), "")
+        for ordinal, at in enumerate([*workload.running.tolist(), *[-1] * workload.pending]):
+            values["ordinal"] = str(ordinal)
+            values["name"] = f"{owner}-{ordinal}" if ordinals else f"{owner}-{rng.pod_suffix()}"
+            values["uid"] = child_uid(workload.owner_uid, ordinal)
+            if at < 0:
+                yield pending(values)
+                continue
+            node, bits = self._nodes[at], rng.bits()
+            values["node"], values["host_ip"] = node.name, node.address
+            values["pod_ip"] = f"10.{128 + (bits & 127)}.{bits >> 8 & 255}.{bits >> 16 & 255}"
+            yield running(values)
+
+    def write(self, file: IO[bytes]) -> int:
+        """Write all objects as one ``v1`` ``List``, an object a line; the number of bytes."""
+        total = file.write(b'{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[\n')
+        batch: list[str] = []
+        first = True
+        for text in self.texts():
+            batch.append(text)
+            if len(batch) == 512:
+                total += file.write((b"" if first else b",\n") + ",\n".join(batch).encode())
+                batch, first = [], False
+        if batch:
+            total += file.write((b"" if first else b",\n") + ",\n".join(batch).encode())
+        return total + file.write(b"\n]}\n")
+
+    def groups(self) -> list[dict[str, Any]]:
+        """A groups file for the cluster's node groups: each one's template is an existing node of it."""
+        out: list[dict[str, Any]] = []
+        start = 0
+        for pool, size in self._pools:
+            out.append(
+                {
+                    "id": pool.name,
+                    "min": 0,
+                    "max": max(10, 3 * size),
+                    "target": size,
+                    "fromNode": self._nodes[start].name,
+                    "price": pool.instance.price if not pool.spot else round(pool.instance.price * 0.4, 4),
+                }
+            )
+            start += size
+        return out
+
+
+class _Builder:
+    """Draws the cluster."""
+
+    def __init__(self, n_nodes: int, n_pods: int, seed: int) -> None:
+        self._rng = SplitMix64(seed)
+        self._n_pods = n_pods
+        self.pools = make_pools(n_nodes)
+        self.nodes = make_nodes(self.pools, self._rng)
+        self._seed = seed
+        # The usual limit of a large instance, or what prefix delegation allows where pods are many.
+        self.max_pods = 110 if n_pods <= 80 * n_nodes else _MOST_PODS_PER_NODE
+        self._placement = Placement(self.nodes, self.max_pods)
+        self._workloads: list[Workload] = []
+        self._n_waiting = 0
+        self._typical = min(60, max(8, n_pods // 400))
+
+    def build(self, pending: int, lean: bool) -> GeneratedCluster:
+        left = self._n_pods - pending
+        for workload, replicas in system_workloads(len(self.nodes), self._n_pods, self._rng):
+            if workload.kind == "DaemonSet":
+                workload.running = self._placement.place_everywhere(workload)
+            else:
+                workload.running = self._placement.place(workload, min(replicas, left), self._rng)
+            left -= len(workload.running)
+            self._keep(workload)
+        failures = 0
+        while left:
+            workload, replicas = self._draw(left)
+            if failures:  # what does not fit is drawn again, smaller and without rules
+                workload.containers[0].cpu = max(1, workload.containers[0].cpu >> (2 * failures))
+                workload.containers[0].memory_mib = max(4, workload.containers[0].memory_mib >> (2 * failures))
+            if failures > 2:
+                workload.zones, workload.classes, workload.spread, workload.gpu = (), (), "", 0
+                workload.tolerates = ("spot", "dedicated", "nvidia.com/gpu")
+            workload.running = self._placement.place(workload, min(replicas, left), self._rng)
+            left -= len(workload.running)
+            failures = 0 if len(workload.running) else failures + 1
+            if failures > 20:
+                raise InputError(f"generate: {len(self.nodes)} nodes cannot hold {self._n_pods} pods")
+            self._keep(workload)
+        most = max(1, pending // 12)  # of one workload, so that all reasons occur
+        while pending:
+            pending -= self._wait(min(pending, most))
+        return GeneratedCluster(self.pools, self.nodes, self._workloads, self.max_pods, self._seed, lean)
+
+    def _keep(self, workload: Workload) -> None:
+        if workload.replicas:
+            self._workloads.append(workload)
+
+    def _draw(self, left: int) -> tuple[Workload, int]:
+        """A workload whose pods are near what each of the pods still to come may take."""
+        free = self._placement.ordinary_free
+        cpu, memory = (int(free[r]) * 92 // 100 // max(left, 1) for r in (0, 1))
+        cap = self._placement.largest
+        return draw_workload(
+            len(self._workloads), min(cpu, cap[0] // 4), min(memory, cap[1] // 4), self._typical, self._rng
+        )
+
+    def _wait(self, most: int) -> int:
+        """A workload whose pods, at most so many, have no node yet; how many there are."""
+        why = _WHY_PENDING[self._n_waiting % len(_WHY_PENDING)]
+        self._n_waiting += 1
+        workload, replicas = self._draw(max(most, len(self.nodes)))
+        while workload.kind != "Deployment" or workload.host_port:
+            workload, replicas = self._draw(max(most, len(self.nodes)))
+        app = workload.containers[0]
+        if why == "taint":
+            workload.classes, workload.tolerates, workload.zones, workload.gpu = ("compute",), (), (), 0
+        elif why == "zone":
+            workload.classes, workload.tolerates, workload.zones, workload.gpu = (), (), ("us-east-1f",), 0
+        elif why == "size":
+            app.cpu, app.memory_mib = self._rng.choice(((64000, 98304), (32000, 262144), (2000, 524288)))
+            replicas = min(replicas, 2)
+        elif why == "recent":
+            app.cpu, app.memory_mib = min(app.cpu, 50), min(app.memory_mib, 128)
+            workload.classes, workload.zones, workload.gpu = (), (), 0
+        elif why == "room":
+            free = self._placement.free[self._placement.eligible(workload)]
+            if free.size:
+                # Just more than any eligible node has left, in steps of half a core.
+                app.cpu = max(app.cpu, (int(free[:, 0].max()) // 500 + 1) * 500)
+                largest = int(self._placement.total[self._placement.eligible(workload), 0].max())
+                app.cpu = max(10, min(app.cpu, largest // 500 * 500 - 500))
+        workload.pending = min(replicas, most)
+        workload.message = self._placement.why_not(workload) or "waiting for a scheduling attempt"
+        self._keep(workload)
+        return workload.pending
