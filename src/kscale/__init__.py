@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kscale.errors import InputError, KscaleError
 
 if TYPE_CHECKING:
+    from kscale import ca
     from kscale.build import build_info
     from kscale.objects.quantity import Quantity
 
@@ -20,9 +21,10 @@ __version__ = "0.1.0"
 _LAZY: dict[str, str] = {
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",
+    "ca": "kscale.ca",
 }
 
-__all__ = ["InputError", "KscaleError", "Quantity", "__version__", "build_info"]
+__all__ = ["InputError", "KscaleError", "Quantity", "__version__", "build_info", "ca"]
 
 
 def __getattr__(name: str) -> Any:

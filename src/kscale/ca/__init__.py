@@ -1,1 +1,132 @@
-"""Cluster Autoscaler decisions."""
+"""Cluster Autoscaler decisions. Every name here is public; each is imported when it is first used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kscale.ca import quota as quota
+    from kscale.ca.balancing import GroupSize as GroupSize
+    from kscale.ca.balancing import ScaleUpInfo as ScaleUpInfo
+    from kscale.ca.balancing import balance as balance
+    from kscale.ca.errors import AutoscalerError as AutoscalerError
+    from kscale.ca.errors import combine as combine
+    from kscale.ca.events import Event as Event
+    from kscale.ca.expander.chain import Expansion as Expansion
+    from kscale.ca.expander.chain import expand as expand
+    from kscale.ca.expander.chain import expand_steps as expand_steps
+    from kscale.ca.expander.price import HourlyPrices as HourlyPrices
+    from kscale.ca.expander.registry import EXPANDER_NAMES as EXPANDER_NAMES
+    from kscale.ca.expander.registry import build_chain as build_chain
+    from kscale.ca.expander.types import ExpanderInput as ExpanderInput
+    from kscale.ca.expander.types import Option as Option
+    from kscale.ca.expander.types import PodRun as PodRun
+    from kscale.ca.expander.types import Ranking as Ranking
+    from kscale.ca.expander.types import RankOptions as RankOptions
+    from kscale.ca.groups import Group as Group
+    from kscale.ca.groups import Groups as Groups
+    from kscale.ca.options import AutoscalingOptions as AutoscalingOptions
+    from kscale.ca.options import NodeGroupAutoscalingOptions as NodeGroupAutoscalingOptions
+    from kscale.ca.options import ResourceLimiter as ResourceLimiter
+    from kscale.ca.options import ScaleDownOptions as ScaleDownOptions
+    from kscale.ca.options import ScaleUpOptions as ScaleUpOptions
+    from kscale.ca.scale_down.atomic import registered_nodes as registered_nodes
+    from kscale.ca.scale_down.budgets import BudgetGroup as BudgetGroup
+    from kscale.ca.scale_down.budgets import DeletionsInProgress as DeletionsInProgress
+    from kscale.ca.scale_down.budgets import NodeInGroup as NodeInGroup
+    from kscale.ca.scale_down.budgets import crop as crop
+    from kscale.ca.scale_down.drainability.context import DrainContext as DrainContext
+    from kscale.ca.scale_down.drainability.context import Listers as Listers
+    from kscale.ca.scale_down.drainability.engine import default_rules as default_rules
+    from kscale.ca.scale_down.drainability.engine import drain_status as drain_status
+    from kscale.ca.scale_down.drainability.engine import drainability as drainability
+    from kscale.ca.scale_down.pdb import RemainingPdbTracker as RemainingPdbTracker
+    from kscale.ca.similarity import Comparator as Comparator
+    from kscale.ca.similarity import DifferenceRatios as DifferenceRatios
+    from kscale.ca.similarity import find_similar as find_similar
+    from kscale.ca.similarity import similar as similar
+
+_MODULES: dict[str, tuple[str, ...]] = {
+    "balancing": ("GroupSize", "ScaleUpInfo", "balance"),
+    "errors": ("AutoscalerError", "combine"),
+    "events": ("Event",),
+    "expander.chain": ("Expansion", "expand", "expand_steps"),
+    "expander.price": ("HourlyPrices",),
+    "expander.registry": ("EXPANDER_NAMES", "build_chain"),
+    "expander.types": ("ExpanderInput", "Option", "PodRun", "RankOptions", "Ranking"),
+    "groups": ("Group", "Groups"),
+    "options": (
+        "AutoscalingOptions",
+        "NodeGroupAutoscalingOptions",
+        "ResourceLimiter",
+        "ScaleDownOptions",
+        "ScaleUpOptions",
+    ),
+    "quota": (),
+    "scale_down.atomic": ("registered_nodes",),
+    "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "NodeInGroup", "crop"),
+    "scale_down.drainability.context": ("DrainContext", "Listers"),
+    "scale_down.drainability.engine": ("default_rules", "drain_status", "drainability"),
+    "scale_down.pdb": ("RemainingPdbTracker",),
+    "similarity": ("Comparator", "DifferenceRatios", "find_similar", "similar"),
+}
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [
+    "EXPANDER_NAMES",
+    "AutoscalerError",
+    "AutoscalingOptions",
+    "BudgetGroup",
+    "Comparator",
+    "DeletionsInProgress",
+    "DifferenceRatios",
+    "DrainContext",
+    "Event",
+    "ExpanderInput",
+    "Expansion",
+    "Group",
+    "GroupSize",
+    "Groups",
+    "HourlyPrices",
+    "Listers",
+    "NodeGroupAutoscalingOptions",
+    "NodeInGroup",
+    "Option",
+    "PodRun",
+    "RankOptions",
+    "Ranking",
+    "RemainingPdbTracker",
+    "ResourceLimiter",
+    "ScaleDownOptions",
+    "ScaleUpInfo",
+    "ScaleUpOptions",
+    "balance",
+    "build_chain",
+    "combine",
+    "crop",
+    "default_rules",
+    "drain_status",
+    "drainability",
+    "expand",
+    "expand_steps",
+    "find_similar",
+    "quota",
+    "registered_nodes",
+    "similar",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        value = getattr(import_module(f"kscale.ca.{_HOME[name]}"), name)
+    elif name in _MODULES:
+        value = import_module(f"kscale.ca.{name}")
+    else:
+        raise AttributeError(f"module 'kscale.ca' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

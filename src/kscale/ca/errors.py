@@ -1,0 +1,87 @@
+"""Autoscaler errors: a type, a message, and upstream's rules for prefixing and combining them (``utils/errors``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kscale.errors import KscaleError
+from kscale.objects.names import go_quote
+
+__all__ = [
+    "API_CALL_ERROR",
+    "CLOUD_PROVIDER_ERROR",
+    "CONFIGURATION_ERROR",
+    "INTERNAL_ERROR",
+    "NODE_GROUP_DOES_NOT_EXIST_ERROR",
+    "NOT_IMPLEMENTED",
+    "TRANSIENT_ERROR",
+    "UNEXPECTED_SCALE_DOWN_STATE_ERROR",
+    "AutoscalerError",
+    "ErrorRecord",
+    "combine",
+    "is_not_implemented",
+]
+
+CLOUD_PROVIDER_ERROR = "cloudProviderError"
+API_CALL_ERROR = "apiCallError"
+INTERNAL_ERROR = "internalError"
+TRANSIENT_ERROR = "transientError"
+CONFIGURATION_ERROR = "configurationError"
+NODE_GROUP_DOES_NOT_EXIST_ERROR = "nodeGroupDoesNotExistError"
+UNEXPECTED_SCALE_DOWN_STATE_ERROR = "unexpectedScaleDownStateError"
+
+NOT_IMPLEMENTED = "Not implemented"
+"""The text of the cloud provider's special error ``ErrNotImplemented``."""
+
+
+class ErrorRecord(msgspec.Struct, kw_only=True, frozen=True):
+    """An autoscaler error as data: what a decision record carries."""
+
+    type: str
+    message: str
+
+
+class AutoscalerError(KscaleError):
+    """An error of the autoscaler itself: ``type`` is one of the constants of this module, ``message`` is upstream's."""
+
+    def __init__(self, type_: str, message: str) -> None:
+        super().__init__(message)
+        self.type = type_
+        self.message = message
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, AutoscalerError):
+            return NotImplemented
+        return (self.type, self.message) == (other.type, other.message)
+
+    def __hash__(self) -> int:
+        return hash((self.type, self.message))
+
+    def __repr__(self) -> str:
+        return f"AutoscalerError({self.type!r}, {self.message!r})"
+
+    def with_prefix(self, prefix: str) -> AutoscalerError:
+        """The same error with a text before its message."""
+        return AutoscalerError(self.type, prefix + self.message)
+
+    @property
+    def record(self) -> ErrorRecord:
+        return ErrorRecord(type=self.type, message=self.message)
+
+
+def is_not_implemented(error: str | None) -> bool:
+    """Whether a provider's error text says that it does not implement the question."""
+    return error is not None and error.lower() == NOT_IMPLEMENTED.lower()
+
+
+def combine(errors: Iterable[AutoscalerError]) -> AutoscalerError | None:
+    """One error for several: the first by (type, message), bare, then the others quoted; the type is the first's."""
+    distinct = sorted(set(errors), key=lambda error: (error.type, error.message))
+    if len(distinct) < 2:
+        return distinct[0] if distinct else None
+    typed = len({error.type for error in distinct}) > 1
+    first, *rest = distinct
+    others = ", ".join(go_quote(f"[{e.type}] {e.message}" if typed else e.message) for e in rest)
+    return AutoscalerError(first.type, f"{first.message} ...and other errors: [{others}]")

@@ -1,0 +1,1 @@
+"""Expanders: which of several possible scale-ups to make. One file each, one registry, one chain."""

@@ -1,0 +1,93 @@
+"""Choosing one option of several: a chain of filters, then chance (``expander/factory/chain.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+
+import msgspec
+
+from kscale.ca.events import Event
+from kscale.ca.expander.grpc import grpc_steps
+from kscale.ca.expander.random_choice import choose
+from kscale.ca.expander.registry import FILTERS, GRPC, build_chain
+from kscale.ca.expander.types import ExpanderInput, Filtered, Option, Ranking, RankOptions, Rng
+from kscale.errors import InputError
+
+__all__ = ["ExpanderStep", "Expansion", "expand", "expand_steps"]
+
+
+class ExpanderStep(msgspec.Struct, kw_only=True):
+    """One filter that was really run, and what it left."""
+
+    expander: str
+    filtered: Filtered
+
+
+class Expansion(msgspec.Struct, kw_only=True):
+    """The choice. ``survivors`` is what the last filter left (all if none ran); ``tied`` says that chance chose.
+
+    ``best`` is None when nothing survived.
+    """
+
+    best: Option | None
+    survivors: list[Option]
+    steps: list[ExpanderStep]
+
+    @property
+    def tied(self) -> bool:
+        return len(self.survivors) > 1
+
+    @property
+    def events(self) -> list[Event]:
+        return [event for step in self.steps for event in step.filtered.events]
+
+
+def expand_steps(
+    options: Sequence[Option],
+    expanders: Sequence[str],
+    given: ExpanderInput | None = None,
+    *,
+    rng: Rng | None = None,
+) -> Generator[RankOptions, Ranking | None, Expansion]:
+    """The chain as a step machine: yields :class:`RankOptions` where ``grpc`` asks, and is sent a :class:`Ranking`.
+
+    The first filter sees even a single option; once exactly one survives the later ones are not run. Ties that
+    remain go to ``rng``, or without one to the first survivor. Raises :class:`kscale.ca.AutoscalerError` for a
+    chain that cannot be built, :class:`InputError` for ``price`` without prices.
+    """
+    given = given or ExpanderInput()
+    names = build_chain(expanders)
+    if "price" in names and given.prices is None:
+        raise InputError("the price expander needs prices")
+    survivors = list(options)
+    steps: list[ExpanderStep] = []
+    for name in names:
+        filtered = (yield from grpc_steps(survivors, given)) if name == GRPC else FILTERS[name](survivors, given)
+        steps.append(ExpanderStep(expander=name, filtered=filtered))
+        survivors = filtered.survivors
+        if len(survivors) == 1:
+            break
+    return Expansion(best=choose(survivors, rng), survivors=survivors, steps=steps)
+
+
+def expand(
+    options: Sequence[Option],
+    expanders: str | Sequence[str] = "least-waste",
+    given: ExpanderInput | None = None,
+    *,
+    rng: Rng | None = None,
+    rank: Callable[[RankOptions], Ranking | None] | None = None,
+) -> Expansion:
+    """Chooses an option by a chain of expanders (names, or the text of ``--expander``).
+
+    ``rank`` answers for the ``grpc`` expander; without it there is no client and that expander keeps every option.
+    """
+    names = expanders.split(",") if isinstance(expanders, str) else expanders
+    steps = expand_steps(options, names, given, rng=rng)
+    try:
+        question = next(steps)
+        while True:
+            question = steps.send(rank(question) if rank is not None else None)
+    except StopIteration as stop:
+        expansion: Expansion = stop.value
+        return expansion

@@ -1,0 +1,163 @@
+"""price: the options that cost least for what they run, on nodes that suit the cluster's size (``expander/price``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from math import inf
+
+import msgspec
+
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.expander.minimum import Minimum
+from kscale.ca.expander.types import ExpanderInput, Filtered, Option, PriceModel
+from kscale.ca.go_math import divide, format_fixed, tanh
+from kscale.ca.gpu import node_has_gpu
+from kscale.objects.core import Container, Node, Pod, PodSpec, ResourceRequirements
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.quantity import Quantity
+
+__all__ = ["HourlyPrices", "PreferredNode", "node_unfitness", "preferred_node", "price", "suppressed_unfitness"]
+
+_MIB = 1 << 20
+_GPU_UNFITNESS = 1000.0
+_NON_EXISTING_FACTOR = 2.0
+_SUPPRESSION = 15.0
+
+_STABILIZATION_POD = Pod(
+    metadata=ObjectMeta(name="stabilize", namespace="kube-system"),
+    spec=PodSpec(
+        containers=[
+            Container(
+                name="stabilize",
+                resources=ResourceRequirements(
+                    requests={"cpu": Quantity("500m"), "memory": Quantity(str(500 * _MIB))},
+                ),
+            )
+        ]
+    ),
+)
+"""Its price is added to both sides of the ratio, so that small options do not decide by rounding."""
+
+
+class PreferredNode(msgspec.Struct, frozen=True):
+    """The node size that suits a cluster: milli-CPU and bytes."""
+
+    milli_cpu: int
+    memory: int
+
+
+_PREFERRED = ((2, 1), (6, 2), (20, 4), (60, 8), (200, 16), (inf, 32))
+_WITHOUT_CLUSTER = PreferredNode(4000, 16 * 1024 * _MIB)
+
+
+class HourlyPrices(msgspec.Struct, kw_only=True):
+    """A price list: per hour, nodes and pods by name; what is not listed costs nothing.
+
+    It is what a price file says. Names in ``node_errors`` and ``pod_errors`` have no price that can be told.
+    """
+
+    nodes: dict[str, float] = msgspec.field(default_factory=dict)
+    pods: dict[str, float] = msgspec.field(default_factory=dict)
+    node_errors: list[str] = msgspec.field(default_factory=list)
+    pod_errors: list[str] = msgspec.field(default_factory=list)
+
+    def node_price(self, node: Node, start: datetime, end: datetime) -> float:
+        return self._price(node.metadata.name or "", self.nodes, self.node_errors, start, end)
+
+    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        return self._price(pod.metadata.name or "", self.pods, self.pod_errors, start, end)
+
+    @staticmethod
+    def _price(name: str, prices: dict[str, float], errors: list[str], start: datetime, end: datetime) -> float:
+        if name in errors:
+            raise AutoscalerError("", f"no price for {name}")
+        return prices.get(name, 0.0) * ((end - start).total_seconds() / 3600)
+
+
+def preferred_node(cluster_node_count: int | None) -> PreferredNode:
+    """The preferred node for a cluster of that many nodes; None: nobody knows how many."""
+    if cluster_node_count is None:
+        return _WITHOUT_CLUSTER
+    cores = next(cores for limit, cores in _PREFERRED if cluster_node_count <= limit)
+    return PreferredNode(cores * 1000, cores * 3750 * _MIB)
+
+
+def node_unfitness(preferred: PreferredNode, node: Node) -> float:
+    """How many times larger or smaller the node's CPU capacity is than the preferred one (1 = just right)."""
+    capacity = (node.status.capacity or {}).get("cpu", Quantity.zero())
+    cpu, wanted = float(capacity.milli_value()), float(preferred.milli_cpu)
+    return max(divide(wanted, cpu), divide(cpu, wanted))
+
+
+def suppressed_unfitness(unfitness: float, node_count: int) -> float:
+    """Unfitness matters less the more nodes are added at once."""
+    return (unfitness - 1.0) * (1.0 - tanh((node_count - 1) / _SUPPRESSION)) + 1.0
+
+
+def price(options: Sequence[Option], given: ExpanderInput) -> Filtered:
+    """Keeps the options with the smallest score.
+
+    Survivors are new options: they carry the arithmetic in ``debug`` and have no similar groups any more.
+    """
+    assert given.prices is not None  # the chain is not built without prices
+    start, end = given.hour
+
+    def per_hour(pod: Pod) -> float:
+        return given.prices.pod_price(pod, start, end)  # type: ignore[union-attr]  # asserted above
+
+    preferred = preferred_node(given.cluster_node_count)
+    try:
+        stabilization = per_hour(_STABILIZATION_POD)
+    except AutoscalerError:
+        stabilization = 0.0
+    result = Filtered(survivors=[])
+    minimum = Minimum()
+    for option in options:
+        node = given.nodes.get(option.group)
+        if node is None:
+            result.skipped[option.group] = f"No node info for {option.group}"
+            continue
+        try:
+            nodes = _nodes_price(given.prices, node, option.node_count, start, end)
+            pods = _pods_price(option, per_hour)
+        except AutoscalerError as error:
+            result.skipped[option.group] = f"Failed to calculate price for {option.group}: {error.message}"
+            continue
+        ratio = divide(nodes + stabilization, pods + stabilization)
+        unfitness = node_unfitness(preferred, node)
+        suppressed = suppressed_unfitness(unfitness, option.node_count)
+        if node_has_gpu(given.gpu_label, node):
+            suppressed = _GPU_UNFITNESS
+        score = suppressed * ratio
+        if not option.exists:
+            score *= _NON_EXISTING_FACTOR
+        debug = f"{option.debug} | price-expander: " + " ".join(
+            f"{name}={format_fixed(number)}"
+            for name, number in (
+                ("all_nodes_price", nodes),
+                ("pods_price", pods),
+                ("stabilized_ratio", ratio),
+                ("unfitness", unfitness),
+                ("suppressed", suppressed),
+                ("final_score", score),
+            )
+        )
+        result.scores[option.group] = score
+        result.notes[option.group] = debug
+        minimum.offer(msgspec.structs.replace(option, similar=[], debug=debug), score)
+    result.survivors = minimum.options
+    return result
+
+
+def _nodes_price(prices: PriceModel, node: Node, count: int, start: datetime, end: datetime) -> float:
+    return prices.node_price(node, start, end) * float(count)
+
+
+def _pods_price(option: Option, per_hour: Callable[[Pod], float]) -> float:
+    total = 0.0
+    for run in option.pods:
+        one = per_hour(run.pod)
+        for _ in range(run.count):  # a sum of doubles depends on its steps
+            total += one
+    return total

@@ -1,0 +1,122 @@
+"""What expanders read and return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import msgspec
+
+from kscale.ca.events import Event
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.objects.core import Node, Pod
+
+__all__ = ["ExpanderInput", "Filtered", "GrpcOption", "Option", "PodRun", "PriceModel", "RankOptions", "Ranking", "Rng"]
+
+
+class PodRun(msgspec.Struct, frozen=True):
+    """``count`` pods alike in everything that requests and prices read, one after the other; ``pod`` is one of them."""
+
+    pod: Pod
+    count: int = 1
+
+
+class Option(msgspec.Struct, kw_only=True, frozen=True):
+    """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods`` (in placement order)."""
+
+    group: str
+    node_count: int
+    pods: list[PodRun]
+    similar: list[str] = msgspec.field(default_factory=list)
+    exists: bool = True
+    debug: str = ""
+
+    @property
+    def pod_count(self) -> int:
+        return sum(run.count for run in self.pods)
+
+
+class PriceModel(Protocol):
+    """What the cloud provider charges. A price that cannot be told raises :class:`kscale.ca.AutoscalerError`."""
+
+    def node_price(self, node: Node, start: datetime, end: datetime) -> float: ...
+
+    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float: ...
+
+
+class Rng(Protocol):
+    """A source of random numbers: ``randrange(n)`` is uniform in 0..n-1 (``random.Random`` is one)."""
+
+    def randrange(self, stop: int, /) -> int: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpanderInput:
+    """What the expanders of a chain may look at besides the options.
+
+    - ``nodes``: the template node of each group.
+    - ``priorities``: data of ConfigMap ``cluster-autoscaler-priority-expander`` in ``namespace``; None: no such map.
+    - ``prices`` and ``cluster_node_count`` (None: the node lister failed): what the price expander needs.
+    - ``now``: prices are asked for the hour from here.
+    """
+
+    nodes: Mapping[str, Node] = field(default_factory=dict)
+    priorities: Mapping[str, str] | None = None
+    prices: PriceModel | None = None
+    cluster_node_count: int | None = 0
+    gpu_label: str = DEFAULT_GPU_LABEL
+    namespace: str = "kube-system"
+    now: datetime | None = None
+
+    @property
+    def hour(self) -> tuple[datetime, datetime]:
+        """From when to when prices are asked for."""
+        start = self.now or datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+        return start, start + timedelta(hours=1)
+
+
+class Filtered(msgspec.Struct, kw_only=True):
+    """What one expander left of the options, in their order.
+
+    ``scores`` (by group id; the smaller the better) and ``notes`` (upstream's log texts by group id) hold what the
+    expander computed; ``skipped`` says of which options it computed nothing and why.
+    """
+
+    survivors: list[Option]
+    scores: dict[str, float] = msgspec.field(default_factory=dict)
+    notes: dict[str, str] = msgspec.field(default_factory=dict)
+    skipped: dict[str, str] = msgspec.field(default_factory=dict)
+    events: list[Event] = msgspec.field(default_factory=list)
+
+
+Filter = Callable[[Sequence[Option], ExpanderInput], Filtered]
+
+
+class GrpcOption(msgspec.Struct, kw_only=True, frozen=True):
+    """An option as an outside ranker sees it."""
+
+    node_group_id: str
+    node_count: int
+    debug: str
+    pods: list[PodRun]
+
+
+@dataclass(frozen=True, slots=True)
+class RankOptions:
+    """An action: ask the outside ranker (the grpc expander's server) which options are best.
+
+    Whoever carries it out expands each :class:`PodRun` and serialises pods and nodes as the protocol wants them.
+    """
+
+    options: list[GrpcOption]
+    nodes: Mapping[str, Node]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking:
+    """The outcome: group ids in the ranker's order (None stands for a nil entry), or why there is no answer."""
+
+    groups: list[str | None] = field(default_factory=list)
+    error: str | None = None

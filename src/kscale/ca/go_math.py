@@ -1,0 +1,45 @@
+"""Go's float64 and int64 where Python's numbers behave differently."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["divide", "format_fixed", "tanh", "wrap_int64"]
+
+
+def wrap_int64(number: int) -> int:
+    """The low 64 bits, signed: what int64 arithmetic leaves."""
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def divide(numerator: float, denominator: float) -> float:
+    """IEEE division: x/0 is an infinity (or NaN), not an error."""
+    if denominator == 0.0:
+        if numerator == 0.0 or math.isnan(numerator):
+            return math.nan
+        return math.copysign(math.inf, numerator) * math.copysign(1.0, denominator)
+    return numerator / denominator
+
+
+def format_fixed(number: float, places: int = 6) -> str:
+    """``%.<places>f``, with Go's ``NaN``, ``+Inf`` and ``-Inf``."""
+    if math.isnan(number):
+        return "NaN"
+    if math.isinf(number):
+        return "+Inf" if number > 0 else "-Inf"
+    return f"{number:.{places}f}"
+
+
+def tanh(x: float) -> float:
+    """``math.Tanh``: Go uses the rational approximation of the Cephes library where others call the C library."""
+    magnitude = abs(x)
+    if magnitude > 44.014845965556527:
+        return math.copysign(1.0, x)
+    if magnitude >= 0.625:
+        return math.copysign(1 - 2 / (math.exp(2 * magnitude) + 1), x)
+    if x == 0:
+        return x
+    s = x * x
+    top = (-9.64399179425052238628e-1 * s - 9.92877231001918586564e1) * s - 1.61468768441708447952e3
+    bottom = ((s + 1.12811678491632931402e2) * s + 2.23548839060100448583e3) * s + 4.84406305325125486048e3
+    return x + x * s * top / bottom

@@ -1,0 +1,318 @@
+"""Every option of the Cluster Autoscaler, with upstream's flag names in snake_case and upstream's defaults.
+
+Durations are :class:`datetime.timedelta`. What an option does is upstream's documentation; options that only concern a
+running process (addresses, leases, logging) belong to the drivers and are not here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from datetime import timedelta
+
+import msgspec
+
+from kscale.errors import InputError, Problem
+
+__all__ = [
+    "AutoscalingOptions",
+    "DrainPriority",
+    "GpuLimits",
+    "NodeGroupAutoscalingOptions",
+    "ResourceLimiter",
+    "ResourceRange",
+    "ScaleDownOptions",
+    "ScaleUpOptions",
+    "parse_drain_priority_config",
+    "parse_gpu_limits",
+    "parse_range",
+]
+
+GIB = 1 << 30
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+
+
+class ResourceRange(msgspec.Struct, frozen=True):
+    """A ``min:max`` pair of a flag."""
+
+    min: int
+    max: int
+
+
+class GpuLimits(msgspec.Struct, frozen=True):
+    """One ``--gpu-total``: the GPU type (value of the provider's GPU label) and how many devices of it."""
+
+    type: str
+    min: int
+    max: int
+
+
+class ResourceLimiter(msgspec.Struct, kw_only=True):
+    """Cluster-wide limits of the cloud provider: resource -> amount (cpu in cores, memory in bytes, GPUs by type).
+
+    A resource without entry is not limited; an entry of 0 in ``max`` allows nothing.
+    """
+
+    min: dict[str, int] = msgspec.field(default_factory=dict)
+    max: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """What a node group may override. A group that gives options gives all of them: a field it leaves out is a zero."""
+
+    scale_down_utilization_threshold: float = 0.0
+    scale_down_gpu_utilization_threshold: float = 0.0
+    scale_down_unneeded_time: timedelta = timedelta()
+    scale_down_unready_time: timedelta = timedelta()
+    max_node_provision_time: timedelta = timedelta()
+    max_node_startup_time: timedelta = timedelta()
+    zero_or_max_node_scaling: bool = False
+    allow_non_atomic_scale_up_to_max: bool = False
+    ignore_daemonsets_utilization: bool = False
+
+
+class DrainPriority(msgspec.Struct, frozen=True):
+    """Pods of this priority and above (up to the next entry) get this many seconds to shut down."""
+
+    priority: int
+    shutdown_grace_period_seconds: int
+
+
+class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """All options of a Cluster Autoscaler decision."""
+
+    # Limits
+    max_nodes_total: int = 0
+    cores_total: ResourceRange = ResourceRange(0, 320_000)
+    memory_total: ResourceRange = ResourceRange(0, 6_400_000)
+    """GiB."""
+    gpu_total: list[GpuLimits] = msgspec.field(default_factory=list)
+    capacity_quotas_enabled: bool = False
+
+    # Cluster state
+    max_total_unready_percentage: float = 45.0
+    ok_total_unready_count: int = 3
+    max_node_provision_time: timedelta = timedelta(minutes=15)
+    max_node_startup_time: timedelta = timedelta(minutes=15)
+    initial_node_group_backoff_duration: timedelta = timedelta(minutes=5)
+    max_node_group_backoff_duration: timedelta = timedelta(minutes=30)
+    node_group_backoff_reset_timeout: timedelta = timedelta(hours=3)
+    force_delete_unregistered_nodes: bool = False
+    force_delete_failed_nodes: bool = False
+    node_info_cache_expire_time: timedelta = timedelta(hours=87_600)
+    enable_graceful_degradation: bool = False
+    pending_pods_batching_timeout: timedelta = timedelta(minutes=4)
+    scan_interval: timedelta = timedelta(seconds=10)
+    predicate_parallelism: int = 4
+    """Accepted as upstream's flag; decisions here are those of 1 whatever it says."""
+
+    # Scale-up
+    scale_up_from_zero: bool = True
+    enforce_node_group_min_size: bool = False
+    estimator: str = "binpacking"
+    expander: str = "least-waste"
+    """A chain: names separated by commas."""
+    grpc_expander_cert: str = ""
+    grpc_expander_url: str = ""
+    max_nodes_per_scaleup: int = 1000
+    max_nodegroup_binpacking_duration: timedelta = timedelta(seconds=10)
+    max_binpacking_time: timedelta = timedelta(minutes=5)
+    fastpath_binpacking_enabled: bool = False
+    balance_similar_node_groups: bool = False
+    balancing_ignore_label: list[str] = msgspec.field(default_factory=list)
+    balancing_label: list[str] = msgspec.field(default_factory=list)
+    memory_difference_ratio: float = 0.015
+    max_free_difference_ratio: float = 0.05
+    max_allocatable_difference_ratio: float = 0.05
+    parallel_scale_up: bool = False
+    salvo_scale_up: bool = False
+    salvo_scale_up_budget: timedelta = timedelta(minutes=1)
+    new_pod_scale_up_delay: timedelta = timedelta()
+    bypassed_scheduler_names: list[str] = msgspec.field(default_factory=list)
+    allowed_scheduler_names: list[str] = msgspec.field(default_factory=list)
+    expendable_pods_priority_cutoff: int = -10
+    scale_from_unschedulable: bool = False
+    force_ds: bool = False
+    scaleup_simulation_for_skipped_node_groups_enabled: bool = False
+    async_node_groups: bool = False
+    enable_proactive_scaleup: bool = False
+    pod_injection_limit: int = 5000
+    enable_dynamic_resource_allocation: bool = True
+    enable_csi_node_aware_scheduling: bool = False
+    enable_inter_pod_affinity_hostname_fast_path: bool = False
+
+    # Taints
+    startup_taint: list[str] = msgspec.field(default_factory=list)
+    ignore_taint: list[str] = msgspec.field(default_factory=list)
+    status_taint: list[str] = msgspec.field(default_factory=list)
+    startup_taint_prefix: list[str] = msgspec.field(default_factory=list)
+
+    # Scale-down
+    scale_down_enabled: bool = True
+    scale_down_unready_enabled: bool = True
+    scale_down_delay_after_add: timedelta = timedelta(minutes=10)
+    scale_down_delay_after_delete: timedelta = timedelta()
+    scale_down_delay_after_failure: timedelta = timedelta(minutes=3)
+    scale_down_delay_type_local: bool = False
+    scale_down_unneeded_time: timedelta = timedelta(minutes=10)
+    scale_down_unready_time: timedelta = timedelta(minutes=20)
+    scale_down_utilization_threshold: float = 0.5
+    scale_down_gpu_utilization_threshold: float = 0.5
+    ignore_daemonsets_utilization: bool = False
+    ignore_mirror_pods_utilization: bool = False
+    scale_down_non_empty_candidates_count: int = 30
+    scale_down_candidates_pool_ratio: float = 0.1
+    scale_down_candidates_pool_min_count: int = 50
+    scale_down_simulation_timeout: timedelta = timedelta(seconds=30)
+    unremovable_node_recheck_timeout: timedelta = timedelta(minutes=5)
+    max_scale_down_parallelism: int = 10
+    max_drain_parallelism: int = 1
+    node_deletion_delay_timeout: timedelta = timedelta(minutes=2)
+    node_deletion_batcher_interval: timedelta = timedelta()
+    node_delete_delay_after_taint: timedelta = timedelta(seconds=5)
+    dynamic_node_delete_delay_after_taint_enabled: bool = False
+    max_pod_eviction_time: timedelta = timedelta(minutes=2)
+    max_graceful_termination_sec: int = 600
+    drain_priority_config: str = ""
+    cordon_node_before_terminating: bool = True
+    daemonset_eviction_for_empty_nodes: bool = False
+    daemonset_eviction_for_occupied_nodes: bool = True
+    skip_nodes_with_system_pods: bool = True
+    blocking_system_pod_distruption_timeout: timedelta = timedelta(hours=1)
+    """The spelling is upstream's."""
+    skip_nodes_with_local_storage: bool = True
+    skip_nodes_with_custom_controller_pods: bool = True
+    min_replica_count: int = 0
+    max_bulk_soft_taint_count: int = 10
+    max_bulk_soft_taint_time: timedelta = timedelta(seconds=3)
+    node_deletion_candidate_ttl: timedelta = timedelta()
+
+    # Where it runs
+    namespace: str = "kube-system"
+    status_config_map_name: str = "cluster-autoscaler-status"
+
+    @property
+    def node_group_defaults(self) -> NodeGroupAutoscalingOptions:
+        """What a group without options of its own gets. Zero-or-max scaling has no flag and is off."""
+        return NodeGroupAutoscalingOptions(
+            scale_down_utilization_threshold=self.scale_down_utilization_threshold,
+            scale_down_gpu_utilization_threshold=self.scale_down_gpu_utilization_threshold,
+            scale_down_unneeded_time=self.scale_down_unneeded_time,
+            scale_down_unready_time=self.scale_down_unready_time,
+            max_node_provision_time=self.max_node_provision_time,
+            max_node_startup_time=self.max_node_startup_time,
+            ignore_daemonsets_utilization=self.ignore_daemonsets_utilization,
+        )
+
+    @property
+    def resource_limiter(self) -> ResourceLimiter:
+        """The cluster-wide limits that the flags describe; memory converted to bytes."""
+        limiter = ResourceLimiter(
+            min={"cpu": self.cores_total.min, "memory": self.memory_total.min * GIB},
+            max={"cpu": self.cores_total.max, "memory": self.memory_total.max * GIB},
+        )
+        for gpu in self.gpu_total:
+            limiter.min[gpu.type] = gpu.min
+            limiter.max[gpu.type] = gpu.max
+        return limiter
+
+    @property
+    def expander_names(self) -> list[str]:
+        return self.expander.split(",")
+
+    def problems(self) -> list[Problem]:
+        """What upstream refuses at start-up, in its words, with the option's name as field."""
+        found = []
+        if self.predicate_parallelism < 1:
+            text = f"Invalid value for --predicate-parallelism flag: {self.predicate_parallelism}"
+            found.append(Problem(text, field="predicate_parallelism"))
+        if not self.enable_dynamic_resource_allocation:
+            text = "--enable-dynamic-resource-allocation flag must be true: false"
+            found.append(Problem(text, field="enable_dynamic_resource_allocation"))
+        if self.allowed_scheduler_names:
+            for name in self.bypassed_scheduler_names:
+                if name not in self.allowed_scheduler_names:
+                    text = (
+                        "Invalid configuration. --bypassed-scheduler-names should be a subset of "
+                        f"--allowed-scheduler-names. {name} not included in --allowed-scheduler-names"
+                    )
+                    found.append(Problem(text, field="bypassed_scheduler_names"))
+        if self.drain_priority_config:
+            if self.max_graceful_termination_sec != 600:
+                text = (
+                    "Invalid configuration, could not use --drain-priority-config together with "
+                    "--max-graceful-termination-sec"
+                )
+                found.append(Problem(text, field="drain_priority_config"))
+            elif not parse_drain_priority_config(self.drain_priority_config):
+                text = "Invalid configuration, parsing --drain-priority-config"
+                found.append(Problem(text, field="drain_priority_config"))
+        found += self._range_problems()
+        return found
+
+    def _range_problems(self) -> Iterable[Problem]:
+        for name in ("cores_total", "memory_total"):
+            limits: ResourceRange = getattr(self, name)
+            if limits.min < 0:
+                yield Problem("min size must be greater or equal to  0", field=name)
+            elif limits.max < limits.min:
+                yield Problem("max size must be greater or equal to min size", field=name)
+        for gpu in self.gpu_total:
+            text = f"{gpu.type}:{gpu.min}:{gpu.max}"
+            try:
+                parse_gpu_limits(text)
+            except InputError as error:
+                yield Problem(str(error), field="gpu_total")
+
+
+ScaleUpOptions = AutoscalingOptions
+ScaleDownOptions = AutoscalingOptions
+
+
+def _go_atoi_error(text: str) -> str:
+    return f'strconv.Atoi: parsing "{text}": invalid syntax'
+
+
+def parse_range(text: str) -> ResourceRange:
+    """``min:max`` as in ``--cores-total`` and ``--memory-total``. Raises :class:`InputError` with upstream's text."""
+    parts = text.split(":")
+    if len(parts) != 2:
+        raise InputError(f"wrong nodes configuration: {text}")
+    for what, part in zip(("min", "max"), parts, strict=True):
+        if not _INTEGER.match(part):
+            raise InputError(f"failed to set {what} size: {part}, expected integer, err: {_go_atoi_error(part)}")
+    low, high = map(int, parts)
+    if low < 0:
+        raise InputError("min size must be greater or equal to  0")
+    if high < low:
+        raise InputError("max size must be greater or equal to min size")
+    return ResourceRange(low, high)
+
+
+def parse_gpu_limits(text: str) -> GpuLimits:
+    """``type:min:max`` as in ``--gpu-total``. Raises :class:`InputError` with upstream's text."""
+    parts = text.split(":")
+    if len(parts) != 3:
+        raise InputError(f"incorrect gpu limit specification: {text}")
+    for what, part in zip(("min", "max"), parts[1:], strict=True):
+        if not _INTEGER.match(part):
+            raise InputError(f"incorrect gpu limit - {what} is not integer: {part}")
+    low, high = map(int, parts[1:])
+    if low < 0:
+        raise InputError(f"incorrect gpu limit - min is less than 0; {text}")
+    if high < 0:
+        raise InputError(f"incorrect gpu limit - max is less than 0; {text}")
+    if low > high:
+        raise InputError(f"incorrect gpu limit - min is greater than max; {text}")
+    return GpuLimits(parts[0], low, high)
+
+
+def parse_drain_priority_config(text: str) -> list[DrainPriority]:
+    """``priority:seconds,...`` in the given order; empty when any part of it cannot be read (upstream's answer)."""
+    found = []
+    for part in text.split(","):
+        numbers = part.split(":")
+        if len(numbers) != 2 or not all(_INTEGER.match(number) for number in numbers):
+            return []
+        found.append(DrainPriority(*map(int, numbers)))
+    return found

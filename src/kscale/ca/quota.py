@@ -1,0 +1,300 @@
+"""Limits on the total size of a cluster, or of a part of it (``resourcequotas``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.events import Event
+from kscale.ca.go_math import wrap_int64
+from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_target
+from kscale.ca.groups import Group, Groups
+from kscale.ca.options import ResourceLimiter
+from kscale.objects.core import Node
+from kscale.objects.quantity import Quantity
+from kscale.objects.quota import CapacityQuota
+from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compile_selector
+
+__all__ = [
+    "CLUSTER_WIDE",
+    "NODES",
+    "CappedNodes",
+    "ExceededQuota",
+    "Quota",
+    "QuotaCheck",
+    "QuotaTracker",
+    "cap_by_max_nodes_total",
+    "capacity_quota_limits",
+    "cluster_maximum",
+    "cluster_minimum",
+]
+
+CLUSTER_WIDE = "cluster-wide"
+NODES = "nodes"
+"""The resource that counts nodes."""
+
+_VALID = "cluster-autoscaler.kubernetes.io/valid"
+_NOTHING = Quantity.zero()
+
+
+class Quota(msgspec.Struct, kw_only=True, frozen=True):
+    """Limits (resource -> amount: cores, bytes, devices, nodes) on the nodes that it applies to."""
+
+    id: str
+    limits: dict[str, int]
+    selector: Selector = EVERYTHING
+
+    def applies_to(self, node: Node) -> bool:
+        return self.selector.matches(node.metadata.labels)
+
+
+class ExceededQuota(msgspec.Struct, kw_only=True, frozen=True):
+    """A quota that stands in the way, and for which resources (sorted; upstream names them in random order)."""
+
+    id: str
+    resources: list[str]
+
+    @property
+    def message(self) -> str:
+        return f'exceeded quota: "{self.id}", resources: {", ".join(self.resources)}'
+
+
+class QuotaCheck(msgspec.Struct, kw_only=True, frozen=True):
+    """How many of the nodes asked for the quotas allow, and which quotas are exceeded by all of them."""
+
+    allowed: int
+    exceeded: list[ExceededQuota] = []
+
+
+def cluster_maximum(limiter: ResourceLimiter) -> Quota:
+    """The cloud provider's maxima as a quota."""
+    return Quota(id=CLUSTER_WIDE, limits=dict(limiter.max))
+
+
+def cluster_minimum(limiter: ResourceLimiter) -> Quota:
+    """The cloud provider's minima as a quota: 0 for every resource that only has a maximum."""
+    names = [*limiter.min, *(name for name in limiter.max if name not in limiter.min)]
+    return Quota(id=CLUSTER_WIDE, limits={name: max(0, limiter.min.get(name, 0)) for name in names})
+
+
+def capacity_quota_limits(objects: Iterable[CapacityQuota]) -> tuple[list[Quota], dict[str, str]]:
+    """The quotas that CapacityQuota objects describe, and why others are left out (name -> reason).
+
+    Only objects whose validity condition is True count; one with a broken selector is left out as well.
+    """
+    quotas: list[Quota] = []
+    left_out: dict[str, str] = {}
+    for item in objects:
+        name = item.metadata.name
+        if not any(c.type == _VALID and c.status == "True" for c in item.status.conditions):
+            left_out[name] = f"condition {_VALID} is not True"
+            continue
+        try:
+            selector = EVERYTHING if item.spec.selector is None else compile_selector(item.spec.selector)
+        except SelectorError as error:
+            left_out[name] = f"invalid label selector: {error}"
+            continue
+        limits = {resource: limit.value() for resource, limit in (item.spec.limits.resources or {}).items()}
+        quotas.append(Quota(id=f"CapacityQuota/{name}", limits=limits, selector=selector))
+    return quotas, left_out
+
+
+def is_virtual_kubelet(node: Node) -> bool:
+    """Nodes of this kind do not count as usage."""
+    return (node.metadata.labels or {}).get("type") == "virtual-kubelet"
+
+
+class NodeResources:
+    """What one node counts for. All nodes of a group count for what the first of them was seen to have."""
+
+    def __init__(self, gpu_label: str = DEFAULT_GPU_LABEL) -> None:
+        self.gpu_label = gpu_label
+        self._of_group: dict[str, dict[str, int]] = {}
+
+    def fork(self) -> NodeResources:
+        copy = NodeResources(self.gpu_label)
+        copy._of_group = dict(self._of_group)
+        return copy
+
+    def of(self, node: Node, group: Group | None) -> dict[str, int]:
+        """Cores and bytes of capacity (rounded up, never negative), one node, and its GPUs by type.
+
+        Raises :class:`AutoscalerError` if the GPUs cannot be counted.
+        """
+        if group is None:
+            return self._count(node, None)
+        found = self._of_group.get(group.id)
+        if found is None:
+            found = self._of_group[group.id] = self._count(node, group)
+        return found
+
+    def _count(self, node: Node, group: Group | None) -> dict[str, int]:
+        capacity = node.status.capacity or {}
+        resources = {name: max(0, capacity.get(name, _NOTHING).value()) for name in ("cpu", "memory")}
+        resources[NODES] = 1
+        template = group.template.node if group is not None and group.template is not None else None
+        try:
+            target = gpu_target(
+                self.gpu_label,
+                node,
+                group=None if group is None else group.id,
+                template=None if group is None or group.template_error is not None else template,
+                template_error=None if group is None else group.template_error,
+            )
+        except AutoscalerError as error:
+            raise error.with_prefix("failed to get custom resources: ") from None
+        if target is not None and target[0] and target[1] > 0:
+            resources[target[0]] = target[1]
+        return resources
+
+
+class QuotaTracker:
+    """What is left of each quota. Made by :meth:`maximum` (scale-up) or :meth:`minimum` (scale-down).
+
+    ``check`` asks; ``consume`` asks and, if everything is allowed, takes. A tracker has one owner; ``fork`` it for
+    what-if questions.
+    """
+
+    def __init__(self, quotas: Iterable[Quota], left: Iterable[dict[str, int]], resources: NodeResources) -> None:
+        self.quotas = list(quotas)
+        self.left = list(left)
+        self.resources = resources
+
+    @classmethod
+    def maximum(
+        cls,
+        quotas: Iterable[Quota],
+        nodes: Iterable[Node],
+        groups: Groups,
+        *,
+        gpu_label: str = DEFAULT_GPU_LABEL,
+        exclude: Callable[[Node], bool] = is_virtual_kubelet,
+    ) -> QuotaTracker:
+        """What may still be added: limit minus usage, at least 0.
+
+        Raises :class:`AutoscalerError` if the group or the GPUs of a counted node cannot be told.
+        """
+        return cls._make(quotas, nodes, groups, gpu_label, exclude, lambda limit, usage: limit - usage)
+
+    @classmethod
+    def minimum(
+        cls,
+        quotas: Iterable[Quota],
+        nodes: Iterable[Node],
+        groups: Groups,
+        *,
+        gpu_label: str = DEFAULT_GPU_LABEL,
+        exclude: Callable[[Node], bool] = is_virtual_kubelet,
+    ) -> QuotaTracker:
+        """What may still be removed: usage minus limit, at least 0. Errors as :meth:`maximum`."""
+        return cls._make(quotas, nodes, groups, gpu_label, exclude, lambda limit, usage: usage - limit)
+
+    @classmethod
+    def _make(
+        cls,
+        quotas: Iterable[Quota],
+        nodes: Iterable[Node],
+        groups: Groups,
+        gpu_label: str,
+        exclude: Callable[[Node], bool],
+        left_of: Callable[[int, int], int],
+    ) -> QuotaTracker:
+        quotas = list(quotas)
+        resources = NodeResources(gpu_label)
+        usage: list[dict[str, int]] = [{} for _ in quotas]
+        for node in nodes:
+            if exclude(node):
+                continue
+            try:
+                group = groups.of_node(node.metadata.name)
+            except AutoscalerError as error:
+                text = f'failed to get node group for node "{node.metadata.name}": '
+                raise error.with_prefix(text) from None
+            counted = resources.of(node, group)
+            for quota, used in zip(quotas, usage, strict=True):
+                if quota.applies_to(node):
+                    for name, amount in counted.items():
+                        used[name] = wrap_int64(used.get(name, 0) + amount)
+        left = [
+            {name: max(0, wrap_int64(left_of(limit, used.get(name, 0)))) for name, limit in quota.limits.items()}
+            for quota, used in zip(quotas, usage, strict=True)
+        ]
+        return cls(quotas, left, resources)
+
+    def fork(self) -> QuotaTracker:
+        """An independent copy."""
+        return QuotaTracker(self.quotas, map(dict, self.left), self.resources.fork())
+
+    @property
+    def limits_left(self) -> Mapping[str, dict[str, int]]:
+        """Quota id -> resource -> amount."""
+        return {quota.id: left for quota, left in zip(self.quotas, self.left, strict=True)}
+
+    def check(self, group: Group | None, node: Node, delta: int) -> QuotaCheck:
+        """How many of ``delta`` nodes like ``node`` are allowed. Raises :class:`AutoscalerError`.
+
+        A product that leaves 64 bits wraps, as upstream's does, and may then pass.
+        """
+        return self._check(self._resources(group, node, delta), node, delta)
+
+    def consume(self, group: Group | None, node: Node, delta: int) -> QuotaCheck:
+        """The same; if all of them are allowed, their resources are taken from what is left."""
+        resources = self._resources(group, node, delta)
+        result = self._check(resources, node, delta)
+        if result.allowed == delta:
+            for quota, left in zip(self.quotas, self.left, strict=True):
+                if quota.applies_to(node):
+                    for name in left.keys() & resources.keys():
+                        left[name] = max(0, wrap_int64(left[name] - wrap_int64(resources[name] * delta)))
+        return result
+
+    def _resources(self, group: Group | None, node: Node, delta: int) -> dict[str, int]:
+        if delta < 0:
+            raise AutoscalerError("", "negative nodeDelta received")
+        return self.resources.of(node, group)
+
+    def _check(self, resources: dict[str, int], node: Node, delta: int) -> QuotaCheck:
+        allowed = delta
+        exceeded = []
+        for quota, left in zip(self.quotas, self.left, strict=True):
+            if not quota.applies_to(node):
+                continue
+            short = []
+            for name, amount in resources.items():
+                if amount > 0 and name in left and left[name] < wrap_int64(amount * delta):
+                    allowed = min(allowed, left[name] // amount)
+                    short.append(name)
+            if short:
+                exceeded.append(ExceededQuota(id=quota.id, resources=sorted(short)))
+        return QuotaCheck(allowed=allowed, exceeded=exceeded)
+
+
+class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
+    """A number of new nodes after the cap; ``error`` if there is no room at all."""
+
+    new_nodes: int
+    events: list[Event] = []
+    error: AutoscalerError | None = None
+
+
+def cap_by_max_nodes_total(
+    new_nodes: int,
+    current_nodes: int,
+    max_nodes_total: int,
+    *,
+    status_config_map: str = "kube-system/cluster-autoscaler-status",
+) -> CappedNodes:
+    """Crops a scale-up so that the cluster keeps to ``--max-nodes-total`` (0 or less: no limit)."""
+    if max_nodes_total <= 0 or new_nodes + current_nodes <= max_nodes_total:
+        return CappedNodes(new_nodes=new_nodes)
+    room = max_nodes_total - current_nodes
+    event = Event(
+        object=f"ConfigMap/{status_config_map}",
+        type="Warning",
+        reason="MaxNodesTotalReached",
+        message=f"Max total nodes in cluster reached: {max_nodes_total}",
+    )
+    error = AutoscalerError(TRANSIENT_ERROR, "max node total count already reached") if room < 1 else None
+    return CappedNodes(new_nodes=room, events=[event], error=error)

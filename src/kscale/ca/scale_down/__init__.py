@@ -1,0 +1,1 @@
+"""Scale-down: which nodes can go."""

@@ -1,0 +1,167 @@
+"""Deletion budgets: how many of the chosen nodes may be deleted now (``core/scaledown/budgets``, CropNodes)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kscale.ca.errors import is_not_implemented
+
+__all__ = ["BudgetGroup", "CroppedNodes", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"]
+
+
+class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
+    """A node chosen for deletion and the id of its group ("" = it belongs to none)."""
+
+    node: str
+    group: str
+
+
+class BudgetGroup(msgspec.Struct, kw_only=True, frozen=True):
+    """What the budget needs of a group.
+
+    ``registered`` is the number of its nodes in the snapshot (:func:`kscale.ca.scale_down.atomic.registered_nodes`);
+    only atomic groups need it and ``target``. An error text in ``options_error`` drops the group's nodes (``not
+    implemented`` makes it an ordinary group), one in ``target_error`` skips an atomic group.
+    """
+
+    id: str
+    atomic: bool = False
+    target: int = 0
+    registered: int = 0
+    target_error: str | None = None
+    options_error: str | None = None
+
+
+class DeletionsInProgress(msgspec.Struct, kw_only=True, frozen=True):
+    """Nodes whose deletion has begun and has not ended."""
+
+    empty: int = 0
+    drained: int = 0
+
+
+class GroupNodes(msgspec.Struct, kw_only=True, rename="camel"):
+    """Nodes of one group to delete; ``batch_size`` 0 means all of them together, else how many must come together."""
+
+    group: str
+    nodes: list[str]
+    batch_size: int = 0
+
+
+class CroppedNodes(msgspec.Struct, kw_only=True, frozen=True):
+    """What may be deleted now, per group: atomic groups first."""
+
+    empty: list[GroupNodes]
+    drain: list[GroupNodes]
+
+
+_Buckets = dict[str, list[str]]
+
+
+class _Budget:
+    """The two remaining budgets and what they let through."""
+
+    def __init__(self, groups: Mapping[str, BudgetGroup], nodes: int, drains: int) -> None:
+        self.groups = groups
+        self.nodes = nodes
+        self.drains = drains
+        self.may_overflow = True
+        self.out = CroppedNodes(empty=[], drain=[])
+
+    def take_atomic(self, group_id: str, empty: list[str], drain: list[str]) -> None:
+        """Takes an atomic group whole, or not at all when only a part of it was chosen."""
+        group = self.groups[group_id]
+        if group.target_error is not None:
+            return
+        chosen = len(empty) + len(drain)
+        if chosen not in (group.target, group.registered):
+            return
+        batch = group.target
+        # Upstream looks at the first bucket alone here: a group that is partly empty keeps the target as its batch
+        # even when fewer nodes than that are registered.
+        if len(empty or drain) == group.registered:
+            batch = group.registered
+        if empty:
+            self.out.empty.append(GroupNodes(group=group_id, nodes=empty, batch_size=batch))
+        if drain:
+            self.out.drain.append(GroupNodes(group=group_id, nodes=drain, batch_size=batch))
+        self.nodes -= chosen
+        self.drains -= len(drain)
+        self.may_overflow = False
+
+    def take_empty_atomic(self, empty: _Buckets, drain: _Buckets) -> None:
+        for group_id, nodes in empty.items():
+            drained = drain.get(group_id, [])
+            if self.nodes < len(nodes) + len(drained) or self.drains < len(drained):
+                # The budgets may be negative after an overflow; only an exact zero stops the next atomic group.
+                exhausted = self.nodes == 0 or (bool(drained) and self.drains == 0)
+                if exhausted or not self.may_overflow:
+                    return
+            self.take_atomic(group_id, nodes, drained)
+
+    def take_drain_atomic(self, empty: _Buckets, drain: _Buckets) -> None:
+        self.drains = min(self.nodes, self.drains)
+        for group_id, nodes in drain.items():
+            if group_id in empty:
+                continue
+            if self.drains < len(nodes) and (self.drains == 0 or not self.may_overflow):
+                return
+            self.take_atomic(group_id, [], nodes)
+
+    def take_individual(self, empty: _Buckets, drain: _Buckets) -> None:
+        taken = _take(empty, self.nodes, self.out.empty)
+        self.nodes -= taken
+        _take(drain, min(self.nodes, self.drains), self.out.drain)
+
+
+def _take(buckets: _Buckets, budget: int, out: list[GroupNodes]) -> int:
+    left = budget
+    for group_id, nodes in buckets.items():
+        if left < 1:
+            break
+        out.append(GroupNodes(group=group_id, nodes=nodes[:left]))
+        left -= len(out[-1].nodes)
+    return budget - left
+
+
+def _split(nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]) -> tuple[_Buckets, _Buckets]:
+    """Nodes by group in order of first appearance: (atomic, individual). Nodes of no or a failing group are dropped."""
+    atomic: _Buckets = {}
+    individual: _Buckets = {}
+    for item in nodes:
+        group = groups.get(item.group)
+        if group is None or not (group.options_error is None or is_not_implemented(group.options_error)):
+            continue
+        is_atomic = group.atomic and group.options_error is None
+        (atomic if is_atomic else individual).setdefault(item.group, []).append(item.node)
+    return atomic, individual
+
+
+def crop(
+    empty: Sequence[NodeInGroup],
+    drain: Sequence[NodeInGroup],
+    groups: Sequence[BudgetGroup],
+    *,
+    in_progress: DeletionsInProgress | None = None,
+    max_scale_down_parallelism: int = 10,
+    max_drain_parallelism: int = 1,
+) -> CroppedNodes:
+    """Crops the nodes chosen for deletion to what the two parallelism limits leave.
+
+    Atomic groups come first and go whole or not at all; the first of them may exceed the budget unless it is
+    exactly 0. Of the others as many nodes as fit are taken, empty ones before those to drain.
+    """
+    in_progress = in_progress or DeletionsInProgress()
+    by_id = {group.id: group for group in groups}
+    empty_atomic, empty_individual = _split(empty, by_id)
+    drain_atomic, drain_individual = _split(drain, by_id)
+    budget = _Budget(
+        by_id,
+        nodes=max_scale_down_parallelism - in_progress.empty - in_progress.drained,
+        drains=max_drain_parallelism - in_progress.drained,
+    )
+    budget.take_empty_atomic(empty_atomic, drain_atomic)
+    budget.take_drain_atomic(empty_atomic, drain_atomic)
+    budget.take_individual(empty_individual, drain_individual)
+    return budget.out

@@ -1,0 +1,67 @@
+"""What drainability rules may look at besides the pod."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.drainability.status import DrainStatus
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.objects.apps import DaemonSet, ReplicaSet, StatefulSet
+from kscale.objects.batch import Job
+from kscale.objects.core import Pod, ReplicationController
+from kscale.objects.meta import KubeObject
+
+__all__ = ["DrainContext", "Listers", "Rule"]
+
+_RESOURCES: dict[type[KubeObject], str] = {
+    ReplicationController: "replicationcontroller",
+    ReplicaSet: "replicaset.apps",
+    StatefulSet: "statefulset.apps",
+    DaemonSet: "daemonset.apps",
+    Job: "job.batch",
+}
+_Kind = TypeVar("_Kind", bound=KubeObject)
+
+
+class Listers:
+    """The controllers that exist, by kind, namespace and name."""
+
+    __slots__ = ("_objects",)
+
+    def __init__(self, objects: Iterable[KubeObject] = ()) -> None:
+        """Objects of other kinds are not kept."""
+        self._objects: dict[tuple[type[KubeObject], str, str], Any] = {
+            (type(item), item.metadata.namespace, item.metadata.name): item
+            for item in objects
+            if type(item) in _RESOURCES
+        }
+
+    def get(self, kind: type[_Kind], namespace: str, name: str) -> _Kind | None:
+        found: _Kind | None = self._objects.get((kind, namespace, name))
+        return found
+
+    @staticmethod
+    def not_found(kind: type[KubeObject], name: str) -> str:
+        """The lister's error text."""
+        return f'{_RESOURCES[kind]} "{name}" not found'
+
+
+@dataclass(frozen=True, slots=True)
+class DrainContext:
+    """``listers`` None: controllers are not looked up. ``now`` in nanoseconds since 1970."""
+
+    now: int
+    options: AutoscalingOptions
+    listers: Listers | None = None
+    pdbs: RemainingPdbTracker = field(default_factory=RemainingPdbTracker)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """A named rule: a function of a pod and the context."""
+
+    name: str
+    check: Callable[[Pod, DrainContext], DrainStatus]

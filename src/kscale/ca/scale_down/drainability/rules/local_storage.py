@@ -1,0 +1,30 @@
+"""Pods that would lose data with the node."""
+
+from __future__ import annotations
+
+from kscale.ca.pods import annotation
+from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
+from kscale.objects.core import Pod
+from kscale.objects.volumes import Volume
+
+__all__ = ["SAFE_TO_EVICT_LOCAL_VOLUMES", "check"]
+
+SAFE_TO_EVICT_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+
+_UNDEFINED = DrainStatus()
+
+
+def check(pod: Pod, context: DrainContext) -> DrainStatus:
+    """BlockDrain for a hostPath volume, or an emptyDir that is not in memory, that no annotation names as safe."""
+    del context
+    safe = (annotation(pod, SAFE_TO_EVICT_LOCAL_VOLUMES) or "").split(",")
+    if not any(_is_local(volume) and volume.name not in safe for volume in pod.spec.volumes):
+        return _UNDEFINED
+    return blocked("LocalStorageRequested", f"pod with local storage present: {pod.metadata.name}")
+
+
+def _is_local(volume: Volume) -> bool:
+    if volume.host_path is not None:
+        return True
+    return volume.empty_dir is not None and volume.empty_dir.get("medium") != "Memory"

@@ -1,0 +1,22 @@
+"""Pods that say themselves that they must not be evicted."""
+
+from __future__ import annotations
+
+from kscale.ca.pods import annotation
+from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.drainability.rules.safe_to_evict import SAFE_TO_EVICT
+from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
+from kscale.objects.core import Pod
+
+__all__ = ["check"]
+
+_UNDEFINED = DrainStatus()
+
+
+def check(pod: Pod, context: DrainContext) -> DrainStatus:
+    """BlockDrain for the safe-to-evict value ``false``."""
+    del context
+    if annotation(pod, SAFE_TO_EVICT) != "false":
+        return _UNDEFINED
+    error = f"pod annotated as not safe to evict present: {pod.metadata.name}"
+    return blocked("NotSafeToEvictAnnotation", error)

@@ -1,0 +1,18 @@
+"""Pods whose disruption budget is used up."""
+
+from __future__ import annotations
+
+from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
+from kscale.objects.core import Pod
+
+__all__ = ["check"]
+
+_UNDEFINED = DrainStatus()
+
+
+def check(pod: Pod, context: DrainContext) -> DrainStatus:
+    """BlockDrain if any matching budget allows no disruption."""
+    if all(pdb.disruptions_allowed >= 1 for pdb in context.pdbs.matching(pod)):
+        return _UNDEFINED
+    return blocked("NotEnoughPdb", f"not enough pod disruption budget to move {pod.key}")

@@ -1,0 +1,29 @@
+"""Young pods of the system that no disruption budget covers stay where they are."""
+
+from __future__ import annotations
+
+from kscale.ca.clock import duration_ns
+from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.drainability.status import DRAIN_OK, DrainStatus, blocked
+from kscale.objects.core import Pod
+from kscale.objects.times import nanoseconds
+
+__all__ = ["check"]
+
+_OK = DrainStatus(outcome=DRAIN_OK)
+_UNDEFINED = DrainStatus()
+
+
+def check(pod: Pod, context: DrainContext) -> DrainStatus:
+    """For kube-system pods without matching PDB: DrainOk once they are older than
+    ``blocking_system_pod_distruption_timeout``, BlockDrain before."""
+    if pod.metadata.namespace != "kube-system" or context.pdbs.matching(pod):
+        return _UNDEFINED
+    created = pod.metadata.creation_timestamp
+    timeout = duration_ns(context.options.blocking_system_pod_distruption_timeout)
+    if created is not None and context.now > nanoseconds(created) + timeout:
+        return _OK
+    return blocked(
+        "UnmovableKubeSystemPod",
+        f"non-daemonset, non-mirrored, non-pdb-assigned kube-system pod present: {pod.metadata.name}",
+    )

@@ -1,0 +1,93 @@
+"""Disruption budgets during one pass of scale-down: what is left of each (``core/scaledown/pdb/basic.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.objects.core import Pod
+from kscale.objects.meta import object_key
+from kscale.objects.policy import PodDisruptionBudget
+from kscale.objects.selectors import Selector, compile_selector
+
+__all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker"]
+
+
+class RemainingPdb(msgspec.Struct, kw_only=True):
+    """One budget; ``disruptions_allowed`` falls as pods are charged and may become negative."""
+
+    name: str
+    namespace: str
+    disruptions_allowed: int
+    selector: Selector
+
+    @property
+    def key(self) -> str:
+        return object_key(self.namespace, self.name)
+
+    def matches(self, pod: Pod) -> bool:
+        return pod.metadata.namespace == self.namespace and self.selector.matches(pod.metadata.labels)
+
+
+class PdbCheck(msgspec.Struct, kw_only=True, frozen=True):
+    """Whether pods can be removed at all, whether all at once, and the pod that stands in the way of either."""
+
+    can_remove: bool
+    in_parallel: bool
+    blocking: BlockingPod | None = None
+
+
+class RemainingPdbTracker:
+    """Budgets in list order. A tracker has one owner; :meth:`fork` gives an independent copy."""
+
+    __slots__ = ("pdbs",)
+
+    def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
+        """Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an invalid selector."""
+        self.pdbs = [
+            RemainingPdb(
+                name=budget.metadata.name,
+                namespace=budget.metadata.namespace,
+                disruptions_allowed=budget.status.disruptions_allowed,
+                selector=compile_selector(budget.spec.selector),
+            )
+            for budget in budgets
+        ]
+
+    def fork(self) -> RemainingPdbTracker:
+        copy = RemainingPdbTracker()
+        copy.pdbs = [msgspec.structs.replace(pdb) for pdb in self.pdbs]
+        return copy
+
+    def matching(self, pod: Pod) -> list[RemainingPdb]:
+        """The budgets that cover the pod, in list order."""
+        return [pdb for pdb in self.pdbs if pdb.matches(pod)]
+
+    def can_remove(self, pods: Sequence[Pod]) -> PdbCheck:
+        """Whether the budgets let these pods go. A blocking pod that only forbids doing it at once is the last such."""
+        in_parallel = True
+        blocking = None
+        for pdb in self.pdbs:
+            count = 0
+            for pod in pods:
+                if not pdb.matches(pod):
+                    continue
+                count += 1
+                if pdb.disruptions_allowed < 1:
+                    return PdbCheck(can_remove=False, in_parallel=False, blocking=_not_enough(pod))
+                if pdb.disruptions_allowed < count:
+                    in_parallel = False
+                    blocking = _not_enough(pod)
+        return PdbCheck(can_remove=True, in_parallel=in_parallel, blocking=blocking)
+
+    def remove(self, pods: Iterable[Pod]) -> None:
+        """Charges the pods to every budget that covers them."""
+        for pod in pods:
+            for pdb in self.matching(pod):
+                pdb.disruptions_allowed -= 1
+
+
+def _not_enough(pod: Pod) -> BlockingPod:
+    return BlockingPod(pod=pod.key, reason="NotEnoughPdb")

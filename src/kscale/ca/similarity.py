@@ -1,0 +1,243 @@
+"""Which node groups are alike, so that a scale-up may be divided among them (``processors/nodegroupset``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.go_math import wrap_int64
+from kscale.ca.options import AutoscalingOptions
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.quantity import Quantity
+from kscale.objects.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, occupancy, to_integers
+
+__all__ = [
+    "AWS_IGNORED_LABELS",
+    "AZURE_IGNORED_LABELS",
+    "BASIC_IGNORED_LABELS",
+    "COMPARATORS",
+    "GCE_IGNORED_LABELS",
+    "Comparator",
+    "DifferenceRatios",
+    "Similarity",
+    "TemplateProfile",
+    "find_similar",
+    "similar",
+]
+
+BASIC_IGNORED_LABELS = (
+    "kubernetes.io/hostname",
+    "failure-domain.beta.kubernetes.io/zone",
+    "failure-domain.beta.kubernetes.io/region",
+    "topology.kubernetes.io/zone",
+    "topology.kubernetes.io/region",
+    "beta.kubernetes.io/fluentd-ds-ready",
+    "kops.k8s.io/instancegroup",
+)
+GCE_IGNORED_LABELS = ("topology.gke.io/zone",)
+AWS_IGNORED_LABELS = (
+    "alpha.eksctl.io/instance-id",
+    "alpha.eksctl.io/nodegroup-name",
+    "eks.amazonaws.com/nodegroup",
+    "k8s.amazonaws.com/eniConfig",
+    "lifecycle",
+    "topology.ebs.csi.aws.com/zone",
+    "topology.k8s.aws/zone-id",
+)
+_AZURE_POOL_LABELS = ("kubernetes.azure.com/agentpool", "agentpool")
+AZURE_IGNORED_LABELS = (
+    *_AZURE_POOL_LABELS,
+    "topology.disk.csi.azure.com/zone",
+    "aksEngineVersion",
+    "creationSource",
+    "poolName",
+    "resourceNameSuffix",
+    "kubernetes.azure.com/node-image-version",
+    "kubernetes.azure.com/consolidated-additional-properties",
+)
+
+COMPARATORS: dict[str, tuple[str, ...]] = {
+    "generic": BASIC_IGNORED_LABELS,
+    "aws": BASIC_IGNORED_LABELS + AWS_IGNORED_LABELS,
+    "azure": BASIC_IGNORED_LABELS + AZURE_IGNORED_LABELS,
+    "gce": BASIC_IGNORED_LABELS + GCE_IGNORED_LABELS,
+    "label": (),
+}
+"""The comparators and the labels each ignores; ``label`` compares a given list of labels and nothing else."""
+
+
+class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):
+    """How far two quantities may differ, as a fraction of the larger one."""
+
+    max_allocatable_difference_ratio: float = 0.05
+    max_free_difference_ratio: float = 0.05
+    memory_difference_ratio: float = 0.015
+
+
+class Comparator(msgspec.Struct, kw_only=True, frozen=True):
+    """Which comparison (a key of :data:`COMPARATORS`), its ratios, labels to ignore besides, and labels to compare.
+
+    Upstream's default processor is ``Comparator()`` whatever the flags say; only the aws, azure and gce builds read
+    ``--balancing-ignore-label`` and the ratio flags. ``--balancing-label`` replaces them all.
+    """
+
+    kind: str = "generic"
+    ratios: DifferenceRatios = DifferenceRatios()
+    ignored_labels: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    @staticmethod
+    def from_options(options: AutoscalingOptions, kind: str = "generic") -> Comparator:
+        """The comparator that a build for the given provider would use."""
+        if options.balancing_label:
+            return Comparator(kind="label", labels=tuple(options.balancing_label))
+        if kind == "generic":
+            return Comparator()
+        return Comparator(
+            kind=kind,
+            ratios=DifferenceRatios(
+                max_allocatable_difference_ratio=options.max_allocatable_difference_ratio,
+                max_free_difference_ratio=options.max_free_difference_ratio,
+                memory_difference_ratio=options.memory_difference_ratio,
+            ),
+            ignored_labels=tuple(options.balancing_ignore_label),
+        )
+
+
+class Similarity(msgspec.Struct, kw_only=True, frozen=True):
+    """The verdict; ``reasons`` are the texts of the first comparison that failed (sorted, without repetition).
+
+    Upstream logs one of them: it walks the resources in random order and stops at the first difference.
+    """
+
+    similar: bool
+    reasons: list[str] = []
+
+
+_SIMILAR = Similarity(similar=True)
+
+
+class TemplateProfile:
+    """What a comparison reads of a template, worked out once: milli-units as doubles."""
+
+    __slots__ = ("allocatable", "capacity", "free", "labels")
+
+    def __init__(self, node: Node, pods: Iterable[Pod] = ()) -> None:
+        self.capacity: dict[str, Quantity] = node.status.capacity or {}
+        allocatable = node.status.allocatable or {}
+        self.allocatable = {name: _milli(quantity) for name, quantity in allocatable.items()}
+        self.free = {
+            name: _milli(allocatable.get(name, _NOTHING) - requested) for name, requested in _requested(pods).items()
+        }
+        self.labels: dict[str, str] = node.metadata.labels or {}
+
+
+_NOTHING = Quantity.zero()
+
+
+def _requested(pods: Iterable[Pod]) -> dict[str, Quantity]:
+    """What the pods request together, as the scheduler's NodeInfo has it: every pod rounded up on its own.
+
+    The own resources are always there ("pods" is never requested), scalar ones if some pod names them.
+    """
+    totals = {CPU: 0, MEMORY: 0, PODS: 0, EPHEMERAL_STORAGE: 0}
+    for pod in pods:
+        for name, amount in to_integers(occupancy(pod)).items():
+            totals[name] = wrap_int64(totals.get(name, 0) + amount)
+    return {name: Quantity.from_int(total, scale=-3 if name == CPU else 0) for name, total in totals.items()}
+
+
+def _milli(quantity: Quantity) -> float:
+    return float(quantity.milli_value())
+
+
+def _within(one: float, other: float, ratio: float) -> bool:
+    larger, smaller = max(one, other), min(one, other)
+    # False for a negative pair, even an equal one: its tolerance is negative.
+    return larger - smaller <= larger * ratio
+
+
+def _all_within(ones: Mapping[str, float], others: Mapping[str, float], ratio: float) -> bool:
+    return ones.keys() == others.keys() and all(_within(ones[name], others[name], ratio) for name in ones)
+
+
+def _capacity_reasons(one: TemplateProfile, other: TemplateProfile, memory_ratio: float) -> set[str]:
+    reasons = set()
+    for name in one.capacity.keys() | other.capacity.keys():
+        ours, theirs = one.capacity.get(name), other.capacity.get(name)
+        if ours is None or theirs is None:
+            reasons.add(f'missing capacity "{name}"')
+        elif name == MEMORY:
+            if not _within(_milli(ours), _milli(theirs), memory_ratio):
+                reasons.add("memory not within tolerance")
+        elif ours != theirs:
+            reasons.add(f'capacity resource "{name}" does not match')
+    return reasons
+
+
+def _same_azure_pool(one: TemplateProfile, other: TemplateProfile) -> bool:
+    return any(one.labels.get(label, "") == other.labels.get(label) != "" for label in _AZURE_POOL_LABELS)
+
+
+def _compare(one: TemplateProfile, other: TemplateProfile, comparator: Comparator) -> Similarity:
+    if comparator.kind == "label":
+        same = all(
+            label in one.labels and label in other.labels and one.labels[label] == other.labels[label]
+            for label in comparator.labels
+        )
+        return Similarity(similar=same)
+    if comparator.kind == "azure" and _same_azure_pool(one, other):
+        return _SIMILAR
+    ratios = comparator.ratios
+    reasons = _capacity_reasons(one, other, ratios.memory_difference_ratio)
+    if not reasons:
+        ignored = {*COMPARATORS[comparator.kind], *comparator.ignored_labels}
+        if not _all_within(one.allocatable, other.allocatable, ratios.max_allocatable_difference_ratio):
+            reasons = {"allocatable resources not within tolerance"}
+        elif not _all_within(one.free, other.free, ratios.max_free_difference_ratio):
+            reasons = {"free resources not within tolerance"}
+        elif _kept(one.labels, ignored) != _kept(other.labels, ignored):
+            reasons = {"labels do not match"}
+    return Similarity(similar=False, reasons=sorted(reasons)) if reasons else _SIMILAR
+
+
+def _kept(labels: Mapping[str, str], ignored: set[str]) -> dict[str, str]:
+    return {name: value for name, value in labels.items() if name not in ignored}
+
+
+def similar(one: NodeTemplate, other: NodeTemplate, comparator: Comparator | None = None) -> Similarity:
+    """Whether nodes made from two templates are alike enough to share a scale-up."""
+    return _compare(
+        TemplateProfile(one.node, one.pods), TemplateProfile(other.node, other.pods), comparator or Comparator()
+    )
+
+
+def find_similar(
+    group: str,
+    groups: Sequence[str],
+    templates: Mapping[str, NodeTemplate | TemplateProfile],
+    comparator: Comparator | None = None,
+) -> list[str]:
+    """The ids among ``groups`` (provider order) whose templates are similar to that of ``group``, itself excluded.
+
+    Groups without template are skipped. A caller that asks for many groups passes :class:`TemplateProfile` values.
+    Raises :class:`AutoscalerError` if ``group`` has no template.
+    """
+    comparator = comparator or Comparator()
+    main = templates.get(group)
+    if main is None:
+        raise AutoscalerError(INTERNAL_ERROR, f"failed to find template node for node group {group}")
+    profile = _profile(main)
+    found = []
+    for other in groups:
+        template = templates.get(other)
+        if other != group and template is not None and _compare(profile, _profile(template), comparator).similar:
+            found.append(other)
+    return found
+
+
+def _profile(template: NodeTemplate | TemplateProfile) -> TemplateProfile:
+    return template if isinstance(template, TemplateProfile) else TemplateProfile(template.node, template.pods)

@@ -1,0 +1,63 @@
+"""Kind ``balance``: everything is compared; of the two recorded splits of large ties the stable one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import golden_ca
+from kscale import ca
+
+
+def check(case: dict[str, Any]) -> None:
+    given = case["input"]
+    want = {name: value for name, value in case["want"].items() if name != "scale_ups_unstable_sort"}
+    assert {"similar": _similar, "find_similar": _find_similar, "balance": _balance}[given["op"]](given) == want
+
+
+def _comparator(given: dict[str, Any]) -> ca.Comparator:
+    ratios = given.get("ratios")
+    names = ("max_allocatable_difference_ratio", "max_free_difference_ratio", "memory_difference_ratio")
+    return ca.Comparator(
+        kind=given.get("comparator") or "generic",
+        ignored_labels=tuple(given.get("balancing_ignore_labels") or ()),
+        labels=tuple(given.get("balancing_labels") or ()),
+        ratios=ca.DifferenceRatios()
+        if ratios is None
+        else ca.DifferenceRatios(**{name: ratios.get(name, 0.0) for name in names}),
+    )
+
+
+def _similar(given: dict[str, Any]) -> dict[str, Any]:
+    one, other = golden_ca.template(given["a"]), golden_ca.template(given["b"])
+    assert one is not None
+    assert other is not None
+    comparator = _comparator(given)
+    verdict = ca.similar(one, other, comparator)
+    assert ca.similar(other, one, comparator) == verdict
+    return {"similar": verdict.similar, "reasons": verdict.reasons}
+
+
+def _find_similar(given: dict[str, Any]) -> dict[str, Any]:
+    templates = {group["id"]: golden_ca.template(group.get("template")) for group in given["groups"]}
+    known = {name: template for name, template in templates.items() if template is not None}
+    try:
+        found = ca.find_similar(given["group"], list(templates), known, _comparator(given))
+    except ca.AutoscalerError as error:
+        return {"similar_groups": [], "error": golden_ca.error_of(error)}
+    return {"similar_groups": found, "error": None}
+
+
+def _balance(given: dict[str, Any]) -> dict[str, Any]:
+    groups = [
+        ca.GroupSize(id=g["id"], target=g["target"], max=g["max"], target_error=g.get("target_size_error"))
+        for g in given["groups"]
+    ]
+    try:
+        plan = ca.balance(groups, given["new_nodes"])
+    except ca.AutoscalerError as error:
+        return {"scale_ups": [], "error": golden_ca.error_of(error)}
+    scale_ups = [
+        {"group": info.group, "current": info.current, "new": info.new, "max": info.max, "text": str(info)}
+        for info in plan
+    ]
+    return {"scale_ups": scale_ups, "error": None}

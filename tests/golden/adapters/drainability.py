@@ -1,0 +1,61 @@
+"""Kind ``drainability``: everything is compared."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import golden_ca
+from kscale import ca
+from kscale.ca.clock import moment_ns
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.policy import PodDisruptionBudget
+from kscale.objects.selectors import SelectorError
+from kscale.objects.times import to_datetime
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    pods = [from_dict(pod, Pod) for pod in given["pods"]]
+    objects = [golden_ca.read(item) for item in given.get("objects") or []]
+    given_options = dict(given.get("options") or {})
+    with_listers = given_options.pop("listers", True) is not False
+    options = _options(given_options)
+    now = to_datetime(given["now"])
+    listers = ca.Listers(objects) if with_listers else None
+    try:
+        pdbs = ca.RemainingPdbTracker(golden_ca.of_type(objects, PodDisruptionBudget) if with_listers else [])
+    except SelectorError as error:
+        assert {"pdb_error": str(error)} == want
+        return
+    found = ca.drainability(pods, now=now, options=options, listers=listers, pdbs=pdbs)
+    context = ca.DrainContext(moment_ns(now), options, listers, pdbs)
+    rules = ca.default_rules(options)
+    statuses = [(pod, ca.drain_status(pod, context, rules)) for pod in pods]
+    got = {
+        "pods": [pod.key for pod in found.pods],
+        "daemonset_pods": [pod.key for pod in found.daemon_set_pods],
+        "on_completion_pods": [pod.key for pod in found.on_completion_pods],
+        "blocking": None if found.blocking is None else {"pod": found.blocking.pod, "reason": found.blocking.reason},
+        "error": found.error,
+        "per_pod": [
+            {
+                "pod": pod.key,
+                "outcome": status.outcome,
+                "blocking_reason": status.blocking_reason,
+                "rule": status.rule or None,
+                "error": status.error,
+            }
+            for pod, status in statuses
+        ],
+    }
+    assert got == want
+
+
+def _options(given: dict[str, Any]) -> ca.AutoscalingOptions:
+    values = {name: value for name, value in given.items() if value is not None}
+    timeout = values.pop("blocking_system_pod_disruption_timeout_s", None)
+    if timeout is not None:
+        values["blocking_system_pod_distruption_timeout"] = timedelta(seconds=timeout)
+    return ca.AutoscalingOptions(**values)

@@ -1,0 +1,110 @@
+"""Kind ``expander``: leaves out the tail of Go's YAML and regexp error texts; everything else is compared."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import datetime
+from typing import Any
+
+import golden_ca
+from kscale import ca
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
+
+_FREE_TAILS = ("Can't parse YAML with priorities in the configmap: ", "error parsing regexp: ")
+
+
+class Prices:
+    """The injected cloud provider: node prices by name, pod prices by name or by name without its last segment."""
+
+    def __init__(self, given: dict[str, Any]) -> None:
+        self.given = given
+
+    def node_price(self, node: Node, start: datetime, end: datetime) -> float:
+        return self._price(node.metadata.name, "node")
+
+    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+        return self._price(pod.metadata.name, "pod")
+
+    def _price(self, name: str, what: str) -> float:
+        names = [name, name.rpartition("-")[0]] if what == "pod" else [name]
+        if any(n in (self.given.get(f"{what}_errors") or []) for n in names):
+            raise ca.AutoscalerError("", "no price")
+        prices = self.given.get(f"{what}_per_hour") or {}
+        return next((prices[n] for n in names if n in prices), 0.0)
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    options = [
+        ca.Option(
+            group=o["group"],
+            node_count=o["node_count"],
+            pods=golden_ca.pod_runs(o.get("pods")),
+            similar=o.get("similar") or [],
+            exists=o.get("exists", True),
+            debug=o.get("debug", ""),
+        )
+        for o in given["options"]
+    ]
+    config = given.get("priority_config_map")
+    chain_input = ca.ExpanderInput(
+        nodes={name: from_dict(node, Node) for name, node in (given.get("templates") or {}).items()},
+        priorities=None if config is None else config.get("data") or {},
+        prices=Prices(given.get("prices") or {}),
+        cluster_node_count=None if given.get("node_lister_error") else given.get("cluster_node_count", 0),
+        gpu_label=given.get("gpu_label") or golden_ca.GPU_LABEL,
+    )
+    names = given["expanders"]
+    try:
+        found = ca.expand(options, names, chain_input)
+    except ca.AutoscalerError as error:
+        assert {"build_error": golden_ca.error_of(error)} == want
+        return
+    got: dict[str, Any] = {
+        "build_error": None,
+        "steps": [
+            {"expander": step.expander, "survivors": [o.group for o in step.filtered.survivors]} for step in found.steps
+        ],
+        "filtered": [o.group for o in found.survivors],
+        "best": None if found.tied or found.best is None else found.best.group,
+        "acceptable": {o.group for o in found.survivors},
+        "events": [_cut(event) for event in golden_ca.sorted_events(found.events)],
+    }
+    if got["best"] is not None:
+        assert found.best is not None
+        got["best_similar"] = found.best.similar
+    price = next((step for step in found.steps if step.expander == "price"), None)
+    if price is not None:
+        if got["best"] is not None:
+            assert found.best is not None
+            got["best_debug"] = found.best.debug
+        alone = {o.group: ca.expand([o], ["price"], chain_input).best for o in options}
+        got["price_debug"] = {group: None if best is None else best.debug for group, best in alone.items()}
+    waste = next((step for step in found.steps if step.expander == "least-waste"), None)
+    if waste is not None and waste.filtered.scores:
+        got["waste_text"] = waste.filtered.notes
+        got["waste_scores"] = {group: _number(score) for group, score in waste.filtered.scores.items()}
+    expected = {**want, "acceptable": set(want["acceptable"]), "events": [_cut(event) for event in want["events"]]}
+    assert got == expected
+    drawn = {best.group for seed in range(30) if (best := _draw(options, names, chain_input, seed)) is not None}
+    assert drawn <= expected["acceptable"]
+
+
+def _draw(options: list[ca.Option], names: list[str], chain_input: ca.ExpanderInput, seed: int) -> ca.Option | None:
+    return ca.expand(options, names, chain_input, rng=random.Random(seed)).best
+
+
+def _cut(event: dict[str, str]) -> dict[str, str]:
+    message = event["message"]
+    for tail in _FREE_TAILS:
+        head, found, _ = message.partition(tail)
+        message = head + found if found else message
+    return {**event, "message": message}
+
+
+def _number(value: float) -> float | str:
+    if math.isnan(value):
+        return "NaN"
+    return {math.inf: "Inf", -math.inf: "-Inf"}.get(value, value)

@@ -1,0 +1,74 @@
+"""Kind ``quota``: everything is compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import golden_ca
+from kscale import ca
+from kscale.ca import quota
+from kscale.objects.core import Node
+from kscale.objects.decode import from_dict
+from kscale.objects.quota import CapacityQuota
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    if given.get("op") == "cap":
+        capped = quota.cap_by_max_nodes_total(given["new_nodes"], given["current_nodes"], given["max_nodes_total"])
+        got = {
+            "new_nodes": capped.new_nodes,
+            "error": golden_ca.error_of(capped.error),
+            "events": golden_ca.sorted_events(capped.events),
+        }
+        assert got == want
+        return
+    groups = ca.Groups(
+        [
+            ca.Group(
+                id=group["id"],
+                nodes=group.get("nodes") or [],
+                template=golden_ca.template(group.get("template")),
+                template_error=group.get("template_error"),
+            )
+            for group in given.get("groups") or []
+        ],
+        given.get("node_group_errors"),
+    )
+    try:
+        tracker = _tracker(given, groups)
+    except ca.AutoscalerError as error:
+        assert {"error": error.message} == want
+        return
+    got = {"error": None, "limits_left": _left(tracker)}
+    got["steps"] = [_step(step, tracker, groups) for step in given.get("steps") or []]
+    assert got == want
+
+
+def _tracker(given: dict[str, Any], groups: ca.Groups) -> quota.QuotaTracker:
+    nodes = [from_dict(node, Node) for node in given.get("nodes") or []]
+    limiter = ca.ResourceLimiter(min=given.get("min_limits") or {}, max=given.get("limits") or {})
+    if given.get("tracker") == "min":
+        return quota.QuotaTracker.minimum(
+            [quota.cluster_minimum(limiter)], nodes, groups, gpu_label=golden_ca.GPU_LABEL
+        )
+    objects = [from_dict(item, CapacityQuota) for item in given.get("capacity_quotas") or []]
+    quotas, _ = quota.capacity_quota_limits(objects)
+    return quota.QuotaTracker.maximum(
+        [quota.cluster_maximum(limiter), *quotas], nodes, groups, gpu_label=golden_ca.GPU_LABEL
+    )
+
+
+def _left(tracker: quota.QuotaTracker) -> list[dict[str, Any]]:
+    return [{"id": name, "left": dict(left)} for name, left in tracker.limits_left.items()]
+
+
+def _step(step: dict[str, Any], tracker: quota.QuotaTracker, groups: ca.Groups) -> dict[str, Any]:
+    group = groups.get(step["group"]) if step.get("group") is not None else None
+    ask = {"check": tracker.check, "consume": tracker.consume}[step["op"]]
+    try:
+        result = ask(group, from_dict(step["node"], Node), step["delta"])
+    except ca.AutoscalerError as error:
+        return {"error": error.message, "limits_left": _left(tracker)}
+    exceeded = [{"id": e.id, "resources": e.resources, "message": e.message} for e in result.exceeded]
+    return {"error": None, "allowed": result.allowed, "exceeded": exceeded, "limits_left": _left(tracker)}
