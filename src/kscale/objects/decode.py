@@ -46,6 +46,8 @@ def from_json(
     except msgspec.ValidationError:
         # Where Go takes a null for nothing, msgspec does not: once more, slowly, without nulls.
         return from_dict(msgspec.json.decode(raw), type_, source=source, object_path=object_path)
+    except UnicodeDecodeError as error:
+        raise InputError(Problem(f"not UTF-8: {error}", source, object_path)) from None
     except msgspec.DecodeError as error:
         text = raw.encode() if isinstance(raw, str) else bytes(raw)
         raise InputError(syntax_problem(error, text, source, object_path)) from None

@@ -1,0 +1,155 @@
+"""From records to decoded objects: every problem collected, everything that was not read counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kscale.errors import InputError, Problem
+from kscale.objects.decode import describe, from_dict, from_json
+from kscale.objects.kinds import KINDS, find_kind
+from kscale.objects.meta import KubeObject
+from kscale.objects.validation import check
+from kscale.snapshot.sources import Record, Source, read
+
+__all__ = ["LoadReport", "Loaded", "load_objects"]
+
+_NO_KIND = "(no kind)"
+_MAX_WARNINGS = 1000
+
+
+class Loaded(NamedTuple):
+    """A decoded object and what it was decoded from: JSON text, plain data, or None for a struct given as such."""
+
+    obj: KubeObject
+    raw: msgspec.Raw | dict[str, Any] | None
+
+
+@dataclass
+class LoadReport:
+    """What was read and what was not.
+
+    ``read``: objects per kind. ``skipped``: objects of kinds that are not modelled, per ``kind.group``. ``problems``:
+    objects and files that could not be used. ``warnings``: used, but no API server would hold it (the first 1000;
+    ``warning_count`` counts all). ``duplicates``: later objects of the same kind, namespace and name (the last wins).
+    """
+
+    read: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
+    problems: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+    warning_count: int = 0
+    duplicates: int = 0
+    total: int = 0
+
+    def warn(self, message: str, record: Record, field: str = "") -> None:
+        """Count a warning; keep it if there is room (its object is named only then)."""
+        self.warning_count += 1
+        if len(self.warnings) < _MAX_WARNINGS:
+            self.warnings.append(Problem(message, record.source, _name(record), field))
+
+    def missing(self, kinds: Iterable[str]) -> list[str]:
+        """Which of these kinds did not occur."""
+        return [kind for kind in kinds if not self.read[kind]]
+
+    def error(self) -> InputError | None:
+        """All problems as one error."""
+        return InputError(self.problems, total=self.total) if self.problems else None
+
+
+def load_objects(
+    *sources: Source, strict: bool = True, validate: bool | None = None, report: LoadReport | None = None
+) -> Iterator[Loaded]:
+    """Decode every object of all sources, in order.
+
+    A problem does not stop the reading. At the end, if ``strict``, all problems are raised as one
+    :class:`~kscale.errors.InputError`; else the rest is used and ``report`` counts them. ``validate``: whether objects
+    that decode but that no API server would hold are problems (None: in files and bytes, not in data given from
+    Python, which decisions take as upstream's code would).
+    """
+    report = LoadReport() if report is None else report
+    seen: set[tuple[str, str, str]] = set()
+    for record in read(*sources):
+        if isinstance(record, Problem):
+            report.problems.append(record)
+            report.total += 1
+            continue
+        loaded = _load(record, report, bool(record.source) if validate is None else validate)
+        if loaded is None:
+            continue
+        report.read[record.kind] += 1
+        key = (record.kind, loaded.obj.metadata.namespace, loaded.obj.metadata.name)
+        if key in seen:
+            report.duplicates += 1
+            report.warn("comes twice; the last one counts", record)
+        seen.add(key)
+        yield loaded
+    if strict and (error := report.error()) is not None:
+        raise error
+
+
+def _name(record: Record) -> str:
+    """Of an object that may be damaged: worked out only when there is something to say about it."""
+    data: Any = record.data
+    if isinstance(data, msgspec.Raw):
+        try:
+            data = msgspec.json.decode(data)
+        except ValueError:  # not UTF-8
+            data = None
+    elif isinstance(data, KubeObject):
+        data = {"metadata": {"namespace": data.namespace, "name": data.name}}
+    return describe(record.where, record.kind, data)
+
+
+def _load(record: Record, report: LoadReport, validate: bool) -> Loaded | None:
+    """One object, or None when it is skipped or damaged (both are counted)."""
+    type_ = _type(record)
+    if type_ is None and not isinstance(record.data, KubeObject):
+        if record.kind or record.in_directory:
+            group = record.api_version.rpartition("/")[0]
+            report.skipped[(f"{record.kind}.{group}" if group else record.kind) or _NO_KIND] += 1
+        else:
+            report.total += 1
+            report.problems.append(Problem("no kind: not a Kubernetes object", record.source, _name(record)))
+        return None
+    report.total += 1
+    try:
+        loaded = _decoded(record, type_)
+    except InputError as error:
+        name = _name(record)
+        report.problems.extend(Problem(item.message, record.source, name, item.field) for item in error.problems)
+        return None
+    if validate and (findings := check(loaded.obj)):
+        for finding in findings:
+            if finding.fatal:
+                report.problems.append(Problem(finding.message, record.source, _name(record), finding.field))
+            else:
+                report.warn(finding.message, record, finding.field)
+        if any(finding.fatal for finding in findings):
+            return None
+    return loaded
+
+
+def _decoded(record: Record, type_: type[KubeObject] | None) -> Loaded:
+    data = record.data
+    if isinstance(data, KubeObject):
+        return Loaded(data, None)
+    assert type_ is not None
+    obj = from_json(data, type_) if isinstance(data, msgspec.Raw) else from_dict(data, type_)
+    if not obj.kind:
+        obj.kind = record.kind
+    if not obj.api_version:
+        obj.api_version = record.api_version
+    return Loaded(obj, data)
+
+
+def _type(record: Record) -> type[KubeObject] | None:
+    """The struct of the record's kind. Without an API version (client objects) the kind alone decides, if it can."""
+    if record.api_version or not record.kind:
+        return find_kind(record.api_version, record.kind) if record.kind else None
+    groups = [group for group, kind in KINDS if kind == record.kind]
+    return find_kind(groups[0], record.kind) if groups else None

@@ -1,0 +1,339 @@
+"""From sources (files, directories, streams, plain data, structs, client objects) to records of single objects.
+
+Nothing is decoded here beyond the kind: the items of a JSON list are views into the (memory-mapped) file.
+"""
+
+from __future__ import annotations
+
+import gzip
+import mmap
+import os
+import re
+import sys
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from kscale.errors import InputError, MissingExtraError, Problem
+from kscale.objects.decode import syntax_problem
+from kscale.objects.kinds import item_kind
+from kscale.objects.meta import KubeObject
+from kscale.snapshot.client_objects import is_client_object, to_plain
+
+__all__ = ["STDIN", "Record", "Source", "read"]
+
+Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Mapping[str, Any] | KubeObject | Any"
+"""A path, a directory, ``-``, bytes, a dict, a struct, a client object, or an iterable of these."""
+
+STDIN: Final = "-"
+_SUFFIXES: Final = tuple(f"{kind}{packing}" for kind in (".json", ".yaml", ".yml") for packing in ("", ".gz", ".zst"))
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_BOM: Final = b"\xef\xbb\xbf"
+_TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
+_HEAD = re.compile(
+    rb'\s*\{\s*(?:"apiVersion"\s*:\s*"([^"\\]*)"\s*,\s*"kind"\s*:\s*"([^"\\]*)"'
+    rb'|"kind"\s*:\s*"([^"\\]*)"\s*,\s*"apiVersion"\s*:\s*"([^"\\]*)")'
+)
+_HEAD_SIZE: Final = 256
+
+_Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap.mmap | msgspec.Raw"
+
+
+class Record(msgspec.Struct, frozen=True):
+    """One object, not yet decoded.
+
+    ``data`` is JSON text (:class:`msgspec.Raw`), plain data, or a struct. ``source`` names the file (``-`` standard
+    input, ``<bytes>``, empty for data given in Python); ``where`` the place in it (``items[17]``, ``document 3``).
+    """
+
+    api_version: str
+    kind: str
+    data: msgspec.Raw | dict[str, Any] | KubeObject
+    source: str = ""
+    where: str = ""
+    in_directory: bool = False
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: str | None = None
+    kind: str | None = None
+
+
+class _Envelope(msgspec.Struct, rename="camel"):
+    """An object or a list of objects; ``items`` stays absent for an object."""
+
+    api_version: str | None = None
+    kind: str | None = None
+    items: list[msgspec.Raw] | msgspec.UnsetType | None = msgspec.UNSET
+
+
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_HEADS: Final = msgspec.json.Decoder(_Head)
+_RAW: Final = msgspec.json.Decoder(msgspec.Raw)
+_ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
+
+
+def read(*sources: Source) -> Iterator[Record | Problem]:
+    """All objects of all sources in order; what cannot be read at all comes as a :class:`Problem` in between."""
+    for source in sources:
+        yield from _read(source)
+
+
+def _read(source: Source) -> Iterator[Record | Problem]:
+    if isinstance(source, KubeObject):
+        yield Record(source.api_version, source.kind or type(source).__name__, source)
+    elif isinstance(source, Mapping):
+        yield from _from_data(dict(source), "", "")
+    elif isinstance(source, (bytes, bytearray, memoryview)):
+        yield from _from_buffer(bytes(source) if isinstance(source, memoryview) else source, "<bytes>")
+    elif isinstance(source, (str, os.PathLike)):
+        yield from _from_path(source)
+    elif is_client_object(source):
+        yield from _from_data(to_plain(source), "", "")
+    elif isinstance(source, Iterable):
+        for item in source:
+            yield from _read(item)
+    else:
+        raise InputError(f"cannot read objects from {type(source).__name__}")
+
+
+# -- files -----------------------------------------------------------------------------------------------------
+
+
+def _from_path(source: str | os.PathLike[str]) -> Iterator[Record | Problem]:
+    if source == STDIN:
+        yield from _from_buffer(sys.stdin.buffer.read(), STDIN)
+        return
+    path = Path(source)
+    if not path.is_dir():
+        yield from _from_file(path, False)
+        return
+    files = sorted(
+        file
+        for file in path.rglob("*")
+        if file.name.endswith(_SUFFIXES) and not file.name.startswith(".") and file.is_file()
+    )
+    if not files:
+        yield Problem(f"no file with suffix {', '.join(_SUFFIXES)} in this directory", str(path))
+    for file in files:
+        yield from _from_file(file, True)
+
+
+def _from_file(path: Path, in_directory: bool) -> Iterator[Record | Problem]:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            try:
+                # The mapping outlives the file object; the views into it keep it alive.
+                buffer: _Buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else file.read()
+            except (ValueError, OSError):  # a pipe or a device
+                buffer = file.read()
+    except OSError as error:
+        yield Problem(error.strerror or str(error), str(path))
+        return
+    yield from _from_buffer(buffer, str(path), in_directory)
+
+
+def _unpacked(buffer: _Buffer, source: str) -> _Buffer | Problem:
+    start = bytes(memoryview(buffer)[:4])
+    packing = "gzip" if start[:2] == _GZIP else "zstd"
+    try:
+        if start[:2] == _GZIP:
+            return gzip.decompress(buffer)
+        if start == _ZSTD:
+            return _zstd(buffer)
+    except EOFError:
+        return Problem(f"the {packing} data ends too early: the file is truncated", source)
+    except (OSError, zlib.error) as error:
+        return Problem(f"damaged {packing} data: {error}", source)
+    return buffer
+
+
+def _zstd(buffer: _Buffer) -> bytes:
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtraError("reading .zst files", "zstd") from None
+    rest, parts = bytes(buffer), []
+    while rest:  # frame by frame: a stream reader would take a truncated file for a short one
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            parts.append(frame.decompress(rest))
+        except zstandard.ZstdError as error:
+            raise OSError(str(error)) from None
+        if not frame.eof:
+            raise EOFError
+        rest = frame.unused_data
+    return b"".join(parts)
+
+
+def _from_buffer(buffer: _Buffer, source: str, in_directory: bool = False) -> Iterator[Record | Problem]:
+    unpacked = _unpacked(buffer, source)
+    if isinstance(unpacked, Problem):
+        yield unpacked
+        return
+    buffer = unpacked
+    start = bytes(memoryview(buffer)[:4])
+    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):  # what a shell of Windows writes
+        buffer = bytes(buffer).decode("utf-16", "replace").encode()
+    if start[:3] == _BOM:
+        buffer = bytes(buffer)[3:]
+    head = bytes(memoryview(buffer)[:4096]).lstrip()
+    if not head and not bytes(buffer).strip():
+        yield Problem("the file is empty", source)
+    elif head[:1] in (b"{", b"["):
+        records = _from_json(buffer, source, in_directory)
+        if source.removesuffix(".gz").removesuffix(".zst").endswith((".yaml", ".yml")):
+            found = list(records)
+            if all(isinstance(record, Problem) for record in found):  # flow style that is no JSON
+                records = _from_yaml(bytes(buffer), source, in_directory)
+            else:
+                records = iter(found)
+        yield from records
+    else:
+        yield from _from_yaml(bytes(buffer), source, in_directory)
+
+
+# -- JSON ------------------------------------------------------------------------------------------------------
+
+
+def _from_json(buffer: _Buffer, source: str, in_directory: bool) -> Iterator[Record | Problem]:
+    """One document, or several one after the other."""
+    view = memoryview(buffer)
+    try:
+        yield from _from_json_document(view, source, "", in_directory)
+        return
+    except UnicodeDecodeError as error:
+        yield Problem(f"not UTF-8: {error}", source)
+        return
+    except msgspec.DecodeError as error:
+        if _TRAILING.search(str(error)) is None:
+            yield syntax_problem(error, bytes(view), source)
+            return
+    try:
+        lines = _RAW.decode_lines(view)
+    except msgspec.DecodeError:
+        yield from _from_json_stream(view, source, in_directory)
+        return
+    for number, line in enumerate(lines, start=1):
+        yield from _from_json_document(memoryview(line), source, f"document {number}", in_directory)
+
+
+def _from_json_stream(view: memoryview, source: str, in_directory: bool) -> Iterator[Record | Problem]:
+    """Documents that are not one a line: the decoder says where each one ends."""
+    start, number = 0, 0
+    while bytes(view[start : start + 1]):
+        number += 1
+        end = len(view)
+        try:
+            _RAW.decode(view[start:])
+        except msgspec.DecodeError as error:
+            match = _TRAILING.search(str(error))
+            if match is None:
+                problem = syntax_problem(error, bytes(view[start:]), source)
+                line = bytes(view[:start]).count(b"\n") + 1
+                yield Problem(f"in the document that begins on line {line}: {problem.message}", source)
+                return
+            end = start + int(match[1])
+        try:
+            yield from _from_json_document(view[start:end], source, f"document {number}", in_directory)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            yield Problem(f"document {number}: {error}", source)
+        start = end
+
+
+def _from_json_document(view: memoryview, source: str, where: str, in_directory: bool) -> Iterator[Record | Problem]:
+    first = bytes(view[:4096]).lstrip()[:1]
+    if first == b"[":
+        for index, raw in enumerate(_ARRAY.decode(view)):
+            yield from _from_item(raw, source, _within(where, f"[{index}]"), "", "", in_directory)
+        return
+    try:
+        envelope = _ENVELOPE.decode(view)
+    except msgspec.ValidationError as error:
+        yield Problem(f"not a Kubernetes object: {error}", source, where)
+        return
+    kind, api_version = envelope.kind or "", envelope.api_version or ""
+    if envelope.items is msgspec.UNSET or not (kind.endswith("List") or not kind):
+        yield Record(api_version, kind, msgspec.Raw(view), source, where, in_directory)
+        return
+    assert not isinstance(envelope.items, msgspec.UnsetType)
+    for index, raw in enumerate(envelope.items or ()):
+        item = item_kind(kind)
+        yield from _from_item(
+            raw, source, _within(where, f"items[{index}]"), item, api_version if item else "", in_directory
+        )
+
+
+def _within(where: str, place: str) -> str:
+    return f"{where}, {place}" if where else place
+
+
+def _from_item(
+    raw: msgspec.Raw, source: str, where: str, kind: str, api_version: str, in_directory: bool
+) -> Iterator[Record | Problem]:
+    match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
+    if match is not None:
+        version, own, own_later, version_later = match.groups()
+        kind, api_version = (own or own_later or b"").decode(), (version or version_later or b"").decode()
+    else:
+        try:
+            head = _HEADS.decode(raw)
+        except (msgspec.ValidationError, UnicodeDecodeError) as error:
+            yield Problem(f"not a Kubernetes object: {error}", source, where)
+            return
+        kind, api_version = head.kind or kind, head.api_version or api_version
+    if item_kind(kind):
+        yield from _from_json_document(memoryview(raw), source, where, in_directory)  # a list in a list
+        return
+    yield Record(api_version, kind, raw, source, where, in_directory)
+
+
+# -- YAML and plain data ---------------------------------------------------------------------------------------
+
+
+def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[Record | Problem]:
+    from kscale.snapshot.yaml_documents import documents
+
+    found = list(documents(text, source))
+    several = sum(not isinstance(document, Problem) for document in found) > 1
+    for number, document in enumerate(found, start=1):
+        if isinstance(document, Problem):
+            yield document
+        else:
+            yield from _from_data(document, source, f"document {number}" if several else "", in_directory)
+
+
+def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[Record | Problem]:
+    if isinstance(data, list):
+        for index, item in enumerate(data):
+            yield from _from_data(item, source, _within(where, f"[{index}]"), in_directory)
+        return
+    if not isinstance(data, dict):
+        yield Problem(f"not a Kubernetes object: expected a mapping, got {type(data).__name__}", source, where)
+        return
+    kind, api_version = _text(data.get("kind")), _text(data.get("apiVersion"))
+    if "items" not in data or not (kind.endswith("List") or not kind):
+        yield Record(api_version, kind, data, source, where, in_directory)
+        return
+    items = data["items"]
+    if not isinstance(items, list | None):
+        yield Problem(f"items: expected a list, got {type(items).__name__}", source, where)
+        return
+    own = item_kind(kind)
+    for index, item in enumerate(items or ()):
+        place = _within(where, f"items[{index}]")
+        if is_client_object(item):
+            item = to_plain(item)
+        if own and isinstance(item, dict) and "kind" not in item:
+            yield Record(_text(item.get("apiVersion")) or api_version, own, item, source, place, in_directory)
+        else:
+            yield from _from_data(item, source, place, in_directory)
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

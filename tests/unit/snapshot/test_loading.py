@@ -1,0 +1,293 @@
+"""Reading objects from every kind of source, damaged ones included."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+import zstandard
+
+from kscale.errors import InputError, Problem
+from kscale.objects.core import Node, Pod
+from kscale.objects.meta import ObjectMeta
+from kscale.snapshot.loading import LoadReport, load_objects
+from kscale.snapshot.sources import Record, read
+
+
+def pod(name: str, cpu: Any = "100m", **extra: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "team-a"},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        **extra,
+    }
+
+
+def node(name: str) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+
+
+def listed(*items: dict[str, Any], kind: str = "List") -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": kind, "items": list(items)}
+
+
+def names(*sources: Any, **options: Any) -> list[str]:
+    return [loaded.obj.key for loaded in load_objects(*sources, **options)]
+
+
+TWO = ["team-a/p", "n"]
+YAML = b"""\
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: team-a, creationTimestamp: 2024-01-02T03:04:05Z}
+spec:
+  containers:
+  - name: c
+    resources: {requests: {cpu: 0.5, memory: 1e3, example.com/x: 2}}
+---
+---
+apiVersion: v1
+kind: Node
+metadata:
+  name: n
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(listed(pod("p"), node("n"))).encode(),
+        json.dumps(listed(pod("p"), node("n")), indent=4).encode(),
+        b"\xef\xbb\xbf" + json.dumps(listed(pod("p"), node("n"))).encode(),
+        json.dumps(listed(pod("p"), node("n"))).encode("utf-16"),
+        json.dumps([pod("p"), node("n")]).encode(),
+        json.dumps(listed(listed(pod("p"), kind="PodList"), node("n"))).encode(),
+        json.dumps(pod("p")).encode() + b"\n" + json.dumps(node("n")).encode() + b"\n",
+        json.dumps(pod("p"), indent=2).encode() + b"\n" + json.dumps(node("n"), indent=2).encode(),
+        json.dumps(pod("p")).encode() + json.dumps(listed(node("n"))).encode() + b"  \n",
+        b" \n" + json.dumps({"items": [pod("p"), node("n")]}).encode(),
+        YAML,
+        gzip.compress(YAML),
+        zstandard.compress(YAML),
+        b"# {comment}\n" + YAML,
+    ],
+)
+def test_forms_of_text(text: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert names(text) == TWO
+    path = tmp_path / "dump"
+    path.write_bytes(text)
+    assert names(path) == TWO
+    assert names(str(path)) == TWO
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    assert names("-") == TWO
+
+
+def test_items_of_typed_lists_take_the_kind_of_the_list() -> None:
+    bare = {key: value for key, value in pod("p").items() if key not in ("kind", "apiVersion")}
+    for source in (listed(bare, kind="PodList"), json.dumps(listed(bare, kind="PodList")).encode()):
+        ((obj, _),) = load_objects(source)
+        assert isinstance(obj, Pod)
+        assert (obj.kind, obj.api_version) == ("Pod", "v1")
+
+
+def test_empty_lists() -> None:
+    assert names({"kind": "List", "apiVersion": "v1", "items": None}, b'{"kind": "PodList", "items": []}') == []
+
+
+def test_yaml_values() -> None:
+    (obj, _), _ = load_objects(YAML)
+    assert isinstance(obj, Pod)
+    assert obj.metadata.creation_timestamp == "2024-01-02T03:04:05Z"
+    requests = obj.spec.containers[0].resources.requests
+    assert requests is not None
+    assert {name: str(value) for name, value in requests.items()} == {
+        "cpu": "500m", "memory": "1e3", "example.com/x": "2"
+    }  # fmt: skip
+
+
+def test_directory(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "nodes.yaml").write_text(json.dumps(node("n")))
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(json.dumps(pod("p")).encode()))
+    (tmp_path / "notes.txt").write_text("nothing")
+    (tmp_path / "version.json").write_text('{"gitVersion": "v1.37.0"}')
+    report = LoadReport()
+    assert names(tmp_path, report=report) == TWO
+    assert report.skipped == {"(no kind)": 1}
+    assert report.read == {"Pod": 1, "Node": 1}
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with pytest.raises(InputError, match="no file with suffix"):
+        names(empty)
+
+
+def test_plain_data_and_structs() -> None:
+    struct = Pod(metadata=ObjectMeta(name="p", namespace="team-a"))
+    assert names([struct, node("n")]) == TWO
+    (obj, raw), (_, other) = load_objects(struct, node("n"))
+    assert obj is struct
+    assert raw is None
+    assert other == node("n")
+
+
+def test_raw_items_are_kept() -> None:
+    text = json.dumps(listed(pod("p", unknownField={"kept": True}))).encode()
+    ((_, raw),) = load_objects(text)
+    assert isinstance(raw, msgspec.Raw)
+    assert msgspec.json.decode(raw)["unknownField"] == {"kept": True}
+
+
+class V1ObjectMeta:
+    attribute_map: ClassVar = {"name": "name", "creation_timestamp": "creationTimestamp", "labels": "labels"}
+    openapi_types = attribute_map
+    name, labels = "n", None
+    creation_timestamp = datetime(2024, 1, 2, 3, 4, 5, tzinfo=UTC)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"name": self.name, "creation_timestamp": self.creation_timestamp}
+
+
+class V1Node(V1ObjectMeta):
+    attribute_map: ClassVar = {"api_version": "apiVersion", "kind": "kind", "metadata": "metadata"}
+    api_version = kind = None
+    metadata = V1ObjectMeta()
+
+
+class LightNode:
+    def to_dict(self) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
+
+
+class RawNode:
+    raw = node("n")
+
+
+def test_client_objects() -> None:
+    for item in (V1Node(), LightNode(), RawNode()):
+        ((obj, _),) = load_objects(item)
+        assert isinstance(obj, Node)
+        assert obj.name == "n"
+    ((obj, _),) = load_objects([V1Node()])
+    assert obj.metadata.creation_timestamp == "2024-01-02T03:04:05Z"
+
+
+def test_unknown_kinds_are_counted() -> None:
+    report = LoadReport()
+    route = {"apiVersion": "route.openshift.io/v1", "kind": "Route", "metadata": {"name": "r"}}
+    assert names(listed(route, node("n"), {"apiVersion": "v1", "kind": "Secret"}), report=report) == ["n"]
+    assert report.skipped == {"Route.route.openshift.io": 1, "Secret": 1}
+    assert report.missing(["Node", "Pod"]) == ["Pod"]
+
+
+def test_every_damaged_object_is_listed(tmp_path: Path) -> None:
+    items = [pod("ok"), pod("web-3", "1O0m"), pod("web-4", True), node("n"), {**pod("x"), "spec": []}, 7]
+    path = tmp_path / "broken.json"
+    path.write_text(json.dumps(listed(*items)))
+    with pytest.raises(InputError) as caught:
+        names(path)
+    assert [str(problem).removeprefix(f"{path}: ") for problem in caught.value.problems] == [
+        'items[1] (Pod team-a/web-3): spec.containers[0].resources.requests.cpu: "1O0m" is not a quantity',
+        "items[2] (Pod team-a/web-4): spec.containers[0].resources.requests.cpu: true is not a quantity",
+        "items[4] (Pod team-a/x): spec: expected `object`, got `array`",
+        "items[5]: not a Kubernetes object: Expected `object`, got `int`",
+    ]
+    assert caught.value.total == 6
+    report = LoadReport()
+    assert names(path, strict=False, report=report) == ["team-a/ok", "n"]
+    assert len(report.problems) == 4
+    assert names(json.loads(path.read_text()), strict=False) == ["team-a/ok", "n"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (b"", "the file is empty"),
+        (b" \n ", "the file is empty"),
+        (gzip.compress(YAML)[:-12], "the gzip data ends too early: the file is truncated"),
+        (gzip.compress(YAML)[:20] + bytes(99), "damaged gzip data"),
+        (zstandard.compress(YAML)[:-9], "the zstd data ends too early: the file is truncated"),
+        (zstandard.compress(YAML) + b"garbage", "damaged zstd data"),
+        (b'{"kind": "List",\n "items": [', "line 2: input data was truncated"),
+        (b'{"kind": "List",\n "items": [}', "line 2, column 12: malformed JSON: invalid character"),
+        (b'{"a":1}\n{"b": \n', "input data was truncated"),
+        (b"a: [1", "malformed YAML"),
+        (b"a: 1\n b: 2", "line 2, column 3: malformed YAML: mapping values are not allowed in this context"),
+        (b"just a text", "not a Kubernetes object: expected a mapping, got str"),
+        (b'{"items": 7}', "not a Kubernetes object"),
+        (b'{"metadata": {"name": "x"}}', "no kind: not a Kubernetes object"),
+        (b'{"kind": "List", "items": [{"kind": 7}]}', "items[0]: not a Kubernetes object"),
+        (b'{"kind": "Pod\xff"}', "utf-8"),
+    ],
+)
+def test_malformed_files(text: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "broken.json"
+    path.write_bytes(text)
+    with pytest.raises(InputError) as caught:
+        names(path)
+    assert str(path) in str(caught.value)
+    assert message.lower() in str(caught.value).lower()
+    report = LoadReport()
+    assert names(path, node("n"), strict=False, report=report) == ["n"]
+    assert report.problems
+
+
+def test_files_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        names(tmp_path / "missing.json")
+    with pytest.raises(InputError, match="cannot read objects from int"):
+        names(7)
+
+
+def test_validation_of_files_and_not_of_data() -> None:
+    items = listed(
+        pod("minus", "-1"),
+        {"apiVersion": "v1", "kind": "Node", "metadata": {}},
+        {**node("t"), "spec": {"taints": [{"key": "a", "effect": "No"}]}},
+        {**pod("p"), "spec": {"tolerations": [{"operator": "Is"}]}},
+    )
+    report = LoadReport()
+    assert names(json.dumps(items).encode(), strict=False, report=report) == ["t", "team-a/p"]
+    assert [str(problem) for problem in report.problems] == [
+        "<bytes>: items[0] (Pod team-a/minus): spec.containers[0].resources.requests.cpu: -1 is negative",
+        "<bytes>: items[1] (Node): metadata.name: is empty",
+    ]
+    assert [str(problem) for problem in report.warnings] == [
+        '<bytes>: items[2] (Node t): spec.taints[0].effect: "No" is not one of NoExecute, NoSchedule, PreferNoSchedule',
+        '<bytes>: items[3] (Pod team-a/p): spec.tolerations[0].operator: "Is" is not one of Equal, Exists, Gt, Lt',
+    ]
+    assert names(items) == ["team-a/minus", "", "t", "team-a/p"]
+    with pytest.raises(InputError):
+        names(items, validate=True)
+
+
+def test_duplicates_are_counted() -> None:
+    report = LoadReport()
+    assert names(node("n"), node("n"), pod("n"), report=report) == ["n", "n", "team-a/n"]
+    assert report.duplicates == report.warning_count == 1
+    assert report.warnings == [Problem("comes twice; the last one counts", "", "Node n")]
+
+
+def test_nulls_where_go_takes_them_for_nothing() -> None:
+    text = (
+        b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p","namespace":null,"labels":{"a":null}},"status":null}'
+    )
+    ((obj, _),) = load_objects(text)
+    assert obj.metadata.labels == {"a": ""}
+    assert obj.metadata.namespace == ""
+
+
+def test_records_do_not_copy(tmp_path: Path) -> None:
+    path = tmp_path / "dump.json"
+    path.write_text(json.dumps(listed(pod("p"))))
+    (record,) = read(path)
+    assert isinstance(record, Record)
+    assert isinstance(record.data, msgspec.Raw)
+    assert (record.where, record.source, record.kind) == ("items[0]", str(path), "Pod")
