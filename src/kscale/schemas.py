@@ -13,7 +13,11 @@ __all__ = ["DOCUMENTS", "record_type", "schema", "schema_text"]
 
 # kind -> the module that defines its record. One line per document; a test holds docs/schemas/ to this list.
 DOCUMENTS: dict[str, str] = {
+    "EstimateReport": "kscale.capacity.records",
+    "Explanation": "kscale.capacity.records",
+    "FitReport": "kscale.capacity.records",
     "SchemaList": "kscale.schemas",
+    "Validation": "kscale.capacity.validation",
 }
 
 
@@ -32,7 +36,18 @@ def record_type(kind: str) -> type[Record]:
 
 def schema(kind: str) -> dict[str, Any]:
     """The JSON Schema (2020-12) of a published kind."""
-    return schema_of(record_type(kind))
+    tidy: dict[str, Any] = _tidy(schema_of(record_type(kind)))
+    return tidy
+
+
+def _tidy(value: Any) -> Any:
+    """Descriptions come from docstrings: without their line breaks."""
+    if isinstance(value, dict):
+        return {
+            key: " ".join(item.replace("``", "`").split()) if key == "description" else _tidy(item)
+            for key, item in value.items()
+        }
+    return [_tidy(item) for item in value] if isinstance(value, list) else value
 
 
 def schema_text(kind: str) -> str:

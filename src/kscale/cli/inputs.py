@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 import kscale
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
+from kscale.cli.words import counted, plural
 
-__all__ = ["DUMP_COMMAND", "DUMP_HELP", "Source", "counted", "plural", "read", "say_read"]
+if TYPE_CHECKING:
+    from kscale.errors import Problem
+    from kscale.snapshot.loading import LoadReport
+
+__all__ = ["DUMP_COMMAND", "DUMP_HELP", "Source", "read", "say_read"]
 
 DUMP_COMMAND = (
     "kubectl get nodes,pods,namespaces,services,deployments,replicasets,statefulsets,daemonsets,"
@@ -72,44 +78,62 @@ class Source(OptionGroup):
         int | None, typer.Option("--threads", min=1, help="Threads to use; the answer never depends on it.")
     ] = None
 
+    def check(self) -> None:
+        """Usage that cannot be meant."""
+        if not self.filename:
+            raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
+        if self.namespace is not None and self.all_namespaces:
+            raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
+
+    @property
+    def what(self) -> str:
+        """The sources, as they are named in what is said."""
+        return ", ".join("stdin" if name == "-" else name for name in self.filename)
+
+    def asked(self, snapshot: Any) -> list[str] | None:
+        """The pending pods the question is about; None = all of them."""
+        if self.namespace is None and not self.selector:
+            return None
+        found: list[str] = snapshot.select(snapshot.pending, namespace=self.namespace, selector=self.selector)
+        return found
+
+    def words(self) -> list[str]:
+        """The options that name the input, as they would be typed again."""
+        return [word for name in self.filename for word in ("-f", shlex.quote(name))]
+
 
 def read(source: Source, terminal: Terminal, *, matter: Iterable[str] = ()) -> Any:
     """The cluster in the sources; what was read is said on stderr, with the kinds of ``matter`` that are missing."""
-    if not source.filename:
-        raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
-    if source.namespace is not None and source.all_namespaces:
-        raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
-    what = ", ".join("stdin" if name == "-" else name for name in source.filename)
-    with terminal.step(f"reading {what}"):
+    source.check()
+    with terminal.step(f"reading {source.what}"):
         cluster = kscale.load(*source.filename, strict=not source.skip_invalid)
-    say_read(cluster, what, terminal, matter)
+    say_read(cluster.report, source.what, terminal, matter)
     return cluster
 
 
-def say_read(cluster: Any, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:
-    """On stderr: the counts per kind, the kinds of ``matter`` that are missing, and what was warned about."""
-    terminal.note(f"read {what}: {counted(cluster.counts)}")
-    for problem in cluster.problems if terminal.verbose else cluster.problems[:SHOWN]:
-        terminal.warn(f"left out: {problem}")
-    for warning in cluster.warnings if terminal.verbose else cluster.warnings[:SHOWN]:
-        terminal.warn(str(warning))
-    unsaid = len(cluster.problems[SHOWN:]) + len(cluster.warnings[SHOWN:])
-    if unsaid and not terminal.verbose:
-        terminal.note(f"  ... and {unsaid:,} more; -v shows all.")
-    missing = [f"no {plural(kind, 2)} ({_MATTER[kind]})" for kind in matter if not cluster.counts.get(kind)]
+def say_read(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:
+    """On stderr: the counts per kind, what was left out or is odd, and the kinds of ``matter`` that are missing."""
+    terminal.note(f"read {what}: {counted(report.read)}")
+    if report.skipped:
+        terminal.note(f"not modelled: {counted(report.skipped)}")
+    if report.problems:
+        left_out = len({(problem.source, problem.object) for problem in report.problems})
+        terminal.warn(f"{left_out:,} of {report.total:,} objects could not be read and are left out:")
+        _list(report.problems, len(report.problems), terminal)
+    if report.warnings:
+        terminal.warn(
+            f"{report.warning_count:,} {plural('thing', report.warning_count)} that no API server would hold:"
+        )
+        _list(report.warnings, report.warning_count, terminal)
+    missing = [f"no {plural(kind, 2)} ({_MATTER[kind]})" for kind in matter if not report.read[kind]]
     if missing:
         terminal.note(f"missing: {'; '.join(missing)}")
 
 
-def counted(counts: Mapping[str, int]) -> str:
-    """``48 nodes, 2,310 pods, 1 deployment``: the counts per kind as a sentence's part."""
-    return ", ".join(f"{count:,} {plural(kind, count)}" for kind, count in counts.items()) or "nothing"
-
-
-def plural(word: str, count: int) -> str:
-    """``word`` as English wants it beside ``count``."""
-    if count == 1:
-        return word
-    if word.endswith(("s", "x", "ch")):
-        return f"{word}es"
-    return f"{word[:-1]}ies" if word.endswith("y") and word[-2:-1] not in "aeiou" else f"{word}s"
+def _list(problems: Sequence[Problem], count: int, terminal: Terminal) -> None:
+    shown = problems if terminal.verbose else problems[:SHOWN]
+    for problem in shown:
+        terminal.note(f"  {problem}")
+    if count > len(shown):
+        hint = "" if terminal.verbose else "; -v shows more"
+        terminal.note(f"  ... and {count - len(shown):,} more{hint}.")

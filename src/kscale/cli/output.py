@@ -54,11 +54,15 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``)."""
+    """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``).
+
+    ``limit`` > 0 cuts what ``-o table`` shows, saying how many rows are left out; every other format shows all.
+    """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell | str | float | None]]
     title: str = ""
+    limit: int = 0
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,7 @@ def _rich(table: Table, wide: bool) -> RichTable:
         column = table.columns[index]
         # Only text columns give way on a narrow terminal: a number broken over two lines is a wrong number.
         grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
-    for row in table.rows:
+    for row in table.rows if wide or not table.limit else table.rows[: table.limit]:
         cells = [_cell(row[index]) for index in shown]
         grid.add_row(*(Text(printable(cell.text), style=_STYLES[cell.tone]) for cell in cells))
     return grid
@@ -122,6 +126,9 @@ def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
                 if table.title:
                     console.print(Text(printable(table.title), style="bold"))
                 console.print(_rich(table, wide))
+                left_out = len(table.rows) - table.limit
+                if table.limit and left_out > 0 and not wide:
+                    console.print(Text(f"... and {left_out:,} more; -o wide shows all."))
         if view.footer:
             console.print()
             for line in view.footer:
@@ -205,6 +212,11 @@ class Show(OptionGroup):
         if self._terminal is None:
             self._terminal = Terminal(no_color=self.no_color, verbose=self.verbose, quiet=self.quiet)
         return self._terminal
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole record is printed, so that every part of it is worth making."""
+        return self.output in (Format.JSON, Format.YAML)
 
     def emit(self, answer: Answer) -> int:
         """Print the answer as asked; the exit status."""

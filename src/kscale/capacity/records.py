@@ -1,0 +1,172 @@
+"""What batch capacity questions answer with: the records behind ``kscale estimate``, ``explain`` and ``fit``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kscale.records import Record
+
+__all__ = [
+    "EstimateReport",
+    "Explanation",
+    "FitReport",
+    "GroupAnswer",
+    "GroupEstimate",
+    "Nearest",
+    "NodeVerdict",
+    "PluginVerdict",
+    "Rejection",
+    "Shortage",
+    "WorkloadFit",
+]
+
+
+class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """Base of what records consist of."""
+
+
+class Rejection(Part, frozen=True):
+    """Pods that stay without for one and the same reason. ``example`` is the first of them."""
+
+    pods: int
+    plugin: str
+    reasons: list[str]
+    example: str
+
+
+class GroupEstimate(Part, frozen=True):
+    """What one node group would do when it alone takes the pods.
+
+    ``nodes`` is what upstream's estimator asks for without its cap per scale-up; ``bound`` a proven least number of
+    nodes for the same pods and ``boundMethod`` what proved it. ``utilization`` is requests over allocatable of the new
+    nodes, per resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes,
+    ``price`` the hourly price of the nodes, where known. ``placement`` (when asked for): pod -> number of the new node.
+    """
+
+    group: str
+    nodes: int
+    bound: int
+    bound_method: str
+    pods: int
+    utilization: dict[str, float]
+    limited_by: str | None
+    rejections: list[Rejection]
+    current: int | None = None
+    maximum: int | None = None
+    price: float | None = None
+    placement: dict[str, int] | None = None
+
+    @property
+    def over_maximum(self) -> int:
+        """Nodes asked for beyond the group's maximum size."""
+        if self.maximum is None:
+            return 0
+        return max(0, self.nodes + (self.current or 0) - self.maximum)
+
+
+class EstimateReport(Record, frozen=True):
+    """How many nodes of each group the pending pods need, and why not fewer.
+
+    ``pending`` = ``onExisting`` + ``needNew`` + ``nowhere``. ``needNew`` counts the pods that at least one group would
+    take, ``nowherePods`` names those that none would. ``gated`` pods wait for scheduling gates and are not pending.
+    ``unmodelled`` lists what the pods use and kscale does not judge yet. ``existing`` (when asked for): pod -> node.
+    """
+
+    KIND = "EstimateReport"
+    pending: int
+    gated: int
+    on_existing: int
+    need_new: int
+    nowhere: int
+    ignored_existing: bool
+    groups: list[GroupEstimate]
+    nowhere_pods: list[str]
+    unmodelled: list[str]
+    existing: dict[str, str] | None = None
+
+
+class Shortage(Part, frozen=True):
+    """A resource that is short, as quantities: what the pod asks, what is free, and the difference."""
+
+    resource: str
+    asked: str
+    free: str
+    short: str
+
+
+class PluginVerdict(Part, frozen=True):
+    """One plug-in's no: upstream's reasons, the arithmetic where there is some, and what exactly was in the way."""
+
+    plugin: str
+    reasons: list[str]
+    shortages: list[Shortage] = []
+    detail: str = ""
+
+
+class NodeVerdict(Part, frozen=True):
+    """Why the pod does not fit this node: ``first`` is where upstream stops, ``also`` every later plug-in's no."""
+
+    node: str
+    first: PluginVerdict
+    also: list[PluginVerdict] = []
+
+
+class Nearest(Part, frozen=True):
+    """The node that is least far from taking the pod: what is short, and the other plug-ins in the way."""
+
+    node: str
+    shortages: list[Shortage]
+    others: list[PluginVerdict]
+
+
+class GroupAnswer(Part, frozen=True):
+    """Whether a new node of a group would take the pod."""
+
+    group: str
+    fits: bool
+    allocatable: dict[str, str]
+    plugin: str = ""
+    reasons: list[str] = []
+
+
+class Explanation(Record, frozen=True):
+    """Why a pod fits nowhere, or where it fits. ``event`` is the text of kube-scheduler's FailedScheduling event."""
+
+    KIND = "Explanation"
+    pod: str
+    node: str | None
+    fits: bool
+    nodes: int
+    fits_on: list[str]
+    event: str
+    verdicts: list[NodeVerdict]
+    nearest: Nearest | None
+    groups: list[GroupAnswer]
+    unmodelled: list[str]
+
+
+class WorkloadFit(Part, frozen=True):
+    """How many replicas of a workload find a place now, placed one after the other, and why the others do not.
+
+    ``event`` is kube-scheduler's text for the first replica without a place. ``placement`` (when asked for): node ->
+    replicas.
+    """
+
+    name: str
+    kind: str
+    namespace: str
+    replicas: int
+    fit: int
+    rejections: list[Rejection]
+    event: str = ""
+    placement: dict[str, int] | None = None
+
+
+class FitReport(Record, frozen=True):
+    """Whether workloads that are not in the cluster yet would fit on the nodes that exist."""
+
+    KIND = "FitReport"
+    replicas: int
+    fit: int
+    workloads: list[WorkloadFit]
+    unmodelled: list[str]

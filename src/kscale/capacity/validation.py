@@ -1,0 +1,70 @@
+"""What a dump holds: read everything, decide nothing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import msgspec
+
+from kscale.errors import Problem
+from kscale.objects.core import Node, Pod
+from kscale.records import Record
+from kscale.snapshot.loading import LoadReport, load_objects
+
+__all__ = ["KindCount", "Validation", "validate"]
+
+
+class KindCount(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """How many objects of a kind were read; ``modelled`` is false for kinds that no answer depends on."""
+
+    kind: str
+    objects: int
+    modelled: bool = True
+
+
+class Validation(Record, frozen=True):
+    """What was read from the sources: counts per kind, and what is wrong or odd.
+
+    ``problems``: objects that cannot be used, with file, object and field. ``warnings``: used, but no API server would
+    hold it (``warningCount`` counts those that the list leaves out, too). ``valid`` = no problem.
+    """
+
+    KIND = "Validation"
+    valid: bool
+    sources: list[str]
+    objects: int
+    damaged: int
+    kinds: list[KindCount]
+    problems: list[str]
+    warnings: list[str]
+    warning_count: int
+
+
+def validate(sources: Sequence[str]) -> Validation:
+    """Read all sources (paths, or ``-``), whatever is wrong with them; the record of what was seen."""
+    report = LoadReport()
+    nodes: set[str] = set()
+    placed: Counter[str] = Counter()
+    for loaded in load_objects(*sources, strict=False, report=report):
+        if isinstance(loaded.obj, Node):
+            nodes.add(loaded.obj.name)
+        elif isinstance(loaded.obj, Pod) and loaded.obj.spec.node_name:
+            placed[loaded.obj.spec.node_name] += 1
+    strays = {name: count for name, count in placed.items() if name not in nodes}
+    lost = [
+        str(Problem(f"not in the input; pods on it: {count:,}", object=f"Node {name}"))
+        for name, count in strays.items()
+    ]
+    kinds = [KindCount(kind=kind, objects=count) for kind, count in sorted(report.read.items())]
+    kinds += [KindCount(kind=kind, objects=count, modelled=False) for kind, count in sorted(report.skipped.items())]
+    return Validation(
+        valid=not report.problems,
+        sources=list(sources),
+        objects=report.total,
+        damaged=len({(problem.source, problem.object) for problem in report.problems}),
+        kinds=kinds,
+        problems=[str(problem) for problem in report.problems],
+        warnings=[*map(str, report.warnings), *lost],
+        warning_count=report.warning_count + len(lost),
+    )

@@ -1,0 +1,47 @@
+"""``kscale validate``: read everything, decide nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kscale.capacity.validation import Validation, validate
+from kscale.cli.failures import BAD_INPUT
+from kscale.cli.inputs import Source
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import plural
+
+__all__ = ["command", "validation_view"]
+
+
+def command(*, source: Source, show: Show) -> Answer:
+    """Read everything and decide nothing: what is in a dump, what is damaged in it, and what is odd.
+
+    Status 2 if anything could not be read.
+    """
+    source.check()
+    with show.terminal.step(f"reading {source.what}"):
+        record = validate(source.filename)
+    return Answer(record, lambda: validation_view(record), exit_code=0 if record.valid else BAD_INPUT)
+
+
+def validation_view(record: Validation) -> View:
+    """Counts per kind, then what is wrong, then what is odd."""
+    state = "all can be read" if record.valid else f"{record.damaged:,} cannot be read"
+    odd = f", {record.warning_count:,} {plural('warning', record.warning_count)}" if record.warning_count else ""
+    kinds: list[Sequence[Cell | str | float | None]] = [
+        [item.kind, item.objects, "yes" if item.modelled else "no, not modelled"] for item in record.kinds
+    ]
+    tables = [Table([Column("KIND"), Column("OBJECTS", "right"), Column("READ")], kinds)]
+    tables += [
+        Table([Column(title)], [[text] for text in texts], limit=50)
+        for title, texts in (("PROBLEM", record.problems), ("WARNING", record.warnings))
+    ]
+    footer = []
+    if not record.valid:
+        footer.append("The other commands refuse this input, or go on without the damaged objects with --skip-invalid.")
+    return View(
+        headline=f"{record.objects:,} {plural('object', record.objects)}: {state}{odd}.",
+        tables=tables,
+        footer=footer,
+        names=[item.kind for item in record.kinds],
+    )

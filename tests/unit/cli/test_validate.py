@@ -1,0 +1,127 @@
+"""Damaged, odd and empty input, each by its name or counted, through the command line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from unit.cli.support import kscale
+
+SECRET = "hunter2"
+
+
+def pod(name: str, cpu: str = "100m", **spec: Any) -> dict[str, Any]:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    metadata = {"name": name, "namespace": "a"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+def node(name: str) -> dict[str, Any]:
+    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": allocatable}}
+
+
+def listed(*objects: dict[str, Any]) -> bytes:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}).encode()
+
+
+GOOD = listed(node("n"), pod("p"))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Callable[[str, bytes], Path]:
+    def write(name: str, content: bytes) -> Path:
+        path = tmp_path / name
+        path.write_bytes(content)
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("a.json", b'{"kind":"List","items":[{"kind":"Pod",}]}', "a.json: line 1, column 39: malformed JSON"),
+        ("a.yaml", b"kind: Pod\nmetadata: {name: [x\n", "a.yaml: line 3, column 1: malformed YAML"),
+        ("a.json", b"", "a.json: the file is empty"),
+        ("a.json", b"[1, 2]", "a.json: [0]: not a Kubernetes object"),
+        ("a.json", b'{"a": 1}', "a.json: no kind: not a Kubernetes object"),
+        ("a.json", bytes(range(256)), "a.json: malformed"),
+        ("a.json.gz", gzip.compress(GOOD)[:-12], "a.json.gz: the gzip data ends too early: the file is truncated"),
+        (
+            "a.json",
+            listed(node("n"), pod("q", cpu="1O0m")),
+            'a.json: items[1] (Pod a/q): spec.containers[0].resources.requests.cpu: "1O0m" is not a quantity',
+        ),
+        (
+            "a.json",
+            listed(pod("q", cpu="-1")),
+            "a.json: items[0] (Pod a/q): spec.containers[0].resources.requests.cpu: -1 is negative",
+        ),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_named(file: Callable[[str, bytes], Path], name: str, content: bytes, said: str) -> None:
+    result = kscale("validate", "-f", file(name, content))
+    assert result.code == 2
+    assert "cannot be read" in result.stdout.splitlines()[0]
+    assert said in result.stdout
+    assert "Traceback" not in result.stderr
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    result = kscale("validate", "-f", tmp_path / "nope.json")
+    assert result.code == 2
+    assert "nope.json: No such file or directory" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (listed(node("n"), node("n"), pod("p"), pod("p")), "4 objects: all can be read, 2 warnings."),
+        (listed(node("n"), pod("p", nodeName="gone")), "Node gone: not in the input; pods on it: 1"),
+        (listed(), "0 objects: all can be read."),
+        (listed(pod("p")), "1 object: all can be read."),
+        (listed(node("n")), "1 object: all can be read."),
+        (GOOD, "2 objects: all can be read."),
+    ],
+)
+def test_what_is_odd_or_absent_is_counted(file: Callable[[str, bytes], Path], content: bytes, said: str) -> None:
+    result = kscale("validate", "-f", file("a.json", content))
+    assert result.code == 0
+    assert said in result.stdout
+
+
+def test_the_record_says_the_same(file: Callable[[str, bytes], Path]) -> None:
+    record = json.loads(kscale("validate", "-f", file("a.json", GOOD), "-o", "json").stdout)
+    assert record["kind"] == "Validation"
+    assert (record["valid"], record["objects"], record["damaged"]) == (True, 2, 0)
+    assert record["kinds"][0] == {"kind": "Node", "objects": 1, "modelled": True}
+
+
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv", "markdown"])
+def test_no_output_prints_what_may_be_secret(file: Callable[[str, bytes], Path], form: str) -> None:
+    secret = pod("p")
+    secret["metadata"]["annotations"] = {"token": SECRET, "number": 17}
+    secret["spec"]["containers"][0]["env"] = [{"name": "P", "value": SECRET}, {"name": "Q", "value": 17}]
+    result = kscale("validate", "-f", file("a.json", listed(secret)), "-o", form)
+    assert result.code == 2
+    assert SECRET not in result.stdout + result.stderr
+
+
+def test_standard_input() -> None:
+    command = [Path(sys.executable).parent / "kscale", "validate", "-f", "-", "-o", "name"]
+    result = subprocess.run(command, input=gzip.compress(GOOD), capture_output=True, check=True)
+    assert result.stdout == b"Node\nPod\n"
+
+
+def test_nothing_to_read_is_bad_usage() -> None:
+    result = kscale("validate")
+    assert result.code == 2
+    assert "nothing to read: name a dump, or - for stdin" in result.stderr
