@@ -1,0 +1,127 @@
+"""Decoding, times, names, owners, kinds."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from kscale.errors import InputError
+from kscale.objects import kinds, owners, times
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict, from_json, to_dict, to_json
+from kscale.objects.names import go_quote, qualified_name_errors
+from kscale.objects.resource import ResourceClaim, ResourceSlice
+
+
+@pytest.mark.parametrize(
+    ("data", "problem"),
+    [
+        ({"spec": {"overhead": {"cpu": "1O0m"}}}, 'spec.overhead.cpu: "1O0m" is not a quantity'),
+        (
+            {"spec": {"containers": [{"resources": {"limits": {"memory": "1", "a.b/c": []}}}]}},
+            "spec.containers[0].resources.limits[a.b/c]: [] is not a quantity",
+        ),
+        ({"metadata": {"labels": {"x": "y", "a": 1}}}, "metadata.labels.a: expected `str`, got `int`"),
+        ({"spec": {"priority": "high"}}, "spec.priority: expected `int | null`, got `str`"),
+        ([], "expected `object`, got `array`"),
+    ],
+)
+def test_field_paths(data: Any, problem: str) -> None:
+    with pytest.raises(InputError) as caught:
+        from_dict(data, Pod, source="f.yaml", object_path="items[3] (Pod a/b)")
+    assert str(caught.value) == f"f.yaml: items[3] (Pod a/b): {problem}"
+    with pytest.raises(InputError) as caught:
+        from_json(to_json(data), Pod)
+    assert str(caught.value) == problem
+
+
+def test_round_trip() -> None:
+    data = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n", "labels": {}},
+        "spec": {"providerID": "x://1", "taints": [{"key": "a", "effect": "NoSchedule"}]},
+        "status": {"allocatable": {"cpu": "1500m", "pods": "110"}},
+    }
+    node = from_dict(data, Node)
+    assert to_dict(node) == data
+    assert from_json(to_json(node), Node) == node
+
+
+def test_device_allocation_of_v1beta1_takes_the_shape_of_v1() -> None:
+    old = {"name": "r", "deviceClassName": "gpu", "count": 2, "selectors": [{"cel": {"expression": "true"}}]}
+    new = {"name": "r", "exactly": {key: value for key, value in old.items() if key != "name"}}
+    claims = [from_dict({"spec": {"devices": {"requests": [item]}}}, ResourceClaim) for item in (old, new)]
+    assert claims[0] == claims[1]
+    device = {"attributes": {"model": {"string": "a"}}, "capacity": {"memory": {"value": "1Gi"}}}
+    slices = [
+        from_dict({"spec": {"devices": [item]}}, ResourceSlice)
+        for item in ({"name": "d", "basic": device}, {"name": "d", **device})
+    ]
+    assert slices[0] == slices[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "nanoseconds"),
+    [("1970-01-01T00:00:00Z", 0), ("1970-01-01T01:00:00.5+01:00", 500_000_000), ("1969-12-31T23:59:59Z", -(10**9)),
+     ("2024-02-29T12:00:00.123456789Z", 1709208000_123456789), ("1970-01-01T00:00:00-00:30", 1800 * 10**9)],
+)  # fmt: skip
+def test_times(text: str, nanoseconds: int) -> None:
+    assert times.nanoseconds(text) == nanoseconds
+    assert times.seconds(text) == nanoseconds / 1e9
+
+
+def test_times_both_ways() -> None:
+    moment = datetime(2024, 2, 29, 12, 0, 0, tzinfo=UTC)
+    assert times.to_datetime(times.format_time(moment)) == moment
+    for wrong in ("yesterday", "2024-02-30T00:00:00Z", "2024-01-01"):
+        with pytest.raises(ValueError, match="not an RFC 3339 time"):
+            times.nanoseconds(wrong)
+    with pytest.raises(ValueError, match="time zone"):
+        times.format_time(datetime(2024, 1, 1))  # noqa: DTZ001
+
+
+def test_owners() -> None:
+    def pod(*references: dict[str, Any], **annotations: str) -> Pod:
+        names = {key.replace("__", "/").replace("_", "-"): value for key, value in annotations.items()}
+        return from_dict({"metadata": {"ownerReferences": list(references), "annotations": names}}, Pod)
+
+    plain, daemon = {"kind": "Job", "name": "j"}, {"kind": "DaemonSet", "name": "d", "controller": True}
+    assert owners.controller_of(pod(plain).metadata) is None
+    controller = owners.controller_of(pod(plain, daemon).metadata)
+    assert controller is not None
+    assert controller.name == "d"
+    assert owners.is_daemonset_pod(pod(daemon))
+    assert not owners.is_daemonset_pod(pod(plain))
+    marked = from_dict({"metadata": {"annotations": {owners.DAEMONSET_POD_ANNOTATION: "true"}}}, Pod)
+    assert owners.is_daemonset_pod(marked)
+    for source, static in (("file", True), ("api", False)):
+        given = from_dict({"metadata": {"annotations": {owners.CONFIG_SOURCE_ANNOTATION: source}}}, Pod)
+        assert owners.is_static_pod(given) is static
+    assert owners.is_mirror_pod(from_dict({"metadata": {"annotations": {owners.CONFIG_MIRROR_ANNOTATION: ""}}}, Pod))
+
+
+def test_kinds() -> None:
+    assert kinds.find_kind("v1", "Pod") is Pod
+    assert kinds.find_kind("v1", "Secret") is None
+    for (group, kind), target in kinds.KINDS.items():
+        struct = kinds.find_kind(group if "/" in group or not group else f"{group}/v1", kind)
+        assert struct is not None, target
+    assert kinds.kind_of(Pod) == ("", "Pod")
+    assert kinds.item_kind("PodList") == "Pod"
+    assert kinds.item_kind("List") == kinds.item_kind("Pod") == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [("a/b/c", "a qualified name must consist"), ("/a", "prefix part must be non-empty"), ("", "name part must be"),
+     ("A.com/x", "prefix part a lowercase RFC 1123 subdomain"), ("x" * 64, "name part must be no more than 63")],
+)  # fmt: skip
+def test_qualified_names(name: str, start: str) -> None:
+    assert qualified_name_errors(name)[0].startswith(start)
+
+
+def test_go_quote() -> None:
+    assert go_quote('a"b\\c\nd\x00é') == r'"a\"b\\c\nd\x00é"'
