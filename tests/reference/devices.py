@@ -16,6 +16,8 @@ from reference.cluster import Cluster, Json, NodeState, namespace_of
 from reference.labels import node_selector_matches
 from reference.resources import quantity
 
+CEL = celpy.Environment()  # here and not later: it raises the recursion limit
+
 DeviceId = tuple[str, str, str]
 # Claim index, request name, the exact request, and the device if it is given (allocationMode All).
 Slot = tuple[int, str, Json, DeviceId | None]
@@ -212,6 +214,5 @@ def evaluate(expression: str, driver: str, device: Json) -> bool:
         "isGreaterThan": lambda a, b: celtypes.BoolType(a > b),
         "isLessThan": lambda a, b: celtypes.BoolType(a < b),
     }
-    environment = celpy.Environment()
-    program = environment.program(environment.compile(expression), functions=functions)
+    program = CEL.program(CEL.compile(expression), functions=functions)
     return bool(program.evaluate({"device": celpy.json_to_cel(view)}))

@@ -15,7 +15,7 @@ import golden_support
 from reference_golden import recorded
 
 KINDS = ["fit", "estimate", "filter-schedulable"]
-LARGE = 200_000
+LARGE = 50_000
 
 
 def is_large(case: dict[str, Any]) -> bool:
