@@ -16,6 +16,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, NodeSpec, NodeStatus
@@ -169,7 +170,7 @@ def _parse(text: str, source: str) -> Catalogue:
 class _Row:
     """One line of the file; what is wrong with it goes to ``problems``."""
 
-    cells: dict[str, str | None]
+    cells: Mapping[Any, Any]  # None is the key of surplus cells and the value of missing ones
     name: str
     source: str
     problems: list[Problem]

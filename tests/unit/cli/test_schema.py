@@ -25,7 +25,9 @@ def test_the_published_schema_is_current(kind: str) -> None:
 
 
 def test_nothing_else_is_published() -> None:
-    assert {path.stem for path in PUBLISHED.glob("*.json")} == set(DOCUMENTS)
+    # *.schema.json describe what kscale reads; the tests of their readers hold them.
+    written = (path for path in PUBLISHED.glob("*.json") if not path.name.endswith(".schema.json"))
+    assert {path.stem for path in written} == set(DOCUMENTS)
 
 
 def test_records_validate_against_their_schema() -> None:

@@ -1,0 +1,19 @@
+"""Node groups for an estimate: from a groups file, or recognised in the labels of the nodes of a dump."""
+
+from __future__ import annotations
+
+from kscale.capacity.groups.entry import GroupEntry, GroupOptions, groups_schema, groups_schema_text
+from kscale.capacity.groups.reading import groups_from, read_groups
+from kscale.capacity.groups.recognition import Recognised, RecognisedGroup, recognise_groups
+
+__all__ = [
+    "GroupEntry",
+    "GroupOptions",
+    "Recognised",
+    "RecognisedGroup",
+    "groups_from",
+    "groups_schema",
+    "groups_schema_text",
+    "read_groups",
+    "recognise_groups",
+]

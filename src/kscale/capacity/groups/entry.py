@@ -1,0 +1,87 @@
+"""One entry of a groups file, and the published JSON Schema of the file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.nodegroup import NodeGroupOptions
+from kscale.objects.quantity import Quantity
+
+__all__ = ["GroupEntry", "GroupOptions", "GroupTaint", "groups_schema", "groups_schema_text"]
+
+
+class GroupOptions(NodeGroupOptions, forbid_unknown_fields=True):
+    """What differs for this group from the autoscaler's own options. Durations are seconds."""
+
+
+class GroupTaint(Taint, forbid_unknown_fields=True):
+    """A taint of every new node; effects NoSchedule, PreferNoSchedule, NoExecute."""
+
+
+class GroupEntry(ApiStruct, forbid_unknown_fields=True):
+    """A node group: how many nodes it may have, and what a new one looks like.
+
+    What a new node looks like comes from exactly one of ``template``, ``fromNode`` and ``instanceType``; without any,
+    from the first good node among those that ``nodes`` or ``nodeSelector`` name. ``labels``, ``taints`` and
+    ``capacity`` are put on top.
+    """
+
+    id: str
+    min: int = 0
+    max: int = 1000
+    target: int | None = None
+    """The size that the cloud was asked for; absent = as many nodes as the group has."""
+    template: Node | None = None
+    """A node, as the API server would return it."""
+    pods: list[Pod] = msgspec.field(default_factory=list)
+    """With ``template``: the pods that every new node carries (DaemonSets)."""
+    from_node: str | None = None
+    """The name of a node of the cluster that new nodes are like."""
+    instance_type: str | None = None
+    """A machine size of the catalogue."""
+    catalogue: str | None = None
+    """The CSV file with the machine sizes; a relative path starts at the groups file."""
+    zone: str = ""
+    """With ``instanceType``: the zone of new nodes."""
+    region: str = ""
+    """With ``instanceType``: the region of new nodes and of the price."""
+    nodes: list[str] = msgspec.field(default_factory=list)
+    """The names of the nodes that belong to the group."""
+    node_selector: dict[str, str] | None = None
+    """Or the labels that all of them have."""
+    labels: dict[str, str] | None = None
+    taints: list[GroupTaint] = msgspec.field(default_factory=list)
+    capacity: ResourceList | None = None
+    price: float | None = None
+    """Of one node for one hour."""
+    options: GroupOptions | None = None
+
+
+def _quantity_schema(type_: type) -> dict[str, Any]:
+    if type_ is Quantity:
+        return {"type": ["string", "number"], "description": "A quantity such as 500m, 2 or 16Gi."}
+    raise NotImplementedError(type_)
+
+
+def groups_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a groups file."""
+    (reference,), definitions = msgspec.json.schema_components(
+        [GroupEntry], schema_hook=_quantity_schema, ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "kscale groups file",
+        "description": "The node groups that an estimate may add nodes to.",
+        "type": "array",
+        "items": reference,
+        "$defs": definitions,
+    }
+
+
+def groups_schema_text() -> str:
+    """The schema as it is published: indented JSON with a final line feed."""
+    return msgspec.json.format(msgspec.json.encode(groups_schema()), indent=2).decode() + "\n"

@@ -1,0 +1,221 @@
+"""The groups file (``-g``): JSON or YAML, a list of entries; every mistake by name and path, all at once."""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import zlib
+from collections.abc import Container, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kscale.capacity.catalogue import Catalogue, read_catalogue
+from kscale.capacity.groups.entry import GroupEntry
+from kscale.errors import InputError, Problem
+from kscale.objects.decode import from_dict, syntax_problem
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+
+__all__ = ["groups_from", "read_groups"]
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+
+
+def read_groups(
+    path: str | os.PathLike[str],
+    *,
+    node_names: Container[str] | None = None,
+    catalogue: str | os.PathLike[str] | Catalogue | None = None,
+) -> list[NodeGroup]:
+    """The node groups of a file (JSON or YAML, ``.gz`` or not), in order.
+
+    ``node_names``: the nodes of the cluster, so that ``fromNode`` and ``nodes`` can be checked (None = not checked).
+    ``catalogue``: where ``instanceType`` is looked up in entries that name no catalogue themselves.
+    Raises InputError with every mistake in the file.
+    """
+    file = Path(path)
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
+    data = _plain(raw, str(path))
+    return groups_from(data, source=str(path), folder=file.parent, node_names=node_names, catalogue=catalogue)
+
+
+def _plain(raw: bytes, source: str) -> Any:
+    try:
+        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except (EOFError, OSError, zlib.error) as error:
+        raise InputError(Problem(f"damaged gzip data: {error}", source)) from None
+    name = source.removesuffix(".gz")
+    if text.lstrip()[:1] in (b"[", b"{") and not name.endswith((".yaml", ".yml")):
+        try:
+            return msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if isinstance(error, msgspec.DecodeError):
+                raise InputError(syntax_problem(error, text, source)) from None
+            raise InputError(Problem(f"not UTF-8: {error}", source)) from None
+    from kscale.snapshot.yaml_documents import documents
+
+    found = list(documents(text, source))
+    for document in found:
+        if isinstance(document, Problem):
+            raise InputError(document)
+    if len(found) > 1:
+        raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
+    return found[0] if found else []
+
+
+def groups_from(
+    data: Any,
+    *,
+    source: str = "",
+    folder: str | os.PathLike[str] = ".",
+    node_names: Container[str] | None = None,
+    catalogue: str | os.PathLike[str] | Catalogue | None = None,
+) -> list[NodeGroup]:
+    """The node groups of plain data, a list of dicts; relative catalogue paths start at ``folder``.
+
+    Otherwise as :func:`read_groups`.
+    """
+    if isinstance(data, dict) and set(data) == {"groups"}:
+        data = data["groups"]
+    if not isinstance(data, list):
+        raise InputError(Problem(f"a list of node groups expected, got {type(data).__name__}", source))
+    problems: list[Problem] = []
+    shelf = _Shelf(Path(folder), catalogue)
+    groups: list[NodeGroup] = []
+    first: dict[str, int] = {}
+    for index, item in enumerate(data):
+        place = f"groups[{index}]"
+        if isinstance(item, dict) and isinstance(item.get("id"), str):
+            place = f"{place} ({item['id']})"
+        try:
+            entry = from_dict(item, GroupEntry, source=source, object_path=place)
+        except InputError as error:
+            problems += error.problems
+            continue
+        if entry.id in first:
+            problems.append(Problem(f"the id is that of groups[{first[entry.id]}]", source, place, "id"))
+        first.setdefault(entry.id, index)
+        mistakes = [Problem(message, source, place, field) for field, message in _mistakes(entry, node_names)]
+        try:
+            template, price = shelf.template(entry) if not mistakes else (None, None)
+        except InputError as error:
+            field = "instanceType" if isinstance(error, KeyError) else "catalogue"
+            mistakes += [Problem(str(problem), source, place, field) for problem in error.problems]
+        problems += mistakes
+        if not mistakes:
+            groups.append(_group(entry, template, price))
+    if problems:
+        raise InputError(problems, total=len(data))
+    return groups
+
+
+def _group(entry: GroupEntry, template: NodeTemplate | None, price: float | None) -> NodeGroup:
+    return NodeGroup(
+        id=entry.id,
+        min_size=entry.min,
+        max_size=entry.max,
+        target_size=entry.target,
+        nodes=entry.nodes,
+        node_selector=entry.node_selector,
+        template=template,
+        from_node=entry.from_node,
+        labels=entry.labels,
+        taints=list(entry.taints),
+        capacity=entry.capacity,
+        price=price if entry.price is None else entry.price,
+        options=entry.options,
+    )
+
+
+def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[tuple[str, str]]:
+    """(field, what is wrong with it) of an entry that has the right shape."""
+    if not entry.id:
+        yield "id", "is empty"
+    yield from _limits(entry)
+    given = [
+        name
+        for name, value in (
+            ("template", entry.template),
+            ("fromNode", entry.from_node),
+            ("instanceType", entry.instance_type),
+        )
+        if value is not None
+    ]
+    if len(given) > 1:
+        yield given[1], f"{' and '.join(given)} exclude each other"
+    if not given and not entry.nodes and not entry.node_selector:
+        yield "", "no template: give template, fromNode, instanceType, nodes or nodeSelector"
+    for field, value in (("catalogue", entry.catalogue), ("zone", entry.zone), ("region", entry.region)):
+        if value and entry.instance_type is None:
+            yield field, "is of use with instanceType only"
+    if entry.pods and entry.template is None:
+        yield "pods", "is of use with template only"
+    if entry.template is not None and not (entry.template.status.allocatable or entry.template.status.capacity):
+        yield "template.status.allocatable", "is empty: the node would have room for nothing"
+    if node_names is not None:
+        if entry.from_node is not None and entry.from_node not in node_names:
+            yield "fromNode", f'there is no node "{entry.from_node}"'
+        for i, name in enumerate(entry.nodes):
+            if name not in node_names:
+                yield f"nodes[{i}]", f'there is no node "{name}"'
+    yield from _additions(entry)
+
+
+def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    for field, size in (("min", entry.min), ("max", entry.max), ("target", entry.target)):
+        if size is not None and size < 0:
+            yield field, f"{size} is negative"
+    if entry.min > entry.max >= 0:
+        yield "min", f"min {entry.min} is more than max {entry.max}"
+    elif entry.target is not None and entry.target >= 0 and not entry.min <= entry.target <= entry.max:
+        yield "target", f"target {entry.target} is not between min {entry.min} and max {entry.max}"
+
+
+def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    for i, taint in enumerate(entry.taints):
+        if not taint.key:
+            yield f"taints[{i}].key", "is empty"
+        if taint.effect not in _EFFECTS:
+            yield f"taints[{i}].effect", f'"{taint.effect}" is not one of {", ".join(_EFFECTS)}'
+    for name, amount in (entry.capacity or {}).items():
+        if amount.sign < 0:
+            yield f"capacity[{name}]", f"{amount} is negative"
+    if entry.price is not None and not (math.isfinite(entry.price) and entry.price >= 0):
+        yield "price", f"{entry.price} is not a price"
+    if entry.options is not None:
+        for field, value in msgspec.to_builtins(entry.options).items():
+            if not isinstance(value, bool) and not (math.isfinite(value) and value >= 0):
+                yield f"options.{field}", f"{value} is negative or not a number"
+
+
+class _Shelf:
+    """The catalogues of a file, each read once."""
+
+    def __init__(self, folder: Path, default: str | os.PathLike[str] | Catalogue | None) -> None:
+        self._folder = folder
+        self._default = default
+        self._read: dict[Path, Catalogue] = {}
+
+    def template(self, entry: GroupEntry) -> tuple[NodeTemplate | None, float | None]:
+        """What a new node is, if the entry itself says so, and what the catalogue asks for it."""
+        if entry.template is not None:
+            return NodeTemplate(node=entry.template, pods=entry.pods), None
+        if entry.instance_type is None:
+            return None, None
+        kind = self._catalogue(entry.catalogue)[entry.instance_type]
+        return kind.template(zone=entry.zone, region=entry.region), kind.price(entry.region)
+
+    def _catalogue(self, named: str | None) -> Catalogue:
+        if named is None and isinstance(self._default, Catalogue):
+            return self._default
+        if named is None and self._default is None:
+            raise InputError("instanceType needs a catalogue")
+        path = self._folder / named if named is not None else Path(str(self._default))
+        if path not in self._read:
+            self._read[path] = read_catalogue(path)
+        return self._read[path]

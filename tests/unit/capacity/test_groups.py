@@ -1,0 +1,225 @@
+"""The groups file: what an entry becomes, and every mistake by name and path."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from kscale import InputError, Quantity
+from kscale.capacity.groups import groups_from, groups_schema, groups_schema_text, read_groups
+
+ROOT = Path(__file__).parents[3]
+TEMPLATE = {
+    "metadata": {"name": "t", "labels": {"pool": "a"}},
+    "status": {"allocatable": {"cpu": "4", "memory": "16Gi", "pods": 110}},
+}
+CATALOGUE = """instance_type,arch,vcpu,memory_mib,gpu,alloc_cpu,ondemand_usd_per_hour_us_east_1,\
+ondemand_usd_per_hour_eu_west_1
+m5.xlarge,amd64,4,16384,0,3920m,0.192,0.214
+"""
+
+
+def test_an_entry_becomes_a_node_group() -> None:
+    (group,) = groups_from(
+        [
+            {
+                "id": "a",
+                "min": 1,
+                "max": 20,
+                "target": 3,
+                "template": TEMPLATE,
+                "pods": [{"metadata": {"name": "daemon"}, "spec": {"containers": []}}],
+                "labels": {"team": "x"},
+                "taints": [{"key": "dedicated", "value": "x", "effect": "NoSchedule"}],
+                "capacity": {"nvidia.com/gpu": 1},
+                "price": 0.5,
+                "options": {"zeroOrMaxNodeScaling": True, "maxNodeProvisionTime": 600},
+            }
+        ]
+    )
+    assert (group.id, group.min_size, group.max_size, group.target_size, group.price) == ("a", 1, 20, 3, 0.5)
+    assert group.template is not None
+    assert group.template.node.status.allocatable == {
+        "cpu": Quantity("4"),
+        "memory": Quantity("16Gi"),
+        "pods": Quantity("110"),
+    }
+    assert group.template.pods[0].metadata.name == "daemon"
+    assert group.labels == {"team": "x"}
+    assert group.taints[0].effect == "NoSchedule"
+    assert group.capacity == {"nvidia.com/gpu": Quantity("1")}
+    assert group.options is not None
+    assert group.options.zero_or_max_node_scaling is True
+    assert group.options.max_node_provision_time == 600
+
+
+def test_defaults() -> None:
+    (group,) = groups_from([{"id": "a", "fromNode": "n1"}])
+    assert (group.min_size, group.max_size, group.target_size, group.from_node) == (0, 1000, None, "n1")
+    (group,) = groups_from({"groups": [{"id": "a", "nodeSelector": {"pool": "a"}}]})
+    assert group.node_selector == {"pool": "a"}
+    assert groups_from([]) == []
+
+
+def test_instance_types(tmp_path: Path) -> None:
+    (tmp_path / "types.csv").write_text(CATALOGUE)
+    file = tmp_path / "groups.yaml"
+    file.write_text("""
+- id: us
+  instanceType: m5.xlarge
+  catalogue: types.csv
+  region: us-east-1
+  zone: us-east-1a
+- id: eu
+  instanceType: m5.xlarge
+  catalogue: types.csv
+  region: eu-west-1
+- {id: own-price, instanceType: m5.xlarge, catalogue: types.csv, price: 0.01}
+""")
+    us, eu, own = read_groups(file)
+    assert (us.price, eu.price, own.price) == (0.192, 0.214, 0.01)
+    assert us.template is not None
+    labels = us.template.node.metadata.labels or {}
+    assert labels["node.kubernetes.io/instance-type"] == "m5.xlarge"
+    assert labels["topology.kubernetes.io/zone"] == "us-east-1a"
+    (same,) = groups_from([{"id": "a", "instanceType": "m5.xlarge"}], catalogue=tmp_path / "types.csv")
+    assert same.template is not None
+    assert same.template.node.status.allocatable is not None
+    assert same.template.node.status.allocatable["cpu"] == Quantity("3920m")
+
+
+def test_json_yaml_and_packed_are_one(tmp_path: Path) -> None:
+    entries = [{"id": "a", "fromNode": "n1"}, {"id": "b", "template": TEMPLATE}]
+    text = json.dumps(entries).encode()
+    for name, content in (("g.json", text), ("g.yaml", text), ("g", text), ("g.json.gz", gzip.compress(text))):
+        (tmp_path / name).write_bytes(content)
+        assert read_groups(tmp_path / name) == groups_from(entries)
+    (tmp_path / "empty.yaml").write_text("# nothing\n")
+    assert read_groups(tmp_path / "empty.yaml") == []
+
+
+ONE = {"id": "a", "fromNode": "n1"}
+
+
+@pytest.mark.parametrize(
+    ("entries", "message"),
+    [
+        ([ONE, {**ONE, "max": 5}], "groups[1] (a): id: the id is that of groups[0]"),
+        ([{**ONE, "min": 5, "max": 2}], "groups[0] (a): min: min 5 is more than max 2"),
+        ([{**ONE, "min": -1}], "groups[0] (a): min: -1 is negative"),
+        ([{**ONE, "max": -1}], "groups[0] (a): max: -1 is negative"),
+        ([{**ONE, "max": 4, "target": 5}], "groups[0] (a): target: target 5 is not between min 0 and max 4"),
+        ([{**ONE, "min": 2, "target": 1}], "groups[0] (a): target: target 1 is not between min 2 and max 1000"),
+        ([{**ONE, "target": -1}], "groups[0] (a): target: -1 is negative"),
+        ([{"id": "a"}], "groups[0] (a): no template: give template, fromNode, instanceType, nodes or nodeSelector"),
+        ([{**ONE, "template": TEMPLATE}], "groups[0] (a): fromNode: template and fromNode exclude each other"),
+        ([{"id": "", "fromNode": "n1"}], "groups[0] (): id: is empty"),
+        ([{"fromNode": "n1"}], "groups[0]: object missing required field `id`"),
+        ([{**ONE, "maxSize": 3}], "groups[0] (a): object contains unknown field `maxSize`"),
+        ([{**ONE, "options": {"x": 1}}], "groups[0] (a): options: object contains unknown field `x`"),
+        (
+            [{**ONE, "options": {"maxNodeProvisionTime": -1}}],
+            "groups[0] (a): options.maxNodeProvisionTime: -1.0 is negative or not a number",
+        ),
+        ([{**ONE, "min": "two"}], "groups[0] (a): min: expected `int`, got `str`"),
+        ([{**ONE, "capacity": {"cpu": "-1"}}], "groups[0] (a): capacity[cpu]: -1 is negative"),
+        ([{**ONE, "capacity": {"cpu": "1O"}}], 'groups[0] (a): capacity.cpu: "1O" is not a quantity'),
+        ([{**ONE, "price": float("nan")}], "groups[0] (a): price: nan is not a price"),
+        ([{**ONE, "price": -1}], "groups[0] (a): price: -1.0 is not a price"),
+        (
+            [{**ONE, "taints": [{"key": "a", "effect": "Never"}]}],
+            'groups[0] (a): taints[0].effect: "Never" is not one of NoSchedule, PreferNoSchedule, NoExecute',
+        ),
+        ([{**ONE, "taints": [{"effect": "NoExecute"}]}], "groups[0] (a): taints[0].key: is empty"),
+        ([{**ONE, "zone": "a"}], "groups[0] (a): zone: is of use with instanceType only"),
+        ([{**ONE, "pods": [{}]}], "groups[0] (a): pods: is of use with template only"),
+        (
+            [{"id": "a", "template": {}}],
+            "groups[0] (a): template.status.allocatable: is empty: the node would have room for nothing",
+        ),
+        ([{"id": "a", "instanceType": "m5.xlarge"}], "groups[0] (a): catalogue: instanceType needs a catalogue"),
+        ([7], "groups[0]: expected `object`, got `int`"),
+        ({"id": "a"}, "a list of node groups expected, got dict"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_named(entries, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        groups_from(entries, source="g.yaml")
+    assert str(caught.value) == f"g.yaml: {message}"
+
+
+def test_all_mistakes_are_reported() -> None:
+    with pytest.raises(InputError) as caught:
+        groups_from([{"id": "a"}, ONE, {"id": "c", "min": 3, "max": 1}, {"nope": 1}])
+    assert [problem.object for problem in caught.value.problems] == ["groups[0] (a)", "groups[1] (a)"] + [
+        "groups[2] (c)"
+    ] * 2 + ["groups[3]"]
+
+
+def test_node_names_are_checked_when_known() -> None:
+    groups_from([ONE])
+    groups_from([ONE], node_names={"n1"})
+    with pytest.raises(InputError, match='fromNode: there is no node "n1"'):
+        groups_from([ONE], node_names=set())
+    with pytest.raises(InputError, match=r'nodes\[1\]: there is no node "n2"'):
+        groups_from([{"id": "a", "nodes": ["n1", "n2"]}], node_names={"n1"})
+
+
+def test_catalogue_mistakes_are_the_entrys(tmp_path: Path) -> None:
+    (tmp_path / "types.csv").write_text(CATALOGUE)
+    (tmp_path / "bad.csv").write_text(CATALOGUE.replace("0.192", "NaN"))
+
+    def refused(**entry: str) -> str:
+        with pytest.raises(InputError) as caught:
+            groups_from([{"id": "a", "instanceType": "m5.xlarge", **entry}], folder=tmp_path)
+        return str(caught.value)
+
+    near = 'no instance type "m5.xlage" in the catalogue; did you mean m5.xlarge?'
+    assert refused(catalogue="types.csv", instanceType="m5.xlage") == (
+        f"groups[0] (a): instanceType: {tmp_path / 'types.csv'}: {near}"
+    )
+    assert "catalogue:" in refused(catalogue="none.csv")
+    assert 'row 2: ondemand_usd_per_hour_us_east_1: "NaN" is not a price' in refused(catalogue="bad.csv")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("g.json", b"[{]", "malformed JSON"),
+        ("g.yaml", b"- id: [\n", "malformed YAML"),
+        ("g.yaml", b"- {id: a, fromNode: n}\n---\n- {id: b, fromNode: n}\n", "one YAML document expected, 2 found"),
+        ("g.yaml.gz", gzip.compress(b"- {id: a, fromNode: n}")[:-9], "damaged gzip data"),
+        ("g.yaml", b"just text", "a list of node groups expected, got str"),
+    ],
+)
+def test_unreadable_files_are_named(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InputError) as caught:
+        read_groups(tmp_path / name)
+    assert message in str(caught.value)
+    assert str(tmp_path / name) in str(caught.value)
+    with pytest.raises(InputError, match="No such file"):
+        read_groups(tmp_path / "none.yaml")
+
+
+def test_the_published_schema_is_current() -> None:
+    published = ROOT / "docs" / "schemas" / "groups.schema.json"
+    assert published.read_text(encoding="utf-8") == groups_schema_text()
+    jsonschema.Draft202012Validator.check_schema(groups_schema())
+
+
+def test_the_schema_says_what_the_reader_says() -> None:
+    good = [
+        {"id": "a", "template": TEMPLATE, "capacity": {"cpu": "1", "pods": 3}, "options": {"maxNodeProvisionTime": 9}}
+    ]
+    jsonschema.validate(good, groups_schema())
+    assert groups_from(good)
+    for bad in ([{"fromNode": "n"}], [{**ONE, "x": 1}], [{**ONE, "options": {"x": 1}}], [{**ONE, "min": "1"}], {}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, groups_schema())
+        with pytest.raises(InputError):
+            groups_from(bad)
