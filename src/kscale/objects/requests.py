@@ -11,7 +11,7 @@ from typing import Final
 
 from kscale.objects.base import ResourceList
 from kscale.objects.conditions import resize_infeasible
-from kscale.objects.core import Container, ContainerStatus, Pod
+from kscale.objects.core import Container, ContainerStatus, Pod, PodSpec
 from kscale.objects.names import qualified_name_errors
 from kscale.objects.quantity import Quantity
 
@@ -20,6 +20,7 @@ __all__ = [
     "EPHEMERAL_STORAGE",
     "MEMORY",
     "PODS",
+    "container_requests",
     "demand",
     "is_attachable_volume",
     "is_extended",
@@ -102,16 +103,19 @@ def _of_spec(container: Container) -> ResourceList | None:
     return container.resources.requests
 
 
-def _containers(pod: Pod, requests_of: _RequestsOf) -> ResourceList:
-    """Regular containers and sidecars together, or the peak while the init containers run, whichever is more."""
+def container_requests(spec: PodSpec, requests_of: _RequestsOf = _of_spec) -> ResourceList:
+    """Regular containers and sidecars together, or the peak while the init containers run, whichever is more.
+
+    Neither pod-level requests nor overhead count. ``requests_of`` reads a container's requests.
+    """
     total: ResourceList = {}
-    for container in pod.spec.containers:
+    for container in spec.containers:
         _add(total, requests_of(container))
-    if not pod.spec.init_containers:
+    if not spec.init_containers:
         return total
     sidecars: ResourceList = {}
     peak: ResourceList = {}
-    for container in pod.spec.init_containers:
+    for container in spec.init_containers:
         requests = requests_of(container)
         if is_sidecar(container):
             _add(total, requests)
@@ -131,7 +135,7 @@ def _pod_level(requests: ResourceList | None) -> ResourceList:
 
 def demand(pod: Pod) -> ResourceList:
     """What a pending pod asks for. Its status is ignored, limits are never consulted, zeros stay as keys."""
-    total = _containers(pod, _of_spec)
+    total = container_requests(pod.spec)
     if pod.spec.resources is not None:
         total.update(_pod_level(pod.spec.resources.requests))
     _add(total, pod.spec.overhead)
@@ -164,13 +168,13 @@ def occupancy(pod: Pod) -> ResourceList:
         return granted(container)
 
     resources, allocated = pod.status.resources, pod.status.allocated_resources
-    total: ResourceList = {} if infeasible else _containers(pod, _of_spec)
+    total: ResourceList = {} if infeasible else container_requests(pod.spec)
     if allocated is not None and resources is not None and resources.requests is not None:
         _raise_to(total, allocated)
         _raise_to(total, resources.requests)
     else:
-        _raise_to(total, _containers(pod, granted))
-        _raise_to(total, _containers(pod, in_effect))
+        _raise_to(total, container_requests(pod.spec, granted))
+        _raise_to(total, container_requests(pod.spec, in_effect))
     total.update(_effective_pod_level(pod, infeasible))
     _add(total, pod.spec.overhead)
     return total

@@ -1,0 +1,291 @@
+"""From a controller to the pods that it would create.
+
+Names that upstream makes up at random are numbered, and uids that nobody has given are derived from kind, namespace and
+name, so that the same input always gives the same pods. The pods of one controller share their spec: replace, do not
+change it.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Mapping
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, ReplicaSetSpec, StatefulSet
+from kscale.objects.batch import CronJob, Job
+from kscale.objects.conditions import is_true
+from kscale.objects.core import Pod, PodSpec, PodStatus, PodTemplateSpec, ReplicationController, Toleration
+from kscale.objects.decode import to_json
+from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference
+from kscale.objects.pod_defaults import SYSTEM_PRIORITIES, with_defaults
+from kscale.objects.volumes import PersistentVolumeClaimVolumeSource, Volume
+
+__all__ = ["WORKLOADS", "daemonset_pod", "derived_uid", "pods_of", "replica_set_of"]
+
+WORKLOADS: Final = (
+    "Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob"
+)  # fmt: skip
+"""The kinds that :func:`pods_of` takes."""
+
+_NAMESPACE: Final = uuid.UUID("9f1d3b54-6c0e-5d0b-8a53-1a5b1f4c7c1e")
+_HASH_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # upstream's: no vowels, so no words
+_API_VERSIONS: Final = {
+    "ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1",
+    "Job": "batch/v1",
+}  # fmt: skip
+# What the DaemonSet controller tolerates on top, in its order.
+_DAEMON_TOLERATIONS: Final = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+_NETWORK_TOLERATION: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
+
+_replace = msgspec.structs.replace
+
+
+def derived_uid(kind: str, namespace: str, name: str) -> str:
+    """A uid for an object that has none: always the same for the same kind, namespace and name."""
+    return str(uuid.uuid5(_NAMESPACE, f"{kind}/{namespace}/{name}"))
+
+
+def pods_of(
+    workload: KubeObject, replicas: int | None = None, *, priorities: Mapping[str, int] = SYSTEM_PRIORITIES
+) -> Iterator[Pod]:
+    """The pods that a controller would create, pending, as the API server would store them.
+
+    ``replicas`` overrides what the object says (absent there: 1). A suspended or finished job creates none; a job
+    never more at a time than its parallelism nor than completions it lacks; a cron job what its next job would; a
+    daemon set one pod for no particular node (see :func:`daemonset_pod`). A pod stands for itself, as it is; asked for
+    ``replicas``, for copies named ``<pod>-0``, ``<pod>-1`` ...
+    ``priorities``: values of priority classes. Raises TypeError for other kinds.
+    """
+    if isinstance(workload, Pod):
+        yield from [workload] if replicas is None else _copies(workload, replicas)
+    elif isinstance(workload, Deployment):
+        yield from pods_of(replica_set_of(workload), replicas, priorities=priorities)
+    elif isinstance(workload, (ReplicaSet, ReplicationController)):
+        template = workload.spec.template or PodTemplateSpec()
+        count = _count(replicas, workload.spec.replicas)
+        yield from _numbered(workload, template, range(count), priorities)
+    elif isinstance(workload, StatefulSet):
+        yield from _stateful(workload, _count(replicas, workload.spec.replicas), priorities)
+    elif isinstance(workload, DaemonSet):
+        for _ in range(_count(replicas, None)):
+            yield daemonset_pod(workload, priorities=priorities)
+    elif isinstance(workload, CronJob):
+        if not workload.spec.suspend:
+            yield from pods_of(_next_job(workload), replicas, priorities=priorities)
+    elif isinstance(workload, Job):
+        yield from _job(workload, replicas, priorities)
+    else:
+        raise TypeError(f"{type(workload).__name__} creates no pods")
+
+
+def _copies(pod: Pod, replicas: int) -> Iterator[Pod]:
+    for number in range(replicas):
+        name = f"{pod.name}-{number}"
+        uid = derived_uid("Pod", pod.namespace, name)
+        yield _replace(pod, metadata=_replace(pod.metadata, name=name, uid=uid))
+
+
+def _count(override: int | None, replicas: int | None) -> int:
+    if override is not None:
+        return override
+    return 1 if replicas is None else replicas
+
+
+def _namespace(workload: KubeObject) -> str:
+    return workload.metadata.namespace or "default"
+
+
+def _owner(workload: KubeObject) -> OwnerReference:
+    kind = workload.kind or type(workload).__name__
+    return OwnerReference(
+        api_version=workload.api_version or _API_VERSIONS[kind],
+        kind=kind,
+        name=workload.name,
+        uid=workload.metadata.uid or derived_uid(kind, _namespace(workload), workload.name),
+        controller=True,
+        block_owner_deletion=True,
+    )
+
+
+def _pod(
+    workload: KubeObject, template: PodTemplateSpec, name: str, spec: PodSpec, labels: dict[str, str] | None
+) -> Pod:
+    namespace = _namespace(workload)
+    metadata = ObjectMeta(
+        name=name,
+        namespace=namespace,
+        uid=derived_uid("Pod", namespace, name),
+        labels=labels,
+        annotations=template.metadata.annotations,
+        owner_references=[_owner(workload)],
+        finalizers=template.metadata.finalizers,
+    )
+    return Pod(api_version="v1", kind="Pod", metadata=metadata, spec=spec, status=PodStatus(phase="Pending"))
+
+
+def _numbered(
+    workload: KubeObject, template: PodTemplateSpec, numbers: range, priorities: Mapping[str, int]
+) -> Iterator[Pod]:
+    """Pods ``<workload>-0``, ``<workload>-1`` ... (upstream: five random characters instead of the number)."""
+    labels = template.metadata.labels
+    spec = with_defaults(template.spec, labels, priorities)
+    for number in numbers:
+        yield _pod(workload, template, f"{workload.name}-{number}", spec, labels)
+
+
+def _template_hash(template: PodTemplateSpec) -> str:
+    """Ten letters and digits that change with the template (upstream hashes a dump of its Go structs)."""
+    number = int.from_bytes(blake2b(to_json(template), digest_size=8).digest(), "big")
+    text = ""
+    for _ in range(10):
+        number, rest = divmod(number, len(_HASH_ALPHABET))
+        text += _HASH_ALPHABET[rest]
+    return text
+
+
+def replica_set_of(deployment: Deployment) -> ReplicaSet:
+    """The replica set that a deployment would make for its current template."""
+    template = deployment.spec.template
+    own = _template_hash(template)
+    labels = {**(template.metadata.labels or {}), "pod-template-hash": own}
+    template = _replace(template, metadata=_replace(template.metadata, labels=labels))
+    selector = deployment.spec.selector
+    if selector is not None:
+        selector = _replace(selector, match_labels={**(selector.match_labels or {}), "pod-template-hash": own})
+    name, namespace = f"{deployment.name}-{own}", _namespace(deployment)
+    owner = OwnerReference(
+        api_version=deployment.api_version or "apps/v1",
+        kind="Deployment",
+        name=deployment.name,
+        uid=deployment.metadata.uid or derived_uid("Deployment", namespace, deployment.name),
+        controller=True,
+        block_owner_deletion=True,
+    )
+    return ReplicaSet(
+        api_version="apps/v1",
+        kind="ReplicaSet",
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=derived_uid("ReplicaSet", namespace, name),
+            labels=labels,
+            owner_references=[owner],
+        ),
+        spec=ReplicaSetSpec(replicas=deployment.spec.replicas, selector=selector, template=template),
+    )
+
+
+def _stateful(workload: StatefulSet, count: int, priorities: Mapping[str, int]) -> Iterator[Pod]:
+    """Pods ``<set>-<ordinal>``, each with its own claims ``<template>-<set>-<ordinal>``, hostname and labels."""
+    template = workload.spec.template
+    start = workload.spec.ordinals.start if workload.spec.ordinals else 0
+    revision = f"{workload.name}-{_template_hash(template)}"
+    claims = [claim.metadata.name for claim in workload.spec.volume_claim_templates]
+    kept = [volume for volume in template.spec.volumes if volume.name not in claims]
+    base = _replace(template.spec, subdomain=workload.spec.service_name)
+    for ordinal in range(start, start + count):
+        name = f"{workload.name}-{ordinal}"
+        labels = {
+            **(template.metadata.labels or {}),
+            "apps.kubernetes.io/pod-index": str(ordinal),
+            "controller-revision-hash": revision,
+            "statefulset.kubernetes.io/pod-name": name,
+        }
+        spec = with_defaults(base, labels, priorities)
+        spec.hostname = name
+        spec.volumes = [
+            *(
+                Volume(
+                    name=claim,
+                    persistent_volume_claim=PersistentVolumeClaimVolumeSource(claim_name=f"{claim}-{name}"),
+                )
+                for claim in claims
+            ),
+            *kept,
+        ]
+        yield _pod(workload, template, name, spec, labels)
+
+
+def daemonset_pod(
+    workload: DaemonSet, node_name: str = "", *, priorities: Mapping[str, int] = SYSTEM_PRIORITIES
+) -> Pod:
+    """The pod of a daemon set, named ``<set>-<node>`` (without a node ``<set>-0``); ``node_name`` places it there.
+
+    It tolerates what the DaemonSet controller adds: nodes that are not ready, unreachable, under pressure or cordoned,
+    and with the host's network also those without a network.
+    """
+    template = workload.spec.template
+    spec = template.spec
+    tolerations = list(spec.tolerations)
+    for key, effect in (*_DAEMON_TOLERATIONS, *([_NETWORK_TOLERATION] if spec.host_network else [])):
+        added = Toleration(key=key, operator="Exists", effect=effect)
+        same = [
+            index
+            for index, item in enumerate(tolerations)
+            if (item.key, item.effect, item.operator, item.value) == (key, effect, "Exists", "")
+        ]
+        if same:
+            tolerations[same[0]] = added
+        else:
+            tolerations.append(added)
+    labels = template.metadata.labels
+    spec = with_defaults(_replace(spec, tolerations=tolerations), labels, priorities)
+    spec.node_name = node_name or spec.node_name
+    return _pod(workload, template, f"{workload.name}-{node_name or 0}", spec, labels)
+
+
+def _next_job(workload: CronJob) -> Job:
+    template = workload.spec.job_template
+    name, namespace = f"{workload.name}-next", _namespace(workload)
+    return Job(
+        api_version="batch/v1",
+        kind="Job",
+        metadata=ObjectMeta(
+            name=name,
+            namespace=namespace,
+            uid=derived_uid("Job", namespace, name),
+            labels=template.metadata.labels,
+            annotations=template.metadata.annotations,
+        ),
+        spec=template.spec,
+    )
+
+
+def _job(workload: Job, override: int | None, priorities: Mapping[str, int]) -> Iterator[Pod]:
+    spec, status = workload.spec, workload.status
+    if spec.suspend or is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
+        return
+    count = 1 if spec.parallelism is None else spec.parallelism
+    if spec.completions is not None:
+        count = min(count, max(0, spec.completions - status.succeeded))
+    count = count if override is None else override
+    owner = _owner(workload)
+    indexed = spec.completion_mode == "Indexed"
+    for number in range(count):
+        name = f"{workload.name}-{number}"
+        labels = {
+            **(spec.template.metadata.labels or {}),
+            "batch.kubernetes.io/controller-uid": owner.uid,
+            "batch.kubernetes.io/job-name": workload.name,
+            "controller-uid": owner.uid,
+            "job-name": workload.name,
+        }
+        template = spec.template
+        if indexed:
+            labels["batch.kubernetes.io/job-completion-index"] = str(number)
+            annotations = {
+                **(template.metadata.annotations or {}),
+                "batch.kubernetes.io/job-completion-index": str(number),
+            }
+            template = _replace(template, metadata=_replace(template.metadata, annotations=annotations))
+        yield _pod(workload, template, name, with_defaults(template.spec, labels, priorities), labels)
