@@ -179,7 +179,7 @@ _Key = tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str, tuple[str, ...]]
 @lru_cache(maxsize=1 << 14)
 def _compile(key: _Key) -> Selector:
     labels, expressions = key
-    requirements = [requirement(name, IN, (value,)) for name, value in labels]
+    requirements = [requirement(name, EQUALS, (value,)) for name, value in labels]
     for name, operator, values in expressions:
         internal = _API_OPERATOR.get(operator)
         if internal is None:

@@ -1,0 +1,262 @@
+"""From the proposal of the metrics to the size that is written: columns for the native kernel, and its answer.
+
+Upstream: ``normalizeDesiredReplicas``, ``normalizeDesiredReplicasWithBehaviors``, ``storeScaleEvent`` in
+``horizontal.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _behavior
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.state import HPAState, Recommendation, ScaleEvent
+from kscale.objects.autoscaling import HorizontalPodAutoscalerBehavior, HPAScalingRules
+
+__all__ = ["History", "Normalized", "NormalizedColumns", "Rules", "normalize", "normalize_rows", "store_event"]
+
+_SELECT: Final = {"Min": 1, "Disabled": 2}
+_TYPES: Final = {"Pods": 0, "Percent": 1}
+_NO_RULES: Final = HPAScalingRules()
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of one direction: ``select`` uint8[n], ``window`` int32[n] seconds, ``begin``/``end`` int64[n] into the
+    policies' ``type`` uint8, ``value`` int32, ``period`` int32 seconds.
+    """
+
+    select: NDArray[np.uint8]
+    window: NDArray[np.int32]
+    begin: NDArray[np.int64]
+    end: NDArray[np.int64]
+    type: NDArray[np.uint8]
+    value: NDArray[np.int32]
+    period: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, rules: Sequence[HPAScalingRules | None], default_window: int) -> Rules:
+        """One row a rule; a missing window is ``default_window`` seconds."""
+        rows = [each or _NO_RULES for each in rules]
+        policies = [row.policies or [] for row in rows]
+        end = np.cumsum([len(each) for each in policies], dtype=np.int64)
+        flat = [policy for each in policies for policy in each]
+        windows = [
+            default_window if row.stabilization_window_seconds is None else row.stabilization_window_seconds
+            for row in rows
+        ]
+        return cls(
+            np.array([_SELECT.get(row.select_policy or "", 0) for row in rows], np.uint8),
+            np.array(windows, np.int32),
+            end - np.array([len(each) for each in policies], np.int64),
+            end,
+            np.array([_TYPES.get(policy.type, 2) for policy in flat], np.uint8),
+            np.array([policy.value for policy in flat], np.int32),
+            np.array([policy.period_seconds for policy in flat], np.int32),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Entries of past moments by row, in slot order: ``begin``/``capacity``/``size`` int64[n] into ``values`` int32,
+    ``times`` int64 ns and ``outdated`` uint8. Every row has room for one more.
+    """
+
+    begin: NDArray[np.int64]
+    capacity: NDArray[np.int64]
+    size: NDArray[np.int64]
+    values: NDArray[np.int32]
+    times: NDArray[np.int64]
+    outdated: NDArray[np.uint8]
+
+    @classmethod
+    def recommendations(cls, rows: Sequence[Sequence[Recommendation]]) -> History:
+        """Of recommendations."""
+        return cls._of([[(each.replicas, each.time, False) for each in row] for row in rows])
+
+    @classmethod
+    def events(cls, rows: Sequence[Sequence[ScaleEvent]]) -> History:
+        """Of scale events."""
+        return cls._of([[(each.change, each.time, each.outdated) for each in row] for row in rows])
+
+    @classmethod
+    def _of(cls, rows: Sequence[Sequence[tuple[int, int, bool]]]) -> History:
+        size = np.array([len(row) for row in rows], np.int64)
+        capacity = size + 1
+        end = np.cumsum(capacity, dtype=np.int64)
+        total = int(end[-1]) if len(rows) else 0
+        begin = end - capacity
+        values, times, outdated = np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
+        for row, first in zip(rows, begin.tolist(), strict=True):
+            for i, (value, time, flag) in enumerate(row, first):
+                values[i], times[i], outdated[i] = value, time, flag
+        return cls(begin, capacity, size, values, times, outdated)
+
+    def with_room(self) -> History:
+        """A copy that may be written to, with room for one more entry in every row."""
+        if bool((self.size < self.capacity).all()):
+            return History(
+                self.begin, self.capacity, self.size.copy(), self.values.copy(), self.times.copy(), self.outdated.copy()
+            )
+        capacity = np.maximum(self.size + self.size // 2, 7) + 1
+        begin = np.cumsum(capacity, dtype=np.int64) - capacity
+        total = int(capacity.sum())
+        source = np.arange(int(self.size.sum()), dtype=np.int64)
+        row = np.repeat(np.arange(len(self.size)), self.size)
+        within = source - (np.cumsum(self.size) - self.size)[row]
+        values, times, outdated = np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
+        values[begin[row] + within] = self.values[self.begin[row] + within]
+        times[begin[row] + within] = self.times[self.begin[row] + within]
+        outdated[begin[row] + within] = self.outdated[self.begin[row] + within]
+        return History(begin, capacity, self.size.copy(), values, times, outdated)
+
+    def entries(self, row: int) -> list[tuple[int, int, bool]]:
+        """(value, time, outdated) of a row."""
+        first = int(self.begin[row])
+        last = first + int(self.size[row])
+        return [
+            (value, time, bool(flag))
+            for value, time, flag in zip(
+                self.values[first:last].tolist(),
+                self.times[first:last].tolist(),
+                self.outdated[first:last].tolist(),
+                strict=True,
+            )
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class NormalizedColumns:
+    """``stabilized``, ``desired`` int32[n]; ``held`` (index into ``conditions.STABILIZED``), ``limit`` (index into
+    ``conditions.LIMITS``) and ``limited`` uint8[n].
+    """
+
+    stabilized: NDArray[np.int32]
+    desired: NDArray[np.int32]
+    held: NDArray[np.uint8]
+    limit: NDArray[np.uint8]
+    limited: NDArray[np.uint8]
+
+
+def normalize_rows(
+    active: NDArray[np.uint8],
+    behavior: NDArray[np.uint8],
+    current: NDArray[np.int32],
+    proposal: NDArray[np.int32],
+    minimum: NDArray[np.int32],
+    maximum: NDArray[np.int32],
+    up: Rules,
+    down: Rules,
+    past: History,
+    added: History,
+    removed: History,
+    *,
+    options: HPAOptions,
+    now: int,
+    threads: int = 1,
+) -> NormalizedColumns:
+    """Stabilise and limit every active row; ``past`` is written to. Rows that are not active keep their size."""
+    return NormalizedColumns(
+        *_behavior.normalize(
+            active,
+            behavior,
+            current,
+            proposal,
+            minimum,
+            maximum,
+            up,
+            down,
+            past,
+            added,
+            removed,
+            options.downscale_stabilization_ns,
+            now,
+            threads,
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Normalized:
+    """One row of :class:`NormalizedColumns`, and the recommendations with this one stored."""
+
+    stabilized: int
+    desired: int
+    held: int
+    limit: int
+    limited: bool
+    recommendations: tuple[Recommendation, ...]
+
+
+def normalize(
+    current: int,
+    proposal: int,
+    minimum: int,
+    maximum: int,
+    behavior: HorizontalPodAutoscalerBehavior | None,
+    state: HPAState,
+    *,
+    options: HPAOptions,
+    now: int,
+) -> Normalized:
+    """Stabilise and limit one proposal: by ``behavior``, or without one by the legacy rules."""
+    up, down = _rules(behavior, options)
+    past = History.recommendations([state.recommendations or ()])
+    columns = normalize_rows(
+        np.ones(1, np.uint8),
+        np.array([behavior is not None], np.uint8),
+        np.array([current], np.int32),
+        np.array([proposal], np.int32),
+        np.array([minimum], np.int32),
+        np.array([maximum], np.int32),
+        up,
+        down,
+        past,
+        History.events([state.scale_up_events]),
+        History.events([state.scale_down_events]),
+        options=options,
+        now=now,
+    )
+    return Normalized(
+        int(columns.stabilized[0]),
+        int(columns.desired[0]),
+        int(columns.held[0]),
+        int(columns.limit[0]),
+        bool(columns.limited[0]),
+        tuple(Recommendation(value, time) for value, time, _ in past.entries(0)),
+    )
+
+
+def store_event(
+    state: HPAState,
+    behavior: HorizontalPodAutoscalerBehavior | None,
+    before: int,
+    after: int,
+    *,
+    options: HPAOptions,
+    now: int,
+) -> tuple[tuple[ScaleEvent, ...], tuple[ScaleEvent, ...]]:
+    """The (scale-up, scale-down) events after a successful change of size; without ``behavior`` none is kept."""
+    if behavior is None:
+        return state.scale_up_events, state.scale_down_events
+    up, down = _rules(behavior, options)
+    added, removed = History.events([state.scale_up_events]), History.events([state.scale_down_events])
+    before_, after_ = np.array([before], np.int32), np.array([after], np.int32)
+    _behavior.store_events(np.ones(1, np.uint8), before_, after_, up, down, added, removed, now)
+    return (
+        tuple(ScaleEvent(*entry) for entry in added.entries(0)),
+        tuple(ScaleEvent(*entry) for entry in removed.entries(0)),
+    )
+
+
+def _rules(behavior: HorizontalPodAutoscalerBehavior | None, options: HPAOptions) -> tuple[Rules, Rules]:
+    window = int(options.horizontal_pod_autoscaler_downscale_stabilization)
+    return (
+        Rules.of([None if behavior is None else behavior.scale_up], 0),
+        Rules.of([None if behavior is None else behavior.scale_down], window),
+    )

@@ -1,0 +1,312 @@
+"""One metric of a HorizontalPodAutoscaler: which function computes it, with which target, and what is said about it.
+
+Upstream: ``computeReplicasForMetric`` and the ``computeStatusFor...`` functions in ``horizontal.go``. Which field of a
+target is set decides, not its ``type``; only Object metrics look at both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Final
+
+from kscale.errors import InputError, Problem
+from kscale.hpa.actions import Action, Outcome
+from kscale.hpa.go_text import print_label_selector
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.replica_calculator import Calculation, ReplicaCalculator, Replicas, Tolerances, selector_text
+from kscale.objects.autoscaling import (
+    ContainerResourceMetricStatus,
+    ExternalMetricStatus,
+    HorizontalPodAutoscaler,
+    MetricIdentifier,
+    MetricSpec,
+    MetricStatus,
+    MetricTarget,
+    MetricValueStatus,
+    ObjectMetricStatus,
+    PodsMetricStatus,
+    ResourceMetricStatus,
+)
+from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
+
+__all__ = ["MetricError", "MetricProposal", "Target", "compute", "status_quantity", "tolerances_of"]
+
+_NEITHER: Final = {
+    "Resource": (
+        "invalid resource metric source: neither an average utilization target nor an average value (usage) "
+        "target was set"
+    ),
+    "Object": "invalid object metric source: neither a value target nor an average value target was set",
+    "External": "invalid external metric source: neither a value target nor an average value target was set",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Whose metrics: where the pods are, which, and how many the scale says there are."""
+
+    namespace: str
+    selector: str
+    spec_replicas: int
+    status_replicas: int
+
+
+@dataclass(frozen=True, slots=True)
+class MetricProposal:
+    """A metric that could be computed: the size it asks for, its name in messages, its status, and how it came."""
+
+    name: str
+    status: MetricStatus
+    replicas: Replicas
+
+
+@dataclass(frozen=True, slots=True)
+class MetricError:
+    """A metric that could not: condition and event ``reason``, the event's ``message``, the whole ``error``.
+
+    ``invalid`` is set where the HPA's own spec is at fault (error class ``spec``).
+    """
+
+    reason: str
+    message: str
+    error: str
+    invalid: bool = False
+    replicas: Replicas | None = None
+
+
+def tolerances_of(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Tolerances:
+    """The global tolerance, or what ``behavior`` says for a direction."""
+    down = up = options.horizontal_pod_autoscaler_tolerance
+    behavior = hpa.spec.behavior
+    if behavior is not None and options.enabled("HPAConfigurableTolerance"):
+        if behavior.scale_down is not None and behavior.scale_down.tolerance is not None:
+            down = behavior.scale_down.tolerance.approximate_float()
+        if behavior.scale_up is not None and behavior.scale_up.tolerance is not None:
+            up = behavior.scale_up.tolerance.approximate_float()
+    return Tolerances(down, up)
+
+
+def status_quantity(milli: int, resource: str = "") -> Quantity:
+    """A value as statuses hold it: milli-units; memory in binary format."""
+    return Quantity.from_int(milli, BINARY_SI if resource == "memory" else DECIMAL_SI, -3)
+
+
+def compute(
+    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+    """The proposal of one metric, or why there is none."""
+    if spec.type == "Resource":
+        return (yield from _resource(spec, target, calculator, tolerances))
+    if spec.type == "ContainerResource":
+        return (yield from _container_resource(spec, target, calculator, tolerances))
+    if spec.type == "Pods":
+        return (yield from _pods(spec, target, calculator, tolerances))
+    if spec.type == "Object":
+        return (yield from _object(spec, target, calculator, tolerances))
+    if spec.type == "External":
+        return (yield from _external(spec, target, calculator, tolerances))
+    text = f'unknown metric source type "{spec.type}"'
+    return MetricError("InvalidMetricSourceType", text, text, invalid=True)
+
+
+def _missing(spec: MetricSpec, field: str) -> InputError:
+    return InputError(Problem(f"a metric of type {spec.type} without {field}", field=f"spec.metrics[].{field}"))
+
+
+def _usage(
+    resource: str,
+    container: str,
+    of: MetricTarget,
+    target: Target,
+    calculator: ReplicaCalculator,
+    tolerances: Tolerances,
+) -> Generator[Action, Outcome, tuple[Replicas, MetricValueStatus, str] | str]:
+    """(replicas, current values, ``usage`` or ``utilization``) of a resource; a text where no target is set."""
+    where = (tolerances, target.namespace, target.selector, container)
+    if of.average_value is not None:
+        milli = of.average_value.milli_value()
+        replicas = yield from calculator.get_raw_resource_replicas(target.spec_replicas, milli, resource, *where)
+        return replicas, MetricValueStatus(average_value=status_quantity(replicas.usage, resource)), "usage"
+    if of.average_utilization is None:
+        return _NEITHER["Resource"]
+    percent = of.average_utilization
+    replicas = yield from calculator.get_resource_replicas(target.spec_replicas, percent, resource, *where)
+    current = MetricValueStatus(
+        average_utilization=replicas.utilization, average_value=status_quantity(replicas.usage, resource)
+    )
+    return replicas, current, "utilization"
+
+
+def _resource(
+    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+    source = spec.resource
+    if source is None:
+        raise _missing(spec, "resource")
+    reason, outer = "FailedGetResourceMetric", f"failed to get {source.name} resource metric value"
+    answer = yield from _usage(source.name, "", source.target, target, calculator, tolerances)
+    if isinstance(answer, str):
+        return MetricError(reason, answer, f"{outer}: {answer}")
+    replicas, current, what = answer
+    if replicas.error is not None:
+        text = f"failed to get {source.name} {what}: {replicas.error}"
+        return MetricError(reason, text, f"{outer}: {text}", replicas=replicas)
+    name = f"{source.name} resource"
+    if what == "utilization":
+        name += " utilization (percentage of request)"
+    status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
+    return MetricProposal(name, status, replicas)
+
+
+def _container_resource(
+    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+    source = spec.container_resource
+    if source is None:
+        raise _missing(spec, "containerResource")
+    reason, outer = "FailedGetContainerResourceMetric", f"failed to get {source.container} container metric value"
+    answer = yield from _usage(source.name, source.container, source.target, target, calculator, tolerances)
+    if isinstance(answer, str):
+        return MetricError(reason, answer, f"{outer}: {answer}")
+    replicas, current, what = answer
+    if replicas.error is not None:
+        text = f"failed to get {source.name} {what}: {replicas.error}"
+        return MetricError(reason, text, f"{outer}: {text}", replicas=replicas)
+    name = f"{source.name} resource"
+    if what == "utilization":
+        name = f"{source.name} container resource utilization (percentage of request)"
+    status = MetricStatus(
+        type="ContainerResource",
+        container_resource=ContainerResourceMetricStatus(name=source.name, container=source.container, current=current),
+    )
+    return MetricProposal(name, status, replicas)
+
+
+def _pods(
+    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+    source = spec.pods
+    if source is None:
+        raise _missing(spec, "pods")
+    reason, outer = "FailedGetPodsMetric", "failed to get pods metric value"
+    try:
+        selector = selector_text(source.metric.selector)
+    except ValueError as error:
+        return MetricError(reason, str(error), f"{outer}: {error}")
+    if source.target.average_value is None:
+        raise _missing(spec, "pods.target.averageValue")
+    replicas = yield from calculator.get_metric_replicas(
+        target.spec_replicas,
+        source.target.average_value.milli_value(),
+        source.metric.name,
+        tolerances,
+        target.namespace,
+        target.selector,
+        selector,
+    )
+    if replicas.error is not None:
+        return MetricError(reason, replicas.error, f"{outer}: {replicas.error}", replicas=replicas)
+    current = MetricValueStatus(average_value=status_quantity(replicas.usage))
+    status = MetricStatus(type="Pods", pods=PodsMetricStatus(metric=source.metric, current=current))
+    return MetricProposal(f"pods metric {source.metric.name}", status, replicas)
+
+
+def _object(
+    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+    source = spec.object
+    if source is None:
+        raise _missing(spec, "object")
+    reason, outer = "FailedGetObjectMetric", "failed to get object metric value"
+    described, metric, wanted = source.described_object, source.metric.name, source.target
+    try:
+        selector = selector_text(source.metric.selector)
+    except ValueError as error:
+        return MetricError(reason, str(error), f"{outer}: {error}")
+    calculation: Calculation
+    if wanted.type == "Value" and wanted.value is not None:
+        layer, name = "", f"{described.kind} metric {metric}"
+        calculation = calculator.get_object_metric_replicas(
+            target.spec_replicas,
+            wanted.value.milli_value(),
+            metric,
+            tolerances,
+            target.namespace,
+            described,
+            target.selector,
+            selector,
+        )
+    elif wanted.type == "AverageValue" and wanted.average_value is not None:
+        # Upstream names it as if it were an external metric.
+        layer, name = f"failed to get {metric} object metric: ", _external_name(source.metric)
+        calculation = calculator.get_object_per_pod_metric_replicas(
+            target.status_replicas,
+            wanted.average_value.milli_value(),
+            metric,
+            tolerances,
+            target.namespace,
+            described,
+            selector,
+        )
+    else:
+        text = _NEITHER["Object"]
+        return MetricError(reason, text, f"{outer}: {text}")
+    replicas = yield from calculation
+    if replicas.error is not None:
+        return MetricError(reason, replicas.error, f"{outer}: {layer}{replicas.error}", replicas=replicas)
+    usage = status_quantity(replicas.usage)
+    current = MetricValueStatus(average_value=usage) if layer else MetricValueStatus(value=usage)
+    status = MetricStatus(
+        type="Object",
+        object=ObjectMetricStatus(described_object=described, metric=source.metric, current=current),
+    )
+    return MetricProposal(name, status, replicas)
+
+
+def _external(
+    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+    source = spec.external
+    if source is None:
+        raise _missing(spec, "external")
+    metric, wanted = source.metric.name, source.target
+    reason, outer = "FailedGetExternalMetric", f"failed to get {metric} external metric value"
+    calculation: Calculation
+    if wanted.average_value is not None:
+        layer = f"failed to get {metric} external metric"
+        calculation = calculator.get_external_per_pod_metric_replicas(
+            target.status_replicas,
+            wanted.average_value.milli_value(),
+            metric,
+            tolerances,
+            target.namespace,
+            source.metric.selector,
+        )
+    elif wanted.value is not None:
+        layer = f"failed to get external metric {metric}"
+        calculation = calculator.get_external_metric_replicas(
+            target.spec_replicas,
+            wanted.value.milli_value(),
+            metric,
+            tolerances,
+            target.namespace,
+            source.metric.selector,
+            target.selector,
+        )
+    else:
+        text = _NEITHER["External"]
+        return MetricError(reason, text, f"{outer}: {text}")
+    replicas = yield from calculation
+    if replicas.error is not None:
+        return MetricError(reason, replicas.error, f"{outer}: {layer}: {replicas.error}", replicas=replicas)
+    usage = status_quantity(replicas.usage)
+    current = (
+        MetricValueStatus(average_value=usage) if wanted.average_value is not None else MetricValueStatus(value=usage)
+    )
+    status = MetricStatus(type="External", external=ExternalMetricStatus(metric=source.metric, current=current))
+    return MetricProposal(_external_name(source.metric), status, replicas)
+
+
+def _external_name(metric: MetricIdentifier) -> str:
+    return f"external metric {metric.name}({print_label_selector(metric.selector)})"

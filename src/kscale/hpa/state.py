@@ -1,0 +1,105 @@
+"""What the controller remembers of a HorizontalPodAutoscaler between two reconciles.
+
+Upstream: the maps of ``HorizontalController`` and ``pkg/controller/util/consistency``. It goes into a decision, the
+next one comes out; JSON keeps times as nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kscale.errors import StateError
+from kscale.records import API_VERSION
+
+__all__ = ["ControllerState", "HPAState", "Recommendation", "ScaleEvent", "Written", "is_older", "settled"]
+
+
+class Recommendation(msgspec.Struct, frozen=True):
+    """A proposal of the past, before stabilisation and limits."""
+
+    replicas: int
+    time: int
+
+
+class ScaleEvent(msgspec.Struct, frozen=True):
+    """A change of size of the past (absolute); an outdated one's slot is free."""
+
+    change: int
+    time: int
+    outdated: bool = False
+
+
+class Written(msgspec.Struct, frozen=True, rename="camel"):
+    """The newest version of the object that this controller has written."""
+
+    uid: str
+    resource_version: str
+
+
+class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Histories in slot order. ``recommendations`` None: never reconciled, so the first pass records the current size.
+
+    ``selector`` is the target's selector when pods were last looked at; None matches no pod. ``registered`` is false
+    after the object was deleted.
+    """
+
+    recommendations: tuple[Recommendation, ...] | None = None
+    scale_up_events: tuple[ScaleEvent, ...] = ()
+    scale_down_events: tuple[ScaleEvent, ...] = ()
+    selector: str | None = None
+    registered: bool = True
+    written: Written | None = None
+
+
+class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The states of many HPAs, by ``namespace/name``."""
+
+    hpas: Mapping[str, HPAState] = msgspec.field(default_factory=dict)
+
+    def get(self, key: str) -> HPAState:
+        """The state of one; a fresh one if it is not known."""
+        return self.hpas.get(key) or HPAState()
+
+    def replace(self, key: str, state: HPAState | None) -> ControllerState:
+        """With the state of one exchanged, or forgotten (None)."""
+        hpas = {**self.hpas}
+        if state is None:
+            hpas.pop(key, None)
+        else:
+            hpas[key] = state
+        return ControllerState(hpas=hpas)
+
+    def to_json(self) -> bytes:
+        """JSON text that :meth:`from_json` reads."""
+        return msgspec.json.encode(
+            {"apiVersion": API_VERSION, "kind": "HPAControllerState", **msgspec.to_builtins(self)}
+        )
+
+    @classmethod
+    def from_json(cls, data: bytes | str) -> ControllerState:
+        """Raises ``StateError`` for anything but the JSON of :meth:`to_json`."""
+        try:
+            raw = msgspec.json.decode(data, type=dict)
+            if (raw.get("apiVersion"), raw.get("kind")) != (API_VERSION, "HPAControllerState"):
+                raise StateError("not an HPAControllerState of kscale.dev/v1alpha1")
+            return msgspec.convert(raw, cls)
+        except msgspec.DecodeError as error:
+            raise StateError(f"not an HPA state: {error}") from None
+
+
+def settled() -> HPAState:
+    """The state of an HPA that nothing of the past holds back: no recommendation and no scale event in any window."""
+    return HPAState(recommendations=())
+
+
+def is_older(read: str, written: str) -> bool:
+    """Whether a resource version is known to be older; versions that cannot be compared count as fresh."""
+    if not (_is_version(read) and _is_version(written)):
+        return False
+    return int(read) < int(written)
+
+
+def _is_version(text: str) -> bool:
+    return text.isascii() and text.isdigit() and not text.startswith("0")
