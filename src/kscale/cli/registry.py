@@ -19,6 +19,12 @@ class Entry(NamedTuple):
 # Order here is order in the help. Sections appear in the order of their first command.
 COMMANDS: tuple[Entry, ...] = (
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
+    Entry(
+        "generate",
+        "kscale.cli.commands.generate",
+        "Make a realistic cluster of any size, as kubectl would dump it.",
+        "Tools",
+    ),
     Entry("schema", "kscale.cli.commands.schema", "Print the JSON Schema of a document kscale writes.", "Tools"),
 )
 

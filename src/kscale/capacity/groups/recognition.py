@@ -48,7 +48,7 @@ class _Rule(NamedTuple):
     provider: str
     key: str
     annotation: bool = False
-    refine: Callable[[Node, str], str | None] = lambda _, value: value
+    refine: Callable[[Node, str], str | None] = lambda _node, value: value
 
 
 def recognise_groups(nodes: Iterable[Node], *, now: float | None = None) -> Recognised:
@@ -110,7 +110,7 @@ def _by_owner(node: Node, owner: str) -> str | None:
     return "/".join((kind, annotations.get("cluster.x-k8s.io/cluster-namespace", "default"), owner))
 
 
-def _by_machine(_: Node, machine: str) -> str:
+def _by_machine(_node: Node, machine: str) -> str:
     """``namespace/machine``: a machine is named after its set and five more characters."""
     namespace, _, name = machine.rpartition("/")
     return "/".join(part for part in ("MachineSet", namespace, _MACHINE_SUFFIX.sub("", name)) if part)

@@ -1,0 +1,74 @@
+"""``kscale generate``: a realistic cluster from a seed, as ``kubectl get ... -o json`` would print it."""
+
+from __future__ import annotations
+
+import gzip
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Annotated
+
+import typer
+
+from kscale.capacity.generate import generate
+from kscale.cli.terminal import Terminal
+
+__all__ = ["command"]
+
+
+def command(
+    *,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, help="How many nodes.")] = 40,
+    pods: Annotated[
+        int, typer.Option("--pods", min=0, help="How many pods, system pods and pending ones included.")
+    ] = 600,
+    pending: Annotated[
+        int | None,
+        typer.Option("--pending", min=0, help="How many of the pods have no node yet.", show_default="a tenth"),
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", help="The same seed makes the same cluster, everywhere.")] = 0,
+    lean: Annotated[
+        bool, typer.Option("--lean", help="Leave out what no autoscaler reads: 1.5 KB a pod instead of 7.")
+    ] = False,
+    to: Annotated[
+        str, typer.Option("--to", metavar="FILE", help="Where to write the objects; .gz packs them; - is stdout.")
+    ] = "-",
+    groups: Annotated[
+        Path | None,
+        typer.Option("--groups", metavar="FILE", help="Also write a groups file (YAML) for its node groups."),
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
+) -> None:
+    """Make a realistic cluster: node pools in three zones, workloads with all kinds of rules, pods that are pending.
+
+    Running pods are legally placed; pending ones are too large, meet a taint, ask for a zone without nodes, or find no
+    room. The objects are one List in JSON, as kubectl prints it.
+    """
+    cluster = generate(nodes, pods, seed=seed, pending=pending, lean=lean)
+    with _file(to) as file:
+        cluster.write(file)
+    if groups is not None:
+        import yaml
+
+        groups.write_text(yaml.safe_dump(cluster.groups(), sort_keys=False), encoding="utf-8")
+    counts = cluster.counts
+    Terminal(quiet=quiet).note(
+        f"{counts['nodes']:,} nodes, {counts['running']:,} pods running and {counts['pending']:,} pending, "
+        f"of {counts['workloads']:,} workloads"
+    )
+
+
+@contextmanager
+def _file(to: str) -> Iterator[IO[bytes]]:
+    if to == "-":
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with Path(to).open("wb") as file:
+        if not to.endswith(".gz"):
+            yield file
+            return
+        # No name and no time in the header: the same cluster is the same file.
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as packed:
+            yield packed  # type: ignore[misc]  # a GzipFile is a binary stream, but not an IO to typeshed
