@@ -1,0 +1,107 @@
+"""What a node's conditions and taints mean to the autoscaler (``utils/kubernetes/ready.go``, ``utils/taints``)."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+from kscale.ca.clock import GO_ZERO, SECOND, text_ns
+from kscale.objects.conditions import find
+from kscale.objects.core import Node
+
+__all__ = [
+    "DELETION_CANDIDATE_TAINT",
+    "SCALE_DOWN_DISABLED_ANNOTATION",
+    "TO_BE_DELETED_TAINT",
+    "Readiness",
+    "deletion_candidate_since",
+    "has_taint",
+    "is_being_deleted",
+    "is_suspended",
+    "readiness",
+    "to_be_deleted_since",
+]
+
+TO_BE_DELETED_TAINT: Final = "ToBeDeletedByClusterAutoscaler"
+DELETION_CANDIDATE_TAINT: Final = "DeletionCandidateOfClusterAutoscaler"
+SCALE_DOWN_DISABLED_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/scale-down-disabled"
+
+_NOT_READY_TAINTS: Final = frozenset(
+    ("node.kubernetes.io/not-ready", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable")
+)
+_INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+_MAX_DELETION_SECONDS: Final = 5 * 60
+
+
+class Readiness(msgspec.Struct, frozen=True):
+    """Whether a node is ready, since when (nanoseconds since 1970, year 1 if unknown), and the condition's reason.
+
+    ``known`` is False for a node without Ready condition, which counts as not ready.
+    """
+
+    ready: bool
+    last_transition: int = GO_ZERO
+    reason: str = ""
+    known: bool = True
+
+
+def readiness(node: Node) -> Readiness:
+    """Ready unless the Ready condition is missing, False or Unknown, or the disk or network says otherwise."""
+    conditions = node.status.conditions
+    if not any(condition.type == "Ready" for condition in conditions):
+        return Readiness(ready=False, known=False)
+    ready, reason, last = True, "", GO_ZERO
+    for condition in conditions:
+        if condition.type not in ("Ready", "DiskPressure", "NetworkUnavailable"):
+            continue
+        last = max(last, text_ns(condition.last_transition_time))
+        bad = ("False", "Unknown") if condition.type == "Ready" else ("True",)
+        if condition.status in bad:
+            ready = False
+            if condition.type == "Ready":
+                reason = condition.reason
+    for taint in node.spec.taints:
+        if taint.key in _NOT_READY_TAINTS:
+            ready = False
+            if taint.time_added is not None:
+                last = max(last, text_ns(taint.time_added))
+    return Readiness(ready=ready, last_transition=last, reason=reason)
+
+
+def has_taint(node: Node, key: str) -> bool:
+    """Whether the node carries a taint, whatever its value and effect."""
+    return any(taint.key == key for taint in node.spec.taints)
+
+
+def _taint_seconds(node: Node, key: str) -> int | None:
+    for taint in node.spec.taints:
+        if taint.key == key:
+            number = int(taint.value) if _INTEGER.match(taint.value) else None
+            return number if number is not None and -(2**63) <= number < 2**63 else None
+    return None
+
+
+def to_be_deleted_since(node: Node) -> int | None:
+    """When the node was marked for deletion (nanoseconds since 1970); None without a readable mark."""
+    seconds = _taint_seconds(node, TO_BE_DELETED_TAINT)
+    return None if seconds is None else seconds * SECOND
+
+
+def deletion_candidate_since(node: Node) -> int | None:
+    """When the node became a candidate for deletion, by its soft taint; None without a readable one."""
+    seconds = _taint_seconds(node, DELETION_CANDIDATE_TAINT)
+    return None if seconds is None else seconds * SECOND
+
+
+def is_being_deleted(node: Node, now_ns: int) -> bool:
+    """Marked for deletion less than five minutes ago (or in the future)."""
+    since = to_be_deleted_since(node)
+    return since is not None and now_ns - since < _MAX_DELETION_SECONDS * SECOND
+
+
+def is_suspended(node: Node) -> bool:
+    """Whether the cloud has put the machine to sleep."""
+    condition = find(node.status.conditions, "Suspended")
+    return condition is not None and condition.status == "True"

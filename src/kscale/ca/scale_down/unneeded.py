@@ -1,0 +1,174 @@
+"""Since when nodes are unneeded, and which of them may go now (``core/scaledown/unneeded/nodes.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+from kscale.ca.clock import duration_ns, moment_ns
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.groups import Group, Groups
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, deletion_candidate_since, readiness
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.quota import QuotaTracker
+from kscale.ca.scale_down import reasons
+from kscale.objects.core import Node
+
+__all__ = ["NodeToRemove", "RemovableNodes", "UnneededNode", "load_from_taints", "removable_at", "update_unneeded"]
+
+
+class NodeToRemove(msgspec.Struct, frozen=True):
+    """A node that simulation found removable; ``drain``: it has pods that must find another place."""
+
+    node: Node
+    drain: bool = False
+
+
+class UnneededNode(msgspec.Struct, kw_only=True, frozen=True):
+    """A node that is not needed, since when, and how long it has to stay so before it may be deleted.
+
+    ``threshold_error`` says that the group's options could not be read.
+    """
+
+    node: Node
+    drain: bool
+    since: datetime
+    threshold: timedelta
+    threshold_error: str | None = None
+
+    @property
+    def name(self) -> str:
+        return self.node.metadata.name
+
+
+class RemovableNodes(msgspec.Struct, kw_only=True):
+    """Nodes that may be deleted now, empty ones and those to drain, and why each of the others may not."""
+
+    empty: list[UnneededNode] = []
+    drain: list[UnneededNode] = []
+    unremovable: dict[str, str] = {}
+
+
+def update_unneeded(
+    since: Mapping[str, datetime],
+    removable: Iterable[NodeToRemove],
+    *,
+    groups: Groups,
+    options: AutoscalingOptions,
+    now: datetime,
+) -> list[UnneededNode]:
+    """The unneeded nodes after a pass: known names keep their time, new ones get ``now``, others are forgotten.
+
+    ``since`` (name -> time) is what a caller keeps between passes.
+    """
+    found = []
+    for item in removable:
+        threshold, error = _threshold(item.node, groups, options)
+        found.append(
+            UnneededNode(
+                node=item.node,
+                drain=item.drain,
+                since=since.get(item.node.metadata.name, now),
+                threshold=threshold,
+                threshold_error=error,
+            )
+        )
+    return found
+
+
+def _threshold(node: Node, groups: Groups, options: AutoscalingOptions) -> tuple[timedelta, str | None]:
+    try:
+        group = groups.of_node(node.metadata.name)
+    except AutoscalerError:
+        return timedelta(), None
+    if group is None:
+        return timedelta(), None
+    try:
+        own = group.options_or(options.node_group_defaults)
+    except AutoscalerError as error:
+        return timedelta(), error.message
+    ready = readiness(node).ready
+    return (own.scale_down_unneeded_time if ready else own.scale_down_unready_time), None
+
+
+def load_from_taints(nodes: Iterable[Node], *, ttl: timedelta, now: datetime) -> dict[str, datetime]:
+    """Times from the soft taints that an earlier process left, as far as they are not older than ``ttl``.
+
+    Taints that cannot be read are skipped.
+    """
+    found: dict[str, datetime] = {}
+    for node in nodes:
+        since = deletion_candidate_since(node)
+        if since is not None and since + duration_ns(ttl) >= moment_ns(now):
+            found[node.metadata.name] = now + timedelta(microseconds=(since - moment_ns(now)) // 1000)
+    return found
+
+
+def removable_at(
+    unneeded: Iterable[UnneededNode],
+    *,
+    groups: Groups,
+    now: datetime,
+    deletions_in_progress: Mapping[str, int] | None = None,
+    minimum: QuotaTracker | None = None,
+) -> RemovableNodes:
+    """Which unneeded nodes may be deleted now: all empty ones are asked first, then those to drain, in their order.
+
+    Every node that passes takes one from its group's size and its resources from ``minimum`` (what the cluster-wide
+    minima leave; it is changed). ``deletions_in_progress`` counts nodes by group id.
+    """
+    unneeded = list(unneeded)
+    sizes = {group.id: group.target_size for group in groups if group.target_size_error is None}
+    result = RemovableNodes()
+    for drain in (False, True):
+        for item in unneeded:
+            if item.drain is not drain:
+                continue
+            reason = _reason(item, groups, sizes, deletions_in_progress or {}, minimum, now)
+            if reason is not None:
+                result.unremovable[item.name] = reason
+            else:
+                (result.drain if drain else result.empty).append(item)
+    return result
+
+
+def _reason(
+    item: UnneededNode,
+    groups: Groups,
+    sizes: dict[str, int],
+    deletions_in_progress: Mapping[str, int],
+    minimum: QuotaTracker | None,
+    now: datetime,
+) -> str | None:
+    if item.threshold_error is not None:
+        return reasons.UNEXPECTED_ERROR
+    if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
+        return reasons.SCALE_DOWN_DISABLED_ANNOTATION
+    if item.threshold > timedelta() and not item.since + item.threshold < now:
+        return reasons.NOT_UNNEEDED_LONG_ENOUGH if readiness(item.node).ready else reasons.NOT_UNREADY_LONG_ENOUGH
+    try:
+        group = groups.of_node(item.name)
+    except AutoscalerError:
+        group = None
+    if group is None:
+        return reasons.NOT_AUTOSCALED
+    if group.id not in sizes:
+        return reasons.UNEXPECTED_ERROR
+    if sizes[group.id] - deletions_in_progress.get(group.id, 0) <= group.min_size:
+        return reasons.NODE_GROUP_MIN_SIZE_REACHED
+    reason = _take(item.node, group, minimum)
+    if reason is None:
+        sizes[group.id] -= 1
+    return reason
+
+
+def _take(node: Node, group: Group, minimum: QuotaTracker | None) -> str | None:
+    if minimum is None:
+        return None
+    try:
+        taken = minimum.consume(group, node, 1)
+    except AutoscalerError:
+        return reasons.UNEXPECTED_ERROR
+    return reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if taken.exceeded else None
