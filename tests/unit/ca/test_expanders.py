@@ -1,0 +1,278 @@
+"""Expanders and their chain: upstream's tables."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ca_objects import node, pod
+from kscale import ca
+from kscale.ca.expander.price import node_unfitness, preferred_node
+from kscale.errors import InputError
+from kscale.objects.core import Node, Pod
+
+MI = 1 << 20
+
+
+def _option(group: str, count: int = 1, *pods: Pod, **more: Any) -> ca.Option:
+    return ca.Option(group=group, node_count=count, pods=[ca.PodRun(item) for item in pods], **more)
+
+
+def _groups(options: list[ca.Option]) -> list[str]:
+    return [option.group for option in options]
+
+
+def _run(expander: str, options: list[ca.Option], given_input: ca.ExpanderInput | None = None) -> list[str]:
+    return _groups(ca.expand(options, expander, given_input).survivors)
+
+
+# -- chain -----------------------------------------------------------------------------------------------------
+
+
+def test_chain_without_filters_falls_back_to_chance() -> None:
+    options = [_option("a"), _option("b"), _option("c")]
+    assert ca.expand(options, []).best == options[0]
+    drawn = {ca.expand(options, "random", rng=random.Random(seed)).best.group for seed in range(40)}  # type: ignore[union-attr]
+    assert drawn == {"a", "b", "c"}
+    assert ca.expand([], "random").best is None
+
+
+def test_chain_stops_at_one_survivor() -> None:
+    options = [_option("a", 1, pod("p")), _option("b", 1)]
+    found = ca.expand(options, "most-pods,least-nodes")
+    assert [step.expander for step in found.steps] == ["most-pods"]
+    assert found.best == options[0]
+    assert not found.tied
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (
+            ["price", "price"],
+            "Expander price was specified multiple times, each expander must not be specified more than once",
+        ),
+        (
+            ["random", "least-waste"],
+            "Expander least-waste came after an expander random that will always return only one result, "
+            "this is not allowed since least-waste will never be used",
+        ),
+        (["least-wast"], "Expander least-wast not supported"),
+    ],
+)
+def test_chains_that_cannot_be_built(names: list[str], message: str) -> None:
+    with pytest.raises(ca.AutoscalerError) as refused:
+        ca.build_chain(names)
+    assert refused.value == ca.AutoscalerError("internalError", message)
+
+
+def test_price_needs_prices() -> None:
+    with pytest.raises(InputError, match="the price expander needs prices"):
+        ca.expand([_option("a")], "price")
+
+
+# -- counting expanders ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "best"),
+    [
+        ([0], []),
+        ([2, 1], [1]),
+        ([6, 2, 2], [1, 2]),
+        ([8, 8, 8], [0, 1, 2]),
+        ([23, 0, 5, 8, 5, 5, 22], [2, 4, 5]),
+    ],
+)
+def test_least_nodes(counts: list[int], best: list[int]) -> None:
+    options = [_option(str(i), count) for i, count in enumerate(counts)]
+    assert _run("least-nodes", options) == [str(i) for i in best]
+
+
+@pytest.mark.parametrize(("pods", "best"), [([0], [0]), ([0, 1], [1]), ([0, 1, 1], [1, 2])])
+def test_most_pods(pods: list[int], best: list[int]) -> None:
+    options = [_option(str(i), 1, *[pod("p")] * count) for i, count in enumerate(pods)]
+    assert _run("most-pods", options) == [str(i) for i in best]
+
+
+# -- least-waste -----------------------------------------------------------------------------------------------
+
+_WASTE_NODES = {
+    "balanced": node("balanced", 8000, 16000 * MI),
+    "highmem": node("highmem", 8000, 32000 * MI),
+    "lowcpu": node("lowcpu", 4000, 16000 * MI),
+}
+
+
+@pytest.mark.parametrize(
+    ("groups", "best"),
+    [
+        (["balanced"], "balanced"),
+        (["balanced", "highmem"], "balanced"),
+        (["balanced", "highmem", "lowcpu"], "lowcpu"),
+    ],
+)
+def test_least_waste(groups: list[str], best: str) -> None:
+    options = [_option(group, 1, pod("p", 500, 1000 * MI)) for group in groups]
+    found = ca.expand(options, "least-waste", ca.ExpanderInput(nodes=_WASTE_NODES))
+    scores = {"balanced": 1.875, "highmem": 1.90625, "lowcpu": 1.8125}
+    assert found.steps[0].filtered.scores == {group: scores[group] for group in groups}
+    assert _groups(found.survivors) == [best]
+
+
+@given(st.integers(1, 400), st.integers(0, 3))
+def test_a_run_of_pods_counts_as_its_pods(count: int, extra: int) -> None:
+    one = pod("p", 333, 12345)
+    run = ca.Option(group="lowcpu", node_count=2, pods=[ca.PodRun(one, count), ca.PodRun(one, extra)])
+    single = _option("lowcpu", 2, *[one] * (count + extra))
+    given_input = ca.ExpanderInput(nodes=_WASTE_NODES)
+    scores = [ca.expand([o], "least-waste", given_input).steps[0].filtered.scores for o in (run, single)]
+    assert scores[0] == scores[1]
+
+
+# -- price -----------------------------------------------------------------------------------------------------
+
+
+def _cluster(preferred_cpu: int) -> int:
+    return {1000: 1, 2000: 3, 4000: 9}[preferred_cpu]
+
+
+@pytest.mark.parametrize(
+    ("preferred", "first", "second", "third", "chosen", "scores"),
+    [
+        (2000, (2, 20, 2), (1, 200, 2), None, "ng1", [2.41679, 10.5]),
+        (4000, (2, 50, 2), (1, 200, 2), None, "ng2", [10.45081, 5.25]),
+        (4000, (80, 20, 2), (40, 200, 2), None, "ng1", [40.25643, 200.25]),
+        (2000, (2, 200, 2), (1, 100, 2), None, "ng2", [19.81768, 5.5]),
+        (2000, (2, 200, 1), (1, 200, 2), None, "ng2", [26.42357, 10.5]),
+        (2000, (2, 200, 1), (1, 200, 2), 200, "ng2", [26.42357, 10.5, 21.0]),
+        (2000, (2, 200, 1), (1, 200, 2), 90, "ng3", [26.42357, 10.5, 10.0]),
+    ],
+)
+def test_price(
+    preferred: int,
+    first: tuple[int, int, int],
+    second: tuple[int, int, int],
+    third: int | None,
+    chosen: str,
+    scores: list[float],
+) -> None:
+    nodes = {"ng1": node("n1", 1000, 1000), "ng2": node("n2", 4000, 1000), "ng3": node("n3", 4000, 1000)}
+    pods = [pod("p1", 1000, 0), pod("p2", 500, 0)]
+    prices = ca.HourlyPrices(pods={"p1": 20.0, "p2": 10.0, "stabilize": 10.0})
+    options = []
+    for group, name, (count, node_price, pod_count) in (("ng1", "n1", first), ("ng2", "n2", second)):
+        prices.nodes[name] = float(node_price)
+        options.append(_option(group, count, *pods[:pod_count], similar=["other"]))
+    if third is not None:
+        prices.nodes["n3"] = float(third)
+        options.append(_option("ng3", 1, *pods, exists=False))
+    count = next(c for c in (1, 3, 9) if preferred_node(c).milli_cpu == preferred)
+    found = ca.expand(options, "price", ca.ExpanderInput(nodes=nodes, prices=prices, cluster_node_count=count))
+    assert list(found.steps[0].filtered.scores.values()) == pytest.approx(scores, abs=1e-5)
+    assert found.best is not None
+    assert found.best.group == chosen
+    assert found.best.similar == []
+    assert f"final_score={found.steps[0].filtered.scores[chosen]:.6f}" in found.best.debug
+
+
+def test_price_without_any_price_leaves_nothing() -> None:
+    prices = ca.HourlyPrices(node_errors=["n1"], pod_errors=["p"])
+    given_input = ca.ExpanderInput(nodes={"ng1": node("n1", 1, 1), "ng2": node("n2", 1, 1)}, prices=prices)
+    found = ca.expand([_option("ng1", 1, pod("q")), _option("ng2", 1, pod("p"))], "price", given_input)
+    assert found.best is None
+    assert set(found.steps[0].filtered.skipped) == {"ng1", "ng2"}
+
+
+@pytest.mark.parametrize(("nodes", "cores"), [(1, 1), (3, 2), (9, 4), (27, 8), (81, 16), (243, 32), (500, 32)])
+def test_preferred_node(nodes: int, cores: int) -> None:
+    assert preferred_node(nodes).milli_cpu == cores * 1000
+
+
+def test_unfitness() -> None:
+    sizes: list[Node] = [node("a", 1000, 1), node("b", 2000, 1), node("c", 4000, 1)]
+    assert [node_unfitness(preferred_node(3), size) for size in sizes] == [2.0, 1.0, 2.0]
+
+
+# -- priority --------------------------------------------------------------------------------------------------
+
+_PRIORITIES = "5:\n- t2\\.micro\n10:\n- t2\\.large\n- t3\\.large\n50:\n- m4\\.4xlarge\n"
+
+
+def _priority(config: str, groups: list[str]) -> ca.Expansion:
+    return ca.expand(
+        [_option(group) for group in groups], "priority", ca.ExpanderInput(priorities={"priorities": config})
+    )
+
+
+@pytest.mark.parametrize(
+    ("config", "groups", "best"),
+    [
+        (_PRIORITIES, ["t2.large"], ["t2.large"]),
+        (_PRIORITIES, ["t2.large", "m4.4xlarge"], ["m4.4xlarge"]),
+        (_PRIORITIES, ["t2.large", "t3.large", "t2.micro"], ["t2.large", "t3.large"]),
+        ("5:\n- .*\n10:\n- .*t2\\.large.*\n", ["t2.large", "t2.micro"], ["t2.large"]),
+        ("", ["t2.large", "t2.micro"], ["t2.large", "t2.micro"]),
+        ("0x10: [a]\n010: [b]\n", ["a", "b"], ["a"]),
+        ("1: [~, true]\n2: [1.50]\n", ["true", "x1.5"], ["x1.5"]),
+        ("'7': [yes]\n", ["true"], ["true"]),
+    ],
+)
+def test_priority(config: str, groups: list[str], best: list[str]) -> None:
+    assert _groups(_priority(config, groups).survivors) == best
+
+
+def test_priority_events() -> None:
+    found = _priority("10:\n- t2\\.large\n", ["t2.large", "t3.large", "m4.4xlarge"])
+    assert _groups(found.survivors) == ["t2.large"]
+    text = "Priority expander: node group {} not found in priority expander configuration. The group won't be used."
+    assert [event.message for event in found.events] == [text.format("t3.large"), text.format("m4.4xlarge")]
+    assert {event.reason for event in found.events} == {"PriorityConfigMapNotMatchedGroup"}
+    (empty,) = _priority("", ["a"]).events
+    assert (empty.reason, empty.object) == (
+        "PriorityConfigMapInvalid",
+        "ConfigMap/kube-system/cluster-autoscaler-priority-expander",
+    )
+
+
+@pytest.mark.parametrize(
+    "config", ["1: [[a]]", "1: {a: b}", "[a]", "~: [a]", "1.5: [a]", "{a", "9223372036854775808: [a]"]
+)
+def test_priority_configurations_that_are_refused(config: str) -> None:
+    (event,) = _priority(config, ["a"]).events
+    assert event.message.startswith(
+        "Wrong configuration for priority expander: Can't parse YAML with priorities in the configmap: "
+    )
+    assert event.message.endswith(". Ignoring update.")
+
+
+# -- grpc ------------------------------------------------------------------------------------------------------
+
+_Answer = ca.Ranking | None
+
+
+@pytest.mark.parametrize(
+    ("answer", "left"),
+    [
+        (None, ["a", "b", "c"]),
+        (ca.Ranking(error="deadline exceeded"), ["a", "b", "c"]),
+        (ca.Ranking([]), []),
+        (ca.Ranking(["c", "a"]), ["c", "a"]),
+        (ca.Ranking([None, "b", "unknown"]), ["b"]),
+        (ca.Ranking([None, "unknown"]), ["a", "b", "c"]),
+    ],
+)
+def test_grpc(answer: _Answer, left: list[str]) -> None:
+    options = [_option("a", 3, pod("p"), debug="d"), _option("b"), _option("c")]
+    steps: Generator[ca.RankOptions, _Answer, ca.Expansion] = ca.expand_steps(options, ["grpc"])
+    question = next(steps)
+    assert [(o.node_group_id, o.node_count, o.debug) for o in question.options][0] == ("a", 3, "d")
+    with pytest.raises(StopIteration) as done:
+        steps.send(answer)
+    assert _groups(done.value.value.survivors) == left
+    assert _groups(ca.expand(options, "grpc", rank=lambda question: answer).survivors) == left

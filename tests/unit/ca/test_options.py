@@ -1,0 +1,120 @@
+"""Options: defaults, parsing, what is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from kscale import ca
+from kscale.ca.options import (
+    DrainPriority,
+    GpuLimits,
+    ResourceRange,
+    parse_drain_priority_config,
+    parse_gpu_limits,
+    parse_range,
+)
+from kscale.errors import InputError
+
+
+def test_the_defaults_have_no_problems() -> None:
+    options = ca.AutoscalingOptions()
+    assert options.problems() == []
+    assert ca.ScaleUpOptions is ca.ScaleDownOptions is ca.AutoscalingOptions
+    assert options.expander_names == ["least-waste"]
+    assert options.resource_limiter.max == {"cpu": 320_000, "memory": 6_400_000 << 30}
+    assert options.node_group_defaults.scale_down_unready_time == timedelta(minutes=20)
+
+
+def test_limits_of_gpus() -> None:
+    limiter = ca.AutoscalingOptions(gpu_total=[GpuLimits("k80", 1, 4)]).resource_limiter
+    assert (limiter.min["k80"], limiter.max["k80"]) == (1, 4)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("gpu:1", "incorrect gpu limit specification: gpu:1"),
+        ("gpu:1:10:x", "incorrect gpu limit specification: gpu:1:10:x"),
+        ("gpu:x:10", "incorrect gpu limit - min is not integer: x"),
+        ("gpu:1:y", "incorrect gpu limit - max is not integer: y"),
+        ("gpu:-1:10", "incorrect gpu limit - min is less than 0; gpu:-1:10"),
+        ("gpu:1:-10", "incorrect gpu limit - max is less than 0; gpu:1:-10"),
+        ("gpu:10:1", "incorrect gpu limit - min is greater than max; gpu:10:1"),
+    ],
+)
+def test_gpu_limits(text: str, error: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_gpu_limits(text)
+    assert str(refused.value) == error
+    assert parse_gpu_limits("gpu:1:10") == GpuLimits("gpu", 1, 10)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("5", "wrong nodes configuration: 5"),
+        ("x:5", 'failed to set min size: x, expected integer, err: strconv.Atoi: parsing "x": invalid syntax'),
+        ("5:y", 'failed to set max size: y, expected integer, err: strconv.Atoi: parsing "y": invalid syntax'),
+        ("-1:5", "min size must be greater or equal to  0"),
+        ("5:1", "max size must be greater or equal to min size"),
+    ],
+)
+def test_range(text: str, error: str) -> None:
+    with pytest.raises(InputError) as refused:
+        parse_range(text)
+    assert str(refused.value) == error
+    assert parse_range("0:320000") == ResourceRange(0, 320_000)
+
+
+@pytest.mark.parametrize("text", ["", "1:2,34", "1:2, 3:4,", "1:2,3:4 ", "1:2,3:a", "1:2,3:23.2"])
+def test_drain_priorities_that_cannot_be_read(text: str) -> None:
+    assert parse_drain_priority_config(text) == []
+
+
+def test_drain_priorities_keep_their_order() -> None:
+    assert parse_drain_priority_config("1:2,3:4") == [DrainPriority(1, 2), DrainPriority(3, 4)]
+    found = parse_drain_priority_config("5000:60,3000:50,0:40")
+    assert [item.priority for item in found] == [5000, 3000, 0]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (ca.AutoscalingOptions(predicate_parallelism=0), "Invalid value for --predicate-parallelism flag: 0"),
+        (
+            ca.AutoscalingOptions(enable_dynamic_resource_allocation=False),
+            "--enable-dynamic-resource-allocation flag must be true: false",
+        ),
+        (
+            ca.AutoscalingOptions(bypassed_scheduler_names=["x"], allowed_scheduler_names=["y"]),
+            "Invalid configuration. --bypassed-scheduler-names should be a subset of --allowed-scheduler-names. "
+            "x not included in --allowed-scheduler-names",
+        ),
+        (
+            ca.AutoscalingOptions(drain_priority_config="1:2", max_graceful_termination_sec=5),
+            "Invalid configuration, could not use --drain-priority-config together with --max-graceful-termination-sec",
+        ),
+        (
+            ca.AutoscalingOptions(drain_priority_config="x"),
+            "Invalid configuration, parsing --drain-priority-config",
+        ),
+        (
+            ca.AutoscalingOptions(cores_total=ResourceRange(5, 1)),
+            "max size must be greater or equal to min size",
+        ),
+    ],
+)
+def test_problems(options: ca.AutoscalingOptions, text: str) -> None:
+    assert [problem.message for problem in options.problems()] == [text]
+
+
+def test_combined_errors() -> None:
+    one, two, three = (ca.AutoscalerError("t", text) for text in ("m1", "m2", 'm"3'))
+    assert ca.combine([]) is None
+    assert ca.combine([one]) == one
+    assert ca.combine([two, two]) == two
+    assert ca.combine([three, two, one]) == ca.AutoscalerError("t", r'm"3 ...and other errors: ["m1", "m2"]')
+    other = ca.AutoscalerError("a", "z")
+    assert ca.combine([one, other]) == ca.AutoscalerError("a", 'z ...and other errors: ["[t] m1"]')

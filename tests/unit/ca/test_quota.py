@@ -1,0 +1,131 @@
+"""Quotas: upstream's tables."""
+
+from __future__ import annotations
+
+import pytest
+
+from ca_objects import node
+from kscale import ca
+from kscale.ca.quota import Quota, QuotaTracker, cluster_maximum, cluster_minimum
+from kscale.objects.core import Node
+from kscale.objects.quantity import Quantity
+from kscale.objects.selectors import from_label_map
+
+_LABEL = "gpu-label"
+
+
+def _tracker(*limits: dict[str, int], selector: dict[str, str] | None = None) -> QuotaTracker:
+    quotas = [
+        Quota(id=f"Q{i}", limits=limit, selector=from_label_map(selector)) for i, limit in enumerate(limits, start=1)
+    ]
+    return QuotaTracker.maximum(quotas, [], ca.Groups(), gpu_label=_LABEL)
+
+
+def _cores(cores: int, memory: int) -> Node:
+    return node("template", cores * 1000, memory)
+
+
+def _gpu_node() -> Node:
+    made = node("gpu", 1000, 200, labels={_LABEL: "gpu"})
+    assert made.status.allocatable is not None
+    made.status.allocatable["nvidia.com/gpu"] = Quantity("1")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed", "exceeded"),
+    [
+        ([{"cpu": 10, "memory": 1000, "nodes": 5}], 2, {}),
+        ([{"cpu": 1, "memory": 1000, "nodes": 5}], 1, {"Q1": ["cpu"]}),
+        ([{"cpu": 1, "memory": 300, "nodes": 5}], 1, {"Q1": ["cpu", "memory"]}),
+        (
+            [{"cpu": 1, "memory": 2000, "nodes": 5}, {"cpu": 10, "memory": 300, "nodes": 5}],
+            1,
+            {"Q1": ["cpu"], "Q2": ["memory"]},
+        ),
+        ([{"gpu": 1}], 2, {}),
+    ],
+)
+def test_check(limits: list[dict[str, int]], allowed: int, exceeded: dict[str, list[str]]) -> None:
+    result = _tracker(*limits).check(None, _cores(1, 200), 2)
+    assert result.allowed == allowed
+    assert {item.id: item.resources for item in result.exceeded} == exceeded
+
+
+def test_quota_of_other_nodes_and_of_other_resources() -> None:
+    assert _tracker({"cpu": 1}, selector={"team": "a"}).check(None, _cores(1, 200), 2).allowed == 2
+    assert _tracker({"cpu": 9}).check(None, _gpu_node(), 2).allowed == 2
+    message = _tracker({"gpu": 1}).check(None, _gpu_node(), 2).exceeded[0].message
+    assert message == 'exceeded quota: "Q1", resources: gpu'
+
+
+def test_negative_delta() -> None:
+    with pytest.raises(ca.AutoscalerError, match="negative nodeDelta received"):
+        _tracker({"cpu": 1}).check(None, _cores(1, 200), -1)
+
+
+@pytest.mark.parametrize(
+    ("limits", "cores", "delta", "allowed", "left"),
+    [
+        ({"cpu": 10, "memory": 1000, "nodes": 5}, 1, 2, 2, {"cpu": 8, "memory": 600, "nodes": 3}),
+        ({"cpu": 3, "memory": 1000, "nodes": 5}, 2, 2, 1, {"cpu": 3, "memory": 1000, "nodes": 5}),
+        ({"cpu": 1, "memory": 100, "nodes": 5}, 2, 1, 0, {"cpu": 1, "memory": 100, "nodes": 5}),
+        ({"cpu": 2, "memory": 500, "nodes": 10}, 1, 2, 2, {"cpu": 0, "memory": 100, "nodes": 8}),
+    ],
+)
+def test_consume(limits: dict[str, int], cores: int, delta: int, allowed: int, left: dict[str, int]) -> None:
+    tracker = _tracker(limits)
+    fork = tracker.fork()
+    assert tracker.consume(None, _cores(cores, 200), delta).allowed == allowed
+    assert tracker.limits_left == {"Q1": left}
+    assert fork.limits_left == {"Q1": limits}
+
+
+@pytest.mark.parametrize(
+    ("limits", "allowed", "exceeded"),
+    [
+        ({"cpu": 12, "memory": 32}, 2, []),
+        ({"cpu": 6, "memory": 16}, 0, [["cpu", "memory"]]),
+        ({"cpu": 7, "memory": 16}, 0, [["cpu", "memory"]]),
+    ],
+)
+def test_usage_of_the_cluster(limits: dict[str, int], allowed: int, exceeded: list[list[str]]) -> None:
+    nodes = [node("n1", 1000, 2), node("n2", 2000, 4), node("n3", 3000, 8)]
+    quota = cluster_maximum(ca.ResourceLimiter(max=limits))
+    result = QuotaTracker.maximum([quota], nodes, ca.Groups()).check(None, _cores(2, 4), 2)
+    assert result.allowed == allowed
+    assert [item.resources for item in result.exceeded] == exceeded
+
+
+def test_virtual_kubelets_do_not_count() -> None:
+    nodes = [node("n1", 1000, 2), node("n2", 2000, 4), node("vk", 3000, 8, labels={"type": "virtual-kubelet"})]
+    quota = cluster_maximum(ca.ResourceLimiter(max={"cpu": 4, "memory": 8}))
+    tracker = QuotaTracker.maximum([quota], nodes, ca.Groups())
+    assert tracker.check(None, _cores(1, 2), 1).allowed == 1
+    assert tracker.check(None, _cores(2, 4), 1).allowed == 0
+
+
+def test_cores_are_rounded_up_for_each_node() -> None:
+    quota = Quota(id="q", limits={"cpu": 10})
+    nodes = [node(f"n{i}", 2500, 1) for i in range(3)]
+    assert QuotaTracker.maximum([quota], nodes, ca.Groups()).limits_left == {"q": {"cpu": 1}}
+
+
+def test_the_first_node_of_a_group_speaks_for_all() -> None:
+    groups = ca.Groups([ca.Group(id="g", nodes=["n1", "n2"])])
+    quota = Quota(id="q", limits={"cpu": 10})
+    tracker = QuotaTracker.maximum([quota], [node("n1", 1000, 1), node("n2", 8000, 1)], groups)
+    assert tracker.limits_left == {"q": {"cpu": 8}}
+    assert tracker.check(groups["g"], node("template", 64_000, 1), 8).allowed == 8
+
+
+def test_minimum_side() -> None:
+    limiter = ca.ResourceLimiter(min={"cpu": 2}, max={"cpu": 10, "memory": 99})
+    tracker = QuotaTracker.minimum([cluster_minimum(limiter)], [node("n1", 2000, 4), node("n2", 2000, 4)], ca.Groups())
+    assert tracker.limits_left == {"cluster-wide": {"cpu": 2, "memory": 8}}
+    assert tracker.consume(None, _cores(2, 4), 1).allowed == 1
+    assert tracker.consume(None, _cores(2, 4), 1).exceeded[0].resources == ["cpu"]
+
+
+def test_an_absurd_delta_wraps_as_upstream_does() -> None:
+    assert _tracker({"cpu": 1}).check(None, _cores(4, 0), 1 << 62).allowed == 1 << 62
