@@ -59,8 +59,10 @@ def test_chain_stops_at_one_survivor() -> None:
         ),
         (
             ["random", "least-waste"],
-            "Expander least-waste came after an expander random that will always return only one result, "
-            "this is not allowed since least-waste will never be used",
+            (
+                "Expander least-waste came after an expander random that will always return only one result, "
+                "this is not allowed since least-waste will never be used"
+            ),
         ),
         (["least-wast"], "Expander least-wast not supported"),
     ],
@@ -271,7 +273,7 @@ def test_grpc(answer: _Answer, left: list[str]) -> None:
     options = [_option("a", 3, pod("p"), debug="d"), _option("b"), _option("c")]
     steps: Generator[ca.RankOptions, _Answer, ca.Expansion] = ca.expand_steps(options, ["grpc"])
     question = next(steps)
-    assert [(o.node_group_id, o.node_count, o.debug) for o in question.options][0] == ("a", 3, "d")
+    assert next((o.node_group_id, o.node_count, o.debug) for o in question.options) == ("a", 3, "d")
     with pytest.raises(StopIteration) as done:
         steps.send(answer)
     assert _groups(done.value.value.survivors) == left

@@ -89,8 +89,10 @@ def test_drain_priorities_keep_their_order() -> None:
         ),
         (
             ca.AutoscalingOptions(bypassed_scheduler_names=["x"], allowed_scheduler_names=["y"]),
-            "Invalid configuration. --bypassed-scheduler-names should be a subset of --allowed-scheduler-names. "
-            "x not included in --allowed-scheduler-names",
+            (
+                "Invalid configuration. --bypassed-scheduler-names should be a subset of --allowed-scheduler-names. "
+                "x not included in --allowed-scheduler-names"
+            ),
         ),
         (
             ca.AutoscalingOptions(drain_priority_config="1:2", max_graceful_termination_sec=5),
