@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import json
 from collections import Counter, defaultdict
-from pathlib import Path
 
 import pytest
 
 from kscale import InputError, Quantity
 from kscale.capacity.generate import generate
 from kscale.capacity.generate.rng import SplitMix64
-
-EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def written(cluster) -> bytes:
@@ -200,13 +196,6 @@ def test_the_file_is_one_list() -> None:
     document = json.loads(written(cluster))
     assert document["kind"] == "List"
     assert document["items"] == list(cluster.objects())
-
-
-def test_the_bundled_example_is_what_the_generator_makes() -> None:
-    packed = (EXAMPLES / "cluster.json.gz").read_bytes()
-    assert len(packed) < 60_000
-    assert packed[4:8] == bytes(4), "the gzip header holds a time"
-    assert gzip.decompress(packed) == written(generate(40, 600, seed=0, lean=True))
 
 
 def test_pending_can_be_chosen() -> None:

@@ -248,7 +248,9 @@ def _managed(value: Any) -> dict[str, Any]:
     """The field set of a value, in the shape of ``managedFields[].fieldsV1``."""
     out: dict[str, Any] = {}
     for key, child in value.items():
-        if isinstance(child, dict):
+        if key in ("containerStatuses", "tolerations"):  # atomic lists
+            out["f:" + key] = {}
+        elif isinstance(child, dict):
             out["f:" + key] = _managed(child)
         elif isinstance(child, list) and child and all(isinstance(item, dict) and "name" in item for item in child):
             out["f:" + key] = {

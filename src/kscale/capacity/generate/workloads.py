@@ -20,6 +20,7 @@ PRIORITIES = {
     "batch-low": -100,
 }
 
+_HOST_PORTS = 20000  # each workload that wants one has its own, from here
 _TEAMS = (
     "checkout",
     "search",
@@ -174,11 +175,11 @@ def draw_workload(
     if kind == "StatefulSet":
         replicas = min(replicas, rng.choice((1, 3, 3, 5)))
         workload.storage_gib = rng.choice((10, 20, 50, 100, 500))
-    _constrain(workload, replicas, rng)
+    _constrain(workload, index, replicas, rng)
     return workload, replicas
 
 
-def _constrain(workload: Workload, replicas: int, rng: SplitMix64) -> None:
+def _constrain(workload: Workload, index: int, replicas: int, rng: SplitMix64) -> None:
     """Placement rules, priority and budget."""
     trait = rng.below(100)
     if trait < 9:
@@ -202,8 +203,8 @@ def _constrain(workload: Workload, replicas: int, rng: SplitMix64) -> None:
         workload.anti_affinity = rng.weighted((("", 70), ("preferred", 18), ("required", 12)))
     if replicas > 2 and not workload.zones:
         workload.spread = rng.weighted((("", 70), ("ScheduleAnyway", 18), ("DoNotSchedule", 12)))
-    if replicas <= 3 and rng.percent(2):
-        workload.host_port = rng.between(20000, 29999)
+    if replicas <= 3 and index < _HOST_PORTS and rng.percent(2):
+        workload.host_port = _HOST_PORTS + index
     if rng.percent(8):
         workload.priority_class = "business-critical"
     if replicas > 1 and rng.percent(45):

@@ -70,5 +70,5 @@ def _file(to: str) -> Iterator[IO[bytes]]:
             yield file
             return
         # No name and no time in the header: the same cluster is the same file.
-        with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=6, mtime=0) as packed:
+        with gzip.GzipFile(filename="", mode="wb", fileobj=file, compresslevel=9, mtime=0) as packed:
             yield packed  # type: ignore[misc]  # a GzipFile is a binary stream, but not an IO to typeshed
