@@ -9,6 +9,9 @@ from typing import Any
 
 import pytest
 
+import kscale
+
+kscale.build_info()  # an editable install compiles at its first use: here, not inside an example
 ROOT = Path(__file__).parents[2]
 TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in TEXTS if "```python" in page.read_text()]
