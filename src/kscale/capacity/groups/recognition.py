@@ -15,7 +15,7 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.times import seconds
 
-__all__ = ["Recognised", "RecognisedGroup", "recognise_groups"]
+__all__ = ["Recognised", "RecognisedGroup", "is_good_example", "recognise_groups"]
 
 _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _UNREADY_TAINTS = frozenset(
@@ -73,7 +73,7 @@ def recognise_groups(nodes: Iterable[Node], *, now: float | None = None) -> Reco
     ids = [group_id for _, group_id in members]
     groups = []
     for (provider, group_id), found in members.items():
-        example = next((member for member in found if _is_good(member, now)), found[0])
+        example = next((member for member in found if is_good_example(member, now)), found[0])
         group = NodeGroup(
             # Two provisioners may use one name.
             id=group_id if ids.count(group_id) == 1 else f"{provider}/{group_id}",
@@ -143,8 +143,8 @@ def _sign(node: Node) -> tuple[_Rule, str] | None:
     return None
 
 
-def _is_good(node: Node, now: float | None) -> bool:
-    """``isNodeGoodTemplateCandidate``."""
+def is_good_example(node: Node, now: float | None = None) -> bool:
+    """Whether a node may stand for its group: ready, schedulable, staying (``isNodeGoodTemplateCandidate``)."""
     taints = node.spec.taints
     if node.spec.unschedulable or any(taint.key == _TO_BE_DELETED for taint in taints):
         return False

@@ -1,0 +1,237 @@
+"""What a new node of a group would be: a node of the group, or the group's own template, made anonymous.
+
+Upstream: ``simulator/node_info_utils.go``, ``utils/daemonset``, ``utils/taints``. Where upstream draws a random suffix,
+the caller gives one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from kscale.objects.apps import DaemonSet
+from kscale.objects.core import Node, Pod, PodSpec, PodStatus, Taint, Toleration
+from kscale.objects.meta import ObjectMeta, OwnerReference
+from kscale.objects.node_selectors import compile_node_selector
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
+from kscale.objects.storage import CSINode
+from kscale.objects.taints import first_untolerated
+
+__all__ = [
+    "TaintConfig",
+    "daemonset_pod",
+    "fresh_copy",
+    "should_run",
+    "template_from_group",
+    "template_from_node",
+]
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+TEMPLATE_NODE: Final = "cluster-autoscaler.kubernetes.io/template-node"
+_AUTOSCALER_TAINTS: Final = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
+_CONDITION_TAINTS: Final = frozenset({
+    "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "node.kubernetes.io/unschedulable",
+    "node.kubernetes.io/memory-pressure", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable",
+    "node.kubernetes.io/pid-pressure", "node.cloudprovider.kubernetes.io/uninitialized",
+    "node.cloudprovider.kubernetes.io/shutdown", "cloud.google.com/impending-node-termination",
+    "NodeWithImpairedVolumes",
+})  # fmt: skip
+_STARTUP_PREFIXES: Final = (
+    "ignore-taint.cluster-autoscaler.kubernetes.io/", "startup-taint.cluster-autoscaler.kubernetes.io/",
+)  # fmt: skip
+_STATUS_PREFIX: Final = "status-taint.cluster-autoscaler.kubernetes.io/"
+# What the DaemonSet controller lets its pods tolerate: (key, effect, for host-network pods only).
+_DAEMON_TOLERATIONS: Final = (
+    ("node.kubernetes.io/not-ready", "NoExecute", False),
+    ("node.kubernetes.io/unreachable", "NoExecute", False),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule", False),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule", False),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule", False),
+    ("node.kubernetes.io/unschedulable", "NoSchedule", False),
+    ("node.kubernetes.io/network-unavailable", "NoSchedule", True),
+)
+_DEPRECATED_LABELS: Final = (
+    ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
+    ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
+    ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone"),
+)
+
+
+class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Which taints of an example say something about that node only; keys decide, effects and values do not.
+
+    ``startup_taints``, ``status_taints``, ``startup_taint_prefixes``: upstream's flags of these names.
+    ``scale_from_unschedulable``: a cordoned example makes uncordoned nodes.
+    """
+
+    startup_taints: frozenset[str] = frozenset()
+    status_taints: frozenset[str] = frozenset()
+    startup_taint_prefixes: tuple[str, ...] = ()
+    scale_from_unschedulable: bool = False
+
+    def drops(self, taint: Taint) -> bool:
+        """Whether a template leaves this taint out."""
+        return (
+            taint.key in _AUTOSCALER_TAINTS
+            or taint.key in _CONDITION_TAINTS
+            or taint.key in self.startup_taints
+            or taint.key in self.status_taints
+            or taint.key.startswith((*_STARTUP_PREFIXES, *self.startup_taint_prefixes, _STATUS_PREFIX))
+        )
+
+
+DEFAULT_TAINTS: Final = TaintConfig()
+
+
+def template_from_node(
+    node: Node,
+    pods: Iterable[Pod],
+    daemonsets: Iterable[DaemonSet],
+    group: str,
+    *,
+    suffix: str,
+    csi_node: CSINode | None = None,
+    force_daemonsets: bool = False,
+    taints: TaintConfig = DEFAULT_TAINTS,
+) -> NodeTemplate:
+    """The template that an existing node is an example of.
+
+    Mirror pods and DaemonSet pods stay with it. DaemonSets that have no pod there and should run on it get one, without
+    ``force_daemonsets`` only the system-node-critical ones (upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``).
+    """
+    name = f"template-node-for-{group}-{suffix}"
+    kept = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
+    owners = [controller_of(pod.metadata) for pod in kept]
+    running = {owner.uid for owner in owners if owner is not None and owner.kind == "DaemonSet"}
+    new_node = _renamed(node, name, taints)
+    labels = {**(new_node.metadata.labels or {}), TEMPLATE_NODE: "true"}
+    new_node = msgspec.structs.replace(new_node, metadata=msgspec.structs.replace(new_node.metadata, labels=labels))
+    new_pods = [_moved(pod, name, suffix) for pod in kept if is_mirror_pod(pod) or is_daemonset_pod(pod)]
+    new_pods += [
+        daemonset_pod(daemonset, name, suffix)
+        for daemonset in daemonsets
+        if daemonset.metadata.uid not in running
+        and (force_daemonsets or _is_critical(daemonset))
+        and should_run(daemonset, new_node)
+    ]
+    return NodeTemplate(node=new_node, pods=new_pods, csi_node=_csi_node(csi_node, name))
+
+
+def template_from_group(
+    template: NodeTemplate,
+    daemonsets: Iterable[DaemonSet],
+    group: str,
+    *,
+    suffix: str,
+    taints: TaintConfig = DEFAULT_TAINTS,
+) -> NodeTemplate:
+    """The template that the group itself describes; every DaemonSet that should run on it has a pod there.
+
+    Upstream: ``SanitizedTemplateNodeInfoFromNodeGroup``.
+    """
+    made = template_from_node(
+        template.node,
+        template.pods,
+        daemonsets,
+        group,
+        suffix=suffix,
+        csi_node=template.csi_node,
+        force_daemonsets=True,
+        taints=taints,
+    )
+    labels = dict(made.node.metadata.labels or {})
+    labels.update({old: labels[new] for new, old in _DEPRECATED_LABELS if new in labels})
+    metadata = msgspec.structs.replace(made.node.metadata, labels=labels)
+    return msgspec.structs.replace(made, node=msgspec.structs.replace(made.node, metadata=metadata))
+
+
+def fresh_copy(template: NodeTemplate, suffix: str) -> NodeTemplate:
+    """Another node like the template: its name and the suffix, taints as they are (upstream: ``SanitizedNodeInfo``)."""
+    name = f"{template.node.name}-{suffix}"
+    return NodeTemplate(
+        node=_renamed(template.node, name, None),
+        pods=[_moved(pod, name, suffix) for pod in template.pods],
+        csi_node=_csi_node(template.csi_node, name),
+    )
+
+
+def should_run(daemonset: DaemonSet, node: Node) -> bool:
+    """Whether the DaemonSet wants a pod on the node; resources are not looked at (``NodeShouldRunDaemonPod``)."""
+    spec = daemonset.spec.template.spec
+    if spec.node_name and spec.node_name != node.name:
+        return False
+    labels = node.metadata.labels or {}
+    if any(labels.get(key) != value for key, value in (spec.node_selector or {}).items()):
+        return False
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = affinity.required if affinity is not None else None
+    if required is not None and not compile_node_selector(required).matches(labels, node.name):
+        return False
+    return first_untolerated(_tolerations(spec), node.spec.taints) is None
+
+
+def daemonset_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
+    """The pod that the DaemonSet controller would make for a node. No API defaulting is applied to it, as upstream."""
+    template = daemonset.spec.template
+    owner = OwnerReference(
+        api_version="apps/v1",
+        kind="DaemonSet",
+        name=daemonset.name,
+        uid=daemonset.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    metadata = ObjectMeta(
+        name=f"{daemonset.name}-pod-{suffix}",
+        namespace=daemonset.namespace,
+        uid=f"{daemonset.name}-pod-{suffix}-{node_name}",
+        labels=template.metadata.labels,
+        annotations=template.metadata.annotations,
+        owner_references=[owner],
+    )
+    spec = msgspec.structs.replace(template.spec, node_name=node_name, tolerations=_tolerations(template.spec))
+    return Pod(api_version="v1", kind="Pod", metadata=metadata, spec=spec, status=PodStatus())
+
+
+def _is_critical(daemonset: DaemonSet) -> bool:
+    spec = daemonset.spec.template.spec
+    return spec.priority_class_name == "system-node-critical" and spec.preemption_policy in (
+        None,
+        "PreemptLowerPriority",
+    )
+
+
+def _tolerations(spec: PodSpec) -> list[Toleration]:
+    added = [
+        Toleration(key=key, operator="Exists", effect=effect)
+        for key, effect, host_only in _DAEMON_TOLERATIONS
+        if spec.host_network or not host_only
+    ]
+    return [*spec.tolerations, *added]
+
+
+def _renamed(node: Node, name: str, taints: TaintConfig | None) -> Node:
+    labels = {**(node.metadata.labels or {}), HOSTNAME: name}
+    metadata = msgspec.structs.replace(node.metadata, name=name, uid=name, labels=labels)
+    spec = node.spec
+    if taints is not None:
+        kept: Sequence[Taint] = [taint for taint in spec.taints if not taints.drops(taint)]
+        cordoned = spec.unschedulable and not taints.scale_from_unschedulable
+        spec = msgspec.structs.replace(spec, taints=list(kept), unschedulable=cordoned)
+    return msgspec.structs.replace(node, metadata=metadata, spec=spec)
+
+
+def _moved(pod: Pod, node_name: str, suffix: str) -> Pod:
+    name = f"{pod.name}-{suffix}"
+    metadata = msgspec.structs.replace(pod.metadata, name=name, uid=f"{pod.metadata.uid}-{node_name}")
+    spec = msgspec.structs.replace(pod.spec, node_name=node_name)
+    return msgspec.structs.replace(pod, metadata=metadata, spec=spec)
+
+
+def _csi_node(csi_node: CSINode | None, name: str) -> CSINode | None:
+    if csi_node is None:
+        return None
+    return msgspec.structs.replace(csi_node, metadata=msgspec.structs.replace(csi_node.metadata, name=name, uid=name))
