@@ -1,0 +1,1 @@
+"""The conformance tables of the specification, as data, and what runs them on an engine."""
