@@ -45,7 +45,7 @@ from kscale.objects.base import ApiStruct, dec_hook
 from kscale.objects.meta import LabelSelector, ObjectMeta
 from kscale.objects.quantity import Quantity
 
-__all__ = ["ANNOTATIONS", "from_v1", "to_v1"]
+__all__ = ["ANNOTATIONS", "from_v1", "strip_annotations", "to_v1"]
 
 _PREFIX: Final = "autoscaling.alpha.kubernetes.io/"
 METRICS: Final = f"{_PREFIX}metrics"
@@ -180,7 +180,7 @@ def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
         current = MetricValueStatus(average_utilization=old.status.current_cpu_utilization_percentage)
         statuses = [MetricStatus(type="Resource", resource=ResourceMetricStatus(name="cpu", current=current))]
     return HorizontalPodAutoscaler(
-        metadata=_stripped(old.metadata),
+        metadata=strip_annotations(old.metadata),
         spec=HorizontalPodAutoscalerSpec(
             scale_target_ref=old.spec.scale_target_ref,
             min_replicas=1 if old.spec.min_replicas is None else old.spec.min_replicas,
@@ -199,7 +199,8 @@ def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
     )
 
 
-def _stripped(metadata: ObjectMeta) -> ObjectMeta:
+def strip_annotations(metadata: ObjectMeta) -> ObjectMeta:
+    """Without the annotations that only v1 objects carry."""
     if metadata.annotations is None:
         return metadata
     kept = {key: value for key, value in metadata.annotations.items() if key not in ANNOTATIONS}
@@ -284,10 +285,10 @@ def _resource_value(source: _Resource) -> MetricValueStatus:
 
 def to_v1(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscalerV1:
     """The same object as v1. Of several cpu utilisation metrics only the first survives, as upstream has it."""
-    annotations = dict(_stripped(hpa.metadata).annotations or {})
+    annotations = dict(strip_annotations(hpa.metadata).annotations or {})
     cpu = None
     for spec in hpa.spec.metrics or ():
-        if spec.type == "Resource" and spec.resource is not None and spec.resource.name == "cpu":
+        if _is_cpu_utilization(spec) and spec.resource is not None:
             cpu = spec.resource.target.average_utilization
             break
     others = [_spec_v1(spec) for spec in hpa.spec.metrics or () if not _is_cpu_utilization(spec)]

@@ -1,0 +1,129 @@
+"""What the API server makes of a HorizontalPodAutoscaler that is written: decode, default, convert, validate."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kscale.hpa.conversion import from_v1, strip_annotations
+from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.field_errors import FieldError
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.validation import validate, validate_status
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
+from kscale.objects.decode import from_dict
+from kscale.objects.quantity import Quantity, QuantityError
+
+__all__ = ["Admission", "DecodeError", "admit", "decode"]
+
+
+class DecodeError(ValueError):
+    """An object that the API server cannot decode, with its text."""
+
+
+class Admission(msgspec.Struct, frozen=True):
+    """``decode_error`` or ``errors`` (in the server's order); ``hpa`` is the defaulted v2 object if it is taken."""
+
+    hpa: HorizontalPodAutoscaler | None = None
+    decode_error: str | None = None
+    errors: tuple[FieldError, ...] = ()
+
+
+def admit(
+    data: Mapping[str, Any],
+    old: Mapping[str, Any] | None = None,
+    *,
+    subresource: str = "",
+    options: HPAOptions | None = None,
+) -> Admission:
+    """An object (v1 or v2, plain data) about to be created, or updated from ``old``; or its ``status`` subresource."""
+    try:
+        hpa = decode(data)
+        before = None if old is None else decode(old)
+    except DecodeError as error:
+        return Admission(decode_error=str(error))
+    if subresource == "status":
+        errors = validate_status(hpa, hpa if before is None else before)
+    else:
+        errors = validate(hpa, before, options=options)
+    return Admission(errors=tuple(errors)) if errors else Admission(hpa=apply_defaults(hpa))
+
+
+def decode(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
+    """The v2 object of plain data, with the defaults of its own version. Raises :class:`DecodeError`."""
+    version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
+    types = {"autoscaling/v1": HorizontalPodAutoscalerV1, "autoscaling/v2": HorizontalPodAutoscaler}
+    if version not in types or kind != "HorizontalPodAutoscaler":
+        raise DecodeError(f'no kind "{kind}" is registered for version "{version}"')
+    type_ = types[version]
+    _check(data, msgspec.inspect.type_info(type_), "", (), version.rpartition("/")[2])
+    if type_ is HorizontalPodAutoscalerV1:
+        return from_v1(from_dict(data, HorizontalPodAutoscalerV1))
+    hpa = apply_defaults(from_dict(data, HorizontalPodAutoscaler))
+    return msgspec.structs.replace(hpa, metadata=strip_annotations(hpa.metadata))
+
+
+def _check(value: Any, type_: msgspec.inspect.Type, struct: str, path: tuple[str, ...], package: str) -> None:
+    """Raise for the first value that Go's decoder would not take, in the order of the document."""
+    if value is None:
+        return
+    if isinstance(type_, msgspec.inspect.UnionType):
+        type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
+    wanted, fits = _go_type(type_, value, package)
+    if isinstance(type_, msgspec.inspect.CustomType):
+        _check_quantity(value)
+        return
+    if not fits:
+        place = f"Go struct field {struct}.{'.'.join(path)}" if path else "Go value"
+        raise DecodeError(f"json: cannot unmarshal {_go_value(value)} into {place} of type {wanted}")
+    if isinstance(type_, msgspec.inspect.StructType):
+        fields = {field.encode_name: field.type for field in type_.fields}
+        for key, each in value.items():
+            if key in fields:
+                _check(each, fields[key], _go_name(type_), (*path, key), package)
+    elif isinstance(type_, msgspec.inspect.ListType):
+        for each in value:
+            _check(each, type_.item_type, struct, path, package)
+    elif isinstance(type_, msgspec.inspect.DictType):
+        for each in value.values():
+            _check(each, type_.value_type, struct, path, package)
+
+
+def _check_quantity(value: Any) -> None:
+    try:
+        Quantity.from_json(msgspec.json.encode(value))
+    except QuantityError as error:
+        raise DecodeError(str(error)) from None
+
+
+def _go_name(type_: msgspec.inspect.StructType) -> str:
+    return type_.cls.__name__.removesuffix("V1")
+
+
+def _go_type(type_: msgspec.inspect.Type, value: Any, package: str) -> tuple[str, bool]:
+    """(the type's name in Go, whether the value fits it)."""
+    if isinstance(type_, msgspec.inspect.IntType):
+        return "int32", isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31
+    if isinstance(type_, msgspec.inspect.StrType):
+        return "string", isinstance(value, str)
+    if isinstance(type_, msgspec.inspect.BoolType):
+        return "bool", isinstance(value, bool)
+    if isinstance(type_, msgspec.inspect.ListType):
+        return f"[]{_go_type(type_.item_type, None, package)[0]}", isinstance(value, list)
+    if isinstance(type_, msgspec.inspect.DictType):
+        return f"map[string]{_go_type(type_.value_type, None, package)[0]}", isinstance(value, dict)
+    if isinstance(type_, msgspec.inspect.StructType):
+        return f"{package}.{_go_name(type_)}", isinstance(value, Mapping)
+    return "", True
+
+
+def _go_value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, (int, float)):
+        return f"number {msgspec.json.encode(value).decode()}"
+    if isinstance(value, str):
+        return "string"
+    return "array" if isinstance(value, list) else "object"
