@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.records import Record, schema_of
 
-__all__ = ["DOCUMENTS", "record_type", "schema", "schema_text"]
+__all__ = ["DOCUMENTS", "INPUTS", "input_schema_text", "record_type", "schema", "schema_files", "schema_text"]
 
 # kind -> the module that defines its record. One line per document; a test holds docs/schemas/ to this list.
 DOCUMENTS: dict[str, str] = {
@@ -20,12 +20,18 @@ DOCUMENTS: dict[str, str] = {
     "Validation": "kscale.capacity.validation",
 }
 
+# What kscale reads besides Kubernetes objects: name -> the module whose ``<name>_schema_text`` writes the schema.
+INPUTS: dict[str, str] = {
+    "groups": "kscale.capacity.groups",
+}
+
 
 class SchemaList(Record, frozen=True):
-    """The kinds of documents whose schemas are published."""
+    """The kinds of documents, and the input files, whose schemas are published."""
 
     KIND = "SchemaList"
     kinds: list[str]
+    inputs: list[str]
 
 
 def record_type(kind: str) -> type[Record]:
@@ -48,6 +54,18 @@ def _tidy(value: Any) -> Any:
             for key, item in value.items()
         }
     return [_tidy(item) for item in value] if isinstance(value, list) else value
+
+
+def schema_files() -> dict[str, str]:
+    """Every published schema by the name of its file."""
+    files = {f"{kind}.json": schema_text(kind) for kind in DOCUMENTS}
+    return files | {f"{name}.schema.json": input_schema_text(name) for name in INPUTS}
+
+
+def input_schema_text(name: str) -> str:
+    """The schema of an input file as it is published."""
+    text: str = getattr(import_module(INPUTS[name]), f"{name}_schema_text")()
+    return text
 
 
 def schema_text(kind: str) -> str:

@@ -9,7 +9,7 @@ import jsonschema
 import pytest
 
 from kscale.records import to_builtins
-from kscale.schemas import DOCUMENTS, SchemaList, record_type, schema, schema_text
+from kscale.schemas import DOCUMENTS, INPUTS, SchemaList, record_type, schema, schema_files, schema_text
 from unit.cli.support import kscale
 
 PUBLISHED = Path(__file__).parents[3] / "docs" / "schemas"
@@ -31,11 +31,12 @@ def test_nothing_else_is_published() -> None:
 
 
 def test_records_validate_against_their_schema() -> None:
-    jsonschema.validate(to_builtins(SchemaList(kinds=["A"])), schema("SchemaList"))
+    jsonschema.validate(to_builtins(SchemaList(kinds=["A"], inputs=[])), schema("SchemaList"))
 
 
 def test_the_command_prints_one_or_lists_all(tmp_path: Path) -> None:
     assert json.loads(kscale("schema", "schemalist").stdout) == schema("SchemaList")
-    assert kscale("schema", "-o", "name").stdout.split() == sorted(DOCUMENTS)
+    assert json.loads(kscale("schema", "groups").stdout)["type"] == "array"
+    assert kscale("schema", "-o", "name").stdout.split() == [*sorted(DOCUMENTS), *sorted(INPUTS)]
     assert kscale("schema", "--directory", tmp_path / "out").code == 0
-    assert len(list((tmp_path / "out").iterdir())) == len(DOCUMENTS)
+    assert len(list((tmp_path / "out").iterdir())) == len(schema_files())

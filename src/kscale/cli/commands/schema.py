@@ -8,42 +8,45 @@ from typing import Annotated
 import typer
 
 from kscale.cli.output import Answer, Column, Show, Table, View
-from kscale.schemas import DOCUMENTS, SchemaList, record_type, schema_text
+from kscale.schemas import DOCUMENTS, INPUTS, SchemaList, input_schema_text, record_type, schema_files, schema_text
 
 __all__ = ["command"]
 
 
 def command(
-    kind: Annotated[str | None, typer.Argument(metavar="[KIND]", help="The kind of document; none lists them.")] = None,
+    kind: Annotated[str, typer.Argument(metavar="KIND", help="The document or input file; none lists them.")] = "",
     *,
     show: Show,
     directory: Annotated[
-        Path | None, typer.Option("--directory", help="Write every schema into this directory, one file per kind.")
+        Path | None, typer.Option("--directory", help="Write every schema into this directory, one file each.")
     ] = None,
 ) -> Answer | None:
-    """Print the JSON Schema of a document that -o json writes.
+    """Print the JSON Schema of a document that -o json writes, or of an input file.
 
-    Without KIND: the kinds there are.
+    Without KIND: what there is.
     """
     if directory is not None:
         directory.mkdir(parents=True, exist_ok=True)
-        for name in DOCUMENTS:
-            (directory / f"{name}.json").write_text(schema_text(name), encoding="utf-8")
-        show.terminal.note(f"wrote {len(DOCUMENTS)} schemas to {directory}")
+        files = schema_files()
+        for name, text in files.items():
+            (directory / name).write_text(text, encoding="utf-8")
+        show.terminal.note(f"wrote {len(files)} schemas to {directory}")
         return None
-    if kind is None:
-        return Answer(SchemaList(kinds=sorted(DOCUMENTS)), _kinds)
-    known = {name.lower(): name for name in DOCUMENTS}
+    if not kind:
+        return Answer(SchemaList(kinds=sorted(DOCUMENTS), inputs=sorted(INPUTS)), _kinds)
+    known = {name.lower(): name for name in (*DOCUMENTS, *INPUTS)}
     if kind.lower() not in known:
-        raise typer.BadParameter(f"{kind!r} is not one of {', '.join(sorted(DOCUMENTS))}", param_hint="KIND")
-    show.terminal.stdout.write(schema_text(known[kind.lower()]))
+        raise typer.BadParameter(f"{kind!r} is not one of {', '.join(sorted(known.values()))}", param_hint="KIND")
+    name = known[kind.lower()]
+    show.terminal.stdout.write(input_schema_text(name) if name in INPUTS else schema_text(name))
     return None
 
 
 def _kinds() -> View:
     rows = [[name, " ".join((record_type(name).__doc__ or "").split("\n\n")[0].split())] for name in sorted(DOCUMENTS)]
+    rows += [[name, "An input file."] for name in sorted(INPUTS)]
     return View(
-        headline=f"{len(rows)} kinds of documents have a published schema.",
+        headline=f"{len(rows)} kinds of documents and files have a published schema.",
         tables=[Table([Column("KIND"), Column("WHAT IT IS")], rows)],
         footer=["kscale schema KIND prints one."],
         names=[str(row[0]) for row in rows],
