@@ -13,6 +13,7 @@ __all__ = ["KINDS", "find_kind", "group_of", "item_kind", "kind_of", "register"]
 _CORE: Final = "kscale.objects.core"
 _APPS: Final = "kscale.objects.apps"
 _STORAGE: Final = "kscale.objects.storage"
+_AUTOSCALING: Final = "kscale.objects.autoscaling"
 _RESOURCE: Final = "kscale.objects.resource"
 
 KINDS: Final[dict[tuple[str, str], str]] = {
@@ -33,9 +34,18 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     **{("resource.k8s.io", kind): f"{_RESOURCE}:{kind}" for kind in (
         "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice", "DeviceClass",
     )},
+    ("autoscaling", "HorizontalPodAutoscaler"): f"{_AUTOSCALING}:HorizontalPodAutoscaler",
+    ("autoscaling/v1", "HorizontalPodAutoscaler"): f"{_AUTOSCALING}:HorizontalPodAutoscalerV1",
+    ("autoscaling/v2beta1", "HorizontalPodAutoscaler"): "",
+    ("autoscaling", "Scale"): f"{_AUTOSCALING}:Scale",
+    ("metrics.k8s.io", "PodMetrics"): "kscale.objects.metrics:PodMetrics",
+    ("metrics.k8s.io", "NodeMetrics"): "kscale.objects.metrics:NodeMetrics",
     ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.quota:CapacityQuota",
 }  # fmt: skip
-"""(API group, kind) or (API group/version, kind) -> ``module:Class``; the entry with the version goes first."""
+"""(API group, kind) or (API group/version, kind) -> ``module:Class``; the entry with the version goes first.
+
+An empty target is a version that is not read although others of its kind are.
+"""
 
 
 def group_of(api_version: str) -> str:
@@ -53,8 +63,8 @@ def register(api_version: str, kind: str, target: str) -> None:
 @cache
 def find_kind(api_version: str, kind: str) -> type[KubeObject] | None:
     """The struct of a kind, or None for a kind that is not read."""
-    target = KINDS.get((api_version, kind)) or KINDS.get((group_of(api_version), kind))
-    if target is None:
+    target = KINDS.get((api_version, kind), KINDS.get((group_of(api_version), kind)))
+    if not target:
         return None
     module, _, name = target.partition(":")
     found: type[KubeObject] = getattr(import_module(module), name)

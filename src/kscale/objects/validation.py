@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kscale.objects.core import Container, LimitRange, Node, Pod
+from kscale.objects.core import Affinity, Container, LimitRange, Node, Pod, PodSpec
 from kscale.objects.meta import KubeObject
 from kscale.objects.quantity import Quantity
 
@@ -31,106 +31,104 @@ class Finding(NamedTuple):
 
 def check(obj: KubeObject) -> list[Finding]:
     """Everything that is wrong with an object, in the order of its fields."""
-    found = list(_metadata(obj))
+    found: list[Finding] = []
+    if not obj.metadata.name:
+        found.append(Finding("metadata.name", "is empty", True))
     special = _CHECKS.get(type(obj))
     if special is not None:
-        found.extend(special(obj))
+        special(obj, found)
     return found
 
 
-def _metadata(obj: KubeObject) -> Iterator[Finding]:
-    if not obj.metadata.name:
-        yield Finding("metadata.name", "is empty", True)
-
-
-def _unknown(field: str, value: str | None, known: frozenset[Any]) -> Iterator[Finding]:
+def _unknown(found: list[Finding], field: str, value: str | None, known: frozenset[Any]) -> None:
     if value not in known:
         allowed = ", ".join(sorted(name for name in known if name))
-        yield Finding(field, f'"{value or ""}" is not one of {allowed}', False)
+        found.append(Finding(field, f'"{value or ""}" is not one of {allowed}', False))
 
 
-def _negative(field: str, resources: Mapping[str, Quantity] | None) -> Iterator[Finding]:
-    for name, quantity in (resources or {}).items():
-        if quantity.sign < 0:
-            yield Finding(_entry(field, name), f"{quantity} is negative", True)
+def _negative(found: list[Finding], field: str, resources: Mapping[str, Quantity] | None) -> None:
+    if resources:
+        for name, quantity in resources.items():
+            if quantity.sign < 0:
+                found.append(Finding(_entry(field, name), f"{quantity} is negative", True))
 
 
 def _entry(field: str, name: str) -> str:
     return f"{field}[{name}]" if "." in name or "/" in name else f"{field}.{name}"
 
 
-def _containers(field: str, containers: Sequence[Container]) -> Iterator[Finding]:
+def _containers(found: list[Finding], field: str, containers: Sequence[Container]) -> None:
     for index, container in enumerate(containers):
-        resources = container.resources
-        if not (resources.requests or resources.limits):
+        requests, limits = container.resources.requests, container.resources.limits
+        if not requests and not limits:
             continue
         path = f"{field}[{index}].resources"
-        yield from _negative(f"{path}.requests", resources.requests)
-        yield from _negative(f"{path}.limits", resources.limits)
-        for name, request in (resources.requests or {}).items():
-            limit = (resources.limits or {}).get(name)
-            if limit is not None and request > limit:
-                yield Finding(_entry(f"{path}.requests", name), f"{request} is above the limit {limit}", False)
+        _negative(found, f"{path}.requests", requests)
+        if not limits:
+            continue
+        _negative(found, f"{path}.limits", limits)
+        for name, request in (requests or {}).items():
+            limit = limits.get(name)
+            if limit is not None and limit is not request and request > limit:
+                found.append(Finding(_entry(f"{path}.requests", name), f"{request} is above the limit {limit}", False))
 
 
-def _pod(pod: KubeObject) -> Iterator[Finding]:
-    assert isinstance(pod, Pod)
-    spec = pod.spec
+def _pod(pod: Any, found: list[Finding]) -> None:
+    spec: PodSpec = pod.spec
     if not pod.metadata.namespace:
-        yield Finding("metadata.namespace", "is empty", False)
-    yield from _containers("spec.containers", spec.containers)
-    yield from _containers("spec.initContainers", spec.init_containers)
+        found.append(Finding("metadata.namespace", "is empty", False))
+    _containers(found, "spec.containers", spec.containers)
+    _containers(found, "spec.initContainers", spec.init_containers)
     if spec.resources is not None:
-        yield from _negative("spec.resources.requests", spec.resources.requests)
-    yield from _negative("spec.overhead", spec.overhead)
-    yield from _unknown("spec.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
-    yield from _unknown("spec.preemptionPolicy", spec.preemption_policy, _PREEMPTION_POLICIES)
+        _negative(found, "spec.resources.requests", spec.resources.requests)
+    _negative(found, "spec.overhead", spec.overhead)
+    _unknown(found, "spec.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
+    _unknown(found, "spec.preemptionPolicy", spec.preemption_policy, _PREEMPTION_POLICIES)
     for index, toleration in enumerate(spec.tolerations):
-        path = f"spec.tolerations[{index}]"
-        yield from _unknown(f"{path}.operator", toleration.operator, _TOLERATION_OPERATORS)
-        yield from _unknown(f"{path}.effect", toleration.effect, _TAINT_EFFECTS | {""})
+        if toleration.operator not in _TOLERATION_OPERATORS:
+            _unknown(found, f"spec.tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
+        if toleration.effect and toleration.effect not in _TAINT_EFFECTS:
+            _unknown(found, f"spec.tolerations[{index}].effect", toleration.effect, _TAINT_EFFECTS)
     for index, constraint in enumerate(spec.topology_spread_constraints):
         path = f"spec.topologySpreadConstraints[{index}]"
-        yield from _unknown(f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, _UNSATISFIABLE)
-        yield from _unknown(f"{path}.nodeAffinityPolicy", constraint.node_affinity_policy, _SPREAD_POLICIES)
-        yield from _unknown(f"{path}.nodeTaintsPolicy", constraint.node_taints_policy, _SPREAD_POLICIES)
+        _unknown(found, f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, _UNSATISFIABLE)
+        _unknown(found, f"{path}.nodeAffinityPolicy", constraint.node_affinity_policy, _SPREAD_POLICIES)
+        _unknown(found, f"{path}.nodeTaintsPolicy", constraint.node_taints_policy, _SPREAD_POLICIES)
         if constraint.max_skew <= 0:
-            yield Finding(f"{path}.maxSkew", f"{constraint.max_skew} is not above zero", False)
-    yield from _node_affinity(pod)
-    yield from _unknown("status.phase", pod.status.phase, _PHASES)
+            found.append(Finding(f"{path}.maxSkew", f"{constraint.max_skew} is not above zero", False))
+    if spec.affinity is not None:
+        _node_affinity(spec.affinity, found)
+    _unknown(found, "status.phase", pod.status.phase, _PHASES)
 
 
-def _node_affinity(pod: Pod) -> Iterator[Finding]:
-    affinity = pod.spec.affinity
-    if affinity is None or affinity.node_affinity is None or affinity.node_affinity.required is None:
+def _node_affinity(affinity: Affinity, found: list[Finding]) -> None:
+    if affinity.node_affinity is None or affinity.node_affinity.required is None:
         return
     path = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
     for index, term in enumerate(affinity.node_affinity.required.node_selector_terms):
         for position, expression in enumerate(term.match_expressions):
-            yield from _unknown(
-                f"{path}[{index}].matchExpressions[{position}].operator", expression.operator, _NODE_OPERATORS
+            _unknown(
+                found, f"{path}[{index}].matchExpressions[{position}].operator", expression.operator, _NODE_OPERATORS
             )
 
 
-def _node(node: KubeObject) -> Iterator[Finding]:
-    assert isinstance(node, Node)
+def _node(node: Any, found: list[Finding]) -> None:
     for index, taint in enumerate(node.spec.taints):
-        yield from _unknown(f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
-    yield from _negative("status.capacity", node.status.capacity)
-    yield from _negative("status.allocatable", node.status.allocatable)
+        _unknown(found, f"spec.taints[{index}].effect", taint.effect, _TAINT_EFFECTS)
+    _negative(found, "status.capacity", node.status.capacity)
+    _negative(found, "status.allocatable", node.status.allocatable)
 
 
-def _limit_range(obj: KubeObject) -> Iterator[Finding]:
-    assert isinstance(obj, LimitRange)
+def _limit_range(obj: Any, found: list[Finding]) -> None:
     for index, item in enumerate(obj.spec.limits):
         path = f"spec.limits[{index}]"
         for name, least in (item.min or {}).items():
             most = (item.max or {}).get(name)
             if most is not None and least > most:
-                yield Finding(_entry(f"{path}.min", name), f"{least} is above the maximum {most}", True)
+                found.append(Finding(_entry(f"{path}.min", name), f"{least} is above the maximum {most}", True))
 
 
-_CHECKS: Final[dict[type, Callable[[KubeObject], Iterator[Finding]]]] = {
+_CHECKS: Final[dict[type, Callable[[Any, list[Finding]], None]]] = {
     Pod: _pod,
     Node: _node,
     LimitRange: _limit_range,

@@ -249,8 +249,7 @@ def _from_json_stream(view: memoryview, source: str, in_directory: bool) -> Iter
 def _from_json_document(view: memoryview, source: str, where: str, in_directory: bool) -> Iterator[Record | Problem]:
     first = bytes(view[:4096]).lstrip()[:1]
     if first == b"[":
-        for index, raw in enumerate(_ARRAY.decode(view)):
-            yield from _from_item(raw, source, _within(where, f"[{index}]"), "", "", in_directory)
+        yield from _from_items(_ARRAY.decode(view), source, _within(where, ""), "", "", in_directory)
         return
     try:
         envelope = _ENVELOPE.decode(view)
@@ -258,39 +257,42 @@ def _from_json_document(view: memoryview, source: str, where: str, in_directory:
         yield Problem(f"not a Kubernetes object: {error}", source, where)
         return
     kind, api_version = envelope.kind or "", envelope.api_version or ""
-    if envelope.items is msgspec.UNSET or not (kind.endswith("List") or not kind):
+    if isinstance(envelope.items, msgspec.UnsetType) or not (kind.endswith("List") or not kind):
         yield Record(api_version, kind, msgspec.Raw(view), source, where, in_directory)
         return
-    assert not isinstance(envelope.items, msgspec.UnsetType)
-    for index, raw in enumerate(envelope.items or ()):
-        item = item_kind(kind)
-        yield from _from_item(
-            raw, source, _within(where, f"items[{index}]"), item, api_version if item else "", in_directory
-        )
+    own = item_kind(kind)
+    place = _within(where, "items")
+    yield from _from_items(envelope.items or (), source, place, own, api_version if own else "", in_directory)
 
 
 def _within(where: str, place: str) -> str:
     return f"{where}, {place}" if where else place
 
 
-def _from_item(
-    raw: msgspec.Raw, source: str, where: str, kind: str, api_version: str, in_directory: bool
+def _from_items(
+    items: Iterable[msgspec.Raw], source: str, place: str, kind: str, api_version: str, in_directory: bool
 ) -> Iterator[Record | Problem]:
-    match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
-    if match is not None:
-        version, own, own_later, version_later = match.groups()
-        kind, api_version = (own or own_later or b"").decode(), (version or version_later or b"").decode()
-    else:
-        try:
-            head = _HEADS.decode(raw)
-        except (msgspec.ValidationError, UnicodeDecodeError) as error:
-            yield Problem(f"not a Kubernetes object: {error}", source, where)
-            return
-        kind, api_version = head.kind or kind, head.api_version or api_version
-    if item_kind(kind):
-        yield from _from_json_document(memoryview(raw), source, where, in_directory)  # a list in a list
-        return
-    yield Record(api_version, kind, raw, source, where, in_directory)
+    """The items of a list; ``kind`` and ``api_version`` are what items that do not say it are."""
+    for index, raw in enumerate(items):
+        where = f"{place}[{index}]"
+        match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
+        if match is not None:
+            version, own, own_later, version_later = match.groups()
+            record = Record(
+                (version or version_later or b"").decode(), (own or own_later or b"").decode(), raw, source, where,
+                in_directory,
+            )  # fmt: skip
+        else:
+            try:
+                head = _HEADS.decode(raw)
+            except (msgspec.ValidationError, UnicodeDecodeError) as error:
+                yield Problem(f"not a Kubernetes object: {error}", source, where)
+                continue
+            record = Record(head.api_version or api_version, head.kind or kind, raw, source, where, in_directory)
+        if record.kind.endswith("List"):
+            yield from _from_json_document(memoryview(raw), source, where, in_directory)  # a list in a list
+        else:
+            yield record
 
 
 # -- YAML and plain data ---------------------------------------------------------------------------------------
