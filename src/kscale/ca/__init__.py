@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kscale.ca import quota as quota
+    from kscale.ca import templates as templates
     from kscale.ca.balancing import GroupSize as GroupSize
     from kscale.ca.balancing import ScaleUpInfo as ScaleUpInfo
     from kscale.ca.balancing import balance as balance
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from kscale.ca.expander.types import RankOptions as RankOptions
     from kscale.ca.groups import Group as Group
     from kscale.ca.groups import Groups as Groups
+    from kscale.ca.groups import groups_of as groups_of
     from kscale.ca.options import AutoscalingOptions as AutoscalingOptions
     from kscale.ca.options import NodeGroupAutoscalingOptions as NodeGroupAutoscalingOptions
     from kscale.ca.options import ResourceLimiter as ResourceLimiter
@@ -55,7 +57,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "expander.price": ("HourlyPrices",),
     "expander.registry": ("EXPANDER_NAMES", "build_chain"),
     "expander.types": ("ExpanderInput", "Option", "PodRun", "RankOptions", "Ranking"),
-    "groups": ("Group", "Groups"),
+    "groups": ("Group", "Groups", "groups_of"),
     "options": (
         "AutoscalingOptions",
         "NodeGroupAutoscalingOptions",
@@ -69,6 +71,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.drainability.context": ("DrainContext", "Listers"),
     "scale_down.drainability.engine": ("default_rules", "drain_status", "drainability"),
     "scale_down.pdb": ("RemainingPdbTracker",),
+    "templates": (),
     "similarity": ("Comparator", "DifferenceRatios", "find_similar", "similar"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -111,9 +114,11 @@ __all__ = [
     "expand",
     "expand_steps",
     "find_similar",
+    "groups_of",
     "quota",
     "registered_nodes",
     "similar",
+    "templates",
 ]
 
 

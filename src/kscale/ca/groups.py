@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.ca.errors import NOT_IMPLEMENTED, AutoscalerError, is_not_implemented
 from kscale.ca.options import NodeGroupAutoscalingOptions
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.errors import InputError, Problem
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 
-__all__ = ["Group", "Groups"]
+__all__ = ["Group", "Groups", "groups_of", "options_of"]
+
+_Value = TypeVar("_Value", float, bool)
 
 
 class Group(msgspec.Struct, kw_only=True):
@@ -52,6 +59,110 @@ class Group(msgspec.Struct, kw_only=True):
         if self.template is None or self.template_error is not None:
             raise AutoscalerError("", self.template_error if self.template_error is not None else NOT_IMPLEMENTED)
         return self.template
+
+
+def _seconds(value: float | None, default: timedelta) -> timedelta:
+    return default if value is None else timedelta(seconds=value)
+
+
+def options_of(given: NodeGroupOptions, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
+    """The options of a groups file, which name only what differs, on top of the defaults."""
+
+    def pick(value: _Value | None, default: _Value) -> _Value:
+        return default if value is None else value
+
+    return NodeGroupAutoscalingOptions(
+        scale_down_utilization_threshold=pick(
+            given.scale_down_utilization_threshold, defaults.scale_down_utilization_threshold
+        ),
+        scale_down_gpu_utilization_threshold=pick(
+            given.scale_down_gpu_utilization_threshold, defaults.scale_down_gpu_utilization_threshold
+        ),
+        scale_down_unneeded_time=_seconds(given.scale_down_unneeded_time, defaults.scale_down_unneeded_time),
+        scale_down_unready_time=_seconds(given.scale_down_unready_time, defaults.scale_down_unready_time),
+        max_node_provision_time=_seconds(given.max_node_provision_time, defaults.max_node_provision_time),
+        max_node_startup_time=_seconds(given.max_node_startup_time, defaults.max_node_startup_time),
+        zero_or_max_node_scaling=pick(given.zero_or_max_node_scaling, defaults.zero_or_max_node_scaling),
+        allow_non_atomic_scale_up_to_max=pick(
+            given.allow_non_atomic_scale_up_to_max, defaults.allow_non_atomic_scale_up_to_max
+        ),
+        ignore_daemonsets_utilization=pick(
+            given.ignore_daemon_sets_utilization, defaults.ignore_daemonsets_utilization
+        ),
+    )
+
+
+def groups_of(node_groups: Iterable[NodeGroup], nodes: Sequence[Node], defaults: NodeGroupAutoscalingOptions) -> Groups:
+    """Node groups as the user describes them, over the nodes that exist.
+
+    A node belongs to the first group that lists it, or whose ``node_selector`` it carries. Without a target size the
+    group has as many nodes as belong to it. Raises :class:`InputError` for two groups of one id, bounds that exclude
+    each other and a ``from_node`` that does not exist.
+    """
+    by_name = {node.metadata.name: node for node in nodes}
+    taken: set[str] = set()
+    found: dict[str, Group] = {}
+    problems: list[Problem] = []
+    for item in node_groups:
+        where = f"NodeGroup {item.id}"
+        if item.id in found:
+            problems.append(Problem("two groups have this id", object=where, field="id"))
+            continue
+        if not 0 <= item.min_size <= item.max_size:
+            text = f"minSize {item.min_size} and maxSize {item.max_size} exclude each other"
+            problems.append(Problem(text, object=where, field="minSize"))
+        if item.from_node is not None and item.from_node not in by_name:
+            problems.append(Problem(f"there is no node {item.from_node}", object=where, field="fromNode"))
+            continue
+        members = [name for name in _members(item, nodes) if name not in taken]
+        taken.update(members)
+        found[item.id] = Group(
+            id=item.id,
+            min_size=item.min_size,
+            max_size=item.max_size,
+            target_size=len(members) if item.target_size is None else item.target_size,
+            nodes=members,
+            instances=[
+                *(by_name[name].spec.provider_id or name for name in members if name in by_name),
+                *item.unregistered_instances,
+            ],
+            template=_template(item, by_name),
+            options=None if item.options is None else options_of(item.options, defaults),
+            exists=item.exists,
+            autoprovisioned=item.autoprovisioned,
+            async_upcoming=item.upcoming,
+        )
+    if problems:
+        raise InputError(problems)
+    return Groups(found.values())
+
+
+def _members(item: NodeGroup, nodes: Sequence[Node]) -> list[str]:
+    if item.nodes:
+        return item.nodes
+    wanted = item.node_selector
+    if not wanted:
+        return []
+    return [n.metadata.name for n in nodes if wanted.items() <= (n.metadata.labels or {}).items()]
+
+
+def _template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | None:
+    """The provider's template, if the description gives one, with what is to be put on top."""
+    base = item.template
+    if base is None and item.from_node is not None:
+        base = NodeTemplate(node=by_name[item.from_node])
+    if base is None:
+        return None
+    node = base.node
+    metadata = replace(node.metadata, labels={**(node.metadata.labels or {}), **(item.labels or {})})
+    kept = [taint for taint in node.spec.taints if all(taint.key != new.key for new in item.taints)]
+    status = replace(
+        node.status,
+        capacity={**(node.status.capacity or {}), **(item.capacity or {})},
+        allocatable={**(node.status.allocatable or {}), **(item.capacity or {})},
+    )
+    spec = replace(node.spec, taints=[*kept, *item.taints])
+    return replace(base, node=replace(node, metadata=metadata, spec=spec, status=status))
 
 
 class Groups:

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from kscale.ca.options import AutoscalingOptions
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod, PodSpec, PodStatus, Taint, Toleration
 from kscale.objects.meta import ObjectMeta, OwnerReference
@@ -77,9 +78,25 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
         return (
             taint.key in _AUTOSCALER_TAINTS
             or taint.key in _CONDITION_TAINTS
-            or taint.key in self.startup_taints
             or taint.key in self.status_taints
-            or taint.key.startswith((*_STARTUP_PREFIXES, *self.startup_taint_prefixes, _STATUS_PREFIX))
+            or taint.key.startswith(_STATUS_PREFIX)
+            or self.is_startup(taint)
+        )
+
+    def is_startup(self, taint: Taint) -> bool:
+        """Whether the taint goes away once the node has started; until then a ready node counts as not ready."""
+        return taint.key in self.startup_taints or taint.key.startswith(
+            (*_STARTUP_PREFIXES, *self.startup_taint_prefixes)
+        )
+
+    @staticmethod
+    def from_options(options: AutoscalingOptions) -> TaintConfig:
+        """What the flags say."""
+        return TaintConfig(
+            startup_taints=frozenset((*options.ignore_taint, *options.startup_taint)),
+            status_taints=frozenset(options.status_taint),
+            startup_taint_prefixes=tuple(options.startup_taint_prefix),
+            scale_from_unschedulable=options.scale_from_unschedulable,
         )
 
 

@@ -1,0 +1,145 @@
+"""Which template every node group gets (``processors/nodeinfosprovider``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+
+import msgspec
+
+from kscale.ca.clock import SECOND, moment_ns
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, is_not_implemented
+from kscale.ca.groups import Group, Groups
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
+from kscale.objects.apps import DaemonSet
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeTemplate
+
+__all__ = ["CachedTemplate", "Templates", "is_good_template", "mixed_templates", "provided_template"]
+
+_STABLE_AFTER = 60 * SECOND
+"""A node is a good example once its readiness has not changed for this long."""
+
+
+class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
+    """A template that was made from a real node, and when."""
+
+    template: NodeTemplate
+    added: datetime
+
+
+class Templates(msgspec.Struct, kw_only=True):
+    """Templates by group id, the cache for the next loop, and what was logged on the way."""
+
+    templates: dict[str, NodeTemplate] = {}
+    cache: dict[str, CachedTemplate] = {}
+    warnings: list[str] = []
+
+
+def provided_template(
+    group: Group, daemonsets: Iterable[DaemonSet], *, suffix: str, taints: TaintConfig
+) -> NodeTemplate:
+    """A template from the provider's own. Raises :class:`AutoscalerError` if the provider has none."""
+    try:
+        example = group.node_template
+    except AutoscalerError as error:
+        text = f'failed to obtain template NodeInfo from node group "{group.id}": {error.message}'
+        raise AutoscalerError(CLOUD_PROVIDER_ERROR, text) from None
+    return template_from_group(example, daemonsets, group.id, suffix=suffix, taints=taints)
+
+
+def is_good_template(node: Node, now_ns: int) -> bool:
+    """Ready for more than a minute, not cordoned, not about to be deleted."""
+    state = readiness(node)
+    return (
+        state.ready
+        and state.last_transition + _STABLE_AFTER < now_ns
+        and not node.spec.unschedulable
+        and not has_taint(node, TO_BE_DELETED_TAINT)
+    )
+
+
+def mixed_templates(
+    nodes: Sequence[Node],
+    example_of: Callable[[Node], NodeTemplate | None],
+    daemonsets: Sequence[DaemonSet],
+    groups: Groups,
+    *,
+    now: datetime,
+    options: AutoscalingOptions | None = None,
+    cache: Mapping[str, CachedTemplate] | None = None,
+    cache_ttl: timedelta | None = None,
+    suffix: str = "0",
+) -> Templates:
+    """The template of every group: from its first good node, else a cached one, else the provider's, else any node.
+
+    ``example_of`` gives a node with the pods it has in the snapshot (None: it is not there, which is an error).
+    ``suffix`` ends the names of template nodes and their pods; upstream's are random.
+
+    Raises :class:`AutoscalerError` if a node is missing from the snapshot.
+    """
+    options = options or AutoscalingOptions()
+    taints = TaintConfig.from_options(options)
+    ttl = options.node_info_cache_expire_time if cache_ttl is None else cache_ttl
+    now_ns = moment_ns(now)
+    result = Templates(cache=dict(cache or {}))
+    good: list[Node] = []
+    bad: list[Node] = []
+    for node in nodes:
+        (good if is_good_template(node, now_ns) else bad).append(node)
+
+    def take(node: Node) -> str | None:
+        """Makes the template of a node's group from it, if there is none yet; the group's id if so."""
+        try:
+            group = groups.of_node(node.metadata.name)
+        except AutoscalerError as error:
+            result.warnings.append(f"Failed to get node group for node {node.metadata.name}: {error.message}")
+            return None
+        if group is None or group.id in result.templates:
+            return None
+        example = example_of(node)
+        if example is None:
+            text = (
+                f"error while retrieving node {node.metadata.name} from cluster snapshot - this shouldn't happen: "
+                "node not found"
+            )
+            raise AutoscalerError(INTERNAL_ERROR, text)
+        result.templates[group.id] = template_from_node(
+            example.node,
+            example.pods,
+            daemonsets,
+            group.id,
+            suffix=suffix,
+            csi_node=example.csi_node,
+            force_daemonsets=options.force_ds,
+            taints=taints,
+        )
+        return group.id
+
+    for node in good:
+        taken = take(node)
+        if taken is not None:
+            result.cache[taken] = CachedTemplate(template=result.templates[taken], added=now)
+    for group in groups:
+        if group.id in result.templates:
+            continue
+        cached = result.cache.get(group.id)
+        if cached is not None and now - cached.added <= ttl:
+            result.templates[group.id] = cached.template
+            continue
+        result.cache.pop(group.id, None)
+        try:
+            result.templates[group.id] = provided_template(group, daemonsets, suffix=suffix, taints=taints)
+        except AutoscalerError as error:
+            if not (group.template_error is None or is_not_implemented(group.template_error)):
+                result.warnings.append(f"Unable to build proper template node for {group.id}: {error.message}")
+    result.cache = {name: entry for name, entry in result.cache.items() if name in groups}
+    for node in bad:
+        taken = take(node)
+        if taken is not None:
+            result.warnings.append(
+                f"Built template for {taken} based on unready/unschedulable node {node.metadata.name}"
+            )
+    return result

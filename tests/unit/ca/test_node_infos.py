@@ -1,0 +1,143 @@
+"""Which template a node group gets, and groups as the user describes them: upstream's tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from ca_objects import T0, at, node
+from kscale import ca
+from kscale.ca.node_infos import CachedTemplate, mixed_templates, provided_template
+from kscale.ca.templates import TaintConfig
+from kscale.errors import InputError
+from kscale.objects.core import Node, Taint
+from kscale.objects.meta import Condition
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
+
+
+def test_provider_without_template() -> None:
+    with pytest.raises(ca.AutoscalerError) as failed:
+        provided_template(ca.Group(id="ng", template_error="down"), [], suffix="7", taints=TaintConfig())
+    text = 'failed to obtain template NodeInfo from node group "ng": down'
+    assert failed.value == ca.AutoscalerError("cloudProviderError", text)
+
+
+# -- which template a group gets -------------------------------------------------------------------------------
+
+
+def _state(name: str, *, ready: bool = True, since: float = -2, **changes: Any) -> Node:
+    made = node(name, 1000, 1)
+    status = "True" if ready else "False"
+    made.status.conditions = [Condition(type="Ready", status=status, last_transition_time=at(minutes=since))]
+    for field, value in changes.items():
+        setattr(made.spec, field, value)
+    return made
+
+
+_DOOMED = [Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule")]
+_OFFERED = NodeTemplate(node=node("offered", 5000, 1))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "offered", "cached_s", "expected", "cached_after"),
+    [
+        ([_state("good")], False, None, "good", True),
+        ([], True, None, "offered", False),
+        ([_state("bad", ready=False)], False, None, "bad", False),
+        ([_state("bad", ready=False), _state("good")], False, None, "good", True),
+        ([_state("good")], True, None, "good", True),
+        ([_state("bad", ready=False)], True, None, "offered", False),
+        ([_state("doomed", taints=_DOOMED)], True, None, "offered", False),
+        ([_state("cordoned", unschedulable=True)], True, None, "offered", False),
+        ([_state("young", since=-1)], True, None, "offered", False),
+        ([], False, 30, "cached", True),
+        ([], False, 120, None, False),
+        ([_state("good")], False, 30, "good", True),
+        ([_state("bad", ready=False)], True, 30, "cached", True),
+    ],
+)
+def test_mixed_provider(
+    nodes: list[Node], offered: bool, cached_s: int | None, expected: str | None, cached_after: bool
+) -> None:
+    group = ca.Group(id="ng", nodes=[n.metadata.name for n in nodes], template=_OFFERED if offered else None)
+    cache = {}
+    if cached_s is not None:
+        cached = NodeTemplate(node=node("cached", 3000, 1))
+        cache["ng"] = CachedTemplate(template=cached, added=T0 - timedelta(seconds=cached_s))
+    found = mixed_templates(
+        nodes,
+        lambda n: NodeTemplate(node=n),
+        [],
+        ca.Groups([group]),
+        now=T0,
+        cache=cache,
+        cache_ttl=timedelta(minutes=1),
+    )
+    given = {name: template.node.spec.provider_id for name, template in found.templates.items()}
+    assert given == ({} if expected is None else {"ng": expected})
+    assert ("ng" in found.cache) is cached_after
+    if cached_after and expected == "good":
+        assert found.cache["ng"].added == T0
+
+
+def test_mixed_provider_errors() -> None:
+    groups = ca.Groups([ca.Group(id="ng", nodes=["n"])], {"n": "down"})
+    found = mixed_templates([_state("n")], lambda n: NodeTemplate(node=n), [], groups, now=T0)
+    assert found.templates == {}
+    assert found.warnings == ["Failed to get node group for node n: down"] * 1
+    with pytest.raises(ca.AutoscalerError, match="error while retrieving node n from cluster snapshot"):
+        mixed_templates([_state("n")], lambda n: None, [], ca.Groups([ca.Group(id="ng", nodes=["n"])]), now=T0)
+
+
+def test_cache_forgets_groups_that_are_gone() -> None:
+    cache = {"old": CachedTemplate(template=_OFFERED, added=T0)}
+    assert mixed_templates([], lambda n: None, [], ca.Groups(), now=T0, cache=cache).cache == {}
+
+
+# -- groups as the user describes them -------------------------------------------------------------------------
+
+
+def test_groups_of() -> None:
+    nodes = [node("a1", 1, 1, labels={"pool": "a"}), node("a2", 1, 1, labels={"pool": "a"}), node("b1", 1, 1)]
+    described = [
+        NodeGroup(id="a", min_size=1, max_size=5, node_selector={"pool": "a"}),
+        NodeGroup(
+            id="b",
+            nodes=["b1"],
+            target_size=3,
+            unregistered_instances=["b2"],
+            from_node="b1",
+            labels={"x": "y"},
+            taints=[Taint(key="t", effect="NoSchedule")],
+            options=NodeGroupOptions(scale_down_unneeded_time=60),
+        ),
+    ]
+    defaults = ca.AutoscalingOptions().node_group_defaults
+    groups = ca.groups_of(described, nodes, defaults)
+    assert (groups["a"].nodes, groups["a"].target_size, groups["a"].template) == (["a1", "a2"], 2, None)
+    second = groups["b"]
+    assert (second.target_size, second.instances) == (3, ["b1", "b2"])
+    assert second.node_template.node.metadata.labels == {"x": "y"}
+    assert [taint.key for taint in second.node_template.node.spec.taints] == ["t"]
+    assert second.options_or(defaults).scale_down_unneeded_time == timedelta(minutes=1)
+    assert second.options_or(defaults).scale_down_unready_time == timedelta(minutes=20)
+    assert groups.of_node("a2") is groups["a"]
+    assert groups.of_node("zz") is None
+
+
+def test_groups_that_cannot_be() -> None:
+    wrong = [
+        NodeGroup(id="a", min_size=3, max_size=1),
+        NodeGroup(id="b"),
+        NodeGroup(id="b"),
+        NodeGroup(id="c", from_node="nowhere"),
+    ]
+    with pytest.raises(InputError) as refused:
+        ca.groups_of(wrong, [], ca.AutoscalingOptions().node_group_defaults)
+    assert [str(problem) for problem in refused.value.problems] == [
+        "NodeGroup a: minSize: minSize 3 and maxSize 1 exclude each other",
+        "NodeGroup b: id: two groups have this id",
+        "NodeGroup c: fromNode: there is no node nowhere",
+    ]
