@@ -15,7 +15,9 @@ __all__ = ["decoder", "describe", "from_dict", "from_json", "syntax_problem", "t
 
 T = TypeVar("T")
 
-_PATH = re.compile(r"^(?P<message>.*) - at `\$(?P<path>.*)`$", re.DOTALL)
+_TOO_DEEP = "nested too deeply"
+
+_PATH = re.compile(r"^(?P<message>.*) - at `(?P<key>key` in `)?\$(?P<path>.*)`$", re.DOTALL)
 _POSITION = re.compile(r"\(byte (\d+)\)")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
 # Maps in which a null value is something: the empty text, or zero.
@@ -43,6 +45,8 @@ def from_json(
     """One object from its JSON text; raises InputError."""
     try:
         return decoder(type_).decode(raw)
+    except RecursionError:
+        raise InputError(Problem(_TOO_DEEP, source, object_path)) from None
     except msgspec.ValidationError:
         # Where Go takes a null for nothing, msgspec does not: once more, slowly, without nulls.
         return from_dict(msgspec.json.decode(raw), type_, source=source, object_path=object_path)
@@ -55,6 +59,13 @@ def from_json(
 
 def from_dict(data: Any, type_: type[T], *, source: str = "", object_path: str = "") -> T:
     """One object from plain data (dicts, lists, texts, numbers); raises InputError."""
+    try:
+        return _from_dict(data, type_, source, object_path)
+    except RecursionError:
+        raise InputError(Problem(_TOO_DEEP, source, object_path)) from None
+
+
+def _from_dict(data: Any, type_: type[T], source: str, object_path: str) -> T:
     try:
         return msgspec.convert(data, type_, dec_hook=dec_hook)
     except msgspec.ValidationError as error:
@@ -124,6 +135,8 @@ def _without_nulls(value: Any, key: str) -> Any:
 def _problem(error: msgspec.ValidationError, data: Any, type_: type, source: str, object_path: str) -> Problem:
     match = _PATH.match(str(error))
     message, path = (match["message"], match["path"]) if match else (str(error), "")
+    if match and match["key"]:
+        return Problem(f"a key: {_lower(message)}", source, object_path, _field_path(message, path, data, type_))
     return Problem(_lower(message), source, object_path, _field_path(message, path, data, type_))
 
 

@@ -98,7 +98,7 @@ def _name(record: Record) -> str:
     if isinstance(data, msgspec.Raw):
         try:
             data = msgspec.json.decode(data)
-        except ValueError:  # not UTF-8
+        except (ValueError, RecursionError):  # not UTF-8, or nested too deeply
             data = None
     elif isinstance(data, KubeObject):
         data = {"metadata": {"namespace": data.namespace, "name": data.name}}

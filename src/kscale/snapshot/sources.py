@@ -172,6 +172,13 @@ def _zstd(buffer: _Buffer) -> bytes:
 
 
 def _from_buffer(buffer: _Buffer, source: str, in_directory: bool = False) -> Iterator[Record | Problem]:
+    try:
+        yield from _from_text(buffer, source, in_directory)
+    except RecursionError:
+        yield Problem("nested too deeply to be read", source)
+
+
+def _from_text(buffer: _Buffer, source: str, in_directory: bool) -> Iterator[Record | Problem]:
     unpacked = _unpacked(buffer, source)
     if isinstance(unpacked, Problem):
         yield unpacked

@@ -225,6 +225,12 @@ def test_every_damaged_object_is_listed(tmp_path: Path) -> None:
         (b'{"metadata": {"name": "x"}}', "no kind: not a Kubernetes object"),
         (b'{"kind": "List", "items": [{"kind": 7}]}', "items[0]: not a Kubernetes object"),
         (b'{"kind": "Pod\xff"}', "utf-8"),
+        (b'{"kind": "Pod", "metadata": {"labels": {"a": "\xff"}}}', "Pod: not UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+        (b"- " * 20_000 + b"a", "nested too deeply"),
+        (b"&a [*a]", "nested too deeply"),
+        (b'a: !!python/object/apply:os.system ["ls"]', "malformed YAML: could not determine a constructor"),
+        (b"kind: Pod\nmetadata: {name: x, labels: {1: a}}", "Pod x: metadata.labels: a key: expected `str`, got `int`"),
     ],
 )
 def test_malformed_files(text: bytes, message: str, tmp_path: Path) -> None:
