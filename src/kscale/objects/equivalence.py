@@ -25,27 +25,31 @@ __all__ = ["Digester", "canonical", "digest"]
 
 # Scalars that are plain values in Go: a zero is as good as absent.
 _PLAIN_NAMES: Final = """
-    apiVersion chapAuthDiscovery chapAuthSession containerName containerPort datasetName datasetUUID directory
-    diskName diskURI dnsPolicy driver effect endpoints failureThreshold fieldPath fsType gateway generateName
-    generation host hostIP hostIPC hostNetwork hostPID hostPort hostname image imagePullPolicy initialDelaySeconds
-    ip iqn iscsiInterface key keyring kind lun maxSkew medium mountPath name namespace nodeName operator partition
-    path pdID pdName periodSeconds pool prefix priorityClassName protectionDomain protocol pullPolicy readOnly
-    reference registry repository request resource resourceVersion revision schedulerName scheme secretFile
-    secretName selfLink server serviceAccount serviceAccountName shareName sslEnabled stdin stdinOnce storageMode
-    storagePolicyID storagePolicyName storagePool subPath subPathExpr subdomain successThreshold system targetPortal
-    tenant terminationMessagePath terminationMessagePolicy timeoutSeconds topologyKey tty type uid user value volume
-    volumeID volumeName volumeNamespace volumePath weight whenUnsatisfiable workingDir
+    action apiVersion audience certificateChainPath chapAuthDiscovery chapAuthSession claimName conditionType
+    containerName containerPort credentialBundlePath datasetName datasetUUID devicePath directory diskName diskURI
+    dnsPolicy driver effect endpoints failureThreshold fieldPath fsType gateway generateName generation group host
+    hostIP hostIPC hostNetwork hostPID hostPort hostname image imagePullPolicy initialDelaySeconds ip iqn
+    iscsiInterface key keyPath keyType keyring kind level lun maxSkew medium mountPath name namespace nodeName
+    operator partition path pdID pdName periodSeconds pool port prefix priorityClassName protectionDomain protocol
+    pullPolicy readOnly reference registry repository request resource resourceName resourceVersion revision role
+    schedulerName scheme seconds secretFile secretName selfLink server serviceAccount serviceAccountName shareName
+    signerName sslEnabled stdin stdinOnce storageMode storagePolicyID storagePolicyName storagePool subPath
+    subPathExpr subdomain successThreshold system targetContainerName targetPortal tenant terminationMessagePath
+    terminationMessagePolicy timeoutSeconds topologyKey tty type uid user value volume volumeID volumeName
+    volumeNamespace volumePath weight whenUnsatisfiable workingDir
 """
 _PLAIN: Final = frozenset(_PLAIN_NAMES.split())
 # The same names where they are pointers: (name, name of the object that has it).
 _POINTERS: Final = frozenset({
     ("readOnly", "azureDisk"), ("readOnly", "csi"), ("fsType", "azureDisk"), ("fsType", "csi"), ("kind", "azureDisk"),
-    ("type", "hostPath"), ("lun", "fc"), ("namespace", "dataSourceRef"), ("value", "options"),
+    ("type", "hostPath"), ("lun", "fc"), ("namespace", "dataSource"), ("namespace", "dataSourceRef"),
+    ("value", "options"), ("user", "items"), ("user", "serviceAccountToken"), ("user", "clusterTrustBundle"),
+    ("user", "podCertificate"), ("name", "clusterTrustBundle"), ("protocol", "httpGet"),
 })  # fmt: skip
 # Maps in Go: empty is as good as absent.
 _MAPS: Final = frozenset({
     "nodeSelector", "requests", "limits", "overhead", "matchLabels", "labels", "annotations", "volumeAttributes",
-    "options", "allocatedResources",
+    "options", "allocatedResources", "userAnnotations",
 })  # fmt: skip
 # Structs that are plain values in Go, not pointers: empty is as good as absent.
 _VALUES: Final = frozenset({"resources", "metadata", "spec", "preference", "podAffinityTerm"})
@@ -94,8 +98,8 @@ def _entry(key: str, value: Any, owner: str, depth: int) -> Any:
         return None if amount == "0" and key == "divisor" else amount
     if not value and key in _PLAIN and (key, owner) not in _POINTERS:
         return None
-    if key == "restartPolicy" and depth == 0 and not value:
-        return None  # a plain value in the pod, a pointer in a container
+    if key == "restartPolicy" and not value and (depth == 0 or owner == "resizePolicy"):
+        return None  # a plain value there, a pointer in a container
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -1,0 +1,74 @@
+"""Every modelled field of a pod's spec: is a written zero as good as an absent field, or not?
+
+The structs say it: a field that can be None is a pointer in Go, where a zero counts; one that cannot is a plain value.
+Lists and maps are alike when they are nil and when they are empty.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, Union, get_args, get_origin
+
+import msgspec
+import pytest
+
+from kscale.objects.base import ResourceList
+from kscale.objects.core import PodSpec
+from kscale.objects.equivalence import digest
+
+Wrap = Callable[[dict[str, Any]], dict[str, Any]]
+ZEROS = {str: "", int: 0, bool: False}
+NOT_COMPARED = {
+    *("hostname", "containers[].env", "initContainers[].env", "volumes[].projected"),
+    "volumes[].ephemeral.volumeClaimTemplate.metadata.generation",  # plain in Go; here None says that it is not given
+}
+
+
+def without_none(hint: Any) -> tuple[Any, bool]:
+    """(the type, whether None is allowed too)."""
+    if get_origin(hint) in (Union, types.UnionType):
+        (inner,) = [part for part in get_args(hint) if part is not types.NoneType]
+        return inner, True
+    return hint, False
+
+
+def is_struct(hint: Any) -> bool:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
+
+
+def fields(type_: type, path: str, wrap: Wrap, seen: tuple[type, ...]) -> Iterator[Any]:
+    """(path, spec without the field, spec with its zero, alike?) of every field below a struct."""
+    for field in msgspec.structs.fields(type_):
+        name = f"{path}{field.encode_name}"
+        if name in NOT_COMPARED:
+            continue
+        hint, optional = without_none(field.type)
+
+        def put(value: Any, key: str = field.encode_name) -> dict[str, Any]:
+            return wrap({key: value})
+
+        if hint in ZEROS:
+            yield pytest.param(wrap({}), put(ZEROS[hint]), not optional, id=name)
+        elif is_struct(hint):
+            yield pytest.param(wrap({}), put({}), not optional, id=name)
+            if hint not in seen:
+                yield from fields(hint, f"{name}.", put, (*seen, hint))
+        elif get_origin(hint) is list:
+            yield pytest.param(wrap({}), put([]), True, id=name)
+            (item,) = get_args(hint)
+            if is_struct(item) and item not in seen:
+                yield from fields(item, f"{name}[].", lambda value, put=put: put([value]), (*seen, item))
+        elif hint in (dict[str, str], ResourceList):
+            yield pytest.param(wrap({}), put({}), True, id=name)
+        else:
+            assert hint == dict[str, Any], name
+            yield pytest.param(wrap({}), put({}), False, id=name)
+
+
+FIELDS = list(fields(PodSpec, "", lambda spec: spec, (PodSpec,)))
+
+
+@pytest.mark.parametrize(("without", "with_zero", "alike"), FIELDS)
+def test_zero_of_a_field(without: dict[str, Any], with_zero: dict[str, Any], alike: bool) -> None:
+    assert (digest({"spec": without}) == digest({"spec": with_zero})) is alike
