@@ -7,7 +7,7 @@ from typing import Final
 
 from kscale.objects.times import nanoseconds
 
-__all__ = ["GO_ZERO", "SECOND", "duration_ns", "moment_ns", "text_ns"]
+__all__ = ["GO_ZERO", "SECOND", "duration_ns", "format_duration", "moment_ns", "text_ns"]
 
 SECOND: Final = 10**9
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -29,3 +29,26 @@ def duration_ns(duration: timedelta) -> int:
 def text_ns(text: str | None) -> int:
     """An RFC 3339 text of an object; absent = Go's zero time."""
     return GO_ZERO if text is None else nanoseconds(text)
+
+
+def format_duration(duration: timedelta) -> str:
+    """A duration as Go prints it: ``3m0s``, ``1h0m0.5s``, ``1.5ms``, ``0s``."""
+    total = duration_ns(duration)
+    sign, total = ("-", -total) if total < 0 else ("", total)
+    if total == 0:
+        return "0s"
+    if total < SECOND:
+        unit, size = ("ms", 10**6) if total >= 10**6 else ("µs", 10**3)
+        return f"{sign}{_decimal(total, size)}{unit}"
+    minutes, rest = divmod(total, 60 * SECOND)
+    text = f"{_decimal(rest, SECOND)}s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+    return sign + text
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, rest = divmod(value, unit)
+    fraction = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
+    return f"{whole}.{fraction}" if fraction else str(whole)

@@ -15,15 +15,31 @@ from kscale.errors import InputError, Problem
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 
-__all__ = ["Group", "Groups", "groups_of", "options_of"]
+__all__ = ["Group", "Groups", "InstanceError", "InstanceStatus", "groups_of", "options_of"]
 
 _Value = TypeVar("_Value", float, bool)
+
+
+class InstanceError(msgspec.Struct, kw_only=True, frozen=True):
+    """Why the cloud did not make an instance: ``class_`` is ``OutOfResource`` or ``Other``."""
+
+    class_: str
+    code: str
+    message: str = ""
+
+
+class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """State of an instance: ``running``, ``creating`` or ``deleting``."""
+
+    state: str = "running"
+    error: InstanceError | None = None
 
 
 class Group(msgspec.Struct, kw_only=True):
     """One node group. An ``..._error`` text says that the provider failed to answer that question.
 
     - ``nodes``: names of the nodes that belong to it; ``instances``: provider ids of what the cloud runs for it.
+    - ``instance_status``: by provider id, for instances whose state is not simply running.
     - ``template``: what ``TemplateNodeInfo`` returns; with neither it nor an error the provider does not implement it.
     - ``options``: None = the group has none of its own; the defaults hold.
     - ``exists``: False for a candidate of node auto-provisioning; ``async_upcoming``: being created.
@@ -36,6 +52,7 @@ class Group(msgspec.Struct, kw_only=True):
     target_size_error: str | None = None
     nodes: list[str] = []
     instances: list[str] = []
+    instance_status: dict[str, InstanceStatus] = {}
     template: NodeTemplate | None = None
     template_error: str | None = None
     options: NodeGroupAutoscalingOptions | None = None

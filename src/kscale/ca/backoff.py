@@ -1,0 +1,63 @@
+"""Groups that failed to grow are left alone for a while (``utils/backoff/exponential_backoff.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+import msgspec
+
+__all__ = ["Backoff", "ScaleUpError", "backed_off", "drop_stale", "record_failure"]
+
+
+class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Why a scale-up failed: ``class_`` OutOfResource or Other; ``code`` is the cloud's, or an error type."""
+
+    class_: str = msgspec.field(name="class")
+    code: str
+    message: str
+
+
+class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Until when a group is left alone (that instant included), for how long this time, and why."""
+
+    duration: timedelta
+    until: datetime
+    last_failed: datetime
+    error: ScaleUpError
+
+
+def record_failure(
+    backoffs: Mapping[str, Backoff],
+    group: str,
+    error: ScaleUpError,
+    now: datetime,
+    *,
+    initial: timedelta,
+    maximum: timedelta,
+) -> dict[str, Backoff]:
+    """The back-offs after one more failure.
+
+    A failure after the last period has ended doubles it, up to ``maximum``; one within it starts it anew. Success
+    never ends a back-off: it ages out.
+    """
+    last = backoffs.get(group)
+    if last is None:
+        duration = initial
+    elif last.until < now:
+        duration = min(2 * last.duration, maximum)
+    else:
+        duration = last.duration
+    entry = Backoff(duration=duration, until=now + duration, last_failed=now, error=error)
+    return {**backoffs, group: entry}
+
+
+def backed_off(backoffs: Mapping[str, Backoff], group: str, now: datetime) -> Backoff | None:
+    """The back-off that is in force for a group, if any."""
+    entry = backoffs.get(group)
+    return None if entry is None or entry.until < now else entry
+
+
+def drop_stale(backoffs: Mapping[str, Backoff], now: datetime, reset: timedelta) -> dict[str, Backoff]:
+    """Without the groups whose last failure is more than ``reset`` ago."""
+    return {group: entry for group, entry in backoffs.items() if not entry.last_failed + reset < now}
