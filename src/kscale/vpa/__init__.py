@@ -1,1 +1,23 @@
-"""Vertical Pod Autoscaler decisions."""
+"""Vertical Pod Autoscaler decisions: recommender, updater, admission - exact and in batch."""
+
+from __future__ import annotations
+
+from kscale.vpa.model import ClusterState, Usage
+from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
+from kscale.vpa.recommender import RecommenderResult, Round, VpaResult, run_once
+from kscale.vpa.target import ControllerKey, Controllers, Scale
+
+__all__ = [
+    "AdmissionOptions",
+    "ClusterState",
+    "ControllerKey",
+    "Controllers",
+    "RecommenderOptions",
+    "RecommenderResult",
+    "Round",
+    "Scale",
+    "UpdaterOptions",
+    "Usage",
+    "VpaResult",
+    "run_once",
+]

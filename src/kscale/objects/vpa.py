@@ -1,0 +1,213 @@
+"""Vertical Pod Autoscaler objects (upstream: ``vertical-pod-autoscaler/pkg/apis/autoscaling.k8s.io/v1``)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.meta import KubeObject
+from kscale.objects.quantity import Quantity
+
+__all__ = [
+    "ContainerResourcePolicy",
+    "EvictionRequirement",
+    "HistogramCheckpoint",
+    "PodResourcePolicy",
+    "PodUpdatePolicy",
+    "RecommendedContainerResources",
+    "RecommendedPodResources",
+    "RecommenderSelector",
+    "StartupBoost",
+    "StartupBoostCpu",
+    "TargetReference",
+    "VerticalPodAutoscaler",
+    "VerticalPodAutoscalerCheckpoint",
+    "VerticalPodAutoscalerCheckpointSpec",
+    "VerticalPodAutoscalerCheckpointStatus",
+    "VerticalPodAutoscalerCondition",
+    "VerticalPodAutoscalerSpec",
+    "VerticalPodAutoscalerStatus",
+    "container_policy",
+    "controlled_values",
+    "update_mode",
+]
+
+API_VERSION: Final = "autoscaling.k8s.io/v1"
+DEFAULT_CONTAINER_POLICY: Final = "*"
+
+
+class TargetReference(ApiStruct):
+    """The controller whose pods are meant."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class EvictionRequirement(ApiStruct):
+    """``changeRequirement`` (``TargetHigherThanRequests``, ``TargetLowerThanRequests``) for one of ``resources``."""
+
+    resources: list[str] = []
+    change_requirement: str = ""
+
+
+class PodUpdatePolicy(ApiStruct):
+    """How pods get their new resources. A missing or empty mode means ``Recreate``."""
+
+    update_mode: str | None = None
+    min_replicas: int | None = None
+    eviction_requirements: list[EvictionRequirement] = []
+    evict_after_oom_seconds: int | None = msgspec.field(default=None, name="evictAfterOOMSeconds")
+
+
+class StartupBoostCpu(ApiStruct):
+    """More CPU while a container starts: ``type`` ``Factor`` or ``Quantity``, for ``durationSeconds`` after Ready."""
+
+    type: str = ""
+    factor: int | None = None
+    quantity: Quantity | None = None
+    duration_seconds: int | None = None
+
+
+class StartupBoost(ApiStruct):
+    """The boost of each resource; there is only one for CPU."""
+
+    cpu: StartupBoostCpu | None = None
+
+
+class ContainerResourcePolicy(ApiStruct):
+    """What may be recommended to one container (``*``: to those without a policy of their own)."""
+
+    container_name: str = ""
+    mode: str | None = None
+    min_allowed: ResourceList | None = None
+    max_allowed: ResourceList | None = None
+    controlled_resources: list[str] | None = None
+    controlled_values: str | None = None
+    oom_bump_up_ratio: Quantity | None = None
+    oom_min_bump_up: Quantity | None = None
+    memory_aggregation_interval_seconds: int | None = None
+    memory_aggregation_interval_count: int | None = None
+    startup_boost: StartupBoost | None = None
+
+
+class PodResourcePolicy(ApiStruct):
+    """The policies of a pod's containers."""
+
+    container_policies: list[ContainerResourcePolicy] = []
+
+
+class RecommenderSelector(ApiStruct):
+    """The recommender in charge."""
+
+    name: str = ""
+
+
+class VerticalPodAutoscalerSpec(ApiStruct):
+    """What to scale, and how."""
+
+    target_ref: TargetReference | None = None
+    update_policy: PodUpdatePolicy | None = None
+    resource_policy: PodResourcePolicy | None = None
+    recommenders: list[RecommenderSelector] = []
+    startup_boost: StartupBoost | None = None
+
+
+class RecommendedContainerResources(ApiStruct):
+    """The recommendation for one container. Absent bounds are None."""
+
+    container_name: str = ""
+    target: ResourceList | None = None
+    lower_bound: ResourceList | None = None
+    upper_bound: ResourceList | None = None
+    uncapped_target: ResourceList | None = None
+
+
+class RecommendedPodResources(ApiStruct):
+    """The recommendations for a pod's containers."""
+
+    container_recommendations: list[RecommendedContainerResources] = []
+
+
+class VerticalPodAutoscalerCondition(ApiStruct):
+    """One observation; ``status`` is ``True``, ``False`` or ``Unknown``."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: str | None = None
+    reason: str = ""
+    message: str = ""
+
+
+class VerticalPodAutoscalerStatus(ApiStruct):
+    """What the recommender found."""
+
+    recommendation: RecommendedPodResources | None = None
+    conditions: list[VerticalPodAutoscalerCondition] = []
+    observed_generation: int = 0
+
+
+class VerticalPodAutoscaler(KubeObject):
+    """A Vertical Pod Autoscaler."""
+
+    spec: VerticalPodAutoscalerSpec = msgspec.field(default_factory=VerticalPodAutoscalerSpec)
+    status: VerticalPodAutoscalerStatus = msgspec.field(default_factory=VerticalPodAutoscalerStatus)
+
+
+class HistogramCheckpoint(ApiStruct):
+    """A histogram in lossy form: bucket index (as text) -> weight, the heaviest being 10000."""
+
+    reference_timestamp: str | None = None
+    bucket_weights: dict[str, int] | None = None
+    total_weight: float = 0.0
+
+
+class VerticalPodAutoscalerCheckpointSpec(ApiStruct):
+    """Whose history it is."""
+
+    vpa_object_name: str = msgspec.field(default="", name="vpaObjectName")
+    container_name: str = ""
+
+
+class VerticalPodAutoscalerCheckpointStatus(ApiStruct):
+    """The history of one container name of a VPA."""
+
+    last_update_time: str | None = None
+    version: str = ""
+    cpu_histogram: HistogramCheckpoint = msgspec.field(default_factory=HistogramCheckpoint)
+    memory_histogram: HistogramCheckpoint = msgspec.field(default_factory=HistogramCheckpoint)
+    first_sample_start: str | None = None
+    last_sample_start: str | None = None
+    total_samples_count: int = 0
+
+
+class VerticalPodAutoscalerCheckpoint(KubeObject):
+    """What the recommender keeps between restarts."""
+
+    spec: VerticalPodAutoscalerCheckpointSpec = msgspec.field(default_factory=VerticalPodAutoscalerCheckpointSpec)
+    status: VerticalPodAutoscalerCheckpointStatus = msgspec.field(default_factory=VerticalPodAutoscalerCheckpointStatus)
+
+
+def update_mode(vpa: VerticalPodAutoscaler) -> str:
+    """The update mode; missing or empty means ``Recreate``."""
+    policy = vpa.spec.update_policy
+    return (policy.update_mode if policy is not None else None) or "Recreate"
+
+
+def container_policy(container: str, policy: PodResourcePolicy | None) -> ContainerResourcePolicy | None:
+    """The first policy of that name, else the last one for ``*``."""
+    default = None
+    for item in policy.container_policies if policy is not None else ():
+        if item.container_name == container:
+            return item
+        if item.container_name == DEFAULT_CONTAINER_POLICY:
+            default = item
+    return default
+
+
+def controlled_values(container: str, policy: PodResourcePolicy | None) -> str:
+    """``RequestsAndLimits`` unless the container's policy says otherwise."""
+    found = container_policy(container, policy)
+    return (found.controlled_values if found is not None else None) or "RequestsAndLimits"

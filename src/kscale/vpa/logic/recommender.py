@@ -1,0 +1,65 @@
+"""Recommendations for VPAs (upstream: ``pkg/recommender/logic/recommender.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kscale.objects.base import ResourceList
+from kscale.objects.vpa import RecommendedContainerResources, RecommendedPodResources, container_policy
+from kscale.vpa.logic.estimators import LOWER, TARGET, UPPER, estimate
+from kscale.vpa.logic.formatting import format_resources
+from kscale.vpa.model.aggregates import SCALING_OFF, apply_policy
+from kscale.vpa.model.cluster import ClusterState
+from kscale.vpa.model.vpa import Vpa
+from kscale.vpa.options import RecommenderOptions
+
+__all__ = ["recommended_amounts"]
+
+
+def recommended_amounts(state: ClusterState, vpas: Sequence[Vpa]) -> list[RecommendedPodResources]:
+    """The recommendation of each VPA before post-processing: its containers by name, uncapped target = target.
+
+    Containers whose policy says Off are left out; the minimum of a pod is shared among the others.
+    """
+    merged = state.containers_of(vpas)
+    kept: list[int] = []
+    resources: list[tuple[str, ...]] = []
+    count: dict[int, int] = {}
+    for row, (vpa, name) in enumerate(merged.names):
+        mode, controlled = apply_policy(container_policy(name, vpa.resource_policy))
+        if mode == SCALING_OFF:
+            continue
+        kept.append(row)
+        resources.append(controlled)
+        count[id(vpa)] = count.get(id(vpa), 0) + 1
+    numbers = np.ones(len(merged.names), np.int64)
+    numbers[kept] = [count[id(merged.names[row][0])] for row in kept]
+    amounts = estimate(merged.store, numbers, state.options, threads=state.threads)
+    lists: dict[int, list[RecommendedContainerResources]] = {}
+    for row, controlled in zip(kept, resources, strict=True):
+        vpa, name = merged.names[row]
+        lists.setdefault(id(vpa), []).append(_container(name, amounts[row].tolist(), controlled, state.options))
+    return [
+        RecommendedPodResources(
+            container_recommendations=sorted(lists.get(id(vpa), []), key=lambda item: item.container_name)
+        )
+        for vpa in vpas
+    ]
+
+
+def _container(
+    name: str, amounts: list[list[int]], controlled: tuple[str, ...], options: RecommenderOptions
+) -> RecommendedContainerResources:
+    def resources(which: int) -> ResourceList:
+        return format_resources(amounts[0][which], amounts[1][which], controlled, options)
+
+    target = resources(TARGET)
+    return RecommendedContainerResources(
+        container_name=name,
+        target=target,
+        lower_bound=resources(LOWER),
+        upper_bound=resources(UPPER),
+        uncapped_target=dict(target),
+    )

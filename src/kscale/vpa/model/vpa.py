@@ -1,0 +1,125 @@
+"""A VPA as the recommender sees it (upstream: ``pkg/recommender/model/vpa.go``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from kscale.objects.selectors import Selector
+from kscale.objects.vpa import (
+    PodResourcePolicy,
+    RecommendedPodResources,
+    TargetReference,
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCondition,
+    VerticalPodAutoscalerStatus,
+)
+from kscale.vpa.clock import to_text
+from kscale.vpa.model.aggregates import Aggregate, AggregateKey
+
+__all__ = [
+    "CONFIG_DEPRECATED",
+    "CONFIG_UNSUPPORTED",
+    "FETCHING_HISTORY",
+    "NO_PODS_MATCHED",
+    "RECOMMENDATION_PROVIDED",
+    "Vpa",
+]
+
+RECOMMENDATION_PROVIDED: Final = "RecommendationProvided"
+NO_PODS_MATCHED: Final = "NoPodsMatched"
+FETCHING_HISTORY: Final = "FetchingHistory"
+CONFIG_UNSUPPORTED: Final = "ConfigUnsupported"
+CONFIG_DEPRECATED: Final = "ConfigDeprecated"
+
+
+@dataclass(slots=True)
+class Vpa:
+    """One VPA: what it selects, what is aggregated for it, its conditions and recommendation."""
+
+    namespace: str
+    name: str
+    selector: Selector
+    created: str | None = None
+    annotations: dict[str, str] | None = None
+    target: TargetReference | None = None
+    api_version: str = "v1"
+    update_mode: str | None = None
+    resource_policy: PodResourcePolicy | None = None
+    generation: int = 0
+    conditions: dict[str, VerticalPodAutoscalerCondition] = field(default_factory=dict)
+    recommendation: RecommendedPodResources | None = None
+    aggregates: dict[AggregateKey, Aggregate] = field(default_factory=dict)
+    initial_states: dict[str, Aggregate] = field(default_factory=dict)
+    """Container name -> what a checkpoint held."""
+    pod_count: int = 0
+    checkpoint_written: int = -(2**63)
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """(namespace, name)."""
+        return self.namespace, self.name
+
+    @property
+    def has_recommendation(self) -> bool:
+        """At least one container has a recommendation."""
+        return self.recommendation is not None and bool(self.recommendation.container_recommendations)
+
+    def condition_is_true(self, type_: str) -> bool:
+        """Whether a condition is set and True."""
+        condition = self.conditions.get(type_)
+        return condition is not None and condition.status == "True"
+
+    def set_condition(self, type_: str, status: bool, reason: str, message: str, now: int) -> None:
+        """Set a condition; its transition time moves only with its status."""
+        text = "True" if status else "False"
+        old = self.conditions.get(type_)
+        moved = old is None or old.status != text
+        self.conditions[type_] = VerticalPodAutoscalerCondition(
+            type=type_,
+            status=text,
+            last_transition_time=to_text(now) if moved or old is None else old.last_transition_time,
+            reason=reason,
+            message=message,
+        )
+
+    def update_conditions(self, now: int) -> None:
+        """``UpdateConditions``: are there pods, is there a recommendation."""
+        reason = message = ""
+        if self.pod_count > 0:
+            self.conditions.pop(NO_PODS_MATCHED, None)
+        else:
+            reason, message = NO_PODS_MATCHED, "No pods match this VPA object"
+            self.set_condition(NO_PODS_MATCHED, True, reason, message, now)
+        if self.has_recommendation:
+            self.set_condition(RECOMMENDATION_PROVIDED, True, "", "", now)
+        else:
+            self.set_condition(RECOMMENDATION_PROVIDED, False, reason, message, now)
+
+    def update_recommendation(self, recommendation: RecommendedPodResources) -> None:
+        """Remember the uncapped targets with the aggregates, and the recommendation."""
+        uncapped = {item.container_name: item.uncapped_target for item in recommendation.container_recommendations}
+        for key, aggregate in self.aggregates.items():
+            if key.container in uncapped:
+                aggregate.last_recommendation = uncapped[key.container]
+        self.recommendation = recommendation
+
+    def status(self) -> VerticalPodAutoscalerStatus:
+        """The status to be written: conditions by type."""
+        return VerticalPodAutoscalerStatus(
+            recommendation=self.recommendation,
+            conditions=[self.conditions[type_] for type_ in sorted(self.conditions)],
+            observed_generation=self.generation,
+        )
+
+
+def observe(vpa: Vpa, item: VerticalPodAutoscaler) -> None:
+    """Take over what the object says (all but what depends on the linked aggregates)."""
+    vpa.created = item.metadata.creation_timestamp
+    vpa.annotations = item.metadata.annotations
+    vpa.target = item.spec.target_ref
+    vpa.conditions = {condition.type: condition for condition in item.status.conditions}
+    provided = vpa.condition_is_true(RECOMMENDATION_PROVIDED)
+    vpa.recommendation = item.status.recommendation if provided else None
+    vpa.api_version = item.api_version.rpartition("/")[2] or vpa.api_version
+    vpa.generation = item.metadata.generation or 0

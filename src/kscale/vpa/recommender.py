@@ -1,0 +1,245 @@
+"""One round of the recommender (upstream: ``pkg/recommender/routines/recommender.go``, ``input/cluster_feeder.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kscale.objects.base import ResourceList
+from kscale.objects.core import Container, Pod
+from kscale.objects.selectors import NOTHING, Selector
+from kscale.objects.vpa import (
+    RecommendedPodResources,
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerStatus,
+)
+from kscale.vpa.checkpoint import ContainerCheckpoint, load_all, store_all
+from kscale.vpa.clock import from_text
+from kscale.vpa.logic.recommender import recommended_amounts
+from kscale.vpa.model.aggregates import AggregateKey
+from kscale.vpa.model.cluster import ClusterState, UsageError
+from kscale.vpa.model.usage import Usage
+from kscale.vpa.model.vpa import CONFIG_DEPRECATED, CONFIG_UNSUPPORTED, Vpa
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.postprocess import apply_policy, integer_cpu
+from kscale.vpa.resources import CPU, MEMORY, current_resources
+from kscale.vpa.target import ControllerKey, Controllers, TargetError
+
+__all__ = ["RecommenderResult", "Round", "VpaResult", "run_once"]
+
+
+class Round(msgspec.Struct, kw_only=True):
+    """What a round sees. ``vpas`` and ``pods`` None: as in the round before (upstream could not list them).
+
+    Upstream watches pods that are not pending; whoever observes leaves the pending ones out.
+    """
+
+    vpas: Sequence[VerticalPodAutoscaler] | None = None
+    pods: Sequence[Pod] | None = None
+    controllers: Controllers = msgspec.field(default_factory=Controllers)
+    usage: Sequence[Usage] = ()
+    checkpoints: Sequence[VerticalPodAutoscalerCheckpoint] = ()
+    write_checkpoints: bool = True
+
+
+class VpaResult(msgspec.Struct, kw_only=True):
+    """What a round decided about one VPA."""
+
+    namespace: str
+    name: str
+    status: VerticalPodAutoscalerStatus
+    status_written: bool
+    """Whether the status differs from the object's, so that upstream patches it."""
+    pod_count: int
+    selector: str
+    checkpoints: list[ContainerCheckpoint] = []
+
+    @property
+    def recommendation(self) -> RecommendedPodResources | None:
+        """The recommendation in the status."""
+        return self.status.recommendation
+
+
+class RecommenderResult(msgspec.Struct, kw_only=True):
+    """What a round decided: VPAs in listed order, refused samples and OOMs in order, garbage, diagnostics."""
+
+    vpas: list[VpaResult]
+    errors: list[UsageError]
+    collected: list[AggregateKey]
+    diagnostics: list[str]
+
+
+def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResult:
+    """Load VPAs and pods, take in usage, recommend, make checkpoints, collect garbage.
+
+    ``state`` is changed, as upstream's is: also a merge for a checkpoint leaves traces in it. ``now`` is in
+    nanoseconds since 1970. The statuses in the result are not written back to the objects given.
+    """
+    observed: list[tuple[VerticalPodAutoscaler, Vpa]] = []
+    diagnostics: list[str] = []
+    if given.vpas is not None:
+        observed = load_vpas(state, given.vpas, given.controllers, now)
+    diagnostics += load_all(state, given.checkpoints, now)
+    gone: list[tuple[str, str]] = []
+    if given.pods is not None:
+        gone = load_pods(state, given.pods, now)
+    errors = [error for usage in given.usage for error in state.add_usage(usage, now)]
+    for key in gone:
+        state.delete_pod(key)
+    results = update_vpas(state, observed, now, diagnostics)
+    if given.write_checkpoints:
+        by_vpa: dict[tuple[str, str], list[ContainerCheckpoint]] = {}
+        for checkpoint in store_all(state, [vpa for _, vpa in observed], now):
+            by_vpa.setdefault((checkpoint.namespace, checkpoint.vpa), []).append(checkpoint)
+        for result in results:
+            written = by_vpa.get((result.namespace, result.name), [])
+            result.checkpoints = sorted(written, key=lambda item: item.container)
+    collected = state.collect_garbage(now, given.controllers)
+    return RecommenderResult(vpas=results, errors=errors, collected=collected, diagnostics=diagnostics)
+
+
+# -- VPAs ------------------------------------------------------------------------------------------------------
+
+
+def in_charge(vpa: VerticalPodAutoscaler, options: RecommenderOptions) -> bool:
+    """Whether this recommender takes care of a VPA: by its recommender's name, and by namespace."""
+    names = [item.name for item in vpa.spec.recommenders]
+    wanted = options.recommender_name
+    if wanted not in names and (names or wanted != "default"):
+        return False
+    if options.vpa_object_namespace:
+        return vpa.namespace == options.vpa_object_namespace
+    return vpa.namespace not in options.ignored_vpa_object_namespaces
+
+
+def load_vpas(
+    state: ClusterState, vpas: Sequence[VerticalPodAutoscaler], controllers: Controllers, now: int
+) -> list[tuple[VerticalPodAutoscaler, Vpa]]:
+    """``LoadVPAs``: those in charge of, with their selectors; VPAs that are gone are forgotten."""
+    observed = []
+    for item in vpas:
+        if not in_charge(item, state.options):
+            continue
+        selector, problem = resolve(item, controllers)
+        vpa = state.add_vpa(item, selector)
+        vpa.conditions.pop(CONFIG_DEPRECATED, None)
+        if problem:
+            vpa.set_condition(CONFIG_UNSUPPORTED, True, "", problem, now)
+        else:
+            vpa.conditions.pop(CONFIG_UNSUPPORTED, None)
+        observed.append((item, vpa))
+    listed = {vpa.key for _, vpa in observed}
+    for key in sorted(set(state.vpas) - listed):
+        state.delete_vpa(key)
+    return observed
+
+
+def resolve(vpa: VerticalPodAutoscaler, controllers: Controllers) -> tuple[Selector, str]:
+    """The selector of a VPA's target, or one that matches nothing and the text of the ConfigUnsupported condition."""
+    try:
+        selector = controllers.selector(vpa)
+    except TargetError as error:
+        return NOTHING, f"Cannot read targetRef. Reason: {error}"
+    target = vpa.spec.target_ref
+    assert target is not None
+    key = ControllerKey(vpa.namespace, target.kind, target.name, target.api_version)
+    try:
+        top = controllers.topmost(key)
+    except TargetError as error:
+        return NOTHING, f"Error checking if target {key} is a topmost well-known or scalable controller: {error}"
+    if top is None:
+        return NOTHING, f"Unknown error during checking if target {key} is a topmost well-known or scalable controller"
+    if top != key:
+        should = "it should point to a topmost well-known or scalable controller"
+        return NOTHING, f"The target {key} has a parent controller but {should}"
+    return selector, ""
+
+
+# -- pods ------------------------------------------------------------------------------------------------------
+
+
+def load_pods(state: ClusterState, pods: Sequence[Pod], now: int) -> list[tuple[str, str]]:
+    """``LoadPods``; the keys of pods that are gone come back, to be deleted after the usage is in."""
+    listed = {(pod.namespace, pod.name): pod for pod in pods}
+    for key in sorted(listed):
+        pod = listed[key]
+        labels = pod.metadata.labels or {}
+        if state.options.memory_saver and not state.matching_vpas(pod.namespace, labels):
+            continue
+        known = state.add_pod(pod.namespace, pod.name, labels, pod.status.phase, now)
+        for container in pod.spec.containers:
+            state.add_container(known, container.name, _request(pod, container), now)
+        known.init_containers = frozenset(container.name for container in pod.spec.init_containers)
+    return sorted(key for key in state.pods if key not in listed)
+
+
+def _request(pod: Pod, container: Container) -> tuple[int, int]:
+    requests, _ = current_resources(pod, container.name)
+    cpu, memory = (requests or {}).get(CPU), (requests or {}).get(MEMORY)
+    return (cpu.milli_value() if cpu is not None else 0, memory.value() if memory is not None else 0)
+
+
+# -- recommendations -------------------------------------------------------------------------------------------
+
+
+def global_max(options: RecommenderOptions) -> ResourceList:
+    """The largest recommendation that the flags allow."""
+    limits = {
+        CPU: options.container_recommendation_max_allowed_cpu,
+        MEMORY: options.container_recommendation_max_allowed_memory,
+    }
+    return {name: quantity for name, quantity in limits.items() if not quantity.is_zero}
+
+
+def update_vpas(
+    state: ClusterState, observed: Sequence[tuple[VerticalPodAutoscaler, Vpa]], now: int, diagnostics: list[str]
+) -> list[VpaResult]:
+    """``UpdateVPAs``: recommendation, post-processors, conditions; what the status becomes."""
+    options = state.options
+    ordered = sorted((vpa for _, vpa in observed), key=lambda vpa: vpa.key)
+    raw = dict(zip((vpa.key for vpa in ordered), recommended_amounts(state, ordered), strict=True))
+    most = global_max(options)
+    results = []
+    for item, vpa in observed:
+        recommendation = raw[vpa.key]
+        if options.cpu_integer_post_processor_enabled:
+            recommendation = integer_cpu(recommendation, item.metadata.annotations)
+        capped = apply_policy(recommendation, item.spec.resource_policy, most)
+        assert capped is not None
+        vpa.update_recommendation(capped)
+        vpa.update_conditions(now)
+        missing = state.record_recommendation(vpa, now)
+        if missing:
+            diagnostics.append(missing)
+        status = vpa.status()
+        results.append(
+            VpaResult(
+                namespace=vpa.namespace,
+                name=vpa.name,
+                status=status,
+                status_written=not same_status(item.status, status),
+                pod_count=vpa.pod_count,
+                selector=str(vpa.selector),
+            )
+        )
+    return results
+
+
+def same_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
+    """``Semantic.DeepEqual``: quantities by value, times by instant, absent equals empty."""
+    return _plain(a) == _plain(b)
+
+
+def _plain(status: VerticalPodAutoscalerStatus) -> object:
+    recommendation = status.recommendation
+    return (
+        status.observed_generation,
+        [(c.type, c.status, from_text(c.last_transition_time), c.reason, c.message) for c in status.conditions],
+        recommendation is not None,
+        [
+            (c.container_name, c.target or {}, c.lower_bound or {}, c.upper_bound or {}, c.uncapped_target or {})
+            for c in (recommendation.container_recommendations if recommendation is not None else ())
+        ],
+    )

@@ -1,0 +1,95 @@
+"""Amounts and resource lists (upstream: ``pkg/recommender/model/types.go``, ``pkg/utils/resources``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from kscale._native._histogram import go_int64
+from kscale.objects.base import ResourceList
+from kscale.objects.core import Pod
+from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
+from kscale.objects.vpa import RecommendedPodResources
+
+__all__ = [
+    "CPU",
+    "MAX_AMOUNT",
+    "MEMORY",
+    "amount",
+    "cpu_from_cores",
+    "cpu_quantity",
+    "current_resources",
+    "has_lower_resource",
+    "memory_quantity",
+    "resource_order",
+    "round_up",
+    "scale_amount",
+]
+
+CPU: Final = "cpu"
+MEMORY: Final = "memory"
+MAX_AMOUNT: Final = 10**14
+"""The largest amount of either resource: millicores, bytes."""
+
+
+def amount(x: float) -> int:
+    """``ResourceAmountFromFloat``: cut off at the point, held between 0 and 1e14. NaN is -2^63, as on amd64."""
+    if x > 1e14:
+        return MAX_AMOUNT
+    if x < 0:
+        return 0
+    return go_int64(x)
+
+
+def scale_amount(a: int, factor: float) -> int:
+    """``ScaleResource``."""
+    return amount(float(a) * factor)
+
+
+def cpu_from_cores(cores: float) -> int:
+    """Millicores, cut off: 0.0172071 is 17."""
+    return amount(cores * 1000.0)
+
+
+def cpu_quantity(millicores: int) -> Quantity:
+    """Millicores as a quantity."""
+    return Quantity.from_int(millicores, DECIMAL_SI, -3)
+
+
+def memory_quantity(size: int) -> Quantity:
+    """Bytes as a quantity, in binary units where they come out whole."""
+    return Quantity.from_int(size, BINARY_SI)
+
+
+def round_up(quantity: Quantity) -> Quantity:
+    """``RoundUp(0)``: to a whole number, away from zero."""
+    return Quantity.from_int(quantity.value(), quantity.format)
+
+
+def resource_order(names: Iterable[str]) -> list[str]:
+    """Upstream walks maps in random order; here it is cpu, memory, then the others by name."""
+    present = set(names)
+    return [name for name in (CPU, MEMORY) if name in present] + sorted(present - {CPU, MEMORY})
+
+
+def current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, ResourceList | None]:
+    """Requests and limits of a container now: what its status reports, even if that is empty, else its spec."""
+    for status in pod.status.container_statuses:
+        if status.name == container and status.resources is not None:
+            return status.resources.requests, status.resources.limits
+    for item in pod.spec.containers:
+        if item.name == container:
+            return item.resources.requests, item.resources.limits
+    return None, None
+
+
+def has_lower_resource(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:
+    """Whether some target of ``b`` is lower than the one of ``a`` for the same container and resource."""
+    if a is None or b is None:
+        return False
+    targets = {item.container_name: item.target or {} for item in b.container_recommendations}
+    return any(
+        name in targets.get(item.container_name, {}) and targets[item.container_name][name] < quantity
+        for item in a.container_recommendations
+        for name, quantity in (item.target or {}).items()
+    )

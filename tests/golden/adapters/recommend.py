@@ -1,0 +1,162 @@
+"""Kind ``recommend``: everything in ``want`` is compared, quantities by value.
+
+``observed_generation`` was read when all rounds of a case were over, so it is compared after the last one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import find_kind
+from kscale.objects.quantity import Quantity
+from kscale.objects.times import nanoseconds
+from kscale.objects.vpa import (
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerStatus,
+)
+from kscale.vpa.clock import to_text
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender import RecommenderResult, Round, run_once
+from kscale.vpa.resources import cpu_from_cores
+from kscale.vpa.target import Controllers
+
+LISTS = ("target", "lowerBound", "upperBound", "uncappedTarget")
+Event = tuple[tuple[str, str, str], int, int, int]
+
+
+def options_of(given: dict[str, Any]) -> RecommenderOptions:
+    known = set(RecommenderOptions.__struct_fields__)
+    fields = {k.removesuffix("_s") if k not in known else k: v for k, v in given.items() if k != "keep_event_order"}
+    unknown = set(fields) - known
+    assert not unknown, unknown
+    return from_dict(fields, RecommenderOptions)
+
+
+def controllers_of(objects: list[dict[str, Any]]) -> Controllers:
+    kinds = [find_kind(item["apiVersion"], item["kind"]) for item in objects]
+    return Controllers(from_dict(item, kind) for item, kind in zip(objects, kinds, strict=True) if kind is not None)
+
+
+def values_of(sample: dict[str, Any]) -> list[tuple[int, int]]:
+    values = []
+    if sample.get("cpu_cores") is not None:
+        values.append((cpu_from_cores(sample["cpu_cores"]), CPU_SAMPLE))
+    if sample.get("memory_bytes") is not None:
+        values.append((sample["memory_bytes"], MEMORY_SAMPLE))
+    return values
+
+
+def events_of(given: dict[str, Any]) -> list[Event]:
+    events: list[Event] = []
+
+    def name(item: dict[str, Any]) -> tuple[str, str, str]:
+        return item["namespace"], item["pod"], item["container"]
+
+    for sample in given.get("samples") or ():
+        events += [(name(sample), nanoseconds(sample["time"]), value, kind) for value, kind in values_of(sample)]
+    for series in given.get("series") or ():
+        start, step = nanoseconds(series["start"]), round(series["step_s"] * 1e9)
+        cpu, memory = series.get("cpu_cores") or [], series.get("memory_bytes") or []
+        for k in range(max(len(cpu), len(memory))):
+            if k < len(cpu):
+                events.append((name(series), start + k * step, cpu_from_cores(cpu[k]), CPU_SAMPLE))
+            if k < len(memory):
+                events.append((name(series), start + k * step, memory[k], MEMORY_SAMPLE))
+    for oom in given.get("ooms") or ():
+        events.append((name(oom), nanoseconds(oom["time"]), oom["memory_bytes"], OOM))
+    return events
+
+
+def by_value(recommendation: dict[str, Any] | None) -> Any:
+    return [
+        (item["containerName"], [{k: Quantity(v) for k, v in (item.get(n) or {}).items()} for n in LISTS])
+        for item in (recommendation or {}).get("containerRecommendations") or ()
+    ]
+
+
+def without_empty(checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """The API prints an absent time as null, and absent counts not at all."""
+    return {
+        key: without_empty(value) if isinstance(value, dict) else value
+        for key, value in checkpoint.items()
+        if value not in (None, {}, 0)
+    }
+
+
+def check_round(result: RecommenderResult, state: ClusterState, want: dict[str, Any], is_last: bool) -> None:
+    assert [(v.namespace, v.name) for v in result.vpas] == [(v["namespace"], v["name"]) for v in want["vpas"]]
+    for ours, theirs in zip(result.vpas, want["vpas"], strict=True):
+        recommendation = to_dict(ours.recommendation) if ours.recommendation is not None else None
+        assert by_value(recommendation) == by_value(theirs["recommendation"])
+        assert (recommendation is None) == (theirs["recommendation"] is None)
+        assert to_dict(ours.status.conditions) == theirs["conditions"]
+        assert not is_last or ours.status.observed_generation == theirs["observed_generation"]
+        assert (ours.pod_count, ours.selector) == (theirs["pod_count"], theirs["selector"])
+        assert ours.status_written == theirs["status_written"]
+        written = [{"container": c.container, "status": without_empty(to_dict(c.status))} for c in ours.checkpoints]
+        assert written == [
+            {"container": c["container"], "status": without_empty(c["status"])} for c in theirs["checkpoints"] or ()
+        ]
+    errors = [
+        {k: v for k, v in {**e._asdict(), "time": to_text(e.time)}.items() if v or k != "resource"}
+        for e in result.errors
+    ]
+    assert errors == (want["errors"] or [])
+    aggregates = [
+        {
+            "namespace": key.namespace,
+            "container": key.container,
+            "labels": key.labels,
+            "total_samples_count": int(state.store.samples[aggregate.row]),
+            "is_under_vpa": aggregate.is_under_vpa,
+            "needs_recommendation": aggregate.needs_recommendation,
+        }
+        for key, aggregate in sorted(state.aggregates.items())
+    ]
+    wanted = sorted(want["aggregates_after_gc"] or [], key=lambda a: (a["namespace"], a["container"], a["labels"]))
+    assert aggregates == wanted
+
+
+def check(case: dict[str, Any]) -> None:
+    given = case["input"]
+    state = ClusterState(options_of(given.get("options") or {}))
+    controllers = controllers_of(given.get("controllers") or [])
+    rounds = given.get("rounds") or [given]
+    wants = case["want"]["rounds"] if "rounds" in case["want"] else [case["want"]]
+    vpas: list[VerticalPodAutoscaler] = []
+    pods: list[Pod] = []
+    statuses: dict[tuple[str, str], VerticalPodAutoscalerStatus] = {}
+    for number, (this, want) in enumerate(zip(rounds, wants, strict=True)):
+        if this.get("vpas") is not None:
+            vpas = [from_dict(item, VerticalPodAutoscaler) for item in this["vpas"]]
+        if this.get("pods") is not None:
+            pods = [from_dict(item, Pod) for item in this["pods"]]
+        for i, vpa in enumerate(vpas):
+            old = statuses.get((vpa.namespace, vpa.name))
+            if vpa.status == VerticalPodAutoscalerStatus() and old is not None:
+                vpas[i] = msgspec.structs.replace(vpa, status=old)
+        events = events_of(this)
+        if not (given.get("options") or {}).get("keep_event_order"):
+            events.sort(key=lambda event: event[1])
+        checkpoints = [from_dict(c, VerticalPodAutoscalerCheckpoint) for c in given.get("checkpoints") or ()]
+        result = run_once(
+            state,
+            Round(
+                vpas=vpas,
+                pods=pods,
+                controllers=controllers,
+                usage=[Usage.from_events(events)],
+                checkpoints=checkpoints if number == 0 else [],
+            ),
+            now=nanoseconds(this["now"]),
+        )
+        check_round(result, state, want, number == len(rounds) - 1)
+        written = {(v.namespace, v.name): v.status for v in result.vpas if v.status_written}
+        statuses.update(written)
+        vpas = [msgspec.structs.replace(v, status=written.get((v.namespace, v.name), v.status)) for v in vpas]
