@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kscale.errors import InputError, KscaleError
 
 if TYPE_CHECKING:
-    from kscale import ca
+    from kscale import ca, vpa
     from kscale.build import build_info
     from kscale.objects.quantity import Quantity
 
@@ -22,9 +22,10 @@ _LAZY: dict[str, str] = {
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",
     "ca": "kscale.ca",
+    "vpa": "kscale.vpa",
 }
 
-__all__ = ["InputError", "KscaleError", "Quantity", "__version__", "build_info", "ca"]
+__all__ = ["InputError", "KscaleError", "Quantity", "__version__", "build_info", "ca", "vpa"]
 
 
 def __getattr__(name: str) -> Any:
