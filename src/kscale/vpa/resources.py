@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from kscale._native._histogram import go_int64
+from kscale._native import _histogram
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
@@ -38,7 +38,7 @@ def amount(x: float) -> int:
         return MAX_AMOUNT
     if x < 0:
         return 0
-    return go_int64(x)
+    return _histogram.go_int64(x)
 
 
 def scale_amount(a: int, factor: float) -> int:
