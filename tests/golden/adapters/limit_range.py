@@ -1,0 +1,125 @@
+"""Kind ``limit-range``: everything in ``want`` is compared, quantities by value; absent and empty lists are one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscale.objects.core import LimitRange, LimitRangeItem, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.quantity import Quantity
+from kscale.objects.vpa import PodResourcePolicy, RecommendedPodResources, VerticalPodAutoscaler
+from kscale.vpa.capping import CappingError, cap
+from kscale.vpa.container_resources import ContainerResources, ProviderError, containers_resources, resources_of
+from kscale.vpa.limit_range import CONTAINER, POD, LimitRanges
+from kscale.vpa.postprocess import apply_policy
+from kscale.vpa.proportional import boundary_request, proportional_limits, scale
+
+BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
+
+
+def quantities(given: dict[str, str] | None) -> dict[str, Quantity] | None:
+    return None if given is None else {name: Quantity(text) for name, text in given.items()}
+
+
+def limit_ranges_of(given: dict[str, Any]) -> LimitRanges:
+    return LimitRanges.of(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ())
+
+
+def same_recommendation(ours: RecommendedPodResources | None, theirs: dict[str, Any] | None) -> None:
+    assert (ours is None) == (theirs is None)
+    if ours is None:
+        return
+    want = from_dict(theirs, RecommendedPodResources)
+
+    def plain(recommendation: RecommendedPodResources) -> list[Any]:
+        return [
+            (item.container_name, *(getattr(item, name) or {} for name in BOUNDS))
+            for item in recommendation.container_recommendations
+        ]
+
+    assert plain(ours) == plain(want)
+
+
+def same_notes(ours: dict[str, list[str]], theirs: dict[str, list[str]] | None) -> None:
+    assert {k: v for k, v in ours.items() if v} == {k: v for k, v in (theirs or {}).items() if v}
+
+
+def same_item(ours: LimitRangeItem | None, theirs: dict[str, Any] | None) -> None:
+    assert (ours is None) == (theirs is None)
+    if ours is not None:
+        want = from_dict(theirs, LimitRangeItem)
+        for name in ("type", "max", "min", "default"):
+            assert (getattr(ours, name) or {}) == (getattr(want, name) or {}), name
+
+
+def same_containers(ours: list[ContainerResources], theirs: list[dict[str, Any]]) -> None:
+    assert [(c.requests or {}, c.limits or {}) for c in ours] == [
+        (quantities(c.get("requests")) or {}, quantities(c.get("limits")) or {}) for c in theirs
+    ]
+
+
+def check_scale(given: dict[str, Any], want: dict[str, Any]) -> None:
+    numbers = (Quantity(given[name]) for name in ("quantity", "base", "result"))
+    assert scale(given["resource"], *numbers, given["mode"]) == (Quantity(want["value"]), want["type"])
+
+
+def check_containers(given: dict[str, Any], want: dict[str, Any]) -> None:
+    pod, lookup = from_dict(given["pod"], Pod), limit_ranges_of(given)
+    if given.get("add_all"):
+        policy = from_dict(given["resource_policy"], PodResourcePolicy) if given.get("resource_policy") else None
+        recommendation = from_dict(given.get("recommendation") or {}, RecommendedPodResources)
+        notes: dict[str, list[str]] = {}
+        item = lookup.effective(pod.namespace, CONTAINER)
+        containers = resources_of(pod, policy, recommendation, item, notes, add_all=True)
+    else:
+        try:
+            containers, notes, _ = containers_resources(pod, from_dict(given["vpa"], VerticalPodAutoscaler), lookup)
+        except (CappingError, ProviderError) as error:
+            containers, notes = [], {"error": [str(error)]}
+    assert notes.pop("error", [None]) == [want.get("error")]
+    same_containers(containers, want["containers"])
+    same_notes(notes, want["notes"])
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    match given["function"]:
+        case "effective":
+            lookup = limit_ranges_of(given)
+            same_item(lookup.effective(given["namespace"], CONTAINER), want["container"])
+            same_item(lookup.effective(given["namespace"], POD), want["pod"])
+        case "scale":
+            check_scale(given, want)
+        case "proportional_limits":
+            names = ("limits", "requests", "recommended", "default_limits")
+            limits, notes = proportional_limits(*(quantities(given.get(name)) for name in names))
+            assert limits == quantities(want["limits"])
+            assert notes == (want["notes"] or [])
+        case "boundary_request":
+            names = ("original_request", "original_limit", "boundary", "default_limit")
+            numbers = (Quantity(given[name]) if given.get(name) else Quantity.zero() for name in names)
+            assert boundary_request(given["resource"], *numbers) == Quantity(want["value"])
+        case "apply_policy":
+            policy = from_dict(given["resource_policy"], PodResourcePolicy) if given.get("resource_policy") else None
+            recommendation = given.get("recommendation")
+            ours = apply_policy(
+                from_dict(recommendation, RecommendedPodResources) if recommendation is not None else None,
+                policy,
+                quantities(given.get("global_max_allowed")),
+            )
+            assert want["error"] is None
+            same_recommendation(ours, want["recommendation"])
+        case "capping":
+            pod = from_dict(given["pod"], Pod) if given.get("pod") else None
+            vpa = from_dict(given["vpa"], VerticalPodAutoscaler) if given.get("vpa") else None
+            try:
+                ours, notes, _ = cap(vpa, pod, limit_ranges_of(given))
+            except CappingError as error:
+                ours, notes = None, {"error": [str(error)]}
+            assert notes.pop("error", [None]) == [want["error"]]
+            same_recommendation(ours, want["recommendation"])
+            same_notes(notes, want["notes"])
+        case "containers_resources":
+            check_containers(given, want)
+        case other:
+            raise AssertionError(other)
