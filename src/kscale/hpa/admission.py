@@ -9,11 +9,11 @@ import msgspec
 
 from kscale.hpa.conversion import from_v1, strip_annotations
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.field_errors import FieldError
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.validation import validate, validate_status
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.decode import from_dict
+from kscale.objects.field_errors import FieldError
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = ["Admission", "DecodeError", "admit", "decode"]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from kscale.hpa.field_errors import FieldError, forbidden, invalid, not_supported, required
 from kscale.hpa.options import HPAOptions
 from kscale.objects.autoscaling import (
     ContainerResourceMetricSource,
@@ -24,6 +23,7 @@ from kscale.objects.autoscaling import (
     PodsMetricSource,
     ResourceMetricSource,
 )
+from kscale.objects.field_errors import FieldError, forbidden, invalid, not_supported, required
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.names import dns_label_errors, dns_subdomain_errors, label_value_errors, qualified_name_errors
 from kscale.objects.requests import is_extended, is_hugepages, is_prefixed_native

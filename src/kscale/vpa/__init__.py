@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from kscale.vpa.admission import PodAdmission, VpaAdmission, VpaIndex, admit_pod, admit_vpa, review
 from kscale.vpa.model import ClusterState, Usage
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.vpa.recommender import RecommenderResult, Round, VpaResult, run_once
@@ -12,12 +13,18 @@ __all__ = [
     "ClusterState",
     "ControllerKey",
     "Controllers",
+    "PodAdmission",
     "RecommenderOptions",
     "RecommenderResult",
     "Round",
     "Scale",
     "UpdaterOptions",
     "Usage",
+    "VpaAdmission",
+    "VpaIndex",
     "VpaResult",
+    "admit_pod",
+    "admit_vpa",
+    "review",
     "run_once",
 ]

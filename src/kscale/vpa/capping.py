@@ -1,4 +1,4 @@
-"""A recommendation fitted to one pod: limit ranges, the VPA's policy, the pod's limits (``pkg/utils/vpa/capping.go``)."""
+"""A recommendation fitted to one pod: limit ranges, policy, the pod's own limits (``pkg/utils/vpa/capping.go``)."""
 
 from __future__ import annotations
 
@@ -39,9 +39,7 @@ class Capped(NamedTuple):
     diagnostics: list[str]
 
 
-def cap(
-    vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitRangeLookup | None = None
-) -> Capped:
+def cap(vpa: VerticalPodAutoscaler | None, pod: Pod | None, limit_ranges: LimitRangeLookup | None = None) -> Capped:
     """``cappingRecommendationProcessor.Apply``; raises :class:`CappingError`.
 
     With a limit range for pods, containers without recommendation show up in the result with their own requests.
@@ -216,7 +214,7 @@ def _container_bounds(
 
         least, most = boundary(limits.min), boundary(limits.max)
         plain = (limits.min or {}).get(name, _ZERO)
-        bounds[name] = (plain if least < plain else least, most)
+        bounds[name] = (max(least, plain), most)
     return bounds
 
 

@@ -77,7 +77,7 @@ def resources_of(
     ``add_all``: also containers without recommendation, and what a recommendation does not name is filled in from the
     container.
     """
-    targets = {}
+    targets: dict[str, ResourceList | None] = {}
     for item in recommendation.container_recommendations:
         targets.setdefault(item.container_name, item.target)
     result = []
@@ -102,7 +102,7 @@ def resources_of(
 
 
 def _filled(values: ResourceList | None, current: ResourceList | None) -> ResourceList | None:
-    missing = {name: (current or {})[name] for name in (CPU, MEMORY) if name in (current or {})}
+    missing: ResourceList = {name: (current or {})[name] for name in (CPU, MEMORY) if name in (current or {})}
     if not missing:
         return values
     return {**missing, **(values or {})}

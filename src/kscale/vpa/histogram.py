@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from kscale._native import _histogram
 from kscale.errors import KscaleError
+from kscale.objects.go_numbers import format_float
 
 __all__ = [
     "CPU_OPTIONS",
@@ -329,7 +330,7 @@ class Histogram:
         if bucket_weights is None:
             raise HistogramError("cannot load from empty checkpoint")
         if total_weight < 0:
-            raise HistogramError(f"cannot load checkpoint with negative weight {_go_float(total_weight)}")
+            raise HistogramError(f"cannot load checkpoint with negative weight {format_float(total_weight)}")
         size = self.bank.options.num_buckets
         for bucket in sorted(bucket_weights):
             if bucket >= size:
@@ -349,13 +350,3 @@ class Histogram:
             *(f"{i}\t{self.percentile(0.01 * i):.3f}" for i in range(0, 101, 5)),
         ]
         return "\n".join(lines)
-
-
-def _go_float(x: float) -> str:
-    """Go's ``%v`` of a float64."""
-    if x == int(x) and abs(x) < 1e21:
-        return str(int(x)) if x or str(x)[0] != "-" else "-0"
-    text = repr(x)
-    if abs(x) >= 1e-4 and "e" in text:
-        text = np.format_float_positional(x, trim="-")
-    return text

@@ -20,7 +20,7 @@ _ZERO: Final = Quantity.zero()
 def scale(
     resource: str, quantity: Quantity, base: Quantity, result: Quantity, mode: str = "none"
 ) -> tuple[Quantity, str]:
-    """``quantity * result / base`` and whether that went well: :data:`SUCCESS`, :data:`CAPPED`, :data:`DIVISION_BY_ZERO`.
+    """``quantity * result / base``, and :data:`SUCCESS`, :data:`CAPPED` or :data:`DIVISION_BY_ZERO`.
 
     CPU is computed in millicores, everything else in whole units. ``mode``: ``none`` and ``down`` round down, ``up``
     rounds CPU up. ``down`` turns a memory result of 0 into -1, as upstream does.

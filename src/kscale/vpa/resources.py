@@ -16,6 +16,7 @@ __all__ = [
     "MAX_AMOUNT",
     "MEMORY",
     "amount",
+    "amount_to_int64",
     "cpu_from_cores",
     "cpu_quantity",
     "current_resources",
@@ -38,6 +39,11 @@ def amount(x: float) -> int:
         return MAX_AMOUNT
     if x < 0:
         return 0
+    return _histogram.go_int64(x)
+
+
+def amount_to_int64(x: float) -> int:
+    """``int64(x)`` on amd64."""
     return _histogram.go_int64(x)
 
 

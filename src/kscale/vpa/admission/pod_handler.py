@@ -1,0 +1,131 @@
+"""Patches for a new pod (``admission-controller/resource/pod``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kscale.errors import InputError
+from kscale.objects.base import ResourceList
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.field_errors import FieldError, internal
+from kscale.objects.vpa import VerticalPodAutoscaler, container_policy, update_mode
+from kscale.vpa.admission.matching import VpaIndex
+from kscale.vpa.capping import CappingError
+from kscale.vpa.container_resources import ContainerResources, ProviderError, containers_resources
+from kscale.vpa.limit_range import LimitRangeLookup
+from kscale.vpa.options import CPU_STARTUP_BOOST, AdmissionOptions, gate
+from kscale.vpa.patches import (
+    OBSERVED_CONTAINERS,
+    VPA_UPDATES,
+    Patch,
+    annotate,
+    ensure_annotations,
+    escape,
+    observed_text,
+)
+from kscale.vpa.resources import current_resources, resource_order
+from kscale.vpa.startup_boost import BoostError, apply_boost
+from kscale.vpa.target import Controllers
+
+__all__ = ["PodAdmission", "admit_pod"]
+
+_ROOT: Final = "."
+
+
+class PodAdmission(msgspec.Struct, kw_only=True):
+    """Pods are always allowed; an error means that nothing is patched."""
+
+    vpa: VerticalPodAutoscaler | None = None
+    patches: list[Patch] = []
+    errors: list[FieldError] = []
+    diagnostics: list[str] = []
+    allowed: bool = True
+
+
+def admit_pod(
+    pod: Pod | Mapping[str, Any],
+    vpas: VpaIndex | Iterable[VerticalPodAutoscaler],
+    *,
+    namespace: str = "",
+    controllers: Controllers | None = None,
+    limit_ranges: LimitRangeLookup | None = None,
+    options: AdmissionOptions | None = None,
+) -> PodAdmission:
+    """What the webhook does to a pod about to be created in ``namespace``."""
+    options = options or AdmissionOptions()
+    try:
+        pod = from_dict(pod, Pod) if not isinstance(pod, Pod) else pod
+    except InputError as error:
+        return PodAdmission(errors=[internal(_ROOT, error.problems[0].message)])
+    if not pod.metadata.name:
+        name = f"{pod.metadata.generate_name}%"
+        pod = msgspec.structs.replace(
+            pod, metadata=msgspec.structs.replace(pod.metadata, name=name, namespace=namespace)
+        )
+    index = vpas if isinstance(vpas, VpaIndex) else VpaIndex(vpas)
+    vpa = index.match(pod, controllers or Controllers())
+    if vpa is None:
+        return PodAdmission()
+    try:
+        resources, diagnostics = _resource_patches(pod, vpa, limit_ranges, options)
+    except (BoostError, CappingError, ProviderError) as error:
+        return PodAdmission(vpa=vpa, errors=[internal(_ROOT, str(error))])
+    observed = annotate(OBSERVED_CONTAINERS, observed_text(pod))
+    return PodAdmission(vpa=vpa, patches=[*ensure_annotations(pod), *resources, observed], diagnostics=diagnostics)
+
+
+def _resource_patches(
+    pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, options: AdmissionOptions
+) -> tuple[list[Patch], list[str]]:
+    try:
+        wanted, notes, diagnostics = containers_resources(pod, vpa, limit_ranges)
+    except (CappingError, ProviderError) as error:
+        where = f"{pod.namespace}/{pod.name}"
+        raise ProviderError(f"failed to calculate resource patch for pod {where}: {error}") from None
+    if update_mode(vpa) == "Off":
+        wanted, notes = [ContainerResources() for _ in wanted], {}
+    boosting = gate(options.feature_gates, CPU_STARTUP_BOOST)
+    patches: list[Patch] = []
+    updates: list[str] = []
+    for i, (container, resources) in enumerate(zip(pod.spec.containers, wanted, strict=True)):
+        if boosting:
+            policy = container_policy(container.name, vpa.spec.resource_policy)
+            if policy is not None and policy.mode == "Off":
+                continue
+            resources, boost = apply_boost(container, vpa, resources, options.max_allowed_cpu_boost)
+            patches += boost
+        own, note = _container_patches(pod, i, resources, notes.get(container.name, []))
+        if own:
+            patches += own
+            updates.append(note)
+    if updates:
+        patches.append(annotate(VPA_UPDATES, f"Pod resources updated by {vpa.name}: {'; '.join(updates)}"))
+    return patches, diagnostics
+
+
+def _container_patches(pod: Pod, index: int, wanted: ContainerResources, notes: list[str]) -> tuple[list[Patch], str]:
+    requests, limits = current_resources(pod, pod.spec.containers[index].name)
+    path = f"/spec/containers/{index}/resources"
+    patches: list[Patch] = []
+    said = list(notes)
+    if requests is None and limits is None:
+        patches.append(Patch("add", path, {}))
+    for current, new, field, word in (
+        (requests, wanted.requests, "requests", "request"),
+        (limits, wanted.limits, "limits", "limit"),
+    ):
+        patches += value_patches(f"{path}/{field}", current, new)
+        said += [f"{name} {word}" for name in resource_order(new or {})]
+    return patches, f"container {index}: {', '.join(said)}"
+
+
+def value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[Patch]:
+    """Set resources below ``path``, which is made first where it does not exist."""
+    if not new:
+        return []
+    patches = [Patch("add", path, {})] if current is None else []
+    return patches + [Patch("add", f"{path}/{escape(name)}", str(new[name])) for name in resource_order(new)]

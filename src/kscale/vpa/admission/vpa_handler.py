@@ -1,0 +1,273 @@
+"""Validation and defaulting of VPA objects (``admission-controller/resource/vpa/handler.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kscale.errors import InputError
+from kscale.objects.base import ResourceList
+from kscale.objects.decode import from_dict
+from kscale.objects.field_errors import FieldError, forbidden, internal, invalid, not_supported, required, too_many
+from kscale.objects.names import go_quote
+from kscale.objects.quantity import Quantity
+from kscale.objects.vpa import ContainerResourcePolicy, StartupBoost, VerticalPodAutoscaler
+from kscale.vpa.options import CPU_STARTUP_BOOST, IN_PLACE, PER_VPA_CONFIG, AdmissionOptions, gate
+from kscale.vpa.patches import Patch
+from kscale.vpa.resources import CPU, MEMORY, resource_order
+from kscale.vpa.startup_boost import has_startup_boost
+
+__all__ = ["VpaAdmission", "admit_vpa", "validate"]
+
+_ROOT: Final = "."
+_MODES: Final = ("InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
+_SCALING_MODES: Final = ("Auto", "Off")
+_RESOURCES: Final = (CPU, MEMORY)
+_AUTO_WARNING: Final = (
+    'spec.updatePolicy: "Auto" mode is deprecated and will be removed in a future API version. Use explicit update '
+    f"modes like: [{' '.join(_MODES)}]. See https://github.com/kubernetes/autoscaler/issues/8424 for more details."
+)
+_PER_VPA_DISABLED: Final = f"not supported when feature flag {PER_VPA_CONFIG} is disabled"
+
+
+def _gate_needed(what: str, name: str) -> str:
+    return f"in order to use {what}, you must enable feature gate {name} in the admission-controller args"
+
+
+class VpaAdmission(msgspec.Struct, kw_only=True):
+    """Whether a VPA object is taken; ``message`` is what the refusal says (reason Invalid, code 422)."""
+
+    name: str = ""
+    errors: list[FieldError] = []
+    warnings: list[str] = []
+    patches: list[Patch] = []
+
+    @property
+    def allowed(self) -> bool:
+        """No errors."""
+        return not self.errors
+
+    @property
+    def message(self) -> str:
+        """The text of the refusal."""
+        if not self.errors:
+            return ""
+        texts = list(dict.fromkeys(map(str, self.errors)))
+        shown = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        return f'VerticalPodAutoscaler.autoscaling.k8s.io "{self.name}" is invalid: {shown}'
+
+
+def admit_vpa(
+    vpa: VerticalPodAutoscaler | Mapping[str, Any],
+    old: VerticalPodAutoscaler | Mapping[str, Any] | None = None,
+    *,
+    options: AdmissionOptions | None = None,
+) -> VpaAdmission:
+    """What the webhook does with a VPA about to be written. ``old``: the object as it was, on an update.
+
+    Upstream's webhook never misses ``targetRef`` (the CRD's schema does); :func:`validate` can.
+    """
+    options = options or AdmissionOptions()
+    try:
+        new = _decoded(vpa)
+        before = _decoded(old) if old is not None else VerticalPodAutoscaler()
+    except InputError as error:
+        name = _name_of(vpa)
+        return VpaAdmission(name=name, errors=[internal(_ROOT, error.problems[0].message)])
+    errors, warnings = validate(new, before, options=options)
+    patches = []
+    if not errors and new.spec.update_policy is None:
+        patches.append(Patch("add", "/spec/updatePolicy", {"updateMode": "Recreate"}))
+    return VpaAdmission(name=new.name, errors=errors, warnings=warnings, patches=patches)
+
+
+def _decoded(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> VerticalPodAutoscaler:
+    return vpa if isinstance(vpa, VerticalPodAutoscaler) else from_dict(vpa, VerticalPodAutoscaler)
+
+
+def _name_of(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> str:
+    metadata = vpa.get("metadata") if isinstance(vpa, Mapping) else None
+    name = metadata.get("name") if isinstance(metadata, Mapping) else None
+    return name if isinstance(name, str) else ""
+
+
+class _Allowed(msgspec.Struct, frozen=True):
+    """Which alpha features may be used: their gate is on, or the old object uses them already."""
+
+    in_place: bool
+    per_vpa: bool
+    boost: bool
+    resources: frozenset[str]
+
+
+def _allowed(old: VerticalPodAutoscaler | None, options: AdmissionOptions) -> _Allowed:
+    gates = options.feature_gates
+    old = old or VerticalPodAutoscaler()
+    policy = old.spec.update_policy
+    containers = old.spec.resource_policy.container_policies if old.spec.resource_policy is not None else []
+    uses_per_vpa = (policy is not None and policy.evict_after_oom_seconds is not None) or any(
+        value is not None for item in containers for value in _per_vpa_fields(item).values()
+    )
+    return _Allowed(
+        in_place=gate(gates, IN_PLACE) or (policy is not None and policy.update_mode == "InPlace"),
+        per_vpa=gate(gates, PER_VPA_CONFIG) or uses_per_vpa,
+        boost=gate(gates, CPU_STARTUP_BOOST) or has_startup_boost(old) or _has_container_boost(containers),
+        resources=frozenset(name for item in containers for name in item.controlled_resources or ()),
+    )
+
+
+def _has_container_boost(policies: list[ContainerResourcePolicy]) -> bool:
+    return any(item.startup_boost is not None for item in policies)
+
+
+def _per_vpa_fields(policy: ContainerResourcePolicy) -> dict[str, Quantity | int | None]:
+    return {
+        "oomBumpUpRatio": policy.oom_bump_up_ratio,
+        "oomMinBumpUp": policy.oom_min_bump_up,
+        "memoryAggregationIntervalSeconds": policy.memory_aggregation_interval_seconds,
+        "memoryAggregationIntervalCount": policy.memory_aggregation_interval_count,
+    }
+
+
+def validate(
+    vpa: VerticalPodAutoscaler, old: VerticalPodAutoscaler | None, *, options: AdmissionOptions | None = None
+) -> tuple[list[FieldError], list[str]]:
+    """``ValidateVPA``: field errors and warnings in upstream's order. ``old`` None: the object is new."""
+    options = options or AdmissionOptions()
+    allowed = _allowed(old, options)
+    errors: list[FieldError] = []
+    warnings: list[str] = []
+    if vpa.spec.target_ref is None and old is None:
+        text = "If you're using v1beta1 version of the API, please migrate to v1"
+        errors.append(required("spec.targetRef", text))
+    _update_policy(vpa, allowed, errors, warnings)
+    if vpa.spec.resource_policy is not None:
+        for i, policy in enumerate(vpa.spec.resource_policy.container_policies):
+            path = f"spec.resourcePolicy.containerPolicies[{i}]"
+            _container_policy(policy, path, allowed, errors, warnings)
+    errors += _startup_boost(vpa.spec.startup_boost, "spec.startupBoost", allowed)
+    if len(vpa.spec.recommenders) > 1:
+        errors.append(too_many("spec.recommenders", len(vpa.spec.recommenders), 1))
+    return errors, warnings
+
+
+def _update_policy(
+    vpa: VerticalPodAutoscaler, allowed: _Allowed, errors: list[FieldError], warnings: list[str]
+) -> None:
+    policy = vpa.spec.update_policy
+    if policy is None:
+        return
+    path = "spec.updatePolicy"
+    mode = policy.update_mode
+    if mode is None:
+        errors.append(required(f"{path}.updateMode", "updateMode is required if UpdatePolicy is used"))
+    elif mode == "Auto":
+        warnings.append(_AUTO_WARNING)
+    elif mode not in _MODES:
+        errors.append(not_supported(f"{path}.updateMode", mode, _MODES))
+    elif mode == "InPlace" and not allowed.in_place:
+        text = (
+            "in order to use UpdateMode InPlace, you must enable feature gate InPlace in the admission-controller args"
+        )
+        errors.append(forbidden(f"{path}.updateMode", text))
+    if policy.min_replicas is not None and policy.min_replicas <= 0:
+        errors.append(invalid(f"{path}.minReplicas", policy.min_replicas, "minReplicas has to be positive"))
+    if policy.evict_after_oom_seconds is not None:
+        where = f"{path}.evictAfterOOMSeconds"
+        errors += _at_least_one(where, policy.evict_after_oom_seconds, allowed)
+
+
+def _at_least_one(path: str, value: int, allowed: _Allowed) -> list[FieldError]:
+    if not allowed.per_vpa:
+        return [forbidden(path, _PER_VPA_DISABLED)]
+    return [invalid(path, value, "must be greater than or equal to 1")] if value < 1 else []
+
+
+def _container_policy(
+    policy: ContainerResourcePolicy, path: str, allowed: _Allowed, errors: list[FieldError], warnings: list[str]
+) -> None:
+    if not policy.container_name:
+        errors.append(required(f"{path}.containerName"))
+    if policy.mode is not None and policy.mode not in _SCALING_MODES:
+        errors.append(not_supported(f"{path}.mode", policy.mode, _SCALING_MODES))
+    errors += _bounds(policy.min_allowed or {}, policy.max_allowed or {}, path)
+    if policy.mode == "Off" and policy.controlled_values == "RequestsAndLimits":
+        text = "controlledValues shouldn't be specified if container scaling mode is off"
+        errors.append(forbidden(f"{path}.controlledValues", text))
+    for i, name in enumerate(policy.controlled_resources or ()):
+        if name in _RESOURCES:
+            continue
+        where = f"{path}.controlledResources[{i}]"
+        if name in allowed.resources:
+            reason = "is allowed only because it is present in the existing VPA object"
+            supported = ", ".join(map(go_quote, _RESOURCES))
+            warnings.append(f"{where}: unsupported value {go_quote(name)} {reason}; supported values: {supported}")
+        else:
+            errors.append(not_supported(where, name, _RESOURCES))
+    errors += _per_vpa(policy, path, allowed)
+    errors += _startup_boost(policy.startup_boost, f"{path}.startupBoost", allowed)
+
+
+def _bounds(low: ResourceList, high: ResourceList, path: str) -> list[FieldError]:
+    errors = []
+    for name in resource_order(low):
+        errors += _resolution(name, low[name], f"{path}.minAllowed[{name}]")
+        if name in high and high[name] < low[name]:
+            text = f"max resource for {name} is lower than min of {go_quote(str(low[name]))}"
+            errors.append(invalid(f"{path}.maxAllowed[{name}]", high[name], text))
+    for name in resource_order(high):
+        errors += _resolution(name, high[name], f"{path}.maxAllowed[{name}]")
+    return errors
+
+
+def _resolution(name: str, quantity: Quantity, path: str) -> list[FieldError]:
+    if name == CPU and (quantity.as_fraction() * 1000).denominator != 1:
+        return [invalid(path, quantity, "must be a whole number of milli CPUs")]
+    if name == MEMORY and quantity.as_fraction().denominator != 1:
+        return [invalid(path, quantity, "must be a whole number of bytes")]
+    return []
+
+
+def _per_vpa(policy: ContainerResourcePolicy, path: str, allowed: _Allowed) -> list[FieldError]:
+    errors = []
+    for name, value in _per_vpa_fields(policy).items():
+        where = f"{path}.{name}"
+        if value is None:
+            continue
+        if isinstance(value, int):
+            errors += _at_least_one(where, value, allowed)
+        elif not allowed.per_vpa:
+            errors.append(forbidden(where, _PER_VPA_DISABLED))
+        elif name == "oomBumpUpRatio":
+            ratio = float(value.milli_value()) / 1000.0
+            if ratio < 1.0:
+                errors.append(invalid(where, ratio, "must be greater than or equal to 1.0"))
+        elif value.value() < 0:
+            errors.append(invalid(where, value.value(), "must be greater than or equal to 0"))
+    return errors
+
+
+def _startup_boost(boost: StartupBoost | None, path: str, allowed: _Allowed) -> list[FieldError]:
+    if boost is None:
+        return []
+    if not allowed.boost:
+        return [forbidden(path, _gate_needed("startupBoost", CPU_STARTUP_BOOST))]
+    cpu = boost.cpu
+    if cpu is None:
+        return []
+    match cpu.type:
+        case "":
+            return [required(f"{path}.cpu.type", "must be either Factor or Quantity")]
+        case "Factor":
+            where = f"{path}.cpu.factor"
+            if cpu.factor is None:
+                return [required(where, "required when type is Factor")]
+            return [invalid(where, cpu.factor, "must be >= 1 for type Factor")] if cpu.factor < 1 else []
+        case "Quantity":
+            where = f"{path}.cpu.quantity"
+            if cpu.quantity is None:
+                return [required(where, "required when type is Quantity")]
+            return _resolution(CPU, cpu.quantity, where)
+    return [not_supported(f"{path}.cpu.type", cpu.type, ("Factor", "Quantity"))]

@@ -1,0 +1,26 @@
+"""Kind ``vpa-validate``: everything is compared but the texts of Go's JSON decoder and quantity parser."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscale.objects.decode import from_dict, to_dict
+from kscale.vpa import AdmissionOptions, admit_vpa
+
+NOT_OURS = ("json: cannot unmarshal", "quantities must match")
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    options = from_dict(given.get("options") or {}, AdmissionOptions)
+    result = admit_vpa(given["vpa"], given.get("old_vpa"), options=options)
+    assert result.allowed == want["allowed"]
+    assert to_dict(result.patches) == (want["patches"] or [])
+    assert result.warnings == (want["warnings"] or [])
+    theirs = want["errors"] or []
+    if any(text in error["text"] for error in theirs for text in NOT_OURS):
+        assert [(error.type, error.field) for error in result.errors] == [(e["type"], e["field"]) for e in theirs]
+        return
+    ours = [{"type": e.type, "field": e.field, "detail": e.detail, "text": str(e)} for e in result.errors]
+    assert ours == theirs
+    assert result.message == (want["status"] or {}).get("message", "")
