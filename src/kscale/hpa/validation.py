@@ -68,7 +68,7 @@ def validate(
     to_zero = options.enabled("HPAScaleToZero") or (old is not None and old.spec.min_replicas == 0)
     bound = 0 if to_zero else 1
     minimum, maximum = spec.min_replicas, spec.max_replicas
-    declared = []
+    declared: list[FieldError] = []
     if minimum is not None and minimum < bound:
         error = invalid("spec.minReplicas", minimum, f"must be greater than or equal to {bound}")
         (errors if old is not None and old.spec.min_replicas == minimum else declared).append(error)
