@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _behavior
+from kscale._native import _reconcile
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.state import HPAState, Recommendation, ScaleEvent
 from kscale.objects.autoscaling import HorizontalPodAutoscalerBehavior, HPAScalingRules
@@ -64,7 +64,8 @@ class Rules:
 @dataclass(frozen=True, slots=True)
 class History:
     """Entries of past moments by row, in slot order: ``begin``/``capacity``/``size`` int64[n] into ``values`` int32,
-    ``times`` int64 ns and ``outdated`` uint8. Every row has room for one more.
+    ``times`` int64 ns and ``outdated`` uint8. Every row has room for two more
+    (a first pass records the current size, then its proposal).
     """
 
     begin: NDArray[np.int64]
@@ -87,7 +88,7 @@ class History:
     @classmethod
     def _of(cls, rows: Sequence[Sequence[tuple[int, int, bool]]]) -> History:
         size = np.array([len(row) for row in rows], np.int64)
-        capacity = size + 1
+        capacity = size + 2
         end = np.cumsum(capacity, dtype=np.int64)
         total = int(end[-1]) if len(rows) else 0
         begin = end - capacity
@@ -98,12 +99,12 @@ class History:
         return cls(begin, capacity, size, values, times, outdated)
 
     def with_room(self) -> History:
-        """A copy that may be written to, with room for one more entry in every row."""
-        if bool((self.size < self.capacity).all()):
+        """A copy that may be written to, with room for two more entries in every row."""
+        if bool((self.size + 2 <= self.capacity).all()):
             return History(
                 self.begin, self.capacity, self.size.copy(), self.values.copy(), self.times.copy(), self.outdated.copy()
             )
-        capacity = np.maximum(self.size + self.size // 2, 7) + 1
+        capacity = np.maximum(self.size + self.size // 2, 6) + 2
         begin = np.cumsum(capacity, dtype=np.int64) - capacity
         total = int(capacity.sum())
         source = np.arange(int(self.size.sum()), dtype=np.int64)
@@ -162,7 +163,7 @@ def normalize_rows(
 ) -> NormalizedColumns:
     """Stabilise and limit every active row; ``past`` is written to. Rows that are not active keep their size."""
     return NormalizedColumns(
-        *_behavior.normalize(
+        *_reconcile.normalize(
             active,
             behavior,
             current,
@@ -247,7 +248,7 @@ def store_event(
     up, down = _rules(behavior, options)
     added, removed = History.events([state.scale_up_events]), History.events([state.scale_down_events])
     before_, after_ = np.array([before], np.int32), np.array([after], np.int32)
-    _behavior.store_events(np.ones(1, np.uint8), before_, after_, up, down, added, removed, now)
+    _reconcile.store_events(np.ones(1, np.uint8), before_, after_, up, down, added, removed, now)
     return (
         tuple(ScaleEvent(*entry) for entry in added.entries(0)),
         tuple(ScaleEvent(*entry) for entry in removed.entries(0)),

@@ -16,7 +16,9 @@ from kscale.hpa.go_text import print_label_selector
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.replica_calculator import Calculation, ReplicaCalculator, Replicas, Tolerances, selector_text
 from kscale.objects.autoscaling import (
+    ContainerResourceMetricSource,
     ContainerResourceMetricStatus,
+    ExternalMetricSource,
     ExternalMetricStatus,
     HorizontalPodAutoscaler,
     MetricIdentifier,
@@ -24,13 +26,16 @@ from kscale.objects.autoscaling import (
     MetricStatus,
     MetricTarget,
     MetricValueStatus,
+    ObjectMetricSource,
     ObjectMetricStatus,
+    PodsMetricSource,
     PodsMetricStatus,
+    ResourceMetricSource,
     ResourceMetricStatus,
 )
 from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
 
-__all__ = ["MetricError", "MetricProposal", "Target", "compute", "status_quantity", "tolerances_of"]
+__all__ = ["MetricError", "MetricProposal", "Target", "compute", "source_of", "status_quantity", "tolerances_of"]
 
 _NEITHER: Final = {
     "Resource": (
@@ -95,23 +100,51 @@ def status_quantity(milli: int, resource: str = "") -> Quantity:
 def compute(
     spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    """The proposal of one metric, or why there is none."""
-    if spec.type == "Resource":
-        return (yield from _resource(spec, target, calculator, tolerances))
-    if spec.type == "ContainerResource":
-        return (yield from _container_resource(spec, target, calculator, tolerances))
-    if spec.type == "Pods":
-        return (yield from _pods(spec, target, calculator, tolerances))
-    if spec.type == "Object":
-        return (yield from _object(spec, target, calculator, tolerances))
-    if spec.type == "External":
-        return (yield from _external(spec, target, calculator, tolerances))
+    """The proposal of one metric, or why there is none. Raises ``InputError`` where upstream would crash."""
+    source = source_of(spec)
+    if isinstance(source, ResourceMetricSource):
+        return (yield from _resource(source, target, calculator, tolerances))
+    if isinstance(source, ContainerResourceMetricSource):
+        return (yield from _container_resource(source, target, calculator, tolerances))
+    if isinstance(source, PodsMetricSource):
+        return (yield from _pods(source, target, calculator, tolerances))
+    if isinstance(source, ObjectMetricSource):
+        return (yield from _object(source, target, calculator, tolerances))
+    if isinstance(source, ExternalMetricSource):
+        return (yield from _external(source, target, calculator, tolerances))
     text = f'unknown metric source type "{spec.type}"'
     return MetricError("InvalidMetricSourceType", text, text, invalid=True)
 
 
 def _missing(spec: MetricSpec, field: str) -> InputError:
     return InputError(Problem(f"a metric of type {spec.type} without {field}", field=f"spec.metrics[].{field}"))
+
+
+_Source = (
+    ResourceMetricSource | ContainerResourceMetricSource | PodsMetricSource | ObjectMetricSource | ExternalMetricSource
+)
+
+
+def source_of(spec: MetricSpec) -> _Source | None:
+    """The source that the type names; None for an unknown type. Raises ``InputError`` where upstream would crash."""
+    source: _Source | None
+    if spec.type == "Resource":
+        field, source = "resource", spec.resource
+    elif spec.type == "ContainerResource":
+        field, source = "containerResource", spec.container_resource
+    elif spec.type == "Pods":
+        field, source = "pods", spec.pods
+        if source is not None and spec.pods is not None and spec.pods.target.average_value is None:
+            raise _missing(spec, "pods.target.averageValue")
+    elif spec.type == "Object":
+        field, source = "object", spec.object
+    elif spec.type == "External":
+        field, source = "external", spec.external
+    else:
+        return None
+    if source is None:
+        raise _missing(spec, field)
+    return source
 
 
 def _usage(
@@ -139,11 +172,8 @@ def _usage(
 
 
 def _resource(
-    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+    source: ResourceMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    source = spec.resource
-    if source is None:
-        raise _missing(spec, "resource")
     reason, outer = "FailedGetResourceMetric", f"failed to get {source.name} resource metric value"
     answer = yield from _usage(source.name, "", source.target, target, calculator, tolerances)
     if isinstance(answer, str):
@@ -160,11 +190,8 @@ def _resource(
 
 
 def _container_resource(
-    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+    source: ContainerResourceMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    source = spec.container_resource
-    if source is None:
-        raise _missing(spec, "containerResource")
     reason, outer = "FailedGetContainerResourceMetric", f"failed to get {source.container} container metric value"
     answer = yield from _usage(source.name, source.container, source.target, target, calculator, tolerances)
     if isinstance(answer, str):
@@ -184,18 +211,14 @@ def _container_resource(
 
 
 def _pods(
-    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+    source: PodsMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    source = spec.pods
-    if source is None:
-        raise _missing(spec, "pods")
     reason, outer = "FailedGetPodsMetric", "failed to get pods metric value"
     try:
         selector = selector_text(source.metric.selector)
     except ValueError as error:
         return MetricError(reason, str(error), f"{outer}: {error}")
-    if source.target.average_value is None:
-        raise _missing(spec, "pods.target.averageValue")
+    assert source.target.average_value is not None  # source_of has looked
     replicas = yield from calculator.get_metric_replicas(
         target.spec_replicas,
         source.target.average_value.milli_value(),
@@ -213,11 +236,8 @@ def _pods(
 
 
 def _object(
-    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+    source: ObjectMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    source = spec.object
-    if source is None:
-        raise _missing(spec, "object")
     reason, outer = "FailedGetObjectMetric", "failed to get object metric value"
     described, metric, wanted = source.described_object, source.metric.name, source.target
     try:
@@ -265,11 +285,8 @@ def _object(
 
 
 def _external(
-    spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+    source: ExternalMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    source = spec.external
-    if source is None:
-        raise _missing(spec, "external")
     metric, wanted = source.metric.name, source.target
     reason, outer = "FailedGetExternalMetric", f"failed to get {metric} external metric value"
     calculation: Calculation

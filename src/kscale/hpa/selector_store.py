@@ -19,33 +19,42 @@ class SelectorStore:
     __slots__ = ("_namespaces",)
 
     def __init__(self) -> None:
-        self._namespaces: dict[str, dict[str, Selector]] = {}
+        self._namespaces: dict[str, _Namespace] = {}
 
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
         """Register an HPA (None: it matches nothing yet); False, and nothing changed, where it already is."""
-        names = self._namespaces.setdefault(namespace, {})
-        if name in names:
+        names = self._namespaces.setdefault(namespace, _Namespace())
+        if name in names.selectors:
             return False
-        names[name] = _parsed(selector)
+        names.put(name, _parsed(selector))
         return True
 
     def put_if_present(self, namespace: str, name: str, selector: str | None) -> bool:
         """Set the selector of a registered HPA; False, and nothing changed, where it is not registered."""
         names = self._namespaces.get(namespace)
-        if names is None or name not in names:
+        if names is None or name not in names.selectors:
             return False
-        names[name] = _parsed(selector)
+        names.put(name, _parsed(selector))
         return True
 
     def delete(self, namespace: str, name: str) -> bool:
         """Forget an HPA; the entry of a namespace goes with its last one."""
         names = self._namespaces.get(namespace)
-        if names is None or name not in names:
+        if names is None or name not in names.selectors:
             return False
-        del names[name]
-        if not names:
+        names.remove(name)
+        if not names.selectors:
             del self._namespaces[namespace]
         return True
+
+    def copy(self) -> SelectorStore:
+        """A store of its own with the same entries."""
+        other = SelectorStore()
+        for namespace, names in self._namespaces.items():
+            mine = other._namespaces[namespace] = _Namespace()
+            for name, selector in names.selectors.items():
+                mine.put(name, selector)
+        return other
 
     def namespaces(self) -> tuple[str, ...]:
         """Namespaces with a registered HPA."""
@@ -53,14 +62,42 @@ class SelectorStore:
 
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
         """Names of the HPAs whose selector matches any of the label sets, sorted; at most ``limit`` (0: all)."""
-        distinct = {tuple(sorted((labels or {}).items())) for labels in label_sets}
-        found = []
-        for name, selector in sorted(self._namespaces.get(namespace, {}).items()):
-            if any(selector.matches(dict(labels)) for labels in distinct):
-                found.append(name)
-                if len(found) == limit:
-                    break
-        return found
+        names = self._namespaces.get(namespace)
+        if names is None:
+            return []
+        found: set[str] = set()
+        for labels in {tuple(sorted((labels or {}).items())) for labels in label_sets}:
+            found.update(names.matching(labels))
+        return sorted(found)[: limit or None]
+
+
+class _Namespace:
+    """Selectors by name; those that demand an exact label are also found by it."""
+
+    __slots__ = ("by_label", "others", "selectors")
+
+    def __init__(self) -> None:
+        self.selectors: dict[str, Selector] = {}
+        self.by_label: dict[tuple[str, str], dict[str, Selector]] = {}
+        self.others: dict[str, Selector] = {}
+
+    def _shelf(self, selector: Selector) -> dict[str, Selector]:
+        label = selector.exact_label()
+        return self.others if label is None else self.by_label.setdefault(label, {})
+
+    def put(self, name: str, selector: Selector) -> None:
+        if name in self.selectors:
+            self.remove(name)
+        self.selectors[name] = self._shelf(selector)[name] = selector
+
+    def remove(self, name: str) -> None:
+        selector = self.selectors.pop(name)
+        del self._shelf(selector)[name]
+
+    def matching(self, labels: tuple[tuple[str, str], ...]) -> list[str]:
+        mapping = dict(labels)
+        shelves = [self.others, *(self.by_label[label] for label in labels if label in self.by_label)]
+        return [name for shelf in shelves for name, selector in shelf.items() if selector.matches(mapping)]
 
 
 def _parsed(selector: str | None) -> Selector:

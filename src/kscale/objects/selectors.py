@@ -122,6 +122,13 @@ class Selector:
         """Whether it matches everything without looking (``Selector.Empty``)."""
         return not self.requirements and not self.nothing
 
+    def exact_label(self) -> tuple[str, str] | None:
+        """A label (key, value) that everything selected has, if the selector demands one: for looking up by label."""
+        for item in self.requirements:
+            if item.operator in _POSITIVE and len(item.values) == 1:
+                return item.key, item.values[0]
+        return None
+
     def __str__(self) -> str:
         return ",".join(map(str, self.requirements))
 

@@ -72,7 +72,7 @@ struct NormalizedColumns {
   std::uint8_t* limited;
 };
 
-// Each row's history must have room for one more entry.
+// Each row's history must have room for two more entries: a first pass records the current size, then its proposal.
 inline void normalize_rows(const SizeColumns& sizes, std::ptrdiff_t n, const RulesColumns& up, const RulesColumns& down,
                            const RecommendationColumns& past, const EventColumns& added, const EventColumns& removed,
                            std::int64_t legacy_window, std::int64_t now, std::ptrdiff_t threads,
@@ -117,8 +117,8 @@ inline bool valid_slots(const Slots& slots, std::ptrdiff_t n, std::int64_t entri
   std::int64_t free_from = 0;  // rows may not overlap
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     const std::int64_t begin = slots.begin[i], capacity = slots.capacity[i], size = slots.size[i];
-    if (begin < free_from || capacity < 1 || begin > entries || capacity > entries - begin || size < 0 ||
-        size >= capacity)
+    if (begin < free_from || capacity < 2 || begin > entries || capacity > entries - begin || size < 0 ||
+        size > capacity - 2)
       return false;
     free_from = begin + capacity;
   }

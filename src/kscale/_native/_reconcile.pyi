@@ -59,3 +59,56 @@ def store_events(
     removed: History,
     now: int,
 ) -> None: ...
+
+class Targets(Protocol):
+    @property
+    def scale_error(self) -> NDArray[np.uint8]: ...
+    @property
+    def current(self) -> NDArray[np.int32]: ...
+    @property
+    def minimum(self) -> NDArray[np.int32]: ...
+    @property
+    def maximum(self) -> NDArray[np.int32]: ...
+    @property
+    def object_metric(self) -> NDArray[np.uint8]: ...
+    @property
+    def behavior(self) -> NDArray[np.uint8]: ...
+    @property
+    def selector_error(self) -> NDArray[np.uint8]: ...
+    @property
+    def fresh(self) -> NDArray[np.uint8]: ...
+    @property
+    def metrics_begin(self) -> NDArray[np.int64]: ...
+    @property
+    def metrics_end(self) -> NDArray[np.int64]: ...
+
+def branches(targets: Targets, status: NDArray[np.uint8], scale_to_zero: bool) -> NDArray[np.uint8]: ...
+def decide(
+    targets: Targets,
+    replicas: NDArray[np.int32],
+    metric_error: NDArray[np.uint8],
+    up: Rules,
+    down: Rules,
+    past: History,
+    added: History,
+    removed: History,
+    status: NDArray[np.uint8],
+    reason: NDArray[np.uint8],
+    time: NDArray[np.int64],
+    now: int,
+    legacy_window: int,
+    scale_to_zero: bool,
+    threads: int = 1,
+) -> tuple[
+    NDArray[np.uint8],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.int32],
+    NDArray[np.uint8],
+    NDArray[np.uint8],
+    NDArray[np.uint8],
+    NDArray[np.uint8],
+]: ...
