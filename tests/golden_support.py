@@ -41,3 +41,40 @@ def cases(directory: Path, kinds: list[str]) -> Iterator[Case]:
         with gzip.open(path, "rt", encoding="utf-8") as lines:
             for line in lines:
                 yield json.loads(line)
+
+
+def decoded(data: dict[str, Any]) -> Any:
+    """One recorded object as a struct."""
+    from kscale.objects.decode import from_dict
+    from kscale.objects.kinds import find_kind
+
+    type_ = find_kind(data["apiVersion"], data["kind"])
+    assert type_ is not None, data["kind"]
+    return from_dict(data, type_)
+
+
+def world(objects: list[dict[str, Any]], options: dict[str, Any]) -> Any:
+    """A snapshot of recorded objects."""
+    from kscale.snapshot.cluster import Cluster
+
+    cluster = Cluster(objects, finished=True)
+    return cluster.snapshot(csi=options.get("csi", False), dra=options.get("dra", False))
+
+
+def profile_of(options: dict[str, Any]) -> Any:
+    """The scheduler profile that a case's options describe."""
+    from kscale.objects.core import NodeAffinity, TopologySpreadConstraint
+    from kscale.objects.decode import from_dict
+    from kscale.scheduling.profile import SchedulerProfile
+
+    added = options.get("added_affinity")
+    constraints = options.get("default_constraints")
+    return SchedulerProfile(
+        added_affinity=from_dict(added, NodeAffinity).required if added else None,
+        default_constraints=None
+        if constraints is None
+        else tuple(from_dict(item, TopologySpreadConstraint) for item in constraints),
+        ignored_resources=frozenset(options.get("ignored_resources", ())),
+        ignored_resource_groups=frozenset(options.get("ignored_resource_groups", ())),
+        disabled_filters=frozenset(options.get("disabled_filters", ())),
+    )

@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 from kscale.errors import InputError, KscaleError
 
 if TYPE_CHECKING:
-    from kscale import ca, vpa
+    from kscale import ca, hpa, vpa
     from kscale.build import build_info
+    from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.objects.quantity import Quantity
+    from kscale.scheduling.fit import fit
+    from kscale.scheduling.place import PlaceState, place
+    from kscale.scheduling.profile import SchedulerProfile
+    from kscale.snapshot.cluster import Cluster
+    from kscale.snapshot.reading import load
+    from kscale.snapshot.snapshot import Snapshot
 
 __version__ = "0.1.0"
 
@@ -22,10 +29,40 @@ _LAZY: dict[str, str] = {
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",
     "ca": "kscale.ca",
+    "Cluster": "kscale.snapshot.cluster",
+    "EstimateOptions": "kscale.ca.estimator",
+    "PlaceState": "kscale.scheduling.place",
+    "SchedulerProfile": "kscale.scheduling.profile",
+    "Snapshot": "kscale.snapshot.snapshot",
+    "estimate": "kscale.ca.estimator",
+    "estimate_many": "kscale.ca.estimator",
+    "fit": "kscale.scheduling.fit",
+    "load": "kscale.snapshot.reading",
+    "place": "kscale.scheduling.place",
+    "hpa": "kscale.hpa",
     "vpa": "kscale.vpa",
 }
 
-__all__ = ["InputError", "KscaleError", "Quantity", "__version__", "build_info", "ca", "vpa"]
+__all__ = [
+    "Cluster",
+    "EstimateOptions",
+    "InputError",
+    "KscaleError",
+    "PlaceState",
+    "Quantity",
+    "SchedulerProfile",
+    "Snapshot",
+    "__version__",
+    "build_info",
+    "ca",
+    "estimate",
+    "estimate_many",
+    "fit",
+    "hpa",
+    "load",
+    "place",
+    "vpa",
+]
 
 
 def __getattr__(name: str) -> Any:

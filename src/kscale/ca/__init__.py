@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kscale.ca.expander.types import PodRun as PodRun
     from kscale.ca.expander.types import Ranking as Ranking
     from kscale.ca.expander.types import RankOptions as RankOptions
+    from kscale.ca.filter_out_schedulable import filter_out_schedulable as filter_out_schedulable
     from kscale.ca.groups import Group as Group
     from kscale.ca.groups import Groups as Groups
     from kscale.ca.groups import groups_of as groups_of
@@ -57,6 +58,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "expander.price": ("HourlyPrices",),
     "expander.registry": ("EXPANDER_NAMES", "build_chain"),
     "expander.types": ("ExpanderInput", "Option", "PodRun", "RankOptions", "Ranking"),
+    "filter_out_schedulable": ("filter_out_schedulable",),
     "groups": ("Group", "Groups", "groups_of"),
     "options": (
         "AutoscalingOptions",
@@ -113,6 +115,7 @@ __all__ = [
     "drainability",
     "expand",
     "expand_steps",
+    "filter_out_schedulable",
     "find_similar",
     "groups_of",
     "quota",

@@ -324,7 +324,7 @@ class PodSpec(ApiStruct):
     preemption_policy: str | None = None
     runtime_class_name: str | None = None
     overhead: ResourceList | None = None
-    topology_spread_constraints: list[TopologySpreadConstraint] = []
+    topology_spread_constraints: list[TopologySpreadConstraint] | None = None
     scheduling_gates: list[PodSchedulingGate] = []
     resource_claims: list[PodResourceClaim] = []
     resources: ResourceRequirements | None = None

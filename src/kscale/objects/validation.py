@@ -89,7 +89,7 @@ def _pod(pod: Any, found: list[Finding]) -> None:
             _unknown(found, f"spec.tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
         if toleration.effect and toleration.effect not in _TAINT_EFFECTS:
             _unknown(found, f"spec.tolerations[{index}].effect", toleration.effect, _TAINT_EFFECTS)
-    for index, constraint in enumerate(spec.topology_spread_constraints):
+    for index, constraint in enumerate(spec.topology_spread_constraints or ()):
         path = f"spec.topologySpreadConstraints[{index}]"
         _unknown(found, f"{path}.whenUnsatisfiable", constraint.when_unsatisfiable, _UNSATISFIABLE)
         _unknown(found, f"{path}.nodeAffinityPolicy", constraint.node_affinity_policy, _SPREAD_POLICIES)

@@ -1,0 +1,9 @@
+"""How many nodes of one kind make pods fit (upstream: ``estimator/``)."""
+
+from __future__ import annotations
+
+from kscale.ca.estimator.binpacking import estimate, estimate_many
+from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
+from kscale.ca.estimator.result import EstimateResult
+
+__all__ = ["EstimateOptions", "EstimateResult", "NodeGroupSize", "estimate", "estimate_many"]

@@ -1,0 +1,229 @@
+"""The binpacking estimator: first-fit decreasing onto copies of a template (``estimator/binpacking_estimator.go``).
+
+What is decided per group of like pods is decided here; the packing itself is the engine's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.ca.estimator.fast_path import best_fast_path
+from kscale.ca.estimator.limiter import node_limit
+from kscale.ca.estimator.options import EstimateOptions
+from kscale.ca.estimator.result import EstimateResult
+from kscale.errors import InputError
+from kscale.objects.core import Node
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.quantity import Quantity
+from kscale.objects.requests import CPU, MEMORY
+from kscale.scheduling.pods import PodsLike, equivalence_groups, pods_of, shapes_of
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.session import Session
+from kscale.snapshot.interner import PodClass
+from kscale.snapshot.record import PodRecord, pod_record
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["decreasing", "estimate", "estimate_many", "template_of"]
+
+TemplateLike = Node | NodeTemplate | NodeGroup | dict[str, Any]
+
+_COPY = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
+
+
+def template_of(template: TemplateLike) -> NodeTemplate:
+    """A template from a node, a template, a group with a template, or API data of a node. Raises InputError."""
+    if isinstance(template, NodeTemplate):
+        return template
+    if isinstance(template, NodeGroup):
+        if template.template is None:
+            raise InputError(f"node group {template.id!r} has no template")
+        return template.template
+    if isinstance(template, dict):
+        if "node" in template:
+            return from_dict(template, NodeTemplate)
+        template = from_dict(template, Node)
+    return NodeTemplate(node=template)
+
+
+class _Pods:
+    """Pods of an estimate, grouped: what does not depend on the template."""
+
+    def __init__(self, snapshot: Snapshot, records: list[PodRecord], groups: Sequence[int] | None) -> None:
+        self.records = records
+        self.classes: list[PodClass] = snapshot.classify(records)
+        if groups is None:
+            self.members, self.starts = equivalence_groups(*shapes_of(records))
+        else:
+            self.members = np.arange(len(records), dtype=np.int32)
+            self.starts = np.array(groups, dtype=np.int32)
+        self.unique: dict[int, PodClass] = {pod.index: pod for pod in self.classes}
+        numbers = {index: i for i, index in enumerate(self.unique)}
+        of_pod = np.fromiter((numbers[pod.index] for pod in self.classes), np.int32, len(records))
+        self.class_of = of_pod[self.members]
+        """int32[n]: position in ``unique``, group after group."""
+
+    def exemplar(self, group: int) -> PodClass | None:
+        """The class of a group's first pod; None for an empty group."""
+        start = self.starts[group]
+        return None if start == self.starts[group + 1] else self.classes[self.members[start]]
+
+
+def _score(pod: PodClass, cpu: int, memory: int) -> float:
+    """Upstream's: requests relative to allocatable; other resources do not count."""
+    score = 0.0
+    if cpu > 0:
+        score += float(pod.demand.get(CPU, 0)) / float(cpu)
+    if memory > 0:
+        score += float(pod.demand.get(MEMORY, 0)) / float(memory)
+    return score
+
+
+def decreasing(exemplars: Sequence[PodClass | None], template: NodeTemplate) -> list[int]:
+    """Groups by falling score; equal ones keep their order. An empty group scores 0."""
+    allocatable = template.node.status.allocatable or {}
+    zero = Quantity("0")
+    cpu, memory = allocatable.get(CPU, zero).milli_value(), allocatable.get(MEMORY, zero).value()
+    scores: dict[int, float] = {}
+    keys = []
+    for pod in exemplars:
+        if pod is None:
+            keys.append(0.0)
+            continue
+        score = scores.get(pod.index)
+        if score is None:
+            score = scores[pod.index] = _score(pod, cpu, memory)
+        keys.append(score)
+    order: list[int] = np.argsort(-np.array(keys), kind="stable").tolist()
+    return order
+
+
+def _clash(snapshot: Snapshot, template: NodeTemplate) -> int:
+    """The first copy whose name some node has already, or -1."""
+    taken = snapshot.cache.get("copies")
+    if taken is None:
+        taken = {}
+        for name in snapshot.nodes:
+            match = _COPY.fullmatch(name)
+            if match:
+                number = int(match[2])
+                taken[match[1]] = min(number, taken.get(match[1], number))
+        snapshot.cache["copies"] = taken
+    found: int = taken.get(template.node.metadata.name, -1)
+    return found
+
+
+def estimate(
+    snapshot: Snapshot,
+    pods: PodsLike = None,
+    *,
+    template: TemplateLike,
+    options: EstimateOptions | None = None,
+    cursor: int = 0,
+    profile: SchedulerProfile | None = None,
+    groups: Sequence[Sequence[Any]] | None = None,
+) -> EstimateResult:
+    """How many copies of ``template`` make the pods fit, and where each would go.
+
+    ``pods``: None = the pending pods of the snapshot; names; or objects. ``groups``: lists of pods taken as the
+    equivalence groups as they are, instead of ``pods``. ``cursor``: where the scan over nodes stands; upstream never
+    resets it. Nodes that exist are only used by the retry for hostname spread constraints, as upstream does: place the
+    pods that fit them first (:func:`kscale.place`).
+    """
+    return estimate_many(
+        snapshot, pods, templates=[template], options=[options], cursor=cursor, profile=profile, groups=groups
+    )[0]
+
+
+def estimate_many(
+    snapshot: Snapshot,
+    pods: PodsLike = None,
+    *,
+    templates: Sequence[TemplateLike],
+    options: Sequence[EstimateOptions | None] | None = None,
+    cursor: int = 0,
+    profile: SchedulerProfile | None = None,
+    groups: Sequence[Sequence[Any]] | None = None,
+    fresh_cursor: bool = False,
+) -> list[EstimateResult]:
+    """:func:`estimate` for one template after the other, on the same snapshot; the cursor goes from one to the next
+    (``fresh_cursor``: every template starts from ``cursor``)."""
+    prepared = [template_of(template) for template in templates]
+    if groups is not None:
+        members = [[pod_record(pod) for pod in group] for group in groups]
+        starts = np.cumsum([0, *map(len, members)]).tolist()
+        grouped = _Pods(snapshot, [pod for group in members for pod in group], starts)
+    elif pods is None:
+        if "pending groups" not in snapshot.cache:
+            snapshot.cache["pending groups"] = _Pods(snapshot, snapshot.pending_records, None)
+        grouped = snapshot.cache["pending groups"]
+    else:
+        grouped = _Pods(snapshot, pods_of(snapshot, pods), None)
+    session = Session(snapshot, grouped.unique.values(), prepared, profile)
+    session.engine.cursor = cursor
+    results = []
+    for i, template in enumerate(prepared):
+        if fresh_cursor:
+            session.engine.cursor = cursor
+        chosen = (options[i] if options is not None else None) or EstimateOptions()
+        results.append(_estimate(snapshot, grouped, template, i, chosen, session))
+    return results
+
+
+def _estimate(
+    snapshot: Snapshot, pods: _Pods, template: NodeTemplate, number: int, options: EstimateOptions, session: Session
+) -> EstimateResult:
+    limit = node_limit(options)
+    exemplars = [pods.exemplar(group) for group in range(len(pods.starts) - 1)]
+    order = decreasing(exemplars, template)
+    packed = list(order)
+    fast = -1
+    if options.fast_path:
+        sizes = np.diff(pods.starts)
+        fast = best_fast_path([(exemplars[g], int(sizes[g])) for g in order], template)
+        if fast >= 0:
+            packed.append(packed.pop(fast))
+    members, starts = _reorder(pods, packed)
+    placement, placed, added, with_pods, status, stopped = session.engine.estimate(
+        pods.class_of[members],
+        starts,
+        session.templates[number],
+        max_nodes=limit,
+        fast_last=fast >= 0,
+        clash=_clash(snapshot, template),
+    )
+    return EstimateResult(
+        snapshot=snapshot,
+        session=session,
+        template=template,
+        options=options,
+        records=pods.records,
+        pod_of=pods.members[members],
+        class_of=pods.class_of[members],
+        placement=placement,
+        order=placed,
+        group_members=pods.members,
+        group_starts=pods.starts,
+        group_order=np.array(order, dtype=np.int32),
+        node_count=with_pods,
+        nodes_added=added,
+        cursor=session.engine.cursor,
+        failed=status == 1,
+        stopped=stopped >= 0,
+    )
+
+
+def _reorder(pods: _Pods, order: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """(positions in the grouped pods, group starts) of the groups in another order."""
+    if order == list(range(len(order))):
+        return np.arange(len(pods.members)), pods.starts
+    sizes = np.diff(pods.starts)[order]
+    starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    begins = pods.starts[:-1][order]
+    positions = np.repeat(begins - starts[:-1], sizes) + np.arange(len(pods.members))
+    return positions, starts

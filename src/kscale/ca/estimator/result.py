@@ -1,0 +1,182 @@
+"""What an estimate says. Arrays are there at once; names and texts are made when asked for."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native._engine import FAKE, FILTERED, PREFILTER_FAILED
+from kscale.ca.estimator.options import EstimateOptions
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.session import Session
+from kscale.scheduling.unmodelled import unmodelled_of
+from kscale.snapshot.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from kscale.scheduling.bounds import Bound
+
+__all__ = ["EstimateResult"]
+
+
+class EstimateResult:
+    """How many nodes, which pods on them, and what stays out.
+
+    ``node_count``: nodes that got pods, existing ones of the hostname retry included, as upstream counts;
+    ``nodes_added``: nodes that were put into the simulated cluster, empty ones included. ``failed``: a new node's name
+    was taken; nothing counts then. ``stopped``: a limit refused a node. ``cursor``: where the scan stands now.
+    Columns: ``pod_of`` int32[n] (pod by number in ``records``), ``placement`` int32[n] (node number: existing ones
+    first, then new ones, -1 = none; from ``FAKE`` on nodes that the fast path only counts), ``order`` int32[scheduled]
+    (entries in the order they were placed).
+    """
+
+    def __init__(
+        self,
+        *,
+        snapshot: Snapshot,
+        session: Session,
+        template: NodeTemplate,
+        options: EstimateOptions,
+        records: list[PodRecord],
+        pod_of: NDArray[np.int32],
+        class_of: NDArray[np.int32],
+        placement: NDArray[np.int32],
+        order: NDArray[np.int32],
+        group_members: NDArray[np.int32],
+        group_starts: NDArray[np.int32],
+        group_order: NDArray[np.int32],
+        node_count: int,
+        nodes_added: int,
+        cursor: int,
+        failed: bool,
+        stopped: bool,
+    ) -> None:
+        self.snapshot = snapshot
+        self.template = template
+        self.options = options
+        self.records = records
+        self.pod_of = pod_of
+        self.placement_numbers = placement
+        self.order_numbers = order
+        self.node_count = node_count
+        self.nodes_added = nodes_added
+        self.cursor = cursor
+        self.failed = failed
+        self.stopped = stopped
+        self._session = session
+        self._class_of = class_of
+        self._group_members = group_members
+        self._group_starts = group_starts
+        self._group_order = group_order
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def _node_name(self, node: int) -> str:
+        existing = len(self.snapshot.nodes)
+        if node >= FAKE:
+            return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - FAKE}"
+        return self.snapshot.nodes[node] if node < existing else self.new_node_name(node - existing)
+
+    def new_node_name(self, copy: int) -> str:
+        """What upstream calls the copy in the simulation."""
+        return f"{self.template.node.metadata.name}-e-{copy}"
+
+    def _keys(self, entries: NDArray[np.int32]) -> list[str]:
+        records = self.records
+        return [records[i].key for i in self.pod_of[entries].tolist()]
+
+    @cached_property
+    def scheduled(self) -> list[str]:
+        """Pods that fit, in the order they were placed."""
+        return self._keys(self.order_numbers)
+
+    @cached_property
+    def scheduled_records(self) -> list[PodRecord]:
+        """The same, as records."""
+        return [self.records[i] for i in self.pod_of[self.order_numbers].tolist()]
+
+    @cached_property
+    def placement(self) -> dict[str, str]:
+        """Pod -> node, in the order they were placed. New nodes are ``<template>-e-<i>``."""
+        nodes = self.placement_numbers[self.order_numbers].tolist()
+        return dict(zip(self.scheduled, (self._node_name(node) for node in nodes), strict=True))
+
+    @cached_property
+    def nodes_with_pods(self) -> list[str]:
+        """Nodes that got pods, in the order they were first used."""
+        used = self.placement_numbers[self.order_numbers]
+        return [self._node_name(int(node)) for node in dict.fromkeys(used.tolist())]
+
+    @cached_property
+    def groups(self) -> list[list[str]]:
+        """Pods per equivalence group, in the order the groups were made."""
+        keys = [self.records[i].key for i in self._group_members.tolist()]
+        starts = self._group_starts.tolist()
+        return [keys[a:b] for a, b in pairwise(starts)]
+
+    @cached_property
+    def order(self) -> list[str]:
+        """The first pod of each group in the order they are packed (before the fast path moves its group to the end);
+        empty for an empty group."""
+        groups = self.groups
+        return [groups[g][0] if groups[g] else "" for g in self._group_order.tolist()]
+
+    # -- what stays out ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def unscheduled(self) -> dict[str, str]:
+        """Pod -> why it did not get a place: the first failing plug-in on an empty new node with its reasons, or that
+        the nodes at hand are full and no further node was permitted."""
+        engine, template = self._session.engine, self._session.templates[0]
+        left = np.flatnonzero(self.placement_numbers < 0)
+        texts: dict[int, str] = {}
+        found = {}
+        engine.fork()
+        node = engine.add(template, max(self.nodes_added, 0))
+        try:
+            for entry in left.tolist():
+                number = int(self._class_of[entry])
+                if number not in texts:
+                    texts[number] = self._why(number, engine.check(number, node))
+                found[self.records[int(self.pod_of[entry])].key] = texts[number]
+        finally:
+            engine.revert()
+        return found
+
+    def _why(self, number: int, code: int) -> str:
+        from kscale.scheduling.plugins import BY_ORDINAL
+
+        if code == 0:
+            if self.failed:
+                return "the name of a new node is taken"
+            return "no further node was permitted" if self.stopped else "does not fit beside the pods placed before it"
+        if code == PREFILTER_FAILED:
+            outcome = self._session.outcomes[number]
+            assert outcome.failure is not None
+            return f"{outcome.plugin}: {', '.join(outcome.failure.reasons)}"
+        return "NodeAffinity: names other nodes" if code == FILTERED else BY_ORDINAL[code & 0xFF].name
+
+    @cached_property
+    def lower_bound(self) -> Bound:
+        """A proven least number of nodes for the pods that were given new nodes."""
+        from kscale.scheduling.bounds import best_bound
+
+        session = self._session
+        on_new = self.placement_numbers >= len(self.snapshot.nodes)
+        numbers, count = np.unique(self._class_of[on_new], return_counts=True)
+        resources = session.resources
+        demand = np.array(
+            [[1, *(session.pods[n].occupancy.get(name, 0) for name in resources)] for n in numbers], dtype=np.int64
+        ).reshape(len(numbers), len(resources) + 1)
+        capacity = np.array([session.template_slots(0), *session.template_free(0)], dtype=np.int64)
+        most = np.array([1 if session.pods[n].ports else 2**31 - 1 for n in numbers], dtype=np.int64)
+        return best_bound(demand, count.astype(np.int64), np.maximum(capacity, 0), most)
+
+    @cached_property
+    def unmodelled(self) -> list[str]:
+        """What pods use that no rule here looks at."""
+        return unmodelled_of(self._session.pods, self.snapshot)

@@ -1,0 +1,144 @@
+"""Node classes: nodes that agree in every column that some predicate reads, existing ones and templates alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.scheduling.context import Context, NodeFacts
+from kscale.scheduling.plugins.base import CORDON, CSI, FEATURES, NAME, TAINTS
+
+__all__ = ["NodeClasses"]
+
+Codes = NDArray[np.int64]
+
+
+class NodeClasses:
+    """Classes over the existing nodes (0..N-1) and further ``extra`` nodes (N..): ``of[i]`` is a node's class.
+
+    ``exemplars``: the first node of each class. ``group(columns)``: classes that agree in a subset of the columns, so
+    that a verdict is computed once each.
+    """
+
+    def __init__(self, ctx: Context, extra: Sequence[NodeFacts], columns: frozenset[str]) -> None:
+        self.ctx = ctx
+        self.extra = extra
+        self.columns = columns
+        self.existing = len(ctx.snapshot.columns)
+        self.size = self.existing + len(extra)
+        codes = self._combine(columns)
+        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+        rank = np.argsort(np.argsort(first))  # number classes in order of appearance
+        self.of: NDArray[np.int32] = rank[inverse].astype(np.int32)
+        self.exemplars: list[int] = [int(i) for i in np.sort(first)]
+        self._facts: dict[int, NodeFacts] = {}
+        self._groups: dict[frozenset[str], tuple[list[int], NDArray[np.int64]]] = {}
+
+    def __len__(self) -> int:
+        return len(self.exemplars)
+
+    def facts(self, i: int) -> NodeFacts:
+        """Facts of a node by number, extra ones after the existing."""
+        if i >= self.existing:
+            return self.extra[i - self.existing]
+        found = self._facts.get(i)
+        if found is None:
+            found = self._facts[i] = self.ctx.node(i)
+        return found
+
+    def group(self, columns: frozenset[str]) -> tuple[list[int], NDArray[np.int64]]:
+        """(one node per group, group of each class) of the classes that agree in ``columns``."""
+        found = self._groups.get(columns)
+        if found is None:
+            codes = self._combine(columns)[self.exemplars]
+            _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
+            found = [self.exemplars[i] for i in first], inverse
+            self._groups[columns] = found
+        return found
+
+    def evaluate(self, columns: frozenset[str], verdict: Callable[[NodeFacts], Any]) -> NDArray[np.bool_]:
+        """bool[classes]: the truth of ``verdict`` per class, called once per group."""
+        nodes, group = self.group(columns)
+        truth = np.fromiter((bool(verdict(self.facts(i))) for i in nodes), dtype=bool, count=len(nodes))
+        result: NDArray[np.bool_] = truth[group]
+        return result
+
+    def _combine(self, columns: frozenset[str]) -> Codes:
+        codes = np.zeros(self.size, dtype=np.int64)
+        for column in sorted(columns):
+            part = self._codes(column)
+            width = int(part.max(initial=-1)) + 2
+            codes = codes * width + (part + 1)
+            if len(codes) and codes.max() > 1 << 40:  # keep the product of widths inside int64
+                codes = np.unique(codes, return_inverse=True)[1]
+        return codes
+
+    def _codes(self, column: str) -> Codes:
+        if column == NAME:
+            return np.arange(self.size, dtype=np.int64)
+        nodes = self.ctx.snapshot.columns
+        if column == CORDON:
+            return self._with_extra(nodes.unschedulable, [int(facts.unschedulable) for facts in self.extra])
+        if column == TAINTS:
+            return self._taints()
+        if column in (FEATURES, CSI):
+            return self._opaque(column)
+        label = nodes.label(column)
+        new: dict[str, int] = {}
+        ids = []
+        for facts in self.extra:
+            value = facts.labels.get(column)
+            if value is None:
+                ids.append(-1)
+            else:
+                ids.append(label.index.get(value, -1))
+                if ids[-1] < 0:
+                    ids[-1] = new.setdefault(value, len(label.values) + len(new))
+        return self._with_extra(label.ids, ids)
+
+    def _with_extra(self, existing: NDArray[Any], extra: list[int]) -> Codes:
+        return np.concatenate([existing.astype(np.int64), np.array(extra, dtype=np.int64)])
+
+    def _taints(self) -> Codes:
+        nodes = self.ctx.snapshot.columns
+        known = {_taint_key(taints): i for i, taints in enumerate(nodes.taints)}
+        ids = []
+        for facts in self.extra:
+            key = _taint_key(tuple(t for t in facts.taints if t.effect in ("NoSchedule", "NoExecute")))
+            ids.append(known.setdefault(key, len(known)))
+        return self._with_extra(nodes.taint_ids, ids)
+
+    def _opaque(self, column: str) -> Codes:
+        """Columns of values that are compared as a whole."""
+        known: dict[Any, int] = {}
+        codes = np.empty(self.size, dtype=np.int64)
+        for i in range(self.size):
+            if column == FEATURES:
+                features = (
+                    self.extra[i - self.existing].features
+                    if i >= self.existing
+                    else frozenset(self.ctx.snapshot.columns.objects[i].status.declared_features)
+                )
+                codes[i] = known.setdefault(features, len(known))
+            else:
+                csi = (
+                    self.extra[i - self.existing].csi_node
+                    if i >= self.existing
+                    else self.ctx.csi_node(self.ctx.snapshot.nodes[i])
+                )
+                codes[i] = known.setdefault(_csi_key(csi), len(known))
+        return codes
+
+
+def _taint_key(taints: Sequence[Any]) -> tuple[tuple[str, str, str], ...]:
+    return tuple((taint.key, taint.value, taint.effect) for taint in taints)
+
+
+def _csi_key(csi: Any) -> Any:
+    if csi is None:
+        return None
+    drivers = tuple((d.name, d.allocatable.count if d.allocatable else None) for d in csi.spec.drivers)
+    return drivers, tuple(sorted((csi.metadata.annotations or {}).items()))

@@ -1,0 +1,175 @@
+"""Pods one after the other on nodes that exist: the hinting simulator and the filter-out-schedulable processor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cached_property
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native._engine import NOT_TRIED, NOWHERE
+from kscale.errors import StateError
+from kscale.scheduling.pods import PodsLike, pods_of, shapes_of
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.session import Session
+from kscale.scheduling.unmodelled import unmodelled_of
+from kscale.snapshot.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["PlaceResult", "PlaceState", "place"]
+
+
+class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the simulator keeps between calls: the scan cursor, and the hints (pod UID -> node) of two generations.
+
+    A hint that is not used again dies with the second call after it was set.
+    """
+
+    cursor: int = 0
+    hints: dict[str, str] = {}
+    old_hints: dict[str, str] = {}
+
+    def hint(self, uid: str) -> str | None:
+        """Where a pod went last time."""
+        return self.hints.get(uid) or self.old_hints.get(uid)
+
+    def to_json(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode({"version": 1, **msgspec.structs.asdict(self)})
+
+    @staticmethod
+    def from_json(text: bytes | str) -> PlaceState:
+        """From JSON. Raises StateError for anything else than what :meth:`to_json` wrote."""
+        try:
+            data = msgspec.json.decode(text)
+            if data.pop("version") != 1:
+                raise StateError("a place state of another version")
+            return msgspec.convert(data, PlaceState)
+        except (msgspec.DecodeError, msgspec.ValidationError, AttributeError, KeyError) as problem:
+            raise StateError(f"not a place state: {problem}") from None
+
+
+class PlaceResult:
+    """Where pods went. ``node``: int32[n] in the order of ``records``, -1 = fits nowhere, -2 = was not looked at.
+
+    ``records`` is the order they were tried in: by priority, then as given.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        records: list[PodRecord],
+        node: NDArray[np.int32],
+        order: NDArray[np.int32],
+        state: PlaceState,
+        overflowing: int,
+        session: Session,
+    ) -> None:
+        self.snapshot = snapshot
+        self.records = records
+        self.node = node
+        self.state = state
+        self.overflowing_controllers = overflowing
+        self._order = order
+        self._session = session
+
+    @cached_property
+    def placement(self) -> dict[str, str]:
+        """Pod -> node, for the pods that fit, in the order they were placed."""
+        names = self.snapshot.nodes
+        return {self.records[i].key: names[self.node[i]] for i in self._order}
+
+    @cached_property
+    def unschedulable(self) -> list[str]:
+        """Pods that fit on no node, in the order they were tried."""
+        return [self.records[i].key for i in np.flatnonzero(self.node == NOWHERE)]
+
+    @cached_property
+    def not_tried(self) -> list[str]:
+        """Pods that were given up before they were looked at."""
+        return [self.records[i].key for i in np.flatnonzero(self.node == NOT_TRIED)]
+
+    @cached_property
+    def unschedulable_records(self) -> list[PodRecord]:
+        """The same, as records."""
+        return [self.records[i] for i in np.flatnonzero(self.node == NOWHERE)]
+
+    @property
+    def placed_in_order(self) -> dict[str, list[str]]:
+        """Node -> the pods it got, in the order they were added."""
+        found: dict[str, list[str]] = {}
+        for i in self._order:
+            found.setdefault(self.snapshot.nodes[self.node[i]], []).append(self.records[i].key)
+        return found
+
+    @cached_property
+    def snapshot_after(self) -> Snapshot:
+        """The snapshot with these pods in place."""
+        return self.snapshot.with_placed(
+            [self.records[i] for i in self._order], [int(self.node[i]) for i in self._order]
+        )
+
+    @cached_property
+    def unmodelled(self) -> list[str]:
+        """What pods use that no rule here looks at."""
+        return unmodelled_of(self._session.pods, self.snapshot)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Placement and rest, as plain data."""
+        return {"placement": self.placement, "unschedulable": self.unschedulable, "notTried": self.not_tried}
+
+
+def place(
+    snapshot: Snapshot,
+    pods: PodsLike = None,
+    *,
+    state: PlaceState | None = None,
+    profile: SchedulerProfile | None = None,
+    unacceptable_nodes: Iterable[str] = (),
+    break_on_failure: bool = False,
+) -> PlaceResult:
+    """Place pods on nodes that exist, highest priority first, each where it was last time (``state``'s hints) or on the
+    first node behind the cursor that takes it (upstream: ``HintingSimulator.TrySchedulePods``).
+
+    Cordoned nodes and ``unacceptable_nodes`` take nothing. ``break_on_failure``: leave a priority at its first pod that
+    fits nowhere. The snapshot does not change; the result has the one after.
+    """
+    state = state or PlaceState()
+    records = sorted(pods_of(snapshot, pods), key=lambda record: -record.priority)
+    classes = snapshot.classify(records)
+    session = Session(snapshot, classes, profile=profile)
+    engine = session.engine
+    count = len(records)
+    hints = np.full(count, -1, dtype=np.int32)
+    if state.hints or state.old_hints:
+        index = snapshot.columns.index
+        for i, record in enumerate(records):
+            name = state.hint(record.uid)
+            if name is not None:
+                hints[i] = index.get(name, -1)
+    controller, shape = shapes_of(records)
+    priorities = np.fromiter((record.priority for record in records), dtype=np.int64, count=count)
+    begins = np.flatnonzero(np.r_[True, priorities[1:] != priorities[:-1]]) if count else np.zeros(0, np.int64)
+    acceptable = None
+    refused = [snapshot.columns.index[name] for name in unacceptable_nodes if name in snapshot.columns.index]
+    if refused:
+        acceptable = np.ones(len(snapshot.nodes), dtype=np.uint8)
+        acceptable[refused] = 0
+    engine.cursor = state.cursor
+    node, order, overflowing = engine.try_schedule(
+        session.classes_of(classes),
+        hints,
+        shape,
+        controller,
+        np.append(begins, count).astype(np.int32),
+        acceptable=acceptable,
+        break_on_failure=break_on_failure,
+    )
+    names = snapshot.nodes
+    after = PlaceState(
+        cursor=engine.cursor, hints={}, old_hints={**state.hints, **{records[i].uid: names[node[i]] for i in order}}
+    )
+    return PlaceResult(snapshot, records, node, order, after, overflowing, session)

@@ -1,0 +1,86 @@
+"""NodeAffinity: node selector, required node affinity, and the profile's added affinity (``plugins/nodeaffinity``)."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+from kscale.objects.core import NodeSelector
+from kscale.objects.node_selectors import compile_node_selector
+from kscale.scheduling.plugins.base import NAME, NOTHING, SKIP, Plugin, PreFilter, Status, unresolvable
+
+if TYPE_CHECKING:
+    from kscale.scheduling.context import Context, NodeFacts
+    from kscale.snapshot.interner import PodClass
+
+__all__ = ["NodeAffinity", "selection_columns", "selects"]
+
+
+def selects(pod: PodClass, node: NodeFacts) -> bool:
+    """Whether the pod's node selector and required node affinity both match a node."""
+    for key, value in (pod.node_selector or {}).items():
+        if node.labels.get(key) != value:
+            return False
+    return pod.node_affinity is None or compile_node_selector(pod.node_affinity).matches(node.labels, node.name)
+
+
+def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
+    """The node columns that a node selector reads."""
+    columns: set[str] = set()
+    for term in selector.node_selector_terms if selector else ():
+        columns.update(expression.key for expression in term.match_expressions)
+        if term.match_fields:
+            columns.add(NAME)
+    return frozenset(columns)
+
+
+def selection_columns(pod: PodClass) -> frozenset[str]:
+    """The node columns that a pod's node selection reads."""
+    return selector_columns(pod.node_affinity) | frozenset(pod.node_selector or ())
+
+
+def named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
+    """The nodes that ``metadata.name In`` fields leave, or None if some term leaves all."""
+    if selector is None or not selector.node_selector_terms:
+        return None
+    names: set[str] = set()
+    for term in selector.node_selector_terms:
+        of_term: set[str] | None = None
+        for field in term.match_fields:
+            if field.key == "metadata.name" and field.operator == "In":
+                of_term = set(field.values) if of_term is None else of_term & set(field.values)
+        if of_term is None:
+            return None
+        names |= of_term
+    return frozenset(names)
+
+
+class NodeAffinity(Plugin):
+    """The node is one that the pod, and the profile, select."""
+
+    name = "NodeAffinity"
+    ordinal = 4
+
+    def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        if pod.node_affinity is None and ctx.profile.added_affinity is None and pod.node_selector is None:
+            return SKIP
+        names = named_nodes(pod.node_affinity)
+        if names is None:
+            return NOTHING
+        return PreFilter(nodes=names) if names else PreFilter(failure=unresolvable("pod affinity terms conflict"))
+
+    def pod_key(self, pod: PodClass, ctx: Context) -> Hashable | None:
+        if pod.node_affinity is None and ctx.profile.added_affinity is None and not pod.node_selector:
+            return None
+        return pod.selection_id
+
+    def columns(self, pod: PodClass, ctx: Context) -> frozenset[str]:
+        return selection_columns(pod) | selector_columns(ctx.profile.added_affinity)
+
+    def check(self, pod: PodClass, node: NodeFacts, ctx: Context) -> Status | None:
+        added = ctx.profile.added_affinity
+        if added is not None and not compile_node_selector(added).matches(node.labels, node.name):
+            return unresolvable("node(s) didn't match scheduler-enforced node affinity")
+        if not selects(pod, node):
+            return unresolvable("node(s) didn't match Pod's node affinity/selector")
+        return None

@@ -1,0 +1,87 @@
+"""Which pods a call is about, and which of them count as the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.errors import InputError
+from kscale.objects.core import Pod
+from kscale.objects.equivalence import Digester
+from kscale.snapshot.record import PodRecord, pod_record
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["MOST_SHAPES", "PodsLike", "equivalence_groups", "pods_of", "shapes_of"]
+
+PodsLike = Iterable[str | Pod | PodRecord | dict[str, Any]] | None
+"""None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pods as they are."""
+
+MOST_SHAPES = 10
+"""Shapes that upstream remembers per controller; from the next one on every pod stands alone."""
+
+_NO_CONTROLLER = -1
+
+
+def pods_of(snapshot: Snapshot, pods: PodsLike) -> list[PodRecord]:
+    """The pods of a call. Raises InputError for a name that the snapshot does not have."""
+    if pods is None:
+        return snapshot.pending_records
+    found = []
+    for pod in pods:
+        if not isinstance(pod, str):
+            found.append(pod_record(pod))
+            continue
+        try:
+            found.append(snapshot.record(pod))
+        except KeyError:
+            raise InputError(f"no pod {pod!r} in the snapshot") from None
+    return found
+
+
+def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """(controller, shape): int32[n] each. Pods of one controller with one shape are replicas that upstream takes for
+    the same; -1 = stands alone."""
+    controllers: dict[str, int] = {}
+    shapes: dict[tuple[int, bytes], int] = {}
+    controller = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
+    shape = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
+    digester = Digester()
+    for i, pod in enumerate(pods):
+        uid = pod.controller
+        if uid is None:
+            continue
+        controller[i] = number = controllers.setdefault(uid, len(controllers))
+        shape[i] = shapes.setdefault((number, pod.digest(digester)), len(shapes))
+    return controller, shape
+
+
+def equivalence_groups(
+    controller: NDArray[np.int32], shape: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Upstream's pod equivalence groups (``core/scaleup/equivalence``): (pods group after group, group starts).
+
+    Groups come in the order of their first pod. The first ten shapes of a controller are remembered; every pod of a
+    further shape stands alone.
+    """
+    n = len(controller)
+    leader = np.arange(n, dtype=np.int64)
+    owned = np.flatnonzero(controller >= 0)
+    if len(owned):
+        shapes, first, inverse = np.unique(shape[owned], return_index=True, return_inverse=True)
+        first_pod = owned[first]
+        of_controller = controller[first_pod]
+        by_controller = np.lexsort((first_pod, of_controller))
+        sorted_controllers = of_controller[by_controller]
+        starts = np.flatnonzero(np.r_[True, sorted_controllers[1:] != sorted_controllers[:-1]])
+        rank_sorted = np.arange(len(shapes)) - np.repeat(starts, np.diff(np.r_[starts, len(shapes)]))
+        rank = np.empty(len(shapes), dtype=np.int64)
+        rank[by_controller] = rank_sorted
+        remembered = rank[inverse] < MOST_SHAPES
+        leader[owned[remembered]] = first_pod[inverse[remembered]]
+    order = np.argsort(leader, kind="stable").astype(np.int32)
+    leaders = leader[order]
+    begins = np.flatnonzero(np.r_[True, leaders[1:] != leaders[:-1]]) if n else np.zeros(0, dtype=np.int64)
+    return order, np.append(begins, n).astype(np.int32)

@@ -1,0 +1,81 @@
+"""The PreFilter phase: every plug-in once per pod class (upstream: ``RunPreFilterPlugins``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kscale.scheduling.context import Context
+from kscale.scheduling.plugins import PROFILE
+from kscale.scheduling.plugins.base import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
+from kscale.snapshot.interner import PodClass
+
+__all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefilters"]
+
+
+@dataclass(frozen=True, slots=True)
+class PreFilterOutcome:
+    """``failure``: no node is looked at; ``plugin`` may be empty then. ``nodes``: only these, if not None."""
+
+    plugin: str = ""
+    failure: Status | None = None
+    skipped: frozenset[str] = frozenset()
+    nodes: frozenset[str] | None = None
+    choosers: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class PreFilterReport:
+    """Every PreFilter run on its own, even after one that fails: skipped (sorted), failures and node sets in order."""
+
+    skipped: list[str] = field(default_factory=list)
+    failures: list[tuple[str, Status]] = field(default_factory=list)
+    node_sets: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+
+
+def run_prefilters(pod: PodClass, ctx: Context) -> PreFilterOutcome:
+    """In profile order; the first that cannot be helped ends it, the last that preemption might help is reported."""
+    skipped: set[str] = set()
+    pending: tuple[str, Status] | None = None
+    nodes: frozenset[str] | None = None
+    choosers: list[str] = []
+    for plugin in PROFILE:
+        answer = plugin.prefilter(pod, ctx)
+        if answer.skip:
+            skipped.add(plugin.name)
+            continue
+        status = answer.failure
+        if status is not None and status.code == UNSCHEDULABLE:
+            pending = plugin.name, status
+            continue
+        if status is not None:
+            if status.code == ERROR:
+                status = Status(ERROR, (f'running PreFilter plugin "{plugin.name}": {status.reasons[0]}',))
+            return PreFilterOutcome(plugin.name, status)
+        if answer.nodes is not None:
+            choosers.append(plugin.name)
+            nodes = answer.nodes if nodes is None else nodes & answer.nodes
+            if not nodes:
+                return PreFilterOutcome("", Status(UNRESOLVABLE, (_nothing_left(choosers),)))
+    plugin_name, failure = pending or ("", None)
+    return PreFilterOutcome(plugin_name, failure, frozenset(skipped), nodes, tuple(choosers))
+
+
+def _nothing_left(choosers: list[str]) -> str:
+    if len(choosers) == 1:
+        return f"node(s) didn't satisfy plugin {choosers[0]}"
+    return f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(choosers))}] simultaneously"
+
+
+def prefilter_report(pod: PodClass, ctx: Context) -> PreFilterReport:
+    """All PreFilters, one by one."""
+    report = PreFilterReport()
+    for plugin in PROFILE:
+        answer = plugin.prefilter(pod, ctx)
+        if answer.skip:
+            report.skipped.append(plugin.name)
+        elif answer.failure is not None:
+            report.failures.append((plugin.name, answer.failure))
+        elif answer.nodes is not None:
+            report.node_sets.append((plugin.name, answer.nodes))
+    report.skipped.sort()
+    return report

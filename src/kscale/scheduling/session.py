@@ -1,0 +1,392 @@
+"""One use of the packing engine: a snapshot, a profile, the pod classes in play and the templates to copy, compiled.
+
+Everything a predicate can say in advance becomes a bit per (pod row, node class); everything that depends on where pods
+are becomes a counter. Numbers inside a session: ``pod`` = position in ``pods``; ``node`` = position in the snapshot's
+node list, nodes that are added later behind it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable, Iterable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native._engine import Engine, Template
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.requests import PODS, to_integers
+from kscale.scheduling.context import Context, NodeFacts
+from kscale.scheduling.counters import HOSTNAME, Counters, hostname_spread
+from kscale.scheduling.node_classes import NodeClasses
+from kscale.scheduling.plugins import PROFILE
+from kscale.scheduling.plugins.base import NAME, Plugin
+from kscale.scheduling.plugins.node_resources_fit import NodeResourcesFit
+from kscale.scheduling.plugins.node_volume_limits import attachments, limits, migrated, resolve
+from kscale.scheduling.plugins.volume_restrictions import disks, exclusive_claims
+from kscale.scheduling.prefilter import PreFilterOutcome, run_prefilters
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.volumes import claim_names
+from kscale.snapshot.columns import FIXED_RESOURCES
+from kscale.snapshot.interner import PodClass
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["Session"]
+
+_FIT = NodeResourcesFit()
+_STATIC: tuple[Plugin, ...] = tuple(plugin for plugin in PROFILE if type(plugin).check is not Plugin.check)
+_FRESH = "\0"  # no selector can spell out the name of a fresh copy
+
+
+class Session:
+    """``pods``: classes whose verdicts are asked for, by session number; ``templates``: prepared nodes to copy.
+
+    ``engine``: the packing engine, holding every existing node with the pods placed there.
+    """
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pods: Iterable[PodClass],
+        templates: Sequence[NodeTemplate] = (),
+        profile: SchedulerProfile | None = None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.profile = profile or SchedulerProfile()
+        self.ctx = Context(snapshot, self.profile)
+        self.number: dict[int, int] = {}
+        checked = [pod for pod in pods if self._fresh(pod)]
+        self._template_pods = [
+            [snapshot.interner.classify(pod, placed=True) for pod in template.pods] for template in templates
+        ]
+        present = [*checked, *(pod for found in self._template_pods for pod in found if self._fresh(pod))]
+        self.pods = present
+        self.outcomes: list[PreFilterOutcome] = [run_prefilters(pod, self.ctx) for pod in checked]
+        self.outcomes += [PreFilterOutcome()] * (len(present) - len(checked))
+        self._checked = len(checked)
+        self.counters = Counters(self.ctx, checked, present)
+        self._compile_nodes(templates)
+        self._compile_resources()
+        self._build_engine()
+        self._template_room: list[tuple[int, list[int]]] = []
+        self.templates = [self._template(i, template) for i, template in enumerate(templates)]
+
+    def _fresh(self, pod: PodClass) -> bool:
+        if pod.index in self.number:
+            return False
+        self.number[pod.index] = len(self.number)
+        return True
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def _compile_nodes(self, templates: Sequence[NodeTemplate]) -> None:
+        columns: set[str] = set(self.counters.columns())
+        for i, pod in enumerate(self.pods[: self._checked]):
+            outcome = self.outcomes[i]
+            if outcome.nodes is not None:
+                columns.add(NAME)
+            for plugin in _STATIC:
+                if plugin.name not in outcome.skipped and plugin.pod_key(pod, self.ctx) is not None:
+                    columns |= plugin.columns(pod, self.ctx)
+        extra: list[NodeFacts] = []
+        self._extra_of: list[tuple[int, dict[int, int]]] = []
+        named = columns & {NAME, HOSTNAME}
+        spelled = self._spelled_names() if named else frozenset()
+        for template in templates:
+            first = len(extra)
+            base = template.node.metadata.name
+            extra.append(self._copy_facts(template, f"{base}-e-{_FRESH}"))
+            exceptions: dict[int, int] = {}
+            pattern = re.compile(re.escape(base) + r"-e-(0|[1-9][0-9]{0,8})")
+            for name in sorted(spelled):
+                match = pattern.fullmatch(name)
+                if match:
+                    exceptions[int(match[1])] = len(extra)
+                    extra.append(self._copy_facts(template, name))
+            self._extra_of.append((first, exceptions))
+        self.classes = NodeClasses(self.ctx, extra, frozenset(columns))
+
+    def _spelled_names(self) -> frozenset[str]:
+        """Node names and host names that some selector in play spells out."""
+        found: set[str] = set()
+        selectors = [pod.node_affinity for pod in self.pods] + [self.profile.added_affinity]
+        for selector in selectors:
+            for term in selector.node_selector_terms if selector else ():
+                for requirement in (*term.match_expressions, *term.match_fields):
+                    found.update(requirement.values)
+        for pod in self.pods:
+            found.add(pod.node_name)
+            found.update((pod.node_selector or {}).values())
+        return frozenset(found)
+
+    def _copy_facts(self, template: NodeTemplate, name: str) -> NodeFacts:
+        facts = NodeFacts.of(template.node, template.csi_node if self.snapshot.csi else None)
+        facts.name = name
+        facts.labels = {**facts.labels, HOSTNAME: name}
+        return facts
+
+    # -- resources ---------------------------------------------------------------------------------------------------
+
+    def _compile_resources(self) -> None:
+        self._demands = [_FIT.counted(pod, self.ctx) for pod in self.pods]
+        scalars = {name for demand in self._demands[: self._checked] for name, amount in demand.items() if amount > 0}
+        self.resources: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars - set(FIXED_RESOURCES)))
+
+    def _vector(self, amounts: dict[str, int]) -> list[int]:
+        return [amounts.get(name, 0) for name in self.resources]
+
+    # -- engine ------------------------------------------------------------------------------------------------------
+
+    def _build_engine(self) -> None:
+        snapshot, classes = self.snapshot, self.classes
+        disabled = sum(1 << plugin.ordinal for plugin in PROFILE if plugin.name in self.profile.disabled_filters)
+        ports = {port for pod in self.pods for port in pod.ports}
+        self._port_keys = {key: i for i, key in enumerate(dict.fromkeys((proto, n) for _, proto, n in sorted(ports)))}
+        self._ports = {port: i for i, port in enumerate(p for p in sorted(ports) if p[0] != "0.0.0.0")}
+        placed_ports = [(which, pod) for which, pod in enumerate(snapshot.placed_classes) if pod.ports]
+        for _, pod in placed_ports:
+            for ip, proto, number in pod.ports:
+                if (proto, number) in self._port_keys and ip != "0.0.0.0":
+                    self._ports.setdefault((ip, proto, number), len(self._ports))
+        engine = Engine(len(self.resources), len(self._port_keys), len(self._ports), disabled)
+        self.engine = engine
+        rows, row_of = self._static_rows(disabled)
+        engine.set_statics(rows)
+        free = np.stack([snapshot.free(name) for name in self.resources])
+        slots = snapshot.columns.slots - snapshot.pod_count
+        engine.append_nodes(
+            np.ascontiguousarray(free), slots, classes.of[: classes.existing].copy(), snapshot.columns.unschedulable
+        )
+        self._keys: dict[str, tuple[int, NDArray[np.int32], int]] = {}
+        self._new_domains: dict[tuple[str, str], int] = {}
+        for key in self.counters.keys:
+            self._add_key(key)
+        self.counters.register(engine, classes, self._keys)
+        self._compile_volumes()
+        for which, pod in placed_ports:
+            taken = [self._port(port) for port in pod.ports if port[1:] in self._port_keys]
+            for node in snapshot.nodes_of_class(which) if taken else ():
+                for pair in taken:
+                    engine.use_port(int(node), pair)
+        count = len(self.pods)
+        engine.add_classes(
+            np.array([self._vector(demand) for demand in self._demands], dtype=np.int64).reshape(
+                count, len(self.resources)
+            ),
+            np.array([self._vector(pod.occupancy) for pod in self.pods], dtype=np.int64).reshape(
+                count, len(self.resources)
+            ),
+            row_of,
+            np.array([outcome.failure is not None for outcome in self.outcomes], dtype=np.uint8),
+            np.array([hostname_spread(pod) for pod in self.pods], dtype=np.uint8),
+            [self._extra(pod) or None for pod in self.pods],
+        )
+
+    def _add_key(self, key: str) -> None:
+        label = self.snapshot.columns.label(key)
+        domains = len(label.values)
+        if key != HOSTNAME:
+            values = {facts.labels[key] for facts in self.classes.extra if key in facts.labels}
+            for value in sorted(values - label.index.keys()):
+                self._new_domains[key, value] = domains
+                domains += 1
+        self._keys[key] = self.engine.add_key(label.ids, domains), label.ids, domains
+
+    def _domain_of(self, key: str, facts: NodeFacts) -> int:
+        """Domain of a copy: -1 = no label, -2 = its own."""
+        if key == HOSTNAME:
+            return -2
+        value = facts.labels.get(key)
+        if value is None:
+            return -1
+        known = self.snapshot.columns.label(key).index.get(value)
+        return self._new_domains[key, value] if known is None else known
+
+    def _static_rows(self, disabled: int) -> tuple[NDArray[np.uint16], NDArray[np.int32]]:
+        """(uint16[rows, node classes], row of each pod): pods that agree in every static facet share a row."""
+        cache: dict[tuple[int, Hashable], NDArray[np.uint16]] = {}
+        rows: dict[tuple[Any, ...], int] = {}
+        tables: list[NDArray[np.uint16]] = []
+        row_of = np.zeros(len(self.pods), dtype=np.int32)
+        for i, pod in enumerate(self.pods):
+            outcome = self.outcomes[i]
+            uses: list[tuple[Plugin, Hashable]] = []
+            if i < self._checked:
+                for plugin in _STATIC:
+                    if disabled >> plugin.ordinal & 1 or plugin.name in outcome.skipped:
+                        continue
+                    key = plugin.pod_key(pod, self.ctx)
+                    if key is not None:
+                        uses.append((plugin, key))
+            identity = (outcome.nodes, tuple((plugin.ordinal, key) for plugin, key in uses))
+            row = rows.get(identity)
+            if row is None:
+                row = rows[identity] = len(tables)
+                table = np.zeros(len(self.classes), dtype=np.uint16)
+                if outcome.nodes is not None:
+                    names = outcome.nodes
+                    outside = self.classes.evaluate(frozenset({NAME}), partial(_outside, names))
+                    table |= outside.astype(np.uint16)
+                for plugin, key in uses:
+                    part = cache.get((plugin.ordinal, key))
+                    if part is None:
+                        failing = self.classes.evaluate(
+                            plugin.columns(pod, self.ctx), partial(_fails, plugin, pod, self.ctx)
+                        )
+                        part = cache[plugin.ordinal, key] = failing.astype(np.uint16) << np.uint16(plugin.ordinal)
+                    table |= part
+                tables.append(table)
+            row_of[i] = row
+        return np.stack(tables) if tables else np.zeros((1, len(self.classes)), np.uint16), row_of
+
+    def _port(self, port: tuple[str, str, int]) -> tuple[int, int]:
+        ip, proto, number = port
+        return self._port_keys[proto, number], -1 if ip == "0.0.0.0" else self._ports[port]
+
+    # -- volumes -----------------------------------------------------------------------------------------------------
+
+    def _compile_volumes(self) -> None:
+        ctx, snapshot, engine = self.ctx, self.snapshot, self.engine
+        self._disk_ids: dict[tuple[str, ...], int] = {}
+        self._exclusive: dict[tuple[str, str], int] = {}
+        self._drivers: dict[str, int] = {}
+        self._handles: dict[tuple[str, str], int] = {}
+        with_volumes = [pod for pod in self.pods if pod.volumes]
+        if not with_volumes:
+            return
+        for pod in with_volumes:
+            for identity, _ in disks(pod):
+                self._disk_ids.setdefault(identity, len(self._disk_ids))
+            for name in exclusive_claims(pod, ctx):
+                if (pod.namespace, name) not in self._exclusive:
+                    users = ctx.claim_users.get((pod.namespace, name), 0)
+                    self._exclusive[pod.namespace, name] = engine.add_claim(users)
+        placed = [(which, pod) for which, pod in enumerate(snapshot.placed_classes) if pod.volumes]
+        if self._disk_ids:
+            for which, pod in placed:
+                for identity, read_only in disks(pod):
+                    if identity in self._disk_ids:
+                        for node in snapshot.nodes_of_class(which):
+                            engine.use_disk(int(node), self._disk_ids[identity], read_only)
+        self._compile_limits(with_volumes, placed)
+
+    def _compile_limits(self, wanted: list[PodClass], placed: list[tuple[int, PodClass]]) -> None:
+        ctx, snapshot, engine = self.ctx, self.snapshot, self.engine
+        csi_nodes = [ctx.csi_node(name) for name in snapshot.nodes]
+        limit_of = [limits(csi) for csi in csi_nodes]
+        copies = [limits(facts.csi_node) for facts in self.classes.extra]
+        drivers = {driver for found in (*limit_of, *copies) for driver in found}
+        asked: dict[str, None] = {}
+        for pod in wanted:
+            attached = resolve(pod, ctx, incoming=True)
+            if isinstance(attached, tuple):
+                asked.update(dict.fromkeys(driver for driver, _, _ in attached if driver in drivers))
+        for driver in asked:
+            column = np.array([found.get(driver, -1) for found in limit_of], dtype=np.int32)
+            self._drivers[driver] = engine.add_driver(column)
+        if not self._drivers:
+            return
+        engine.set_migrated(np.array([migrated(csi) for csi in csi_nodes], dtype=np.uint32))
+        for which, pod in placed:
+            attached = resolve(pod, ctx, incoming=False)
+            for driver, handle, plugin in attached if isinstance(attached, tuple) else ():
+                if driver not in self._drivers:
+                    continue
+                for node in snapshot.nodes_of_class(which):
+                    if plugin < 0 or migrated(csi_nodes[node]) >> plugin & 1:
+                        engine.use_volume(int(node), self._handle(driver, handle), self._drivers[driver])
+        for name, attached_there in attachments(ctx).items():
+            node_number = snapshot.columns.index.get(name)
+            for driver, handle in attached_there:
+                if node_number is not None and driver in self._drivers:
+                    engine.use_volume(node_number, self._handle(driver, handle), self._drivers[driver], attachment=True)
+
+    def _handle(self, driver: str, handle: str) -> int:
+        return self._handles.setdefault((driver, handle), len(self._handles))
+
+    def _extra(self, pod: PodClass) -> dict[str, Any]:
+        extra = self.counters.extra(pod)
+        if pod.ports:
+            extra["ports"] = [self._port(port) for port in pod.ports]
+        if pod.volumes:
+            extra["disks"] = [(self._disk_ids[identity], read_only) for identity, read_only in disks(pod)]
+            extra["rwop"] = [self._exclusive[pod.namespace, name] for name in exclusive_claims(pod, self.ctx)]
+            used = dict.fromkeys(name for name, _ in claim_names(pod))
+            extra["claims"] = [
+                self._exclusive[pod.namespace, name] for name in used if (pod.namespace, name) in self._exclusive
+            ]
+            attached = resolve(pod, self.ctx, incoming=False)
+            if isinstance(attached, tuple):
+                extra["volumes"] = [
+                    (self._handle(driver, handle), self._drivers[driver], plugin)
+                    for driver, handle, plugin in attached
+                    if driver in self._drivers
+                ]
+        return extra
+
+    # -- templates ---------------------------------------------------------------------------------------------------
+
+    def _template(self, i: int, template: NodeTemplate) -> Template:
+        node, pods = template.node, self._template_pods[i]
+        first, exceptions = self._extra_of[i]
+        facts = self.classes.extra[first]
+        of_node = self.classes.of[self.classes.existing :]
+        amounts = node.status.allocatable or {}
+        integers = to_integers(amounts)
+        taken: dict[str, int] = {}
+        for pod in pods:
+            for name, amount in pod.occupancy.items():
+                taken[name] = taken.get(name, 0) + amount
+        bound = limits(facts.csi_node)
+        free = [_wrap(integers.get(name, 0) - taken.get(name, 0)) for name in self.resources]
+        slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
+        self._template_room.append((slots, free))
+        return Template(
+            self.engine,
+            node_class=int(of_node[first]),
+            unschedulable=node.spec.unschedulable,
+            slots=slots,
+            free=free,
+            domain=[self._domain_of(key, facts) for key in self._keys],
+            pods=[self.number[pod.index] for pod in pods],
+            limits=[bound.get(driver, -1) for driver in self._drivers],
+            migrated=migrated(facts.csi_node),
+            exceptions={copy: int(of_node[j]) for copy, j in exceptions.items()},
+        )
+
+    # -- use ---------------------------------------------------------------------------------------------------------
+
+    def classes_of(self, pods: Iterable[PodClass]) -> NDArray[np.int32]:
+        """Session numbers of pod classes: int32[n]."""
+        number = self.number
+        return np.fromiter((number[pod.index] for pod in pods), dtype=np.int32)
+
+    def free_on(self, node: int) -> tuple[dict[str, int], int]:
+        """(free amounts by resource, free pod slots) of a node now."""
+        return dict(zip(self.resources, self.engine.free(node).tolist(), strict=True)), self.engine.slots(node)
+
+    def template_slots(self, i: int) -> int:
+        """Free pod places on an empty copy of a template."""
+        return self._template_room[i][0]
+
+    def template_free(self, i: int) -> list[int]:
+        """What an empty copy of a template has free, by ``resources``."""
+        return self._template_room[i][1]
+
+    def demand(self, pod: int) -> dict[str, int]:
+        """What the Fit plug-in counts of a class."""
+        return self._demands[pod]
+
+
+def _outside(names: frozenset[str], node: NodeFacts) -> bool:
+    return node.name not in names
+
+
+def _fails(plugin: Plugin, pod: PodClass, ctx: Context, node: NodeFacts) -> bool:
+    return plugin.check(pod, node, ctx) is not None
+
+
+def _wrap(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63

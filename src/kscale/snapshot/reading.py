@@ -1,0 +1,32 @@
+"""kscale.load: from files, data and objects to a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from kscale.objects.meta import KubeObject
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.loading import LoadReport, load_objects
+
+__all__ = ["decode_any", "load"]
+
+
+def load(*sources: Any, strict: bool = True, report: LoadReport | None = None) -> Cluster:
+    """Read a cluster: paths, directories, ``-`` (standard input), bytes, dicts, structs, Kubernetes client objects.
+
+    JSON and YAML, several documents, lists of any kind, .gz and .zst; several sources merge. Damaged objects are
+    collected into one :class:`~kscale.errors.InputError`; with ``strict=False`` the rest is used. ``report`` is filled
+    with what was read, skipped and warned about; it also stays at ``cluster.report``.
+    """
+    report = LoadReport() if report is None else report
+    cluster = Cluster()
+    for obj, raw in load_objects(*sources, strict=strict, report=report):
+        cluster.apply_decoded(obj, raw)
+    cluster.report = report
+    return cluster
+
+
+def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:
+    """The objects of one item (a dict, a list kind, a client object), with their API data."""
+    yield from load_objects(item, validate=False)

@@ -1,0 +1,177 @@
+"""A cluster at one moment, as columns. Immutable; every decision starts from one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.core import Pod
+from kscale.snapshot.columns import NodeColumns
+from kscale.snapshot.informers import Informers
+from kscale.snapshot.interner import Interner, PodClass
+from kscale.snapshot.record import PodRecord
+
+__all__ = ["Snapshot"]
+
+
+class Snapshot:
+    """Columns of nodes and pods, and the objects that predicates look up.
+
+    ``nodes``, ``pods`` (placed), ``pending``: names in input order. ``counts``: how many pods are placed, pending,
+    gated and so on. ``used[name]``: int64[N], what placed pods take; ``pod_count``: int64[N]. ``placed_class``,
+    ``placed_node``: int32[M], one entry a placed pod, in order of appearance.
+    """
+
+    def __init__(
+        self,
+        *,
+        interner: Interner,
+        nodes: NodeColumns,
+        informers: Informers,
+        used: dict[str, NDArray[np.int64]],
+        pod_count: NDArray[np.int64],
+        placed_rows: NDArray[np.int64],
+        placed_class: NDArray[np.int32],
+        placed_node: NDArray[np.int32],
+        pending_rows: NDArray[np.int64],
+        pods: Sequence[PodRecord],
+        keys: Sequence[str],
+        counts: dict[str, int],
+        csi: bool,
+        dra: bool,
+        added: tuple[PodRecord, ...] = (),
+    ) -> None:
+        self.interner = interner
+        self.columns = nodes
+        self.informers = informers
+        self.used = used
+        self.pod_count = pod_count
+        self.placed_class = placed_class
+        self.placed_node = placed_node
+        self.counts = counts
+        self.csi = csi
+        self.dra = dra
+        self._placed_rows = placed_rows
+        self._pending_rows = pending_rows
+        self._pods = pods
+        self._keys = keys
+        self._added = added
+        self.cache: dict[Any, Any] = {}
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> list[str]:
+        """Node names in list order."""
+        return self.columns.names
+
+    @cached_property
+    def pods(self) -> list[str]:
+        """Placed pods, ``namespace/name``, in order of appearance."""
+        keys = self._keys
+        return [keys[row] for row in self._placed_rows] + [pod.key for pod in self._added]
+
+    @cached_property
+    def pending(self) -> list[str]:
+        """Pods that wait for a node, ``namespace/name``, in order of appearance."""
+        keys = self._keys
+        return [keys[row] for row in self._pending_rows]
+
+    @cached_property
+    def pending_records(self) -> list[PodRecord]:
+        """The pending pods themselves."""
+        return [self._pods[row] for row in self._pending_rows]
+
+    def record(self, key: str) -> PodRecord:
+        """A placed or pending pod by name. Raises KeyError."""
+        row = self._row_of.get(key)
+        if row is not None:
+            return self._pods[row]
+        for record in self._added:
+            if record.key == key:
+                return record
+        raise KeyError(key)
+
+    def pod(self, key: str) -> Pod:
+        """A placed or pending pod by name. Raises KeyError."""
+        return self.record(key).pod
+
+    @cached_property
+    def _row_of(self) -> dict[str, int]:
+        keys = self._keys
+        return {keys[row]: int(row) for rows in (self._placed_rows, self._pending_rows) for row in rows}
+
+    # -- derived -----------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def by_class(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """(classes, starts, order): placed pods sorted by class; those of ``classes[i]`` are
+        ``order[starts[i]:starts[i + 1]]``."""
+        order = np.argsort(self.placed_class, kind="stable")
+        classes, starts = np.unique(self.placed_class[order], return_index=True)
+        return classes.astype(np.int64), np.append(starts, len(order)).astype(np.int64), order.astype(np.int64)
+
+    @cached_property
+    def placed_classes(self) -> list[PodClass]:
+        """Every class that some placed pod has."""
+        return [self.interner.classes[i] for i in self.by_class[0]]
+
+    def nodes_of_class(self, which: int) -> NDArray[np.int32]:
+        """The nodes of the placed pods of ``placed_classes[which]``, one entry a pod."""
+        _, starts, order = self.by_class
+        nodes: NDArray[np.int32] = self.placed_node[order[starts[which] : starts[which + 1]]]
+        return nodes
+
+    def free(self, resource: str) -> NDArray[np.int64]:
+        """Allocatable minus used of one resource: int64[N]."""
+        column = self.columns.allocatable.get(resource)
+        have = np.zeros(len(self.columns), np.int64) if column is None else column.copy()
+        taken = self.used.get(resource)
+        if taken is not None:
+            have -= taken
+        return have
+
+    def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:
+        """The classes of pods that are not in the snapshot, or not placed in it."""
+        return [self.interner.classify(record.pod, placed=False) for record in pods]
+
+    @cached_property
+    def pending_classes(self) -> list[PodClass]:
+        """The classes of the pending pods."""
+        return self.classify(self.pending_records)
+
+    def with_placed(self, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Snapshot:
+        """Another snapshot in which these pods run on these nodes (by number), after those already there."""
+        classes = self.classify(pods)
+        used = {name: column.copy() for name, column in self.used.items()}
+        pod_count = self.pod_count.copy()
+        for pod_class, node in zip(classes, nodes, strict=True):
+            pod_count[node] += 1
+            for name, amount in pod_class.occupancy.items():
+                if name not in used:
+                    used[name] = np.zeros(len(self.columns), np.int64)
+                used[name][node] += amount
+        placed_keys = {pod.key for pod in pods}
+        keys = self._keys
+        keep = np.fromiter((keys[row] not in placed_keys for row in self._pending_rows), bool, len(self._pending_rows))
+        return Snapshot(
+            interner=self.interner,
+            nodes=self.columns,
+            informers=self.informers,
+            used=used,
+            pod_count=pod_count,
+            placed_rows=self._placed_rows,
+            placed_class=np.append(self.placed_class, np.array([c.index for c in classes], np.int32)).astype(np.int32),
+            placed_node=np.append(self.placed_node, np.array(nodes, np.int32)).astype(np.int32),
+            pending_rows=self._pending_rows[keep],
+            pods=self._pods,
+            keys=self._keys,
+            counts={**self.counts, "placed": self.counts["placed"] + len(pods), "pending": int(keep.sum())},
+            csi=self.csi,
+            dra=self.dra,
+            added=(*self._added, *pods),
+        )
