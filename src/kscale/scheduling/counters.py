@@ -17,7 +17,7 @@ from kscale.scheduling.plugins.pod_topology_spread import HardConstraint, PodTop
 from kscale.snapshot.interner import PodClass
 
 if TYPE_CHECKING:
-    from kscale._native._engine import Engine
+    from kscale._native import _engine
 
 __all__ = ["Counters", "hostname_spread"]
 
@@ -102,7 +102,7 @@ class Counters:
         return frozenset(columns)
 
     def register(
-        self, engine: Engine, classes: NodeClasses, keys: dict[str, tuple[int, NDArray[np.int32], int]]
+        self, engine: _engine.Engine, classes: NodeClasses, keys: dict[str, tuple[int, NDArray[np.int32], int]]
     ) -> None:
         """Add eligibility and rows. ``keys``: topology key -> (engine key, domain of every node, number of domains)."""
         eligible = np.zeros((len(self.spread_rows), len(classes)), dtype=np.uint8)

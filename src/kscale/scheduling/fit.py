@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native._engine import FILTERED
+from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.scheduling.plugins import BY_ORDINAL, PROFILE
@@ -141,7 +141,7 @@ class FitResult:
         code = self.session.engine.check(number, n)
         if code == 0:
             return Verdict(pod=name, node=node, ok=True)
-        if code == FILTERED:
+        if code == _engine.FILTERED:
             return Verdict(
                 pod=name,
                 node=node,

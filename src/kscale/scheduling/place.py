@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native._engine import NOT_TRIED, NOWHERE
+from kscale._native import _engine
 from kscale.errors import StateError
 from kscale.scheduling.pods import PodsLike, pods_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
@@ -85,17 +85,17 @@ class PlaceResult:
     @cached_property
     def unschedulable(self) -> list[str]:
         """Pods that fit on no node, in the order they were tried."""
-        return [self.records[i].key for i in np.flatnonzero(self.node == NOWHERE)]
+        return [self.records[i].key for i in np.flatnonzero(self.node == _engine.NOWHERE)]
 
     @cached_property
     def not_tried(self) -> list[str]:
         """Pods that were given up before they were looked at."""
-        return [self.records[i].key for i in np.flatnonzero(self.node == NOT_TRIED)]
+        return [self.records[i].key for i in np.flatnonzero(self.node == _engine.NOT_TRIED)]
 
     @cached_property
     def unschedulable_records(self) -> list[PodRecord]:
         """The same, as records."""
-        return [self.records[i] for i in np.flatnonzero(self.node == NOWHERE)]
+        return [self.records[i] for i in np.flatnonzero(self.node == _engine.NOWHERE)]
 
     @property
     def placed_in_order(self) -> dict[str, list[str]]:

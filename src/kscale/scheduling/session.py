@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native._engine import Engine, Template
+from kscale._native import _engine
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.requests import PODS, to_integers
 from kscale.scheduling.context import Context, NodeFacts
@@ -150,7 +150,7 @@ class Session:
             for ip, proto, number in pod.ports:
                 if (proto, number) in self._port_keys and ip != "0.0.0.0":
                     self._ports.setdefault((ip, proto, number), len(self._ports))
-        engine = Engine(len(self.resources), len(self._port_keys), len(self._ports), disabled)
+        engine = _engine.Engine(len(self.resources), len(self._port_keys), len(self._ports), disabled)
         self.engine = engine
         rows, row_of = self._static_rows(disabled)
         engine.set_statics(rows)
@@ -328,7 +328,7 @@ class Session:
 
     # -- templates ---------------------------------------------------------------------------------------------------
 
-    def _template(self, i: int, template: NodeTemplate) -> Template:
+    def _template(self, i: int, template: NodeTemplate) -> _engine.Template:
         node, pods = template.node, self._template_pods[i]
         first, exceptions = self._extra_of[i]
         facts = self.classes.extra[first]
@@ -343,7 +343,7 @@ class Session:
         free = [_wrap(integers.get(name, 0) - taken.get(name, 0)) for name in self.resources]
         slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
         self._template_room.append((slots, free))
-        return Template(
+        return _engine.Template(
             self.engine,
             node_class=int(of_node[first]),
             unschedulable=node.spec.unschedulable,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native._engine import FAKE, FILTERED, PREFILTER_FAILED
+from kscale._native import _engine
 from kscale.ca.estimator.options import EstimateOptions
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.session import Session
@@ -77,8 +77,8 @@ class EstimateResult:
 
     def _node_name(self, node: int) -> str:
         existing = len(self.snapshot.nodes)
-        if node >= FAKE:
-            return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - FAKE}"
+        if node >= _engine.FAKE:
+            return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - _engine.FAKE}"
         return self.snapshot.nodes[node] if node < existing else self.new_node_name(node - existing)
 
     def new_node_name(self, copy: int) -> str:
@@ -154,11 +154,11 @@ class EstimateResult:
             if self.failed:
                 return "the name of a new node is taken"
             return "no further node was permitted" if self.stopped else "does not fit beside the pods placed before it"
-        if code == PREFILTER_FAILED:
+        if code == _engine.PREFILTER_FAILED:
             outcome = self._session.outcomes[number]
             assert outcome.failure is not None
             return f"{outcome.plugin}: {', '.join(outcome.failure.reasons)}"
-        return "NodeAffinity: names other nodes" if code == FILTERED else BY_ORDINAL[code & 0xFF].name
+        return "NodeAffinity: names other nodes" if code == _engine.FILTERED else BY_ORDINAL[code & 0xFF].name
 
     @cached_property
     def lower_bound(self) -> Bound:
