@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kscale import Quantity
+from kscale.capacity.catalogue import read_catalogue
 from kscale.scheduling import bounds
 
 INSTANCE_TYPE = "m5.4xlarge"
@@ -38,14 +38,11 @@ def rows(path: Path) -> list[dict[str, str]]:
 
 @pytest.fixture(scope="module")
 def trace(data_dir: Path) -> Trace:
-    (node,) = (r for r in rows(data_dir / "aws_instance_types.csv.gz") if r["instance_type"] == INSTANCE_TYPE)
-    capacity = np.array(
-        [
-            Quantity(node["alloc_cpu"]).milli_value(),
-            Quantity(node["alloc_memory"]).value(),
-            int(node["alloc_pods"]),
-        ]
-    )
+    catalogue = data_dir / "aws_instance_types.csv.gz"
+    if not catalogue.exists():
+        pytest.skip(f"{catalogue} is missing")
+    node = read_catalogue(catalogue)[INSTANCE_TYPE].allocatable
+    capacity = np.array([node["cpu"].milli_value(), node["memory"].value(), node["pods"].value()])
     pods = Counter(
         (int(pod["cpu_milli"]), int(pod["memory_mib"]) * MIB, 1)
         for pod in rows(data_dir / "openb_pod_list_default.csv.gz")

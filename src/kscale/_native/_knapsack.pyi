@@ -7,6 +7,9 @@ def solve(
     limit: NDArray[np.int64],
     capacity: NDArray[np.int64],
     multipliers: NDArray[np.float64],
+    *,
+    at_least: int,
     node_limit: int,
+    patience: int,
     keep: int,
 ) -> tuple[int, int, int, NDArray[np.int64]]: ...

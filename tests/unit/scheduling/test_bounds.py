@@ -8,8 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale import InputError
-from kscale._native import _knapsack
-from kscale.errors import NativeError
 from kscale.scheduling import bounds
 from reference import packing
 
@@ -79,53 +77,21 @@ def test_l2_is_the_textbook_formula(sizes: list[int], capacity: int) -> None:
     assert bounds.l2(np.array(items, dtype=np.int64).reshape(-1, 1), count, [capacity]).value == expected
 
 
-@st.composite
-def knapsacks(draw: st.DrawFn) -> tuple:
-    demand, limit, capacity, _ = draw(instances(most_classes=5))
-    value = draw(st.lists(st.integers(0, 50), min_size=len(demand), max_size=len(demand)))
-    rows = draw(st.integers(1, 3))
-    weight = st.floats(0, 10, allow_nan=False)
-    multipliers = draw(
-        st.lists(st.lists(weight, min_size=len(capacity), max_size=len(capacity)), min_size=rows, max_size=rows)
-    )
-    return value, demand, limit, capacity, multipliers
+@given(instances(), st.sampled_from([3, 2**20, 2**33 + 1]))
+def test_units_do_not_matter(instance, unit: int) -> None:
+    demand, count, capacity, limit = instance
+    large = ([[size * unit for size in sizes] for sizes in demand], count, [room * unit for room in capacity], limit)
+    for method in (bounds.volume, bounds.per_class, bounds.l2, bounds.column_generation):
+        assert method(*large).value == method(demand, count, capacity, limit).value
 
 
-def _solve(value, demand, limit, capacity, multipliers, node_limit=10**6, keep=3):
-    return _knapsack.solve(
-        np.array(value, dtype=np.int64),
-        np.array(demand, dtype=np.int64),
-        np.array(limit, dtype=np.int64),
-        np.array(capacity, dtype=np.int64),
-        np.array(multipliers, dtype=np.float64),
-        node_limit,
-        keep,
-    )
-
-
-@given(knapsacks(), st.integers(0, 20))
-def test_knapsack_kernel_is_the_enumeration(problem, few_nodes: int) -> None:
-    value, demand, limit, capacity, _ = problem
-    expected = packing.knapsack(value, demand, limit, capacity)
-    best, upper, _, solutions = _solve(*problem)
-    assert best == upper == expected
-    assert 1 <= len(solutions) <= 3
-    for take in solutions:
-        assert (take <= limit).all()
-        assert (take @ np.array(demand) <= capacity).all()
-    assert solutions[-1] @ np.array(value) == expected
-    best, upper, _, _ = _solve(*problem, node_limit=few_nodes)
-    assert best <= expected <= upper
-
-
-def test_knapsack_kernel_refuses_what_it_cannot_do() -> None:
-    good = ([3], [[1]], [1], [1], [[1.0]])
-    assert _solve(*good)[0] == 3
-    for position, bad in ((0, [-1]), (0, [1, 2]), (1, [[-1]]), (2, [-1]), (3, [-1]), (4, [[np.nan]]), (0, [2**60])):
-        arguments = list(good)
-        arguments[position] = bad
-        with pytest.raises(NativeError):
-            _solve(*arguments)
+def test_a_known_bound_or_packing_ends_the_search() -> None:
+    demand, count, capacity = [[6, 6, 0], [6, 0, 6], [0, 6, 6]], [10, 10, 10], [10, 10, 10]
+    whole = bounds.column_generation(demand, count, capacity)
+    assert (whole.value, whole.proof["optimal"]) == (30, True)
+    known = bounds.column_generation(demand, count, capacity, lower=30)
+    assert known.value <= 30
+    assert known.proof["pricing_nodes"] <= whole.proof["pricing_nodes"]
 
 
 def test_sums_beyond_int64_are_exact() -> None:

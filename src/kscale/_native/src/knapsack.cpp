@@ -15,8 +15,9 @@ constexpr double kUnlimited = std::numeric_limits<double>::infinity();
 
 class Search {
  public:
-  Search(const KnapsackProblem& problem, std::int64_t node_limit, std::size_t keep)
-      : problem_(problem), node_limit_(node_limit), keep_(keep), rest_(problem.capacity, problem.capacity + problem.n_resources) {
+  Search(const KnapsackProblem& problem, const KnapsackEffort& effort)
+      : problem_(problem), effort_(effort), rest_(problem.capacity, problem.capacity + problem.n_resources) {
+    result_.best = problem.at_least;
     prepare();
   }
 
@@ -116,19 +117,20 @@ class Search {
     result_.best = value;
     std::vector<std::int64_t> solution(static_cast<std::size_t>(problem_.n_items), 0);
     for (std::size_t i = 0; i < order_.size(); ++i) solution[order_[i]] = take_[i];
-    if (keep_ > 0 && result_.solutions.size() == keep_) result_.solutions.erase(result_.solutions.begin());
+    if (result_.solutions.size() == effort_.keep) result_.solutions.erase(result_.solutions.begin());
     result_.solutions.push_back(std::move(solution));
   }
 
   // Everything that can follow once items before `first` are decided and are worth `value`.
   void descend(std::size_t first, std::int64_t value) {
-    if (value > result_.best || result_.solutions.empty()) keep_solution(value);
+    if (value > result_.best) keep_solution(value);
     for (std::size_t i = first; i < order_.size(); ++i) {
       if (!fits_one(i)) continue;
       const double missing = static_cast<double>(result_.best + 1 - value);
       const double more = bound(i, missing);
       if (more < missing) return;
-      if (++result_.nodes > node_limit_) {
+      const bool found = !result_.solutions.empty();
+      if (++result_.nodes > (found ? std::min(effort_.node_limit, effort_.patience) : effort_.node_limit)) {
         result_.upper = std::max(result_.upper, value + static_cast<std::int64_t>(std::floor(more)));
         return;
       }
@@ -144,8 +146,7 @@ class Search {
   }
 
   const KnapsackProblem& problem_;
-  const std::int64_t node_limit_;
-  const std::size_t keep_;
+  const KnapsackEffort& effort_;
   std::vector<std::int64_t> rest_;
   std::vector<std::size_t> order_;  // position -> item
   std::vector<std::int64_t> value_, limit_, demand_, take_;
@@ -156,8 +157,8 @@ class Search {
 
 }  // namespace
 
-KnapsackResult solve_knapsack(const KnapsackProblem& problem, std::int64_t node_limit, std::size_t keep) {
-  return Search(problem, node_limit, keep).run();
+KnapsackResult solve_knapsack(const KnapsackProblem& problem, const KnapsackEffort& effort) {
+  return Search(problem, effort).run();
 }
 
 }  // namespace kscale

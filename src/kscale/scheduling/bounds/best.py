@@ -14,11 +14,11 @@ from kscale.scheduling.bounds.simple import per_class_of, volume_of
 
 __all__ = ["METHODS", "best_bound", "best_bound_of"]
 
-_METHODS: dict[str, Callable[[Instance, int | None], Bound]] = {
-    "volume": lambda instance, _: volume_of(instance),
-    "per_class": lambda instance, _: per_class_of(instance),
-    "l2": lambda instance, _: l2_of(instance),
-    "column_generation": lambda instance, upper: column_generation_of(instance, upper=upper),
+_METHODS: dict[str, Callable[[Instance, int, int | None], Bound]] = {
+    "volume": lambda instance, _lower, _upper: volume_of(instance),
+    "per_class": lambda instance, _lower, _upper: per_class_of(instance),
+    "l2": lambda instance, _lower, _upper: l2_of(instance),
+    "column_generation": lambda instance, lower, upper: column_generation_of(instance, lower=lower, upper=upper),
 }
 
 METHODS: tuple[str, ...] = tuple(_METHODS)
@@ -48,7 +48,7 @@ def best_bound_of(instance: Instance, *, methods: Sequence[str], upper: int | No
         raise InputError(f"bound methods are {', '.join(METHODS)}; not {', '.join(unknown) or 'an empty list'}")
     best: Bound | None = None
     for name in methods:
-        bound = _METHODS[name](instance, upper)
+        bound = _METHODS[name](instance, 0 if best is None else best.value, upper)
         if best is None or bound.value > best.value:
             best = bound
         if upper is not None and best.value >= upper:

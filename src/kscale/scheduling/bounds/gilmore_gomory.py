@@ -27,6 +27,8 @@ __all__ = ["column_generation", "column_generation_of"]
 _KEPT_PATTERNS = 8
 _VALUE_BITS = 51  # the kernel wants sum(value * limit) below 2**52
 _MOST_SCALE_BITS = 36
+_TOLERANCE_BITS = 23  # patterns worth 1 + 2**-23 are what the solver's tolerance of 1e-7 lets pass
+_PATIENCE = 10_000  # nodes after which a pricing that has found a pattern stops looking for a better one
 
 
 def column_generation(
@@ -35,23 +37,30 @@ def column_generation(
     capacity: ArrayLike,
     max_per_bin: ArrayLike | None = None,
     *,
+    lower: int = 0,
     upper: int | None = None,
     max_rounds: int = 10_000,
-    pricing_nodes: int = 2_000_000,
+    pricing_nodes: int = 5_000_000,
 ) -> Bound:
     """The Gilmore-Gomory bound (extra ``[solver]``): the strongest here, and usually the optimum or one below it.
 
-    ``upper``: the bins of a packing that is known; the search ends once the bound reaches it. ``max_rounds`` and
-    ``pricing_nodes`` (branch-and-bound nodes in one pricing) limit the work: the bound is proven whatever they are, and
-    ``proof["optimal"]`` says whether the linear program was solved to its end.
+    ``upper``: the bins of a packing that is known; the search ends once the bound reaches it. ``lower``: a bound that
+    is known; the search ends, with what it has, once that cannot be surpassed. ``max_rounds`` and ``pricing_nodes``
+    (nodes of the branch and bound, all rounds together) limit the work. The bound is proven whatever they are, and
+    ``proof["optimal"]`` says whether it is all that the linear program can give.
     ``proof``: ``prices`` int[K] and ``pattern_value`` Z, so that value = ceil(sum(count * prices) / Z).
     """
     instance = Instance.of(demand, count, capacity, max_per_bin)
-    return column_generation_of(instance, upper=upper, max_rounds=max_rounds, pricing_nodes=pricing_nodes)
+    return column_generation_of(instance, lower=lower, upper=upper, max_rounds=max_rounds, pricing_nodes=pricing_nodes)
 
 
 def column_generation_of(
-    instance: Instance, *, upper: int | None = None, max_rounds: int = 10_000, pricing_nodes: int = 2_000_000
+    instance: Instance,
+    *,
+    lower: int = 0,
+    upper: int | None = None,
+    max_rounds: int = 10_000,
+    pricing_nodes: int = 5_000_000,
 ) -> Bound:
     """:func:`column_generation` of a checked instance."""
     try:
@@ -69,22 +78,24 @@ def column_generation_of(
     master.add(pricing.greedy())
 
     best = (-1, np.zeros(len(classes), dtype=np.int64), 1)
-    rounds, nodes, optimal, objective = 0, 0, False, 0.0
+    rounds, nodes, reachable, objective = 0, 0, 0, 0.0
     while rounds < max_rounds:
         rounds += 1
         objective, prices = master.solve()
-        scaled = pricing.scaled(prices)
-        found = pricing.solve(scaled, pricing_nodes)
-        nodes += found.nodes
+        scaled, one = pricing.scaled(prices)
         numerator = sum(n * y for n, y in zip(pricing.count.tolist(), scaled.tolist(), strict=True))
-        if found.upper > 0 and (value := ceil_div(numerator, found.upper)) > best[0]:
-            best = (value, scaled, found.upper)
-        # The restricted program's value bounds the full one from above: past it nothing can be gained. The tolerance
-        # decides only when to stop, never what is proven.
-        if best[0] >= ceil_div(int(objective * 1e6) - 1, 1_000_000):
-            optimal = True
+        # The restricted program's value bounds the full one from above: nothing beyond `reachable` can be proven. The
+        # tolerance decides only when to stop, never what is proven.
+        reachable = ceil_div(int(objective * 1e6) - 1, 1_000_000)
+        if reachable <= max(lower, best[0]):
             break
-        if upper is not None and best[0] >= upper:
+        # Patterns worth so little that they leave `reachable` proven are not looked for.
+        at_least = max(one + (one >> _TOLERANCE_BITS), (numerator - 1) // (reachable - 1) if reachable > 1 else 0)
+        found = pricing.solve(scaled, at_least, max(pricing_nodes - nodes, 0))
+        nodes += found.nodes
+        if (value := ceil_div(numerator, found.upper)) > best[0]:
+            best = (value, scaled, found.upper)
+        if best[0] >= reachable or (upper is not None and best[0] >= upper):
             break
         if not sum(master.add(pattern) for pattern in found.patterns):
             break
@@ -94,7 +105,7 @@ def column_generation_of(
     proof: dict[str, Any] = {
         "prices": all_prices.tolist(),
         "pattern_value": pattern_value,
-        "optimal": optimal,
+        "optimal": value >= reachable > 0,
         "linear_program": objective,
         "rounds": rounds,
         "patterns": master.columns,
@@ -127,16 +138,25 @@ class _Pricing:
         binding = np.flatnonzero(needed) if needed.any() else np.array([0])
         return cls(np.ascontiguousarray(sizes[:, binding]), instance.count[classes], instance.capacity[binding], limit)
 
-    def scaled(self, prices: NDArray[np.float64]) -> NDArray[np.int64]:
-        """The prices as integers: as fine as the kernel's range allows."""
+    def scaled(self, prices: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
+        """The prices as integers, and what price 1 is: as fine as the kernel's range allows."""
         clipped = np.clip(prices, 0.0, 1.0)
         total = float(clipped @ self.limit)
         bits = min(_MOST_SCALE_BITS, _VALUE_BITS - max(0, int(np.ceil(np.log2(total + 1.0)))))
-        return np.floor(clipped * 2.0**bits).astype(np.int64)
+        return np.floor(clipped * 2.0**bits).astype(np.int64), 1 << bits
 
-    def solve(self, value: NDArray[np.int64], node_limit: int) -> _Priced:
+    def solve(self, value: NDArray[np.int64], at_least: int, node_limit: int) -> _Priced:
+        """Patterns worth more than ``at_least``, if there are any."""
         _, upper, nodes, patterns = _knapsack.solve(
-            value, self.demand, self.limit, self.capacity, self._multipliers(value), node_limit, _KEPT_PATTERNS
+            value,
+            self.demand,
+            self.limit,
+            self.capacity,
+            self._multipliers(value),
+            at_least=at_least,
+            node_limit=node_limit,
+            patience=_PATIENCE,
+            keep=_KEPT_PATTERNS,
         )
         return _Priced(upper, nodes, patterns)
 

@@ -19,16 +19,23 @@ struct KnapsackProblem {
   const std::int64_t* limit = nullptr;     // [n_items], >= 0
   const std::int64_t* capacity = nullptr;  // [n_resources], >= 0
   const double* multipliers = nullptr;     // [n_multipliers, n_resources]
+  std::int64_t at_least = 0;               // solutions that are not worth more are of no interest
+};
+
+struct KnapsackEffort {
+  std::int64_t node_limit = 0;  // give up after so many nodes
+  std::int64_t patience = 0;    // the same, once there is a solution
+  std::size_t keep = 1;         // how many solutions to return
 };
 
 struct KnapsackResult {
-  std::int64_t best = 0;   // the value of the last solution
-  std::int64_t upper = 0;  // a proven upper bound; == best unless the node limit was hit
+  std::int64_t best = 0;   // the value of the last solution, at_least if there is none
+  std::int64_t upper = 0;  // no solution is worth more; == best unless the search was given up
   std::int64_t nodes = 0;
-  std::vector<std::vector<std::int64_t>> solutions;  // each better than the one before; at most `keep`
+  std::vector<std::vector<std::int64_t>> solutions;  // each better than the one before
 };
 
 // Branch and bound, depth first. Needs sum(value * limit) < 2^52, so that a double holds every value exactly.
-KnapsackResult solve_knapsack(const KnapsackProblem& problem, std::int64_t node_limit, std::size_t keep);
+KnapsackResult solve_knapsack(const KnapsackProblem& problem, const KnapsackEffort& effort);
 
 }  // namespace kscale
