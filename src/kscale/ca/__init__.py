@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.atomic import registered_nodes as registered_nodes
     from kscale.ca.scale_down.budgets import BudgetGroup as BudgetGroup
     from kscale.ca.scale_down.budgets import DeletionsInProgress as DeletionsInProgress
+    from kscale.ca.scale_down.budgets import GroupNodes as GroupNodes
     from kscale.ca.scale_down.budgets import NodeInGroup as NodeInGroup
     from kscale.ca.scale_down.budgets import crop as crop
     from kscale.ca.scale_down.drainability.context import DrainContext as DrainContext
@@ -69,7 +70,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "quota": (),
     "scale_down.atomic": ("registered_nodes",),
-    "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "NodeInGroup", "crop"),
+    "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"),
     "scale_down.drainability.context": ("DrainContext", "Listers"),
     "scale_down.drainability.engine": ("default_rules", "drain_status", "drainability"),
     "scale_down.pdb": ("RemainingPdbTracker",),
@@ -91,6 +92,7 @@ __all__ = [
     "ExpanderInput",
     "Expansion",
     "Group",
+    "GroupNodes",
     "GroupSize",
     "Groups",
     "HourlyPrices",

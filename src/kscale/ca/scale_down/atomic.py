@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
+import msgspec
+
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.groups import Group, Groups
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down import reasons
 from kscale.objects.core import Node
 
-__all__ = ["UPCOMING_NODE_ANNOTATION", "is_upcoming", "registered_nodes"]
+__all__ = ["UPCOMING_NODE_ANNOTATION", "AtomicResult", "filter_atomic", "is_upcoming", "registered_nodes"]
 
 UPCOMING_NODE_ANNOTATION = "cluster-autoscaler.k8s.io/upcoming-node"
 _TRUE = frozenset(("1", "t", "T", "true", "TRUE", "True"))
+
+
+class AtomicResult(msgspec.Struct, kw_only=True):
+    """The candidates that stay, ordinary groups first, and why the others do not."""
+
+    kept: list[str]
+    unremovable: dict[str, str]
 
 
 def is_upcoming(node: Node) -> bool:
@@ -21,3 +34,44 @@ def registered_nodes(nodes: Iterable[Node], instances: Collection[str]) -> list[
     """The nodes of a group that are really there: not upcoming, and their provider id is one of its instances."""
     wanted = set(instances)
     return [node for node in nodes if node.spec.provider_id in wanted and not is_upcoming(node)]
+
+
+def filter_atomic(
+    candidates: Sequence[str], *, groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]
+) -> AtomicResult:
+    """Drops candidates of zero-or-max groups that are not wholly among the candidates.
+
+    Wholly: as many as the group's target size, or as its nodes in the snapshot. Groups are judged in the order of
+    their first candidate.
+    """
+    result = AtomicResult(kept=[], unremovable={})
+    atomic: dict[str, list[str]] = {}
+    for name in candidates:
+        try:
+            group = groups.of_node(name)
+            own = None if group is None else group.options_or(options.node_group_defaults)
+        except AutoscalerError:
+            result.unremovable[name] = reasons.UNEXPECTED_ERROR
+            continue
+        if group is None or own is None:
+            result.unremovable[name] = reasons.NOT_AUTOSCALED
+        elif own.zero_or_max_node_scaling:
+            atomic.setdefault(group.id, []).append(name)
+        else:
+            result.kept.append(name)
+    nodes = list(snapshot_nodes) if atomic else []
+    for group_id, names in atomic.items():
+        reason = _refusal(groups[group_id], len(names), nodes)
+        if reason is None:
+            result.kept += names
+        else:
+            result.unremovable.update(dict.fromkeys(names, reason))
+    return result
+
+
+def _refusal(group: Group, considered: int, nodes: Iterable[Node]) -> str | None:
+    if group.target_size_error is not None:
+        return reasons.UNEXPECTED_ERROR
+    if considered in (group.target_size, len(registered_nodes(nodes, group.instances))):
+        return None
+    return reasons.ATOMIC_SCALE_DOWN_FAILED

@@ -1,0 +1,368 @@
+"""What happens to the pods of a node that is drained: upstream's tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ca_objects import T0, at, owner, pod
+from kscale import ca
+from kscale.ca.clock import moment_ns
+from kscale.ca.scale_down.drainability.context import DrainContext, Rule
+from kscale.ca.scale_down.drainability.engine import default_rules, drain_status, pods_to_move
+from kscale.ca.scale_down.drainability.rules import long_terminating, replica_count, system
+from kscale.ca.scale_down.drainability.status import DrainStatus
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.objects.apps import DaemonSet, ReplicaSet, ReplicaSetSpec, StatefulSet
+from kscale.objects.batch import Job
+from kscale.objects.core import Pod, ReplicationController, ReplicationControllerSpec
+from kscale.objects.meta import LabelSelector, ObjectMeta
+from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from kscale.objects.volumes import Volume
+
+_SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+_LOCAL = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
+_OPTIONS = ca.AutoscalingOptions()
+
+
+def _meta(name: str, namespace: str = "default") -> ObjectMeta:
+    return ObjectMeta(name=name, namespace=namespace)
+
+
+_LISTERS = ca.Listers([
+    ReplicationController(metadata=_meta("rc"), spec=ReplicationControllerSpec(replicas=5)),
+    ReplicaSet(metadata=_meta("rs"), spec=ReplicaSetSpec(replicas=5)),
+    DaemonSet(metadata=_meta("ds")),
+    Job(metadata=_meta("job")),
+    StatefulSet(metadata=_meta("ss")),
+])  # fmt: skip
+
+
+def _pdb(name: str, namespace: str, allowed: int = 1, **labels: str) -> PodDisruptionBudget:
+    return PodDisruptionBudget(
+        metadata=_meta(name, namespace),
+        spec=PodDisruptionBudgetSpec(selector=LabelSelector(match_labels=labels)),
+        status=PodDisruptionBudgetStatus(disruptions_allowed=allowed),
+    )
+
+
+def _owned(name: str = "p", kind: str = "ReplicaSet", by: str = "rs", api: str = "apps/v1", **more: Any) -> Pod:
+    return pod(name, owner_references=owner(kind, by, api), **more)
+
+
+def _rc(name: str = "p", **more: Any) -> Pod:
+    return _owned(name, "ReplicationController", "rc", "v1", **more)
+
+
+def _phase(phase: str, restart_policy: str, **more: Any) -> Pod:
+    made = pod("p", spec={"restart_policy": restart_policy}, **more)
+    made.status.phase = phase
+    return made
+
+
+def _volumes(*names: str, **source: Any) -> dict[str, Any]:
+    return {"volumes": [Volume(name=name, **(source or {"empty_dir": {}})) for name in names]}
+
+
+def _system(name: str = "p", created: str | None = None, **more: Any) -> Pod:
+    return _owned(name, namespace="kube-system", creation_timestamp=created, **more)
+
+
+_OLD, _YOUNG = at(minutes=-61), at(minutes=-59)
+
+
+@pytest.mark.parametrize(
+    ("pods", "moved", "daemonset", "on_completion", "blocking"),
+    [
+        ([pod("p")], "", "", "", "NotReplicated"),
+        ([_owned()], "p", "", "", None),
+        ([pod("p", namespace="kube-system", annotations={"kubernetes.io/config.mirror": "x"})], "", "", "", None),
+        (
+            [
+                _owned("a"),
+                pod("m", annotations={"kubernetes.io/config.mirror": "x"}),
+                _owned("d", "DaemonSet", "ds"),
+            ],
+            "a",
+            "d",
+            "",
+            None,
+        ),
+        ([_system()], "", "", "", "UnmovableKubeSystemPod"),
+        ([_system(created=_YOUNG)], "", "", "", "UnmovableKubeSystemPod"),
+        ([_system(created=_OLD)], "p", "", "", None),
+        ([_system("old", _OLD), _system("young", _YOUNG)], "old", "", "", "UnmovableKubeSystemPod"),
+        ([_owned(spec=_volumes("scratch"))], "", "", "", "LocalStorageRequested"),
+        ([_owned(spec=_volumes("scratch", config_map={}))], "p", "", "", None),
+        (
+            [
+                _owned("a"),
+                _owned("b", deletion_timestamp=at(seconds=-90)),
+                _owned("c", deletion_timestamp=at(seconds=30)),
+            ],
+            "a c",
+            "",
+            "",
+            None,
+        ),
+        ([_owned("d", "DaemonSet", "ds")], "", "d", "", None),
+        (
+            [
+                pod(
+                    "d",
+                    owner_references=owner("CustomDaemonSet", "ds", "crd/v1"),
+                    annotations={"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"},
+                )
+            ],
+            "",
+            "d",
+            "",
+            None,
+        ),
+        ([_owned(deletion_timestamp=at(hours=-1))], "", "", "", None),
+        ([_phase("Failed", "Never")], "p", "", "", None),
+        ([_phase("Failed", "Always")], "p", "", "", None),
+        ([_phase("Succeeded", "OnFailure")], "p", "", "", None),
+        ([_phase("Succeeded", "Always")], "", "", "", "NotReplicated"),
+        ([pod("p", annotations={_SAFE: "true"})], "p", "", "", None),
+        ([pod("p", namespace="kube-system", annotations={_SAFE: "true"})], "p", "", "", None),
+        ([pod("p", annotations={_SAFE: "true"}, spec=_volumes("scratch"))], "p", "", "", None),
+        ([pod("p", annotations={_SAFE: "on-completion"})], "", "", "p", None),
+        ([pod("p", annotations={_SAFE: "True"})], "", "", "", "NotReplicated"),
+        ([_owned(annotations={_SAFE: "false"})], "", "", "", "NotSafeToEvictAnnotation"),
+        ([_system(created=_OLD, annotations={_SAFE: "false"})], "p", "", "", None),
+    ],
+)
+def test_pods_of_a_node(pods: list[Pod], moved: str, daemonset: str, on_completion: str, blocking: str | None) -> None:
+    found = ca.drainability(pods, now=T0)
+    assert " ".join(item.metadata.name for item in found.pods) == moved
+    assert " ".join(item.metadata.name for item in found.daemon_set_pods) == daemonset
+    assert " ".join(item.metadata.name for item in found.on_completion_pods) == on_completion
+    assert (found.blocking.reason if found.blocking else None) == blocking
+    assert (found.error is None) is (blocking is None)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        _rc(),
+        _owned("p", "Job", "job", "batch/v1"),
+        _owned("p", "StatefulSet", "ss"),
+        _owned(),
+        _rc(spec=_volumes("1", "2", "3"), annotations={_LOCAL: "1,2,3"}),
+        _rc(spec={"termination_grace_period_seconds": 360}, deletion_timestamp=at(minutes=-3)),
+    ],
+)
+def test_pods_with_controllers_move(item: Pod) -> None:
+    assert ca.drainability([item], now=T0, listers=_LISTERS).pods == [item]
+
+
+def test_terminating_without_grace() -> None:
+    item = _rc(spec={"termination_grace_period_seconds": 0}, deletion_timestamp=at(minutes=-1))
+    assert ca.drainability([item], now=T0, listers=_LISTERS).pods == []
+
+
+@pytest.mark.parametrize(
+    ("item", "budget", "blocking"),
+    [
+        (_owned(labels={"a": "b"}), _pdb("x", "default", 0, a="b"), "NotEnoughPdb"),
+        (_owned(labels={"a": "b"}), _pdb("x", "default", 1, a="b"), None),
+        (_owned(labels={"a": "b"}), _pdb("x", "other", 0, a="b"), None),
+        (_owned(labels={"a": "c"}), _pdb("x", "default", 0, a="b"), None),
+        (_system(labels={"k8s-app": "bar"}), _pdb("x", "kube-system", 1, **{"k8s-app": "bar"}), None),
+        (
+            _system(labels={"k8s-app": "bar"}),
+            _pdb("x", "kube-system", 1, **{"k8s-app": "foo"}),
+            "UnmovableKubeSystemPod",
+        ),
+        (_system(labels={"k8s-app": "bar"}), _pdb("x", "default", 1, **{"k8s-app": "bar"}), "UnmovableKubeSystemPod"),
+        (_owned("p", "DaemonSet", "ds", labels={"a": "b"}), _pdb("x", "default", 0, a="b"), None),
+        (pod("p", labels={"a": "b"}, annotations={_SAFE: "true"}), _pdb("x", "default", 0, a="b"), None),
+    ],
+)
+def test_disruption_budgets(item: Pod, budget: PodDisruptionBudget, blocking: str | None) -> None:
+    found = ca.drainability([item], now=T0, pdbs=RemainingPdbTracker([budget]))
+    assert (found.blocking.reason if found.blocking else None) == blocking
+
+
+# -- rules -----------------------------------------------------------------------------------------------------
+
+
+def _context(**options: Any) -> DrainContext:
+    return DrainContext(moment_ns(T0), ca.AutoscalingOptions(**options), _LISTERS)
+
+
+def _rule(outcome: str, *overrides: str) -> Rule:
+    status = DrainStatus(outcome=outcome, blocking_reason="UnexpectedError", error="e", overrides=overrides)
+    return Rule(f"{outcome}{overrides}", lambda pod, context: status)
+
+
+_U, _OK, _BLOCK, _SKIP = "UndefinedOutcome", "DrainOk", "BlockDrain", "SkipDrain"
+
+
+@pytest.mark.parametrize(
+    ("rules", "decides"),
+    [
+        ([], None),
+        ([_rule(_U), _rule(_OK), _rule(_SKIP)], 1),
+        ([_rule(_OK, _BLOCK), _rule(_BLOCK)], 0),
+        ([_rule(_OK, _SKIP), _rule(_BLOCK)], 1),
+        ([_rule(_SKIP), _rule(_OK, _BLOCK), _rule(_BLOCK)], 0),
+        ([_rule(_OK, _SKIP), _rule(_SKIP, _BLOCK), _rule(_BLOCK)], 1),
+        ([_rule(_SKIP, _BLOCK), _rule(_OK, _BLOCK), _rule(_BLOCK)], 0),
+    ],
+)
+def test_engine(rules: list[Rule], decides: int | None) -> None:
+    status = drain_status(pod("p"), _context(), rules)
+    assert status.rule == ("" if decides is None else rules[decides].name)
+
+
+def test_rules_of_the_user_go_first() -> None:
+    naked, replicated = pod("p"), _owned()
+    for before in ([], [_rule(_U)]):
+        rules = [*before, _rule(_OK), *default_rules(_OPTIONS)]
+        assert pods_to_move([naked], _context(), rules).pods == [naked]
+        rules = [*before, _rule(_BLOCK), *default_rules(_OPTIONS)]
+        found = pods_to_move([replicated], _context(), rules)
+        assert found.blocking is not None
+        assert found.blocking.reason == "UnexpectedError"
+
+
+@pytest.mark.parametrize(
+    ("grace", "deleted", "outcome"),
+    [
+        (None, None, _U),
+        (0, at(seconds=15), _U),
+        (0, at(seconds=-60), _SKIP),
+        (360, at(seconds=180), _U),
+        (360, at(seconds=-720), _SKIP),
+    ],
+)
+def test_long_terminating(grace: int | None, deleted: str | None, outcome: str) -> None:
+    item = pod("p", spec={"termination_grace_period_seconds": grace}, deletion_timestamp=deleted)
+    assert long_terminating.check(item, _context()).outcome == outcome
+
+
+@pytest.mark.parametrize(
+    ("volumes", "annotation", "blocks"),
+    [
+        (["scratch"], None, True),
+        (["scratch"], "scratch", False),
+        (["scratch"], "", True),
+        (["scratch-1"], "scratch-2", True),
+        (["1", "2", "3"], "1,2,3", False),
+        (["1", "2", "3"], "1,2,5", True),
+        (["1", "2", "3"], "1,2", True),
+        (["1", "2", "3"], ",", True),
+        (["1", "2"], "1, 2", True),
+    ],
+)
+def test_local_storage(volumes: list[str], annotation: str | None, blocks: bool) -> None:
+    annotations = None if annotation is None else {_LOCAL: annotation}
+    item = _rc(spec=_volumes(*volumes), annotations=annotations)
+    assert (ca.drainability([item], now=T0, listers=_LISTERS).blocking is not None) is blocks
+
+
+@pytest.mark.parametrize(
+    ("source", "blocks"),
+    [({"host_path": {}}, True), ({"empty_dir": {"medium": "Memory"}}, False), ({"secret": {}}, False)],
+)
+def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
+    assert (ca.drainability([_owned(spec=_volumes("v", **source))], now=T0).blocking is not None) is blocks
+
+
+@pytest.mark.parametrize(
+    ("item", "found"),
+    [
+        (_rc(), True),
+        (_owned("p", "ReplicationController", "missing", "v1"), False),
+        (_owned("p", "Job", "missing", "batch/v1"), False),
+        (_owned("p", "StatefulSet", "missing"), False),
+        (_owned("p", "ReplicaSet", "missing"), False),
+        (_owned("p", "ReplicaSet", "missing", "anything/v1"), False),
+        (_owned("p", "DaemonSet", "missing"), False),
+        (_owned("p", "DaemonSet", "missing", "crd/v1"), True),
+        (_owned("p", "CustomDaemonSet", "missing", "crd/v1"), True),
+        (_owned("p", "StatefulSet", "missing", "kruise/v1"), True),
+        (_owned("p", "ReplicaSet", "missing", "a/b/c"), True),
+        (_owned(deletion_timestamp=at(minutes=5)), True),
+        (pod("p"), True),
+    ],
+)
+def test_controllers_must_exist(item: Pod, found: bool) -> None:
+    status = replica_count.check(item, _context())
+    assert status.outcome == (_U if found else _BLOCK)
+    assert found or status.blocking_reason == "ControllerNotFound"
+
+
+def test_controllers_must_have_replicas_to_spare() -> None:
+    status = replica_count.check(_owned(), _context(min_replica_count=6))
+    assert status.blocking_reason == "MinReplicasReached"
+    assert replica_count.check(_owned(), _context(min_replica_count=5)).outcome == _U
+
+
+def test_custom_controllers() -> None:
+    item = _owned("p", "FooController", "x")
+    assert ca.drainability([item], now=T0).blocking is not None
+    options = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
+    assert ca.drainability([item], now=T0, options=options).pods == [item]
+
+
+@pytest.mark.parametrize(("created", "outcome"), [(None, _BLOCK), (at(seconds=-59), _BLOCK), (at(seconds=-61), _OK)])
+def test_system_pods_that_block_for_a_while(created: str | None, outcome: str) -> None:
+    context = _context(blocking_system_pod_distruption_timeout=timedelta(minutes=1))
+    assert system.check(_system(created=created), context).outcome == outcome
+
+
+# -- disruption budgets that are charged -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("counts", "allowed", "can_remove", "in_parallel"),
+    [
+        ((2, 1, 0), None, True, True),
+        ((2, 1, 0), (1, 0), False, False),
+        ((2, 1, 0), (1, 2), True, False),
+        ((2, 3, 0), (2, 4), True, True),
+        ((1, 1, 1), (1, 1), True, True),
+        ((2, 2, 1), (2, 1), True, False),
+    ],
+)
+def test_can_remove(
+    counts: tuple[int, int, int], allowed: tuple[int, int] | None, can_remove: bool, in_parallel: bool
+) -> None:
+    one, two, both = counts
+    labels = [{"label-1": "x"}] * (one - both) + [{"label-1": "x", "label-2": "x"}] * both
+    labels += [{"label-2": "x"}] * (two - both)
+    pods = [pod(str(i), namespace="ns", labels=item) for i, item in enumerate(labels)]
+    budgets = []
+    if allowed is not None:
+        budgets = [
+            _pdb("pdb1", "ns", allowed[0], **{"label-1": "x"}),
+            _pdb("pdb2", "ns", allowed[1], **{"label-2": "x"}),
+        ]
+    tracker = RemainingPdbTracker(budgets)
+    found = tracker.can_remove(pods)
+    assert (found.can_remove, found.in_parallel) == (can_remove, in_parallel)
+    assert (found.blocking is None) is (can_remove and in_parallel)
+    fork = tracker.fork()
+    fork.remove(pods)
+    assert [pdb.disruptions_allowed for pdb in tracker.pdbs] == list(allowed or ())
+    charged = [one, two][: len(tracker.pdbs)]
+    assert [p.disruptions_allowed for p in fork.pdbs] == [a - c for a, c in zip(allowed or (), charged, strict=True)]
+
+
+@given(st.booleans(), st.booleans(), st.booleans())
+def test_rules_that_options_switch_off(custom: bool, of_system: bool, local: bool) -> None:
+    options = ca.AutoscalingOptions(
+        skip_nodes_with_custom_controller_pods=custom,
+        skip_nodes_with_system_pods=of_system,
+        skip_nodes_with_local_storage=local,
+    )
+    names = {rule.name for rule in default_rules(options)}
+    assert ("ReplicaCount" in names, "System" in names, "LocalStorage" in names) == (custom, of_system, local)
+    assert len(names) == 9 + custom + of_system + local

@@ -1,0 +1,171 @@
+"""Since when nodes are unneeded, which may go, and which are not tried again: upstream's tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ca_objects import T0, node
+from kscale import ca
+from kscale.ca.quota import QuotaTracker, cluster_minimum
+from kscale.ca.scale_down.atomic import AtomicResult, filter_atomic
+from kscale.ca.scale_down.unneeded import (
+    NodeToRemove,
+    UnneededNode,
+    load_from_taints,
+    removable_at,
+    update_unneeded,
+)
+from kscale.ca.scale_down.unremovable import UnremovableNodes
+from kscale.objects.core import Node, Taint
+
+MINUTE = timedelta(minutes=1)
+_OPTIONS = ca.AutoscalingOptions(scale_down_unneeded_time=10 * MINUTE, scale_down_unready_time=5 * MINUTE)
+
+
+def _node(name: str, *, ready: bool | None = None, version: str = "v1") -> Node:
+    return node(name, 1000, 10, ready=ready, labels={"version": version})
+
+
+def _update(first: list[Node], second: list[Node]) -> list[UnneededNode]:
+    names = [n.metadata.name for n in (*first, *second)]
+    groups = ca.Groups([ca.Group(id="g", nodes=names)])
+    before = update_unneeded({}, map(NodeToRemove, first), groups=groups, options=_OPTIONS, now=T0)
+    since = {item.name: item.since for item in before}
+    return update_unneeded(since, map(NodeToRemove, second), groups=groups, options=_OPTIONS, now=T0 + MINUTE)
+
+
+def test_time_counts_from_when_a_node_was_first_found() -> None:
+    three = [_node("1"), _node("2"), _node("3")]
+    assert _update(three, []) == []
+    assert {item.since for item in _update([], three)} == {T0 + MINUTE}
+    (kept,) = _update(three, [_node("2", version="v2")])
+    assert kept.since == T0
+    assert kept.node.metadata.labels == {"version": "v2"}
+    assert [item.since for item in _update([_node("2")], three)] == [T0 + MINUTE, T0, T0 + MINUTE]
+
+
+def test_thresholds_follow_readiness() -> None:
+    (found,) = _update([_node("1", ready=True)], [_node("1", ready=False)])
+    assert (found.since, found.threshold) == (T0, 5 * MINUTE)
+    both = _update([_node("1", ready=True)], [_node("1", ready=True), _node("2", ready=False)])
+    assert [item.threshold for item in both] == [10 * MINUTE, 5 * MINUTE]
+    assert _update([], [_node("1")])[0].threshold == 5 * MINUTE
+
+
+def _unneeded(
+    name: str, *, drain: bool = False, ready: bool = True, threshold: float = 5, error: str | None = None
+) -> UnneededNode:
+    return UnneededNode(
+        node=_node(name, ready=ready),
+        drain=drain,
+        since=T0 - 10 * MINUTE,
+        threshold=threshold * MINUTE,
+        threshold_error=error,
+    )
+
+
+@pytest.mark.parametrize(
+    ("bounds", "counts", "expected"),
+    [((1, 10, 2), (3, 2), (3, 2)), ((1, 10, 2), (3, 5), (3, 4)), ((1, 5, 2), (3, 5), (2, 0))],
+)
+def test_groups_keep_their_minimum(
+    bounds: tuple[int, int, int], counts: tuple[int, int], expected: tuple[int, int]
+) -> None:
+    low, target, in_progress = bounds
+    drains = [_unneeded(f"d{i}", drain=True) for i in range(counts[1])]
+    empties = [_unneeded(f"e{i}") for i in range(counts[0])]
+    names = [item.name for item in (*drains, *empties)]
+    groups = ca.Groups([ca.Group(id="g", min_size=low, max_size=100, target_size=target, nodes=names)])
+    found = removable_at([*drains, *empties], groups=groups, now=T0, deletions_in_progress={"g": in_progress})
+    assert (len(found.empty), len(found.drain)) == expected
+    assert set(found.unremovable.values()) <= {"NodeGroupMinSizeReached"}
+
+
+def _reason(item: UnneededNode, group: ca.Group | None = None, minimum: QuotaTracker | None = None) -> str | None:
+    group = group or ca.Group(id="g", min_size=0, max_size=9, target_size=5, nodes=["n"])
+    found = removable_at([item], groups=ca.Groups([group]), now=T0, minimum=minimum)
+    assert bool(found.empty) is ("n" not in found.unremovable)
+    return found.unremovable.get("n")
+
+
+def test_reasons() -> None:
+    plain = _unneeded("n")
+    assert _reason(plain) is None
+    assert _reason(_unneeded("n", error="down")) == "UnexpectedError"
+    assert _reason(_unneeded("n", threshold=15)) == "NotUnneededLongEnough"
+    assert _reason(_unneeded("n", threshold=15, ready=False)) == "NotUnreadyLongEnough"
+    assert _reason(_unneeded("n", threshold=10)) == "NotUnneededLongEnough"
+    assert _reason(_unneeded("n", threshold=0)) is None
+    assert _reason(plain, ca.Group(id="g")) == "NotAutoscaled"
+    assert _reason(plain, ca.Group(id="g", min_size=1, target_size=1, nodes=["n"])) == "NodeGroupMinSizeReached"
+    assert _reason(plain, ca.Group(id="g", target_size_error="down", nodes=["n"])) == "UnexpectedError"
+    kept = _unneeded("n")
+    kept.node.metadata.annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    assert _reason(kept) == "ScaleDownDisabledAnnotation"
+    quota = cluster_minimum(ca.ResourceLimiter(min={"nodes": 1}))
+    tracker = QuotaTracker.minimum([quota], [plain.node], ca.Groups())
+    assert _reason(plain, minimum=tracker) == "MinimalResourceLimitExceeded"
+
+
+def test_times_from_soft_taints() -> None:
+    def tainted(name: str, value: str | None) -> Node:
+        made = _node(name)
+        if value is not None:
+            made.spec.taints = [Taint(key="DeletionCandidateOfClusterAutoscaler", value=value)]
+        return made
+
+    now = int(T0.timestamp())
+    nodes = [tainted("2m", str(now - 120)), tainted("20m", str(now - 1200)), tainted("no", None), tainted("x", "soon")]
+    assert load_from_taints(nodes, ttl=5 * MINUTE, now=T0) == {"2m": T0 - 2 * MINUTE}
+
+
+def test_unremovable_nodes_are_tried_again_later() -> None:
+    state = UnremovableNodes()
+    state.add("over", "NoPlaceToMovePods", until=T0)
+    state.add("gone", "NoPlaceToMovePods", until=T0 + MINUTE)
+    state.add("kept", "NoPlaceToMovePods", until=T0 + MINUTE)
+    state.add("ineligible", "NotUnderutilized")
+    assert list(state.nodes) == ["over", "gone", "kept", "ineligible"]
+    found = state.update(["over", "kept", "ineligible"], T0)
+    assert list(found.until) == ["kept"]
+    assert found.is_recent("kept")
+    assert not any(found.contains(name) for name in state.nodes)
+    found.add("a", "One")
+    found.add("b", "Two")
+    found.add("a", "Three")
+    assert [(name, item.reason) for name, item in found.nodes.items()] == [("a", "Three"), ("b", "Two")]
+
+
+@pytest.mark.parametrize(
+    ("target", "considered", "registered", "atomic", "removed"),
+    [
+        (3, 3, 3, True, True),
+        (4, 2, 3, True, False),
+        (4, 3, 3, False, True),
+        (10, 3, 3, True, True),
+        (10, 3, 4, True, False),
+    ],
+)
+def test_atomic_groups(target: int, considered: int, registered: int, atomic: bool, removed: bool) -> None:
+    nodes = [_node(f"n{i}") for i in range(registered)]
+    names = [n.metadata.name for n in nodes]
+    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=atomic)
+    group = ca.Group(id="g", target_size=target, nodes=names, instances=names, options=own)
+    plain = ca.Group(id="plain", nodes=["p"])
+    found = filter_atomic(
+        [nodes[0].metadata.name, "p", *names[1:considered], "loose"],
+        groups=ca.Groups([group, plain]),
+        options=_OPTIONS,
+        snapshot_nodes=nodes,
+    )
+    taken = names[:considered]
+    if not removed:
+        assert found == AtomicResult(
+            kept=["p"], unremovable={"loose": "NotAutoscaled", **dict.fromkeys(taken, "AtomicScaleDownFailed")}
+        )
+    elif atomic:
+        assert found == AtomicResult(kept=["p", *taken], unremovable={"loose": "NotAutoscaled"})
+    else:
+        assert found == AtomicResult(kept=[taken[0], "p", *taken[1:]], unremovable={"loose": "NotAutoscaled"})
