@@ -40,6 +40,11 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     ("autoscaling", "Scale"): f"{_AUTOSCALING}:Scale",
     ("metrics.k8s.io", "PodMetrics"): "kscale.objects.metrics:PodMetrics",
     ("metrics.k8s.io", "NodeMetrics"): "kscale.objects.metrics:NodeMetrics",
+    **{("autoscaling.k8s.io", kind): f"kscale.objects.vpa:{kind}" for kind in (
+        "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
+    )},
+    ("scheduling.k8s.io", "PriorityClass"): "kscale.objects.classes:PriorityClass",
+    ("node.k8s.io", "RuntimeClass"): "kscale.objects.classes:RuntimeClass",
     ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.quota:CapacityQuota",
 }  # fmt: skip
 """(API group, kind) or (API group/version, kind) -> ``module:Class``; the entry with the version goes first.

@@ -1,18 +1,19 @@
 """What the API server fills in when a pod is created, as far as a decision can see it.
 
-Upstream: ``pkg/apis/core/v1/defaults.go``, the pod strategy's label keys, and the admission plugins that are on by
-default. Not modelled: the overhead of a RuntimeClass, LimitRanges, and PriorityClasses other than the two built-in ones
-(pass their values).
+Upstream: ``pkg/apis/core/v1/defaults.go``, the pod strategy's label keys, and the admission plugins Priority,
+RuntimeClass and DefaultTolerationSeconds. Not modelled: LimitRanges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from kscale.objects.base import ResourceList
+from kscale.objects.classes import PriorityClass, RuntimeClass
 from kscale.objects.core import (
     Affinity,
     Container,
@@ -24,25 +25,54 @@ from kscale.objects.core import (
     Toleration,
     WeightedPodAffinityTerm,
 )
-from kscale.objects.meta import LabelSelector, LabelSelectorRequirement
+from kscale.objects.meta import KubeObject, LabelSelector, LabelSelectorRequirement, ObjectMeta
 from kscale.objects.requests import container_requests, is_pod_level_resource
 
-__all__ = ["SYSTEM_PRIORITIES", "with_defaults"]
+__all__ = ["BUILT_IN_CLASSES", "PodClasses", "with_defaults"]
 
-SYSTEM_PRIORITIES: Final[Mapping[str, int]] = {
-    "system-cluster-critical": 2_000_000_000,
-    "system-node-critical": 2_000_001_000,
+
+@dataclass(frozen=True)
+class PodClasses:
+    """The priority and runtime classes of a cluster, by name. The two priority classes of the system always exist."""
+
+    priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
+    runtimes: Mapping[str, RuntimeClass] = field(default_factory=dict)
+
+    @staticmethod
+    def of(objects: Iterable[KubeObject]) -> PodClasses:
+        """The classes among the objects of a cluster."""
+        listed = list(objects)
+        return PodClasses(
+            {item.name: item for item in listed if isinstance(item, PriorityClass)},
+            {item.name: item for item in listed if isinstance(item, RuntimeClass)},
+        )
+
+    def priority(self, name: str) -> PriorityClass | None:
+        """The class of a name; without a name the lowest of the classes that are the default of all."""
+        if name:
+            return self.priorities.get(name) or _SYSTEM_CLASSES.get(name)
+        defaults = [item for item in self.priorities.values() if item.global_default]
+        return min(defaults, key=lambda item: item.value, default=None)
+
+
+_SYSTEM_CLASSES: Final = {
+    name: PriorityClass(metadata=ObjectMeta(name=name), value=value)
+    for name, value in (("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000))
 }
+BUILT_IN_CLASSES: Final = PodClasses()
+"""Only what every cluster has."""
 _EVICTING: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _GRACE: Final = 300
 
 _replace = msgspec.structs.replace
 
 
-def with_defaults(
-    spec: PodSpec, labels: Mapping[str, str] | None, priorities: Mapping[str, int] = SYSTEM_PRIORITIES
-) -> PodSpec:
-    """The spec as the API server would store it (a new one; the given one is not changed)."""
+def with_defaults(spec: PodSpec, labels: Mapping[str, str] | None, classes: PodClasses = BUILT_IN_CLASSES) -> PodSpec:
+    """The spec as the API server would store it (a new one; the given one is not changed).
+
+    A priority class that is not among ``classes`` counts as priority 0, a runtime class as one without overhead (an
+    API server would refuse the pod).
+    """
     spec = _replace(
         spec,
         containers=[_container(item, spec.host_network) for item in spec.containers],
@@ -54,13 +84,33 @@ def with_defaults(
     )
     if spec.termination_grace_period_seconds is None:
         spec.termination_grace_period_seconds = 30
-    if spec.priority is None:
-        spec.priority = priorities.get(spec.priority_class_name, 0)
-    if spec.preemption_policy is None:
-        spec.preemption_policy = "PreemptLowerPriority"
+    _set_priority(spec, classes.priority(spec.priority_class_name))
+    runtime = classes.runtimes.get(spec.runtime_class_name or "")
+    if runtime is not None:
+        _set_runtime(spec, runtime)
     if spec.resources is not None:
         spec.resources = _pod_resources(spec, spec.resources)
     return spec
+
+
+def _set_priority(spec: PodSpec, found: PriorityClass | None) -> None:
+    if found is not None and not spec.priority_class_name:
+        spec.priority_class_name = found.name
+    if spec.priority is None:
+        spec.priority = 0 if found is None else found.value
+    if spec.preemption_policy is None:
+        policy = None if found is None else found.preemption_policy
+        spec.preemption_policy = policy or "PreemptLowerPriority"
+
+
+def _set_runtime(spec: PodSpec, runtime: RuntimeClass) -> None:
+    if spec.overhead is None and runtime.overhead is not None:
+        spec.overhead = runtime.overhead.pod_fixed
+    if runtime.scheduling.node_selector:
+        spec.node_selector = {**runtime.scheduling.node_selector, **(spec.node_selector or {})}
+    spec.tolerations = [
+        *spec.tolerations, *(item for item in runtime.scheduling.tolerations if item not in spec.tolerations)
+    ]  # fmt: skip
 
 
 def _container(container: Container, host_network: bool) -> Container:

@@ -8,7 +8,7 @@ change it.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from hashlib import blake2b
 from typing import Final
 
@@ -20,7 +20,7 @@ from kscale.objects.conditions import is_true
 from kscale.objects.core import Pod, PodSpec, PodStatus, PodTemplateSpec, ReplicationController, Toleration
 from kscale.objects.decode import to_json
 from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference
-from kscale.objects.pod_defaults import SYSTEM_PRIORITIES, with_defaults
+from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.volumes import PersistentVolumeClaimVolumeSource, Volume
 
 __all__ = ["WORKLOADS", "daemonset_pod", "derived_uid", "pods_of", "replica_set_of"]
@@ -56,7 +56,7 @@ def derived_uid(kind: str, namespace: str, name: str) -> str:
 
 
 def pods_of(
-    workload: KubeObject, replicas: int | None = None, *, priorities: Mapping[str, int] = SYSTEM_PRIORITIES
+    workload: KubeObject, replicas: int | None = None, *, classes: PodClasses = BUILT_IN_CLASSES
 ) -> Iterator[Pod]:
     """The pods that a controller would create, pending, as the API server would store them.
 
@@ -64,26 +64,26 @@ def pods_of(
     never more at a time than its parallelism nor than completions it lacks; a cron job what its next job would; a
     daemon set one pod for no particular node (see :func:`daemonset_pod`). A pod stands for itself, as it is; asked for
     ``replicas``, for copies named ``<pod>-0``, ``<pod>-1`` ...
-    ``priorities``: values of priority classes. Raises TypeError for other kinds.
+    ``classes``: the priority and runtime classes of the cluster. Raises TypeError for other kinds.
     """
     if isinstance(workload, Pod):
         yield from [workload] if replicas is None else _copies(workload, replicas)
     elif isinstance(workload, Deployment):
-        yield from pods_of(replica_set_of(workload), replicas, priorities=priorities)
+        yield from pods_of(replica_set_of(workload), replicas, classes=classes)
     elif isinstance(workload, (ReplicaSet, ReplicationController)):
         template = workload.spec.template or PodTemplateSpec()
         count = _count(replicas, workload.spec.replicas)
-        yield from _numbered(workload, template, range(count), priorities)
+        yield from _numbered(workload, template, range(count), classes)
     elif isinstance(workload, StatefulSet):
-        yield from _stateful(workload, _count(replicas, workload.spec.replicas), priorities)
+        yield from _stateful(workload, _count(replicas, workload.spec.replicas), classes)
     elif isinstance(workload, DaemonSet):
         for _ in range(_count(replicas, None)):
-            yield daemonset_pod(workload, priorities=priorities)
+            yield daemonset_pod(workload, classes=classes)
     elif isinstance(workload, CronJob):
         if not workload.spec.suspend:
-            yield from pods_of(_next_job(workload), replicas, priorities=priorities)
+            yield from pods_of(_next_job(workload), replicas, classes=classes)
     elif isinstance(workload, Job):
-        yield from _job(workload, replicas, priorities)
+        yield from _job(workload, replicas, classes)
     else:
         raise TypeError(f"{type(workload).__name__} creates no pods")
 
@@ -133,12 +133,10 @@ def _pod(
     return Pod(api_version="v1", kind="Pod", metadata=metadata, spec=spec, status=PodStatus(phase="Pending"))
 
 
-def _numbered(
-    workload: KubeObject, template: PodTemplateSpec, numbers: range, priorities: Mapping[str, int]
-) -> Iterator[Pod]:
+def _numbered(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
     """Pods ``<workload>-0``, ``<workload>-1`` ... (upstream: five random characters instead of the number)."""
     labels = template.metadata.labels
-    spec = with_defaults(template.spec, labels, priorities)
+    spec = with_defaults(template.spec, labels, classes)
     for number in numbers:
         yield _pod(workload, template, f"{workload.name}-{number}", spec, labels)
 
@@ -185,7 +183,7 @@ def replica_set_of(deployment: Deployment) -> ReplicaSet:
     )
 
 
-def _stateful(workload: StatefulSet, count: int, priorities: Mapping[str, int]) -> Iterator[Pod]:
+def _stateful(workload: StatefulSet, count: int, classes: PodClasses) -> Iterator[Pod]:
     """Pods ``<set>-<ordinal>``, each with its own claims ``<template>-<set>-<ordinal>``, hostname and labels."""
     template = workload.spec.template
     start = workload.spec.ordinals.start if workload.spec.ordinals else 0
@@ -201,7 +199,7 @@ def _stateful(workload: StatefulSet, count: int, priorities: Mapping[str, int]) 
             "controller-revision-hash": revision,
             "statefulset.kubernetes.io/pod-name": name,
         }
-        spec = with_defaults(base, labels, priorities)
+        spec = with_defaults(base, labels, classes)
         spec.hostname = name
         spec.volumes = [
             *(
@@ -216,9 +214,7 @@ def _stateful(workload: StatefulSet, count: int, priorities: Mapping[str, int]) 
         yield _pod(workload, template, name, spec, labels)
 
 
-def daemonset_pod(
-    workload: DaemonSet, node_name: str = "", *, priorities: Mapping[str, int] = SYSTEM_PRIORITIES
-) -> Pod:
+def daemonset_pod(workload: DaemonSet, node_name: str = "", *, classes: PodClasses = BUILT_IN_CLASSES) -> Pod:
     """The pod of a daemon set, named ``<set>-<node>`` (without a node ``<set>-0``); ``node_name`` places it there.
 
     It tolerates what the DaemonSet controller adds: nodes that are not ready, unreachable, under pressure or cordoned,
@@ -239,7 +235,7 @@ def daemonset_pod(
         else:
             tolerations.append(added)
     labels = template.metadata.labels
-    spec = with_defaults(_replace(spec, tolerations=tolerations), labels, priorities)
+    spec = with_defaults(_replace(spec, tolerations=tolerations), labels, classes)
     spec.node_name = node_name or spec.node_name
     return _pod(workload, template, f"{workload.name}-{node_name or 0}", spec, labels)
 
@@ -261,7 +257,7 @@ def _next_job(workload: CronJob) -> Job:
     )
 
 
-def _job(workload: Job, override: int | None, priorities: Mapping[str, int]) -> Iterator[Pod]:
+def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
     spec, status = workload.spec, workload.status
     if spec.suspend or is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
         return
@@ -288,4 +284,4 @@ def _job(workload: Job, override: int | None, priorities: Mapping[str, int]) -> 
                 "batch.kubernetes.io/job-completion-index": str(number),
             }
             template = _replace(template, metadata=_replace(template.metadata, annotations=annotations))
-        yield _pod(workload, template, name, with_defaults(template.spec, labels, priorities), labels)
+        yield _pod(workload, template, name, with_defaults(template.spec, labels, classes), labels)

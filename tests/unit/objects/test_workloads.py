@@ -8,10 +8,13 @@ import pytest
 
 from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, StatefulSet
 from kscale.objects.batch import CronJob, Job
+from kscale.objects.classes import PriorityClass, RuntimeClass
 from kscale.objects.core import Namespace, Pod, ReplicationController
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import KubeObject
 from kscale.objects.owners import controller_of
+from kscale.objects.pod_defaults import PodClasses
+from kscale.objects.requests import demand
 from kscale.objects.workloads import daemonset_pod, pods_of, replica_set_of
 
 TEMPLATE: dict[str, Any] = {
@@ -170,8 +173,30 @@ def test_priority_and_tolerations() -> None:
     assert spec.priority == 2_000_001_000
     assert len(spec.tolerations) == 1
     assert [t.toleration_seconds for t in first_spec().tolerations] == [300, 300]
-    (pod,) = pods_of(workload(ReplicaSet, template=template(priorityClassName="gold")), priorities={"gold": 7})
-    assert pod.spec.priority == 7
+
+
+def test_classes() -> None:
+    gold = from_dict({"metadata": {"name": "gold"}, "value": 7, "preemptionPolicy": "Never"}, PriorityClass)
+    usual = from_dict({"metadata": {"name": "usual"}, "value": 3, "globalDefault": True}, PriorityClass)
+    sandbox = from_dict(
+        {
+            "metadata": {"name": "sandbox"},
+            "overhead": {"podFixed": {"cpu": "250m"}},
+            "scheduling": {"nodeSelector": {"sandbox": "yes"}, "tolerations": [{"key": "sandbox"}]},
+        },
+        RuntimeClass,
+    )
+    classes = PodClasses.of([gold, usual, sandbox])
+    spec = template(priorityClassName="gold", runtimeClassName="sandbox", nodeSelector={"zone": "a"})
+    (pod,) = pods_of(workload(ReplicaSet, template=spec), classes=classes)
+    assert (pod.spec.priority, pod.spec.preemption_policy) == (7, "Never")
+    assert pod.spec.node_selector == {"sandbox": "yes", "zone": "a"}
+    assert [t.key for t in pod.spec.tolerations][-1] == "sandbox"
+    assert str(demand(pod)["cpu"]) == "1250m"
+    (pod,) = pods_of(workload(ReplicaSet), classes=classes)
+    assert (pod.spec.priority, pod.spec.priority_class_name) == (3, "usual")
+    (pod,) = pods_of(workload(ReplicaSet, template=template(priorityClassName="unknown")), classes=classes)
+    assert pod.spec.priority == 0
 
 
 def test_label_keys_are_folded_into_the_selectors() -> None:
