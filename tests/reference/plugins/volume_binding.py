@@ -188,6 +188,6 @@ def has_capacity(claim: Json, storage_class: Json, node: NodeState, cluster: Clu
         topology = entry.get("nodeTopology")
         if room is None or topology is None or not matches(label_selector(topology), node.labels):
             continue
-        if quantity(room).nano() >= quantity(size).nano():
+        if quantity(room).value() >= quantity(size).value():
             return True
     return False

@@ -65,10 +65,10 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
 
 
 def used_claims(placed: Json, pod: Json) -> set[str]:
-    """The claims a placed pod uses, if it lives in the incoming pod's namespace."""
+    """The claims a placed pod names directly, if it lives in the incoming pod's namespace."""
     if namespace_of(placed) != namespace_of(pod):
         return set()
-    return {name for name, _ in claim_names(placed)}
+    return {name for name, ephemeral in claim_names(placed) if not ephemeral}
 
 
 def check(state: int, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
