@@ -52,13 +52,13 @@ def key_problems(key: str) -> list[str]:
             problems.append("prefix part must be non-empty")
         else:
             if len(parts[0]) > 253:
-                problems.append("prefix part must be no more than 253 bytes")
+                problems.append("prefix part must be no more than 253 characters")
             if not SUBDOMAIN.fullmatch(parts[0]):
                 problems.append(PREFIX_MESSAGE)
     if not name:
         problems.append("name part must be non-empty")
     elif len(name) > 63:
-        problems.append("name part must be no more than 63 bytes")
+        problems.append("name part must be no more than 63 characters")
     if not QUALIFIED_PART.fullmatch(name):
         problems.append(NAME_MESSAGE)
     return problems
@@ -67,7 +67,7 @@ def key_problems(key: str) -> list[str]:
 def value_problems(value: str) -> list[str]:
     problems = []
     if len(value) > 63:
-        problems.append("must be no more than 63 bytes")
+        problems.append("must be no more than 63 characters")
     if not LABEL_VALUE.fullmatch(value):
         problems.append(VALUE_MESSAGE)
     return problems
@@ -78,7 +78,7 @@ def check_requirement(key: str, operator: str, values: list[str] | None) -> None
     problems = []
     if found := key_problems(key):
         problems.append(f"key: Invalid value: {json.dumps(key)}: {'; '.join(found)}")
-    listed = json.dumps(values, separators=(",", ":"))
+    listed = json.dumps(values or None, separators=(",", ":"))  # upstream copies the list: an empty one becomes nil
     if operator in ("In", "NotIn") and not values:
         problems.append(f"values: Invalid value: {listed}: for 'in', 'notin' operators, values set can't be empty")
     if operator in ("Exists", "DoesNotExist") and values:
@@ -94,6 +94,7 @@ def check_requirement(key: str, operator: str, values: list[str] | None) -> None
         if found := value_problems(value):
             problems.append(f"values[{index}][{key}]: Invalid value: {json.dumps(value)}: {'; '.join(found)}")
     if problems:
+        problems = list(dict.fromkeys(problems))
         raise SelectorError(problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]")
 
 

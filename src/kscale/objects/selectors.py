@@ -143,7 +143,7 @@ def _aggregate(errors: list[str]) -> SelectorError:
 
 
 def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
-    shown = json.dumps(list(values), ensure_ascii=False) if values else "null"
+    shown = json.dumps(list(values), ensure_ascii=False, separators=(",", ":")) if values else "null"
     if operator in (IN, NOT_IN):
         wrong = "" if values else "for 'in', 'notin' operators, values set can't be empty"
     elif operator in _EXACT:

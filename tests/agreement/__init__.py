@@ -1,0 +1,1 @@
+"""kscale against the reference, on random input."""
