@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kscale.objects.core import Affinity, Container, LimitRange, Node, Pod, PodSpec
+from kscale.objects.core import Affinity, Container, PodSpec
 from kscale.objects.meta import KubeObject
 from kscale.objects.quantity import Quantity
 
@@ -34,7 +34,7 @@ def check(obj: KubeObject) -> list[Finding]:
     found: list[Finding] = []
     if not obj.metadata.name:
         found.append(Finding("metadata.name", "is empty", True))
-    special = _CHECKS.get(type(obj))
+    special = _CHECKS.get(type(obj).__name__)
     if special is not None:
         special(obj, found)
     return found
@@ -128,8 +128,44 @@ def _limit_range(obj: Any, found: list[Finding]) -> None:
                 found.append(Finding(_entry(f"{path}.min", name), f"{least} is above the maximum {most}", True))
 
 
-_CHECKS: Final[dict[type, Callable[[Any, list[Finding]], None]]] = {
-    Pod: _pod,
-    Node: _node,
-    LimitRange: _limit_range,
+def _counts(*fields: str) -> Callable[[Any, list[Finding]], None]:
+    """A check that these whole numbers of the spec are not negative."""
+
+    def check_counts(obj: Any, found: list[Finding]) -> None:
+        for name in fields:
+            number = getattr(obj.spec, name)
+            if number is not None and number < 0:
+                found.append(Finding(f"spec.{name}", f"{number} is negative", True))
+
+    return check_counts
+
+
+def _claim(obj: Any, found: list[Finding]) -> None:
+    _negative(found, "spec.resources.requests", obj.spec.resources.requests)
+
+
+def _volume(obj: Any, found: list[Finding]) -> None:
+    _negative(found, "spec.capacity", obj.spec.capacity)
+
+
+def _autoscaler(obj: Any, found: list[Finding]) -> None:
+    least, most = obj.spec.min_replicas, obj.spec.max_replicas
+    if least is not None and least > most:
+        found.append(Finding("spec.minReplicas", f"{least} is above maxReplicas {most}", True))
+
+
+# By name, so that checking a pod does not import every group.
+_CHECKS: Final[dict[str, Callable[[Any, list[Finding]], None]]] = {
+    "Pod": _pod,
+    "Node": _node,
+    "LimitRange": _limit_range,
+    "PersistentVolumeClaim": _claim,
+    "PersistentVolume": _volume,
+    "Deployment": _counts("replicas"),
+    "ReplicaSet": _counts("replicas"),
+    "ReplicationController": _counts("replicas"),
+    "StatefulSet": _counts("replicas"),
+    "Job": _counts("parallelism", "completions"),
+    "HorizontalPodAutoscaler": _autoscaler,
+    "HorizontalPodAutoscalerV1": _autoscaler,
 }
