@@ -44,17 +44,19 @@ def from_json(
 ) -> T:
     """One object from its JSON text; raises InputError."""
     try:
-        return decoder(type_).decode(raw)
+        try:
+            return decoder(type_).decode(raw)
+        except msgspec.ValidationError:
+            # Where Go takes a null for nothing, msgspec does not: once more, slowly, without nulls.
+            data = msgspec.json.decode(raw)
     except RecursionError:
         raise InputError(Problem(_TOO_DEEP, source, object_path)) from None
-    except msgspec.ValidationError:
-        # Where Go takes a null for nothing, msgspec does not: once more, slowly, without nulls.
-        return from_dict(msgspec.json.decode(raw), type_, source=source, object_path=object_path)
     except UnicodeDecodeError as error:
         raise InputError(Problem(f"not UTF-8: {error}", source, object_path)) from None
     except msgspec.DecodeError as error:
         text = raw.encode() if isinstance(raw, str) else bytes(raw)
         raise InputError(syntax_problem(error, text, source, object_path)) from None
+    return from_dict(data, type_, source=source, object_path=object_path)
 
 
 def from_dict(data: Any, type_: type[T], *, source: str = "", object_path: str = "") -> T:

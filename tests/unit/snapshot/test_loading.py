@@ -13,6 +13,8 @@ from typing import Any, ClassVar
 import msgspec
 import pytest
 import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
@@ -297,3 +299,20 @@ def test_records_do_not_copy(tmp_path: Path) -> None:
     assert isinstance(record, Record)
     assert isinstance(record.data, msgspec.Raw)
     assert (record.where, record.source, record.kind) == ("items[0]", str(path), "Pod")
+
+
+BASE = json.dumps(listed(pod("p"), {**node("n"), "status": {"allocatable": {"cpu": "4"}}})).encode()
+EDIT = st.tuples(
+    st.integers(0, len(BASE)), st.integers(0, 12), st.binary(max_size=3) | st.sampled_from([b"{", b'"', b"]"])
+)
+
+
+@given(st.lists(EDIT, min_size=1, max_size=4))
+def test_damaged_text_is_read_or_refused_by_name(edits: list[tuple[int, int, bytes]]) -> None:
+    text = BASE
+    for start, length, replacement in edits:
+        text = text[:start] + replacement + text[start + length :]
+    report = LoadReport()
+    loaded = list(load_objects(text, strict=False, report=report))
+    assert sum(report.read.values()) == len(loaded)
+    assert all(problem.source == "<bytes>" and problem.message for problem in report.problems)
