@@ -7,6 +7,7 @@ from kscale.vpa.model import ClusterState, Usage
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.vpa.recommender import RecommenderResult, Round, VpaResult, run_once
 from kscale.vpa.target import ControllerKey, Controllers, Scale
+from kscale.vpa.updater import UpdaterResult, UpdaterRound, UpdaterState, run_updater, updater_steps
 
 __all__ = [
     "AdmissionOptions",
@@ -19,6 +20,9 @@ __all__ = [
     "Round",
     "Scale",
     "UpdaterOptions",
+    "UpdaterResult",
+    "UpdaterRound",
+    "UpdaterState",
     "Usage",
     "VpaAdmission",
     "VpaIndex",
@@ -27,4 +31,6 @@ __all__ = [
     "admit_vpa",
     "review",
     "run_once",
+    "run_updater",
+    "updater_steps",
 ]

@@ -61,8 +61,8 @@ def annotate(name: str, value: str) -> Patch:
 
 
 def remove_annotation(name: str) -> Patch:
-    """Take an annotation away."""
-    return Patch("remove", annotation_pointer(name))
+    """Take an annotation away. Upstream's patch carries a null value."""
+    return Patch("remove", annotation_pointer(name), None)
 
 
 def ensure_annotations(pod: Pod) -> list[Patch]:

@@ -1,0 +1,374 @@
+"""One loop of the updater as a step machine (``pkg/updater/logic/updater.go``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
+
+import msgspec
+
+from kscale.objects.core import Pod
+from kscale.objects.selectors import Selector
+from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler, update_mode
+from kscale.vpa.limit_range import LimitRangeLookup
+from kscale.vpa.options import CPU_STARTUP_BOOST, IN_PLACE, UpdaterOptions, gate, nanoseconds_of
+from kscale.vpa.startup_boost import expired_boosts, has_startup_boost, in_progress
+from kscale.vpa.target import ControllerKey, Controllers, TargetError, controlling_vpa, pod_owner
+from kscale.vpa.updater import inplace
+from kscale.vpa.updater.actions import Action, Annotate, ApiError, Event, Evict, Outcome, Resize, Wait
+from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection
+from kscale.vpa.updater.priority import PodPriority, assess, update_order
+from kscale.vpa.updater.rate_limiter import RateLimiter, RateLimitError
+from kscale.vpa.updater.restriction import Restriction
+
+__all__ = ["UpdaterResult", "UpdaterRound", "UpdaterState", "run_updater", "updater_steps"]
+
+_ACTING_MODES = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
+Steps = Generator[Action, Outcome, None]
+
+
+class UpdaterState(msgspec.Struct, kw_only=True):
+    """What an updater keeps between loops. ``infeasible_attempts``: pod UID -> the recommendation that did not fit."""
+
+    infeasible_attempts: dict[str, RecommendedPodResources] = {}
+    last_in_place_attempts: dict[str, int] = {}
+    eviction_limiter: RateLimiter | None = None
+    in_place_limiter: RateLimiter | None = None
+
+
+class UpdaterRound(msgspec.Struct, kw_only=True):
+    """What a loop sees. Upstream lists pods that are on a node and have not ended."""
+
+    vpas: Sequence[VerticalPodAutoscaler]
+    pods: Sequence[Pod]
+    controllers: Controllers = msgspec.field(default_factory=Controllers)
+    limit_ranges: LimitRangeLookup | None = None
+    admission_controller_ready: bool = True
+    """Whether the admission controller's lease is fresh; without it nothing is done."""
+
+
+class UpdaterResult(msgspec.Struct, kw_only=True):
+    """What a loop did: actions with their outcomes in order, events, counters and gauges, diagnostics."""
+
+    actions: list[tuple[Action, ApiError | None]] = []
+    events: list[Event] = []
+    observations: dict[str, int] = {}
+    """``metric{label=value,...}`` -> what upstream would add or set."""
+    diagnostics: list[str] = []
+    state: UpdaterState = msgspec.field(default_factory=UpdaterState)
+    stopped_early: bool = False
+    """A limiter could not wait: the loop ended there."""
+
+
+class _StopLoopError(Exception):
+    """The rest of the loop is given up."""
+
+
+class _Updater:
+    """One loop under way."""
+
+    def __init__(
+        self,
+        state: UpdaterState,
+        given: UpdaterRound,
+        options: UpdaterOptions,
+        now: int,
+        admission: EvictionAdmission,
+    ) -> None:
+        self.state = state
+        self.given = given
+        self.options = options
+        self.clock = now
+        self.deadline = now + nanoseconds_of(options.updater_interval)
+        self.admission = admission
+        self.result = UpdaterResult(state=state)
+        self.counts: Counter[str] = Counter()
+
+    # -- acting -------------------------------------------------------------------------------------------------
+
+    def act(self, action: Action) -> Generator[Action, Outcome, ApiError | None]:
+        outcome = yield action
+        if outcome.now is not None:
+            self.clock = outcome.now
+        elif isinstance(action, Wait) and outcome.error is None:
+            self.clock += action.duration
+        if not isinstance(action, Wait):
+            self.result.actions.append((action, outcome.error))
+        return outcome.error
+
+    def wait(self, limiter: RateLimiter, failure: str, labels: str) -> Steps:
+        try:
+            delay = limiter.wait(self.clock, self.deadline)
+        except RateLimitError as error:
+            self.counts[f"{failure}{{{labels}}}"] += 1
+            self.result.diagnostics.append(str(error))
+            raise _StopLoopError from None
+        if delay > 0:
+            ready = self.clock + delay
+            cancelled = yield from self.act(Wait(delay))
+            if cancelled is not None:
+                limiter.cancel(ready, self.clock)
+                self.result.diagnostics.append(cancelled.message)
+                raise _StopLoopError
+
+    def event(self, kind: str, namespace: str, name: str, reason: str, message: str) -> None:
+        self.result.events.append(Event(kind, namespace, name, reason, message))
+
+    def evict(self, restriction: Restriction, pod: Pod) -> Generator[Action, Outcome, str]:
+        """An empty text, or why not."""
+        if not restriction.knows(pod):
+            return f"pod not suitable for eviction {pod.key}: not in replicated pods map"
+        if not self.can_evict(restriction, pod):
+            return f"cannot evict pod {pod.key}: eviction budget exceeded"
+        error = yield from self.act(Evict(pod.namespace, pod.name))
+        if error is not None:
+            return error.message
+        text = "Pod was evicted by VPA Updater to apply resource recommendation."
+        self.event("Pod", pod.namespace, pod.name, "EvictedByVPA", text)
+        vpa = restriction.vpa
+        text = f"VPA Updater evicted Pod {pod.name} to apply resource recommendation."
+        self.event("VerticalPodAutoscaler", vpa.namespace, vpa.name, "EvictedPod", text)
+        restriction.evicted(pod)
+        return ""
+
+    def update_in_place(self, restriction: Restriction, pod: Pod) -> Generator[Action, Outcome, ApiError | None]:
+        """None, or what went wrong."""
+        if not restriction.knows(pod):
+            return ApiError(f"pod not suitable for in-place update {pod.name}: not in replicated pods map")
+        try:
+            resize, annotations = inplace.patches_for(pod, restriction.vpa, self.given.limit_ranges, self.clock)
+        except inplace.InPlaceError as error:
+            return ApiError(str(error))
+        refused = yield from self.act(Resize(pod.namespace, pod.name, resize))
+        if refused is not None:
+            return refused
+        failed = yield from self.act(Annotate(pod.namespace, pod.name, annotations))
+        if failed is not None:
+            self.result.diagnostics.append(f"failed to annotate pod {pod.key}: {failed.message}")
+        text = "Pod was resized in place by VPA Updater."
+        self.event("Pod", pod.namespace, pod.name, "InPlaceResizedByVPA", text)
+        restriction.resized(pod)
+        return None
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    def can_evict(self, restriction: Restriction, pod: Pod) -> bool:
+        answer = restriction.can_evict(pod, self.clock)
+        stats = restriction.stats(pod)
+        if stats is not None and pod.status.phase != "Pending" and not stats.below_min_replicas:
+            restriction.note_attempt(pod, self.clock)
+        return answer
+
+    def can_update_in_place(self, restriction: Restriction, pod: Pod) -> str:
+        answer = restriction.can_update_in_place(pod, self.clock, self.state.infeasible_attempts)
+        asked = restriction.mode != "InPlace" and pod.status.phase != "Pending" and restriction.has_recommendation
+        if asked and inplace.resize_status(pod) != inplace.RESIZE_NONE:
+            restriction.note_attempt(pod, self.clock)
+        return answer
+
+    # -- the loop -----------------------------------------------------------------------------------------------
+
+    def run(self) -> Steps:
+        if not self.given.admission_controller_ready:
+            return
+        vpas = self.acting_vpas()
+        if not vpas:
+            self.admission.clean_up()
+            return
+        live = [pod for pod in self.given.pods if pod.metadata.deletion_timestamp is None]
+        controlled = controlled_pods(live, vpas, self.given.controllers)
+        uids = {pod.metadata.uid for pod in live}
+        for uid in [uid for uid in self.state.infeasible_attempts if uid not in uids]:
+            del self.state.infeasible_attempts[uid]
+        self.admission.loop_init(live, controlled)
+        try:
+            for vpa, pods in controlled:
+                yield from self.one_vpa(vpa, pods)
+        except _StopLoopError:
+            self.result.stopped_early = True
+
+    def acting_vpas(self) -> list[tuple[VerticalPodAutoscaler, Selector]]:
+        kept = []
+        for vpa in self.given.vpas:
+            if vpa.namespace in self.options.ignored_vpa_object_namespaces:
+                continue
+            if update_mode(vpa) not in _ACTING_MODES and not has_startup_boost(vpa):
+                continue
+            try:
+                kept.append((vpa, self.given.controllers.selector(vpa)))
+            except TargetError as error:
+                self.result.diagnostics.append(f"{vpa.key}: {error}")
+        return kept
+
+    def one_vpa(self, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> Steps:
+        mode = update_mode(vpa)
+        labels = f"vpa_name={vpa.name},vpa_namespace={vpa.namespace},update_mode={mode}"
+        self.counts[f"controlled_pods_total{{{labels}}}"] += len(pods)
+        restriction = Restriction(vpa, pods, self.given.controllers, self.options, self.state.last_in_place_attempts)
+        self.result.diagnostics += restriction.diagnostics
+        available = pods
+        if gate(self.options.feature_gates, CPU_STARTUP_BOOST) and has_startup_boost(vpa):
+            available = [pod for pod in pods if not in_progress(pod)]
+            for pod in pods:
+                if expired_boosts(pod, vpa, self.clock) and restriction.can_unboost(pod, self.clock):
+                    yield from self.unboost(restriction, pod, labels)
+        if mode in ("Off", "Initial"):
+            return
+        if mode == "InPlace" and not gate(self.options.feature_gates, IN_PLACE):
+            self.result.diagnostics.append(f"{vpa.key}: update mode InPlace needs the feature gate InPlace")
+            return
+        to_evict: list[Pod] = []
+        if mode in ("InPlaceOrRecreate", "InPlace"):
+            chosen = self.ordered(vpa, self.in_place_filter(restriction, available))
+            self.counts[f"in_place_updatable_pods_total{{{labels}}}"] += len(chosen)
+            for priority in chosen:
+                yield from self.try_in_place(restriction, priority.pod, to_evict, labels)
+        else:
+            evictable = [pod for pod in available if self.can_evict(restriction, pod)]
+            to_evict = [priority.pod for priority in self.ordered(vpa, evictable)]
+            self.counts[f"evictable_pods_total{{{labels}}}"] += len(to_evict)
+        for pod in to_evict:
+            if not self.can_evict(restriction, pod):
+                continue
+            yield from self.wait(self.limiter("eviction_limiter"), "EvictionRateLimiterWaitFailed", labels)
+            problem = yield from self.evict(restriction, pod)
+            self.counts[f"{'failed_eviction_attempts_total' if problem else 'evicted_pods_total'}{{{labels}}}"] += 1
+            if problem:
+                self.result.diagnostics.append(f"evicting {pod.key}: {problem}")
+
+    def limiter(self, name: str) -> RateLimiter:
+        found: RateLimiter | None = getattr(self.state, name)
+        if found is None:
+            found = RateLimiter.of(self.options.eviction_rate_limit, self.options.eviction_rate_burst)
+            setattr(self.state, name, found)
+        return found
+
+    def ordered(self, vpa: VerticalPodAutoscaler, pods: Iterable[Pod]) -> list[PodPriority]:
+        assessed = [
+            assess(
+                pod,
+                vpa,
+                now=self.clock,
+                limit_ranges=self.given.limit_ranges,
+                options=self.options,
+                infeasible_attempts=self.state.infeasible_attempts,
+            )
+            for pod in pods
+        ]
+        self.result.diagnostics += [text for item in assessed for text in (item.error, *item.diagnostics) if text]
+        return update_order(assessed, self.admission)
+
+    def in_place_filter(self, restriction: Restriction, pods: Iterable[Pod]) -> list[Pod]:
+        in_place_only = restriction.mode == "InPlace"
+        kept = []
+        for pod in pods:
+            decision = self.can_update_in_place(restriction, pod)
+            if decision == inplace.INFEASIBLE_CACHED:
+                text = (
+                    "Previously recorded in-place update was infeasible, current recommendation is not lower than "
+                    "previous, skipping resize"
+                )
+                self.event("Pod", pod.namespace, pod.name, "InPlaceResizeSkipped", text)
+                self.counts["in_place_infeasible_skip_pods_total"] += 1
+                continue
+            wanted = (inplace.INFEASIBLE, inplace.DEFERRED) if in_place_only else (inplace.EVICT,)
+            if decision == inplace.APPROVED or decision in wanted:
+                kept.append(pod)
+        return kept
+
+    def unboost(self, restriction: Restriction, pod: Pod, labels: str) -> Steps:
+        yield from self.wait(self.limiter("in_place_limiter"), "InPlaceUpdateRateLimiterWaitFailed", labels)
+        problem = yield from self.update_in_place(restriction, pod)
+        name = "in_place_updated_pods_total" if problem is None else "failed_in_place_update_attempts_total"
+        reason = "" if problem is None else ",reason=UnboostError"
+        self.counts[f"{name}{{{labels}{reason}}}"] += 1
+        if problem is not None:
+            self.result.diagnostics.append(f"unboosting {pod.key}: {problem.message}")
+
+    def try_in_place(self, restriction: Restriction, pod: Pod, to_evict: list[Pod], labels: str) -> Steps:
+        in_place_only = restriction.mode == "InPlace"
+        recommendation = restriction.vpa.status.recommendation
+        decision = self.can_update_in_place(restriction, pod)
+        if decision == inplace.INFEASIBLE_CACHED or (decision == inplace.DEFERRED and not in_place_only):
+            return
+        if decision == inplace.EVICT:
+            to_evict.append(pod)
+            return
+        if decision == inplace.INFEASIBLE and recommendation is not None:
+            self.state.infeasible_attempts[pod.metadata.uid] = recommendation
+        yield from self.wait(self.limiter("in_place_limiter"), "InPlaceUpdateRateLimiterWaitFailed", labels)
+        problem = yield from self.update_in_place(restriction, pod)
+        if problem is None:
+            self.counts[f"in_place_updated_pods_total{{{labels}}}"] += 1
+            return
+        reason = "InPlaceUpdateError"
+        if not in_place_only:
+            to_evict.append(pod)
+        elif problem.is_infeasible:
+            reason = "InPlaceUpdateInfeasible"
+            if recommendation is not None:
+                self.state.infeasible_attempts[pod.metadata.uid] = recommendation
+        self.counts[f"failed_in_place_update_attempts_total{{{labels},reason={reason}}}"] += 1
+        self.result.diagnostics.append(f"resizing {pod.key}: {problem.message}")
+
+
+def controlled_pods(
+    pods: Iterable[Pod], vpas: Sequence[tuple[VerticalPodAutoscaler, Selector]], controllers: Controllers
+) -> list[tuple[VerticalPodAutoscaler, list[Pod]]]:
+    """The pods of each VPA that has some; VPAs by namespace and name (upstream walks a map), pods in listed order."""
+    by_target: dict[tuple[str, str, str], list[tuple[VerticalPodAutoscaler, Selector]]] = {}
+    for vpa, selector in vpas:
+        target = vpa.spec.target_ref
+        if target is not None:
+            by_target.setdefault((vpa.namespace, target.kind, target.name), []).append((vpa, selector))
+    parents: dict[ControllerKey | None, ControllerKey | None] = {None: None}
+    found: dict[tuple[str, str], tuple[VerticalPodAutoscaler, list[Pod]]] = {}
+    for pod in pods:
+        owner = pod_owner(pod)
+        if owner not in parents:
+            try:
+                parents[owner] = controllers.parent_of(pod)
+            except TargetError:
+                parents[owner] = None
+        parent = parents[owner]
+        if parent is None:
+            continue
+        candidates = by_target.get((parent.namespace, parent.kind, parent.name), ())
+        chosen = controlling_vpa(pod, parent, candidates)
+        if chosen is not None:
+            found.setdefault((chosen.namespace, chosen.name), (chosen, []))[1].append(pod)
+    return [found[key] for key in sorted(found)]
+
+
+def updater_steps(
+    state: UpdaterState,
+    given: UpdaterRound,
+    *,
+    now: int,
+    options: UpdaterOptions | None = None,
+    admission: EvictionAdmission | None = None,
+) -> Generator[Action, Outcome, UpdaterResult]:
+    """The loop: yields actions, is sent their outcomes, returns the result. ``state`` is changed."""
+    updater = _Updater(state, given, options or UpdaterOptions(), now, admission or ScalingDirection())
+    yield from updater.run()
+    updater.result.observations = dict(updater.counts)
+    return updater.result
+
+
+def run_updater(
+    state: UpdaterState,
+    given: UpdaterRound,
+    *,
+    now: int,
+    options: UpdaterOptions | None = None,
+    admission: EvictionAdmission | None = None,
+) -> UpdaterResult:
+    """The same with everything succeeding: a dry run."""
+    steps = updater_steps(state, given, now=now, options=options, admission=admission)
+    try:
+        next(steps)
+        while True:
+            steps.send(Outcome())
+    except StopIteration as stop:
+        result: UpdaterResult = stop.value
+        return result

@@ -1,0 +1,211 @@
+"""How much a pod is in need of an update (``pkg/updater/priority``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from functools import cmp_to_key
+
+import msgspec
+
+from kscale.objects.core import Pod
+from kscale.objects.vpa import (
+    RecommendedContainerResources,
+    RecommendedPodResources,
+    VerticalPodAutoscaler,
+    container_policy,
+    update_mode,
+)
+from kscale.vpa.capping import CappingError, cap
+from kscale.vpa.clock import UNSET, from_text
+from kscale.vpa.limit_range import LimitRangeLookup
+from kscale.vpa.options import PER_VPA_CONFIG, UpdaterOptions, gate, nanoseconds_of
+from kscale.vpa.patches import OBSERVED_CONTAINERS, AnnotationError, observed_containers
+from kscale.vpa.resources import current_resources, has_lower_resource, resource_order
+from kscale.vpa.updater.eviction_admission import EvictionAdmission
+
+__all__ = ["PodPriority", "assess", "describe_targets", "priority_of", "update_order"]
+
+_OOM_KILLED = "OOMKilled"
+
+
+class PodPriority(msgspec.Struct, kw_only=True):
+    """Why a pod should be updated, and whether it is selected."""
+
+    pod: Pod
+    recommendation: RecommendedPodResources | None = None
+    """After capping to the pod; None = there is none."""
+    outside_recommended_range: bool = False
+    scale_up: bool = False
+    resource_diff: float = 0.0
+    """Sum over resources of the change relative to the pod's requests."""
+    quick_oom: bool = False
+    accepted: bool = False
+    error: str = ""
+    diagnostics: list[str] = []
+
+    def less(self, other: PodPriority) -> bool:
+        """Whether ``other`` goes first: pods that need more do."""
+        if self.scale_up != other.scale_up:
+            return other.scale_up
+        return self.resource_diff < other.resource_diff
+
+
+def _observed(pod: Pod) -> set[str] | None:
+    """The containers that the webhook saw; None = no telling, all count."""
+    text = (pod.metadata.annotations or {}).get(OBSERVED_CONTAINERS)
+    if text is None:
+        return None
+    try:
+        return set(observed_containers(text))
+    except AnnotationError:
+        return None
+
+
+def _by_name(recommendation: RecommendedPodResources | None) -> dict[str, RecommendedContainerResources]:
+    items = recommendation.container_recommendations if recommendation is not None else []
+    return {item.container_name: item for item in reversed(items)}
+
+
+def priority_of(pod: Pod, recommendation: RecommendedPodResources | None) -> tuple[bool, bool, float]:
+    """(outside the recommended range, scale up, relative difference) of a pod and its fitted recommendation."""
+    observed = _observed(pod)
+    items = _by_name(recommendation)
+    outside = scale_up = False
+    requested: dict[str, int] = {}
+    recommended: dict[str, int] = {}
+    for container in pod.spec.containers:
+        item = items.get(container.name)
+        if item is None or (observed is not None and container.name not in observed):
+            continue
+        requests = current_resources(pod, container.name)[0] or {}
+        for name, target in (item.target or {}).items():
+            recommended[name] = recommended.get(name, 0) + target.milli_value()
+            request = requests.get(name)
+            if request is None:
+                outside = scale_up = True
+                continue
+            requested[name] = requested.get(name, 0) + request.milli_value()
+            scale_up |= target.milli_value() > request.milli_value()
+            low, high = (item.lower_bound or {}).get(name), (item.upper_bound or {}).get(name)
+            outside |= (low is not None and request < low) or (high is not None and request > high)
+    difference = 0.0
+    for name in resource_order(recommended):
+        total = max(float(requested.get(name, 0)), 1.0)
+        difference += abs(total - float(recommended[name])) / total
+    return outside, scale_up, difference
+
+
+def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, options: UpdaterOptions) -> bool:
+    """Whether some container was killed for memory soon after it started."""
+    policy = vpa.spec.update_policy
+    threshold = options.evict_after_oom_threshold
+    own_threshold = policy.evict_after_oom_seconds if policy is not None else None
+    if own_threshold is not None and gate(options.feature_gates, PER_VPA_CONFIG):
+        threshold = float(own_threshold)
+    observed = _observed(pod)
+    for status in pod.status.container_statuses:
+        if observed is not None and status.name not in observed:
+            continue
+        own = container_policy(status.name, vpa.spec.resource_policy)
+        if own is not None and own.mode == "Off":
+            continue
+        ended = status.last_state.terminated
+        if ended is None or ended.reason != _OOM_KILLED:
+            continue
+        if lived(ended.started_at, ended.finished_at) < nanoseconds_of(threshold):
+            return True
+    return False
+
+
+def lived(started: str | None, finished: str | None) -> int:
+    """Nanoseconds between two API times, saturated as Go's are."""
+    begin, end = from_text(started), from_text(finished)
+    if begin == end:
+        return 0
+    if begin == UNSET:
+        return 2**63 - 1
+    return -(2**63) if end == UNSET else end - begin
+
+
+def assess(
+    pod: Pod,
+    vpa: VerticalPodAutoscaler,
+    *,
+    now: int,
+    limit_ranges: LimitRangeLookup | None = None,
+    options: UpdaterOptions | None = None,
+    infeasible_attempts: Mapping[str, RecommendedPodResources] | None = None,
+) -> PodPriority:
+    """``AddPod``: the priority of a pod, ``accepted`` if it is a candidate for an update.
+
+    A pod for which nothing is recommended is never accepted (upstream crashes over it when the thresholds let it in).
+    """
+    options = options or UpdaterOptions()
+    try:
+        fitted, _, diagnostics = cap(vpa, pod, limit_ranges)
+    except CappingError as error:
+        return PodPriority(pod=pod, error=str(error))
+    outside, scale_up, difference = priority_of(pod, fitted)
+    quick_oom = _quick_oom(pod, vpa, options)
+    result = PodPriority(
+        pod=pod,
+        recommendation=fitted,
+        outside_recommended_range=outside,
+        scale_up=scale_up,
+        resource_diff=difference,
+        quick_oom=quick_oom,
+        diagnostics=diagnostics,
+    )
+    attempt = (infeasible_attempts or {}).get(pod.metadata.uid)
+    if update_mode(vpa) == "InPlace" and attempt is not None and not has_lower_resource(attempt, fitted):
+        return result
+    result.accepted = fitted is not None and _is_due(pod, result, now, options)
+    return result
+
+
+def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) -> bool:
+    if priority.quick_oom:
+        return priority.resource_diff != 0
+    if priority.outside_recommended_range:
+        return True
+    if pod.status.start_time is None:
+        return False
+    lifetime = nanoseconds_of(options.in_recommendation_bounds_eviction_lifetime_threshold)
+    if now < from_text(pod.status.start_time) + lifetime:
+        return False
+    return priority.resource_diff >= options.pod_update_threshold
+
+
+def priority_order(priorities: Iterable[PodPriority]) -> list[PodPriority]:
+    """Accepted pods, the neediest first. Equal ones keep their order (upstream's sort does so up to 12 pods)."""
+
+    def compare(a: PodPriority, b: PodPriority) -> int:
+        return 1 if a.less(b) else -1 if b.less(a) else 0
+
+    return sorted((item for item in priorities if item.accepted), key=cmp_to_key(compare))
+
+
+def update_order(priorities: Iterable[PodPriority], admission: EvictionAdmission | None = None) -> list[PodPriority]:
+    """Accepted pods that the eviction admission lets through, the neediest first."""
+    ordered = priority_order(priorities)
+    if admission is None:
+        return ordered
+    return [item for item in ordered if admission.admit(item.pod, item.recommendation)]
+
+
+def describe_targets(recommendation: RecommendedPodResources | None, pod: Pod) -> str:
+    """What upstream logs about an accepted pod. It prints the target under ``uncappedTarget`` too."""
+    items = _by_name(recommendation)
+    parts = []
+    for container in sorted(pod.spec.containers, key=lambda c: c.name):
+        item = items.get(container.name)
+        if item is None:
+            continue
+        memory, cpu = (item.target or {}).get("memory"), (item.target or {}).get("cpu")
+        shown = f"{memory.scaled_value(3)}k " if memory else ""
+        shown += f"{cpu.milli_value()}m; " if cpu else ""
+        text = f"{container.name}: target: {shown}"
+        if item.uncapped_target is not None:
+            text += f"uncappedTarget: {shown.rstrip(' ') if cpu else shown}"
+        parts.append(text)
+    return "".join(parts)

@@ -1,0 +1,258 @@
+"""How many pods of a group may be disrupted at once (``pkg/updater/restriction``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from kscale.errors import KscaleError
+from kscale.objects.apps import DaemonSet, ReplicaSet, StatefulSet
+from kscale.objects.core import Pod, ReplicationController
+from kscale.objects.owners import controller_of
+from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler, update_mode
+from kscale.vpa.options import CPU_STARTUP_BOOST, IN_PLACE, UpdaterOptions, gate
+from kscale.vpa.resources import amount_to_int64, has_lower_resource
+from kscale.vpa.startup_boost import expired_boosts, in_progress
+from kscale.vpa.target import Controllers
+from kscale.vpa.updater import inplace
+from kscale.vpa.updater.inplace import is_resizing, resize_status
+
+__all__ = ["Group", "GroupKey", "GroupStats", "Restriction"]
+
+PENDING: Final = "Pending"
+_WORDS: Final = {
+    "ReplicationController": "replication controller",
+    "ReplicaSet": "replica set",
+    "StatefulSet": "stateful set",
+    "DaemonSet": "daemon set",
+}
+_DEFERRED_TIMEOUT: Final = 5 * 60 * 10**9
+_IN_PROGRESS_TIMEOUT: Final = 3600 * 10**9
+
+
+class ReplicaCountError(KscaleError):
+    """The replicas of a group's controller are not known, with upstream's text."""
+
+
+class GroupKey(NamedTuple):
+    """The controller that made the pods. Empty for pods without one, as upstream."""
+
+    namespace: str
+    kind: str
+    name: str
+
+
+@dataclass(slots=True)
+class GroupStats:
+    """Pods of one controller, and how many of them were disrupted in this loop."""
+
+    configured: int
+    tolerance: int
+    pending: int
+    running: int
+    in_place_ongoing: int = 0
+    below_min_replicas: bool = False
+    evicted: int = 0
+    in_place_initiated: int = 0
+
+    @property
+    def disruptable(self) -> bool:
+        """One more may go. With a tolerance of 0 one pod may, as long as all replicas run."""
+        disrupted = self.evicted + self.in_place_initiated
+        if self.running - disrupted > self.configured - self.tolerance:
+            return True
+        return self.configured == self.running and self.tolerance == 0 and disrupted == 0
+
+
+@dataclass(slots=True)
+class Group:
+    """A group and its pods."""
+
+    key: GroupKey
+    stats: GroupStats
+    pods: list[Pod] = field(default_factory=list)
+
+
+def _creator(pod: Pod) -> GroupKey:
+    owner = controller_of(pod.metadata)
+    return GroupKey(pod.namespace, owner.kind, owner.name) if owner is not None else GroupKey(pod.namespace, "", "")
+
+
+def replica_count(key: GroupKey, controllers: Controllers) -> int:
+    """The replicas that a controller is to have; 0 for kinds that have none; raises :class:`ReplicaCountError`."""
+    if key.kind not in _WORDS:
+        return 0
+    words = f"{_WORDS[key.kind]} {key.namespace}/{key.name}"
+    match controllers.get(key.kind, key.namespace, key.name):
+        case None:
+            raise ReplicaCountError(f"{words} does not exist")
+        case DaemonSet() as found:
+            if found.status.number_ready == 0:
+                raise ReplicaCountError(f"{words} has no number ready pods")
+            return found.status.number_ready
+        case (ReplicationController() | ReplicaSet() | StatefulSet()) as found:
+            if not found.spec.replicas:
+                raise ReplicaCountError(f"{words} has no replicas config")
+            return found.spec.replicas
+    return 0
+
+
+class Restriction:
+    """What may be done to the pods of one VPA. Asking changes nothing; :meth:`evicted`, :meth:`resized` do.
+
+    ``last_attempts`` ("namespace/name" -> time) is shared by all restrictions of an updater and never forgets.
+    """
+
+    def __init__(
+        self,
+        vpa: VerticalPodAutoscaler,
+        pods: Iterable[Pod],
+        controllers: Controllers,
+        options: UpdaterOptions,
+        last_attempts: dict[str, int],
+        *,
+        replica_kinds: frozenset[str] = frozenset(_WORDS),
+    ) -> None:
+        self.vpa = vpa
+        self._replica_kinds = replica_kinds
+        self.options = options
+        self.last_attempts = last_attempts
+        self.groups: dict[GroupKey, Group] = {}
+        self.diagnostics: list[str] = []
+        self._group_of: dict[str, Group] = {}
+        members: dict[GroupKey, list[Pod]] = {}
+        for pod in pods:
+            members.setdefault(_creator(pod), []).append(pod)
+        for key, live in members.items():
+            self._add_group(key, live, controllers)
+
+    @property
+    def mode(self) -> str:
+        """The VPA's update mode."""
+        return update_mode(self.vpa)
+
+    @property
+    def ignores_budget(self) -> bool:
+        """The flag that lets in-place updates ignore the disruption budget, where it applies."""
+        return self.options.in_place_skip_disruption_budget and self.mode in ("InPlaceOrRecreate", "InPlace")
+
+    def _add_group(self, key: GroupKey, live: list[Pod], controllers: Controllers) -> None:
+        policy = self.vpa.spec.update_policy
+        own = policy.min_replicas if policy is not None else None
+        required = own if own is not None else self.options.min_replicas
+        below = False
+        if len(live) < required:
+            if not self.ignores_budget and not any(in_progress(pod) for pod in live):
+                return
+            below = self.ignores_budget
+        try:
+            configured = len(live) if key.kind == "Job" else 0
+            if key.kind in self._replica_kinds:
+                configured = replica_count(key, controllers)
+        except ReplicaCountError as error:
+            self.diagnostics.append(str(error))
+            return
+        pending = sum(1 for pod in live if pod.status.phase == PENDING)
+        stats = GroupStats(
+            configured=configured,
+            tolerance=amount_to_int64(float(configured) * self.options.eviction_tolerance),
+            pending=pending,
+            running=len(live) - pending,
+            in_place_ongoing=sum(1 for pod in live if is_resizing(pod)),
+            below_min_replicas=below,
+        )
+        group = self.groups[key] = Group(key, stats, live)
+        for pod in live:
+            self._group_of[pod.key] = group
+
+    def stats(self, pod: Pod) -> GroupStats | None:
+        """The numbers of the pod's group."""
+        group = self._group_of.get(pod.key)
+        return group.stats if group is not None else None
+
+    @property
+    def has_recommendation(self) -> bool:
+        """Whether the VPA's status holds a recommendation."""
+        return self.vpa.status.recommendation is not None
+
+    def knows(self, pod: Pod) -> bool:
+        """Whether the pod belongs to a group that may be updated."""
+        return pod.key in self._group_of
+
+    # -- asking -------------------------------------------------------------------------------------------------
+
+    def can_evict(self, pod: Pod, now: int) -> bool:
+        """``CanEvict``: pending pods always; a resizing pod once it has been stuck for long enough."""
+        stats = self.stats(pod)
+        if stats is None:
+            return False
+        if pod.status.phase == PENDING:
+            return True
+        if stats.below_min_replicas:
+            return False
+        return self._can_evict_resizing(pod, stats, now) if is_resizing(pod) else stats.disruptable
+
+    def _can_evict_resizing(self, pod: Pod, stats: GroupStats, now: int) -> bool:
+        if not is_resizing(pod) or not stats.disruptable:
+            return False
+        waited = now - self.last_attempts.get(pod.key, now)
+        condition = inplace.resize_condition(pod)
+        if condition is None:
+            return False
+        if condition.type == inplace.RESIZE_PENDING:
+            return waited > _DEFERRED_TIMEOUT if condition.reason == "Deferred" else True
+        if not condition.reason and not condition.message:
+            return waited > _IN_PROGRESS_TIMEOUT
+        return True
+
+    def can_update_in_place(
+        self, pod: Pod, now: int, infeasible_attempts: Mapping[str, RecommendedPodResources]
+    ) -> str:
+        """``CanInPlaceUpdate``: one of the decisions of :mod:`kscale.vpa.updater.inplace`."""
+        stats = self.stats(pod)
+        in_place_only = self.mode == "InPlace"
+        if in_place_only and not gate(self.options.feature_gates, IN_PLACE):
+            return inplace.DEFERRED
+        if stats is None or pod.status.phase == PENDING or not self.has_recommendation:
+            return inplace.DEFERRED
+        attempt = infeasible_attempts.get(pod.metadata.uid)
+        if in_place_only and attempt is not None and not has_lower_resource(attempt, self.vpa.status.recommendation):
+            return inplace.INFEASIBLE_CACHED
+        status = resize_status(pod)
+        if status != inplace.RESIZE_NONE:
+            if in_place_only:
+                return inplace.INFEASIBLE if status == inplace.RESIZE_INFEASIBLE else inplace.DEFERRED
+            return inplace.EVICT if self._can_evict_resizing(pod, stats, now) else inplace.DEFERRED
+        if self.options.in_place_skip_disruption_budget and not inplace.restarts_containers(pod):
+            return inplace.APPROVED
+        return inplace.APPROVED if stats.disruptable else inplace.DEFERRED
+
+    def can_unboost(self, pod: Pod, now: int) -> bool:
+        """``CanUnboost``: a boost has expired, and the pod may be resized."""
+        stats = self.stats(pod)
+        if not gate(self.options.feature_gates, CPU_STARTUP_BOOST) or pod.status.phase == PENDING:
+            return False
+        if not expired_boosts(pod, self.vpa, now) or stats is None:
+            return False
+        return not is_resizing(pod) and stats.disruptable
+
+    # -- doing --------------------------------------------------------------------------------------------------
+
+    def note_attempt(self, pod: Pod, now: int) -> None:
+        """Upstream does this while it is asked about a resizing pod: the first time counts as the attempt."""
+        stats = self.stats(pod)
+        if stats is not None and is_resizing(pod):
+            self.last_attempts.setdefault(pod.key, now)
+
+    def evicted(self, pod: Pod) -> None:
+        """A pod was evicted. Pending ones do not count."""
+        stats = self.stats(pod)
+        if stats is not None and pod.status.phase != PENDING:
+            stats.evicted += 1
+
+    def resized(self, pod: Pod) -> None:
+        """A pod was resized in place."""
+        stats = self.stats(pod)
+        if stats is not None:
+            stats.in_place_initiated += 1

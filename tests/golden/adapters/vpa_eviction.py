@@ -1,0 +1,157 @@
+"""Kind ``vpa-eviction``: everything is compared but texts of refusals that are our own words, not the API's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+
+from kscale.objects.core import LimitRange, Pod
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.kinds import find_kind
+from kscale.objects.times import nanoseconds
+from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
+from kscale.vpa import Controllers, UpdaterOptions
+from kscale.vpa.clock import to_text
+from kscale.vpa.limit_range import LimitRanges
+from kscale.vpa.target import TargetError
+from kscale.vpa.updater import (
+    Action,
+    Annotate,
+    ApiError,
+    Evict,
+    Outcome,
+    Resize,
+    Restriction,
+    UpdaterResult,
+    UpdaterRound,
+    UpdaterState,
+    Wait,
+    updater_steps,
+)
+from kscale.vpa.updater.inplace import resize_status
+from kscale.vpa.updater.loop import controlled_pods
+
+NAMES: dict[type, str] = {Evict: "evict", Resize: "resize", Annotate: "annotate"}
+BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
+
+
+def options_of(given: dict[str, Any]) -> UpdaterOptions:
+    fields = {name.removesuffix("_s"): value for name, value in given.items()}
+    unknown = set(fields) - set(UpdaterOptions.__struct_fields__)
+    assert not unknown, unknown
+    return from_dict(fields, UpdaterOptions)
+
+
+def controllers_of(objects: list[dict[str, Any]]) -> Controllers:
+    kinds = [(item, find_kind(item["apiVersion"], item["kind"])) for item in objects]
+    return Controllers(from_dict(item, kind) for item, kind in kinds if kind is not None)
+
+
+def outcome_of(action: Action, errors: dict[str, Any]) -> Outcome:
+    if isinstance(action, Wait):
+        return Outcome()
+    told = (errors.get(NAMES[type(action)]) or {}).get(f"{action.namespace}/{action.pod}")
+    if told is None:
+        return Outcome()
+    causes = tuple(cause["type"] for cause in told.get("causes") or ())
+    return Outcome(ApiError(told.get("message", ""), told.get("code", 0), told.get("reason", ""), causes))
+
+
+def run(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, errors: Any) -> UpdaterResult:
+    steps = updater_steps(state, given, now=now, options=options)
+    try:
+        action = next(steps)
+        while True:
+            action = steps.send(outcome_of(action, errors or {}))
+    except StopIteration as stop:
+        result: UpdaterResult = stop.value
+        return result
+
+
+def by_value(recommendation: RecommendedPodResources) -> Any:
+    return [
+        (item.container_name, *(getattr(item, name) or {} for name in BOUNDS))
+        for item in recommendation.container_recommendations
+    ]
+
+
+def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, want: Any) -> None:
+    """What is answered when nothing has happened yet."""
+    vpas = []
+    for vpa in given.vpas:
+        if vpa.namespace not in options.ignored_vpa_object_namespaces:
+            try:
+                vpas.append((vpa, given.controllers.selector(vpa)))
+            except TargetError:
+                continue
+    live = [pod for pod in given.pods if pod.metadata.deletion_timestamp is None]
+    controlled = controlled_pods(live, vpas, given.controllers)
+    owner = {pod.key: vpa.name for vpa, pods in controlled for pod in pods}
+    names = {key: value for key, value in want["controlling_vpa"].items() if value is not None}
+    assert owner == names
+    groups, answers = [], {}
+    for vpa, pods in controlled:
+        restriction = Restriction(vpa, pods, given.controllers, options, dict(state.last_in_place_attempts))
+        groups.append((vpa.namespace, vpa.name, [
+            {
+                "kind": key.kind, "name": key.name, "namespace": key.namespace,
+                "configured": g.stats.configured, "pending": g.stats.pending, "running": g.stats.running,
+                "eviction_tolerance": g.stats.tolerance, "in_place_update_ongoing": g.stats.in_place_ongoing,
+                "below_min_replicas": g.stats.below_min_replicas, "disruptable": g.stats.disruptable,
+            }
+            for key, g in sorted(restriction.groups.items(), key=lambda item: item[0][1:])
+        ]))  # fmt: skip
+        for pod in pods:
+            answers[pod.key] = {
+                "can_evict": restriction.can_evict(pod, now),
+                "in_place_decision": restriction.can_update_in_place(pod, now, state.infeasible_attempts),
+                "can_unboost": restriction.can_unboost(pod, now),
+                "resize_status": resize_status(pod),
+            }
+    assert groups == sorted((g["namespace"], g["vpa"], g["groups"] or []) for g in want["groups"] or ())
+    assert answers == {key: value for key, value in want["pods"].items() if value is not None}
+
+
+def check_after(result: UpdaterResult, want: Any) -> None:
+    sequence = []
+    for action, error in result.actions:
+        assert not isinstance(action, Wait)
+        entry = {"action": NAMES[type(action)], "namespace": action.namespace, "pod": action.pod}
+        if not isinstance(action, Evict):
+            entry["patch"] = to_dict(action.patches)
+        sequence.append({**entry, "error": error.message if error is not None else None})
+    assert sequence == (want["sequence"] or [])
+    assert [to_dict(event) for event in result.events] == (want["events"] or [])
+    ours = {uid: by_value(item) for uid, item in result.state.infeasible_attempts.items()}
+    theirs = want["infeasible_attempts"] or {}
+    assert ours == {uid: by_value(from_dict(item, RecommendedPodResources)) for uid, item in theirs.items()}
+    attempts = {key: to_text(time) for key, time in result.state.last_in_place_attempts.items()}
+    assert attempts == (want["last_in_place_attempts"] or {})
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    options = options_of(given.get("options") or {})
+    attempts = given.get("infeasible_attempts") or {}
+    state = UpdaterState(
+        infeasible_attempts={uid: from_dict(item, RecommendedPodResources) for uid, item in attempts.items()},
+        last_in_place_attempts={k: nanoseconds(v) for k, v in (given.get("last_in_place_attempts") or {}).items()},
+    )
+    seen = UpdaterRound(
+        vpas=[from_dict(item, VerticalPodAutoscaler) for item in given.get("vpas") or ()],
+        pods=[from_dict(item, Pod) for item in given.get("pods") or ()],
+        controllers=controllers_of(given.get("controllers") or []),
+        limit_ranges=LimitRanges.of(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
+    )
+    cycles = given.get("cycles") or [{"now": given["now"]}]
+    for cycle, expected in zip(cycles, want.get("cycles") or [want], strict=True):
+        if cycle.get("pods") is not None:
+            seen = msgspec.structs.replace(seen, pods=[from_dict(item, Pod) for item in cycle["pods"]])
+        if cycle.get("vpas") is not None:
+            vpas = [from_dict(item, VerticalPodAutoscaler) for item in cycle["vpas"]]
+            seen = msgspec.structs.replace(seen, vpas=vpas)
+        now = nanoseconds(cycle["now"])
+        check_before(seen, copy.deepcopy(state), now, options, expected)
+        check_after(run(seen, state, now, options, given.get("api_errors")), expected)
