@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from kscale.capacity.groups.entry import GroupEntry, GroupOptions, groups_schema, groups_schema_text
 from kscale.capacity.groups.reading import groups_from, read_groups
-from kscale.capacity.groups.recognition import Recognised, RecognisedGroup, recognise_groups
+from kscale.capacity.groups.recognition import Recognised, RecognisedGroup, example_node, recognise_groups
+from kscale.capacity.groups.templates import group_template, members_of
 
 __all__ = [
     "GroupEntry",
     "GroupOptions",
     "Recognised",
     "RecognisedGroup",
+    "example_node",
+    "group_template",
     "groups_from",
     "groups_schema",
     "groups_schema_text",
+    "members_of",
     "read_groups",
     "recognise_groups",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import msgspec
@@ -72,14 +73,30 @@ def groups_schema() -> dict[str, Any]:
     (reference,), definitions = msgspec.json.schema_components(
         [GroupEntry], schema_hook=_quantity_schema, ref_template="#/$defs/{name}"
     )
+    # What a Node or a Pod is, Kubernetes publishes.
+    for kind in ("Node", "Pod"):
+        definitions[kind] = {"type": "object", "description": f"A v1 {kind}, as the API server returns it."}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kscale groups file",
         "description": "The node groups that an estimate may add nodes to.",
         "type": "array",
         "items": reference,
-        "$defs": definitions,
+        "$defs": _reachable("GroupEntry", definitions),
     }
+
+
+def _reachable(root: str, definitions: dict[str, Any]) -> dict[str, Any]:
+    """The definitions that ``root`` refers to, itself included, by name."""
+    found: dict[str, Any] = {}
+    ahead = [root]
+    while ahead:
+        name = ahead.pop()
+        if name in found:
+            continue
+        found[name] = definitions[name]
+        ahead += re.findall(r'"#/\$defs/(\w+)"', msgspec.json.encode(definitions[name]).decode())
+    return dict(sorted(found.items()))
 
 
 def groups_schema_text() -> str:

@@ -7,7 +7,7 @@ of :class:`~kscale.objects.nodegroup.NodeGroup`, and ``limits_known`` is False.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,7 +15,7 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.times import seconds
 
-__all__ = ["Recognised", "RecognisedGroup", "is_good_example", "recognise_groups"]
+__all__ = ["Recognised", "RecognisedGroup", "example_node", "is_good_example", "recognise_groups"]
 
 _TO_BE_DELETED = "ToBeDeletedByClusterAutoscaler"
 _UNREADY_TAINTS = frozenset(
@@ -73,7 +73,7 @@ def recognise_groups(nodes: Iterable[Node], *, now: float | None = None) -> Reco
     ids = [group_id for _, group_id in members]
     groups = []
     for (provider, group_id), found in members.items():
-        example = next((member for member in found if is_good_example(member, now)), found[0])
+        example = example_node(found, now) or found[0]
         group = NodeGroup(
             # Two provisioners may use one name.
             id=group_id if ids.count(group_id) == 1 else f"{provider}/{group_id}",
@@ -141,6 +141,11 @@ def _sign(node: Node) -> tuple[_Rule, str] | None:
         if group_id:
             return rule, group_id
     return None
+
+
+def example_node(nodes: Sequence[Node], now: float | None = None) -> Node | None:
+    """The node that new ones are modelled on: the first good one, else the first; None without nodes."""
+    return next((node for node in nodes if is_good_example(node, now)), nodes[0] if nodes else None)
 
 
 def is_good_example(node: Node, now: float | None = None) -> bool:

@@ -1,0 +1,96 @@
+"""From a node group to the template of its new nodes, as the autoscaler makes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import msgspec
+
+from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
+from kscale.capacity.groups.recognition import example_node
+from kscale.errors import InputError, Problem
+from kscale.objects.apps import DaemonSet
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.storage import CSINode
+
+__all__ = ["group_template", "members_of"]
+
+
+def members_of(group: NodeGroup, nodes: Iterable[Node]) -> list[Node]:
+    """The nodes of the cluster that belong to the group: those it names, or those with all labels of its selector."""
+    if group.nodes:
+        names = set(group.nodes)
+        return [node for node in nodes if node.metadata.name in names]
+    if not group.node_selector:
+        return []
+    wanted = group.node_selector.items()
+    return [node for node in nodes if wanted <= (node.metadata.labels or {}).items()]
+
+
+def group_template(
+    group: NodeGroup,
+    *,
+    nodes: Iterable[Node] = (),
+    pods_on: Callable[[str], Iterable[Pod]] = lambda _node_name: (),
+    daemonsets: Iterable[DaemonSet] = (),
+    csi_nodes: Mapping[str, CSINode] | None = None,
+    now: float | None = None,
+    suffix: str = "0",
+    force_daemonsets: bool = False,
+    taints: TaintConfig | None = None,
+) -> NodeTemplate:
+    """What a new node of the group is: its own template, else a copy of ``from_node``, else of its first good node.
+
+    ``labels``, ``taints`` and ``capacity`` of the group are put on top before it is decided which DaemonSets run there.
+    ``pods_on`` gives the pods of a node by its name. ``suffix`` stands for the random number in the names that upstream
+    makes; ``now`` (seconds since 1970), ``force_daemonsets`` and ``taints`` as in
+    :func:`~kscale.ca.templates.template_from_node` and :func:`~kscale.capacity.groups.recognise_groups`.
+
+    Raises InputError if there is nothing to model a node on.
+    """
+    config = TaintConfig() if taints is None else taints
+    if group.template is not None:
+        template = msgspec.structs.replace(group.template, node=_with_additions(group.template.node, group))
+        return template_from_group(template, daemonsets, group.id, suffix=suffix, taints=config)
+    example = _example(group, nodes, now)
+    return template_from_node(
+        _with_additions(example, group),
+        pods_on(example.metadata.name),
+        daemonsets,
+        group.id,
+        suffix=suffix,
+        csi_node=(csi_nodes or {}).get(example.metadata.name),
+        force_daemonsets=force_daemonsets,
+        taints=config,
+    )
+
+
+def _example(group: NodeGroup, nodes: Iterable[Node], now: float | None) -> Node:
+    place = f"node group {group.id}"
+    if group.from_node is not None:
+        for node in nodes:
+            if node.metadata.name == group.from_node:
+                return node
+        raise InputError(Problem(f'there is no node "{group.from_node}"', object=place, field="fromNode"))
+    example = example_node(members_of(group, nodes), now)
+    if example is None:
+        raise InputError(Problem("no template, and no node of the group to model one on", object=place))
+    return example
+
+
+def _with_additions(node: Node, group: NodeGroup) -> Node:
+    """The node with the group's labels, taints and capacity; a taint replaces one of the same key and effect."""
+    replace = msgspec.structs.replace
+    if group.labels:
+        labels = {**(node.metadata.labels or {}), **group.labels}
+        node = replace(node, metadata=replace(node.metadata, labels=labels))
+    if group.taints:
+        own = {(taint.key, taint.effect) for taint in group.taints}
+        kept = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in own]
+        node = replace(node, spec=replace(node.spec, taints=[*kept, *group.taints]))
+    if group.capacity:
+        capacity = {**(node.status.capacity or {}), **group.capacity}
+        allocatable = {**(node.status.allocatable or {}), **group.capacity}
+        node = replace(node, status=replace(node.status, capacity=capacity, allocatable=allocatable))
+    return node
