@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from kscale.objects.meta import KubeObject
@@ -21,10 +23,23 @@ def load(*sources: Any, strict: bool = True, report: LoadReport | None = None) -
     """
     report = LoadReport() if report is None else report
     cluster = Cluster()
-    for obj, raw in load_objects(*sources, strict=strict, report=report):
-        cluster.apply_decoded(obj, raw)
+    with _collector_paused():
+        for obj, raw in load_objects(*sources, strict=strict, report=report):
+            cluster.apply_decoded(obj, raw)
     cluster.report = report
     return cluster
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No cyclic garbage collection meanwhile: decoding makes very many objects and no cycles."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:
