@@ -42,12 +42,14 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.budgets import crop as crop
     from kscale.ca.scale_down.drainability.context import DrainContext as DrainContext
     from kscale.ca.scale_down.drainability.context import Listers as Listers
+    from kscale.ca.scale_down.drainability.engine import DrainJudge as DrainJudge
     from kscale.ca.scale_down.drainability.engine import default_rules as default_rules
     from kscale.ca.scale_down.drainability.engine import drain_status as drain_status
     from kscale.ca.scale_down.drainability.engine import drainability as drainability
     from kscale.ca.scale_down.pdb import RemainingPdbTracker as RemainingPdbTracker
     from kscale.ca.similarity import Comparator as Comparator
     from kscale.ca.similarity import DifferenceRatios as DifferenceRatios
+    from kscale.ca.similarity import SimilarGroups as SimilarGroups
     from kscale.ca.similarity import find_similar as find_similar
     from kscale.ca.similarity import similar as similar
 
@@ -72,10 +74,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.atomic": ("registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"),
     "scale_down.drainability.context": ("DrainContext", "Listers"),
-    "scale_down.drainability.engine": ("default_rules", "drain_status", "drainability"),
+    "scale_down.drainability.engine": ("DrainJudge", "default_rules", "drain_status", "drainability"),
     "scale_down.pdb": ("RemainingPdbTracker",),
     "templates": (),
-    "similarity": ("Comparator", "DifferenceRatios", "find_similar", "similar"),
+    "similarity": ("Comparator", "DifferenceRatios", "SimilarGroups", "find_similar", "similar"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
@@ -88,6 +90,7 @@ __all__ = [
     "DeletionsInProgress",
     "DifferenceRatios",
     "DrainContext",
+    "DrainJudge",
     "Event",
     "ExpanderInput",
     "Expansion",
@@ -108,6 +111,7 @@ __all__ = [
     "ScaleDownOptions",
     "ScaleUpInfo",
     "ScaleUpOptions",
+    "SimilarGroups",
     "balance",
     "build_chain",
     "combine",

@@ -18,7 +18,7 @@ from kscale.ca.clock import duration_ns, format_duration, moment_ns, text_ns
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.events import Event
 from kscale.ca.groups import Group, Groups, InstanceStatus
-from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_suspended, readiness
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_ready, is_suspended, readiness
 from kscale.ca.options import AutoscalingOptions
 from kscale.objects.core import Node
 
@@ -359,7 +359,7 @@ class _Update:
                 except AutoscalerError:
                     pass
             gone = not has_instance.get(name, not has_taint(node, TO_BE_DELETED_TAINT))
-            kinds = _kinds(node, gone, text_ns(node.metadata.creation_timestamp) + startup > now_ns)
+            kinds = _kinds(node, gone, now_ns - startup)
             for target in self._records(group):
                 target.registered.append(name)
                 for kind in kinds:
@@ -495,18 +495,17 @@ class _Update:
         self.state.incorrect_sizes = found
 
 
-def _kinds(node: Node, gone: bool, starting: bool) -> tuple[str, ...]:
-    """The lists that a node belongs to besides ``registered``."""
+def _kinds(node: Node, gone: bool, young_since: int) -> tuple[str, ...]:
+    """The lists that a node belongs to besides ``registered``; made after ``young_since`` it may still be starting."""
     if gone:
         return ("deleted",)
     if is_suspended(node):
         return ("suspended",)
-    state = readiness(node)
-    if state.ready:
+    if is_ready(node):
         return ("ready",)
-    if starting:
+    if text_ns(node.metadata.creation_timestamp) > young_since:
         return ("not_started",)
-    return ("unready", "resource_unready") if state.reason == RESOURCE_NOT_READY else ("unready",)
+    return ("unready", "resource_unready") if readiness(node).reason == RESOURCE_NOT_READY else ("unready",)
 
 
 # -- asking ----------------------------------------------------------------------------------------------------

@@ -85,20 +85,8 @@ def mixed_templates(
     ttl = options.node_info_cache_expire_time if cache_ttl is None else cache_ttl
     now_ns = moment_ns(now)
     result = Templates(cache=dict(cache or {}))
-    good: list[Node] = []
-    bad: list[Node] = []
-    for node in nodes:
-        (good if is_good_template(node, now_ns) else bad).append(node)
 
-    def take(node: Node) -> str | None:
-        """Makes the template of a node's group from it, if there is none yet; the group's id if so."""
-        try:
-            group = groups.of_node(node.metadata.name)
-        except AutoscalerError as error:
-            result.warnings.append(f"Failed to get node group for node {node.metadata.name}: {error.message}")
-            return None
-        if group is None or group.id in result.templates:
-            return None
+    def make(node: Node, group: Group) -> NodeTemplate:
         example = example_of(node)
         if example is None:
             text = (
@@ -106,7 +94,7 @@ def mixed_templates(
                 "node not found"
             )
             raise AutoscalerError(INTERNAL_ERROR, text)
-        result.templates[group.id] = template_from_node(
+        return template_from_node(
             example.node,
             example.pods,
             daemonsets,
@@ -116,12 +104,21 @@ def mixed_templates(
             force_daemonsets=options.force_ds,
             taints=taints,
         )
-        return group.id
 
-    for node in good:
-        taken = take(node)
-        if taken is not None:
-            result.cache[taken] = CachedTemplate(template=result.templates[taken], added=now)
+    bad: list[tuple[Node, Group]] = []
+    for node in nodes:
+        try:
+            group = groups.of_node(node.metadata.name)
+        except AutoscalerError as error:
+            result.warnings.append(f"Failed to get node group for node {node.metadata.name}: {error.message}")
+            continue
+        if group is None or group.id in result.templates:
+            continue
+        if is_good_template(node, now_ns):
+            result.templates[group.id] = made = make(node, group)
+            result.cache[group.id] = CachedTemplate(template=made, added=now)
+        else:
+            bad.append((node, group))
     for group in groups:
         if group.id in result.templates:
             continue
@@ -136,10 +133,10 @@ def mixed_templates(
             if not (group.template_error is None or is_not_implemented(group.template_error)):
                 result.warnings.append(f"Unable to build proper template node for {group.id}: {error.message}")
     result.cache = {name: entry for name, entry in result.cache.items() if name in groups}
-    for node in bad:
-        taken = take(node)
-        if taken is not None:
+    for node, group in bad:
+        if group.id not in result.templates:
+            result.templates[group.id] = make(node, group)
             result.warnings.append(
-                f"Built template for {taken} based on unready/unschedulable node {node.metadata.name}"
+                f"Built template for {group.id} based on unready/unschedulable node {node.metadata.name}"
             )
     return result

@@ -19,6 +19,7 @@ __all__ = [
     "deletion_candidate_since",
     "has_taint",
     "is_being_deleted",
+    "is_ready",
     "is_suspended",
     "readiness",
     "to_be_deleted_since",
@@ -68,6 +69,20 @@ def readiness(node: Node) -> Readiness:
             if taint.time_added is not None:
                 last = max(last, text_ns(taint.time_added))
     return Readiness(ready=ready, last_transition=last, reason=reason)
+
+
+def is_ready(node: Node) -> bool:
+    """The same verdict without the times."""
+    known = False
+    for condition in node.status.conditions:
+        kind = condition.type
+        if kind == "Ready":
+            known = True
+            if condition.status in ("False", "Unknown"):
+                return False
+        elif condition.status == "True" and kind in ("DiskPressure", "NetworkUnavailable"):
+            return False
+    return known and not any(taint.key in _NOT_READY_TAINTS for taint in node.spec.taints)
 
 
 def has_taint(node: Node, key: str) -> bool:

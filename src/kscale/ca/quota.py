@@ -204,6 +204,8 @@ class QuotaTracker:
         quotas = list(quotas)
         resources = NodeResources(gpu_label)
         usage: list[dict[str, int]] = [{} for _ in quotas]
+        selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
+        counts: dict[int, tuple[dict[str, int], int]] = {}
         for node in nodes:
             if exclude(node):
                 continue
@@ -213,10 +215,14 @@ class QuotaTracker:
                 text = f'failed to get node group for node "{node.metadata.name}": '
                 raise error.with_prefix(text) from None
             counted = resources.of(node, group)
-            for quota, used in zip(quotas, usage, strict=True):
+            counts[id(counted)] = counted, counts.get(id(counted), (counted, 0))[1] + 1
+            for quota, used in selective:
                 if quota.applies_to(node):
-                    for name, amount in counted.items():
-                        used[name] = wrap_int64(used.get(name, 0) + amount)
+                    _add(used, counted)
+        for quota, used in zip(quotas, usage, strict=True):
+            if quota.selector.empty:
+                for counted, times in counts.values():
+                    _add(used, counted, times)
         left = [
             {name: max(0, wrap_int64(left_of(limit, used.get(name, 0)))) for name, limit in quota.limits.items()}
             for quota, used in zip(quotas, usage, strict=True)
@@ -269,6 +275,11 @@ class QuotaTracker:
             if short:
                 exceeded.append(ExceededQuota(id=quota.id, resources=sorted(short)))
         return QuotaCheck(allowed=allowed, exceeded=exceeded)
+
+
+def _add(usage: dict[str, int], resources: Mapping[str, int], times: int = 1) -> None:
+    for name, amount in resources.items():
+        usage[name] = wrap_int64(usage.get(name, 0) + amount * times)
 
 
 class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):

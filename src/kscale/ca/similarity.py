@@ -22,6 +22,7 @@ __all__ = [
     "GCE_IGNORED_LABELS",
     "Comparator",
     "DifferenceRatios",
+    "SimilarGroups",
     "Similarity",
     "TemplateProfile",
     "find_similar",
@@ -237,6 +238,56 @@ def find_similar(
         if other != group and template is not None and _compare(profile, _profile(template), comparator).similar:
             found.append(other)
     return found
+
+
+class SimilarGroups:
+    """The answers of :func:`find_similar` for many groups: only groups that agree in everything exact are compared.
+
+    Raises nothing: a group without template has no similar ones here.
+    """
+
+    __slots__ = ("_alike", "_comparator", "_profiles")
+
+    def __init__(
+        self,
+        groups: Sequence[str],
+        templates: Mapping[str, NodeTemplate | TemplateProfile],
+        comparator: Comparator | None = None,
+    ) -> None:
+        self._comparator = comparator or Comparator()
+        self._profiles = {name: _profile(templates[name]) for name in groups if name in templates}
+        buckets: dict[object, list[str]] = {}
+        self._alike: dict[str, list[str]] = {}
+        for name, profile in self._profiles.items():
+            self._alike[name] = bucket = buckets.setdefault(self._exact(profile), [])
+            bucket.append(name)
+
+    def _exact(self, profile: TemplateProfile) -> object:
+        """What two similar templates have in common; the same for all where that is not known."""
+        comparator = self._comparator
+        if comparator.kind == "label":
+            return tuple(profile.labels.get(label) for label in comparator.labels)
+        if comparator.kind == "azure":
+            return None  # nodes of one pool are similar whatever else they are
+        ignored = {*COMPARATORS[comparator.kind], *comparator.ignored_labels}
+        amounts = (None if name == MEMORY else amount for name, amount in profile.capacity.items())
+        return (
+            frozenset(zip(profile.capacity, amounts, strict=True)),
+            frozenset(profile.allocatable),
+            frozenset(profile.free),
+            frozenset(_kept(profile.labels, ignored).items()),
+        )
+
+    def of(self, group: str) -> list[str]:
+        """The groups similar to ``group``, in the order given, itself excluded."""
+        main = self._profiles.get(group)
+        if main is None:
+            return []
+        return [
+            other
+            for other in self._alike[group]
+            if other != group and _compare(main, self._profiles[other], self._comparator).similar
+        ]
 
 
 def _profile(template: NodeTemplate | TemplateProfile) -> TemplateProfile:

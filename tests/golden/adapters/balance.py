@@ -44,6 +44,7 @@ def _find_similar(given: dict[str, Any]) -> dict[str, Any]:
         found = ca.find_similar(given["group"], list(templates), known, _comparator(given))
     except ca.AutoscalerError as error:
         return {"similar_groups": [], "error": golden_ca.error_of(error)}
+    assert ca.SimilarGroups(list(templates), known, _comparator(given)).of(given["group"]) == found
     return {"similar_groups": found, "error": None}
 
 

@@ -33,6 +33,8 @@ def check(case: dict[str, Any]) -> None:
     context = ca.DrainContext(moment_ns(now), options, listers, pdbs)
     rules = ca.default_rules(options)
     statuses = [(pod, ca.drain_status(pod, context, rules)) for pod in pods]
+    judge = ca.DrainJudge(context)
+    assert [judge.status(pod) for _ in range(2) for pod in pods] == [status for _, status in statuses] * 2
     got = {
         "pods": [pod.key for pod in found.pods],
         "daemonset_pods": [pod.key for pod in found.daemon_set_pods],

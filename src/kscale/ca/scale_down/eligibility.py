@@ -9,7 +9,7 @@ import msgspec
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import GpuConfig
 from kscale.ca.groups import Groups
-from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, readiness
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.utilization import Utilization, utilization
@@ -82,7 +82,7 @@ def eligibility(
         )
     except AutoscalerError as error:
         return Eligibility(reason=reasons.UNEXPECTED_ERROR, error=error.message)
-    if not options.scale_down_unready_enabled and not readiness(node).ready:
+    if not options.scale_down_unready_enabled and not is_ready(node):
         return Eligibility(reason=reasons.SCALE_DOWN_UNREADY_DISABLED)
     if gpu is not None:
         threshold = group_options.scale_down_gpu_utilization_threshold

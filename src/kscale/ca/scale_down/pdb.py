@@ -15,6 +15,9 @@ from kscale.objects.selectors import Selector, compile_selector
 __all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker"]
 
 
+_NONE: list[RemainingPdb] = []
+
+
 class RemainingPdb(msgspec.Struct, kw_only=True):
     """One budget; ``disruptions_allowed`` falls as pods are charged and may become negative."""
 
@@ -42,7 +45,7 @@ class PdbCheck(msgspec.Struct, kw_only=True, frozen=True):
 class RemainingPdbTracker:
     """Budgets in list order. A tracker has one owner; :meth:`fork` gives an independent copy."""
 
-    __slots__ = ("pdbs",)
+    __slots__ = ("_in_namespace", "_matching", "pdbs")
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
         """Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an invalid selector."""
@@ -55,15 +58,31 @@ class RemainingPdbTracker:
             )
             for budget in budgets
         ]
+        self._index()
+
+    def _index(self) -> None:
+        self._in_namespace: dict[str, list[RemainingPdb]] = {}
+        for pdb in self.pdbs:
+            self._in_namespace.setdefault(pdb.namespace, []).append(pdb)
+        self._matching: dict[tuple[str, tuple[tuple[str, str], ...]], list[RemainingPdb]] = {}
 
     def fork(self) -> RemainingPdbTracker:
         copy = RemainingPdbTracker()
         copy.pdbs = [msgspec.structs.replace(pdb) for pdb in self.pdbs]
+        copy._index()
         return copy
 
     def matching(self, pod: Pod) -> list[RemainingPdb]:
         """The budgets that cover the pod, in list order."""
-        return [pdb for pdb in self.pdbs if pdb.matches(pod)]
+        candidates = self._in_namespace.get(pod.metadata.namespace)
+        if candidates is None:
+            return _NONE
+        labels = pod.metadata.labels
+        key = pod.metadata.namespace, tuple(labels.items()) if labels else ()
+        found = self._matching.get(key)
+        if found is None:
+            found = self._matching[key] = [pdb for pdb in candidates if pdb.selector.matches(labels)]
+        return found
 
     def can_remove(self, pods: Sequence[Pod]) -> PdbCheck:
         """Whether the budgets let these pods go. A blocking pod that only forbids doing it at once is the last such."""

@@ -10,7 +10,7 @@ import msgspec
 from kscale.ca.clock import duration_ns, moment_ns
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.groups import Group, Groups
-from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, deletion_candidate_since, readiness
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, deletion_candidate_since, is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_down import reasons
@@ -89,7 +89,7 @@ def _threshold(node: Node, groups: Groups, options: AutoscalingOptions) -> tuple
         own = group.options_or(options.node_group_defaults)
     except AutoscalerError as error:
         return timedelta(), error.message
-    ready = readiness(node).ready
+    ready = is_ready(node)
     return (own.scale_down_unneeded_time if ready else own.scale_down_unready_time), None
 
 
@@ -147,7 +147,7 @@ def _reason(
     if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
         return reasons.SCALE_DOWN_DISABLED_ANNOTATION
     if item.threshold > timedelta() and not item.since + item.threshold < now:
-        return reasons.NOT_UNNEEDED_LONG_ENOUGH if readiness(item.node).ready else reasons.NOT_UNREADY_LONG_ENOUGH
+        return reasons.NOT_UNNEEDED_LONG_ENOUGH if is_ready(item.node) else reasons.NOT_UNREADY_LONG_ENOUGH
     try:
         group = groups.of_node(item.name)
     except AutoscalerError:

@@ -18,7 +18,7 @@ from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU, MEMORY, occupancy
 from kscale.objects.resource import ResourceClaim, ResourceSlice
 
-__all__ = ["Utilization", "utilization"]
+__all__ = ["Usage", "Utilization", "usage", "utilization", "utilization_of"]
 
 
 class Utilization(msgspec.Struct, kw_only=True, frozen=True):
@@ -32,6 +32,39 @@ class Utilization(msgspec.Struct, kw_only=True, frozen=True):
     resource_name: str
     cpu: float | None = None
     memory: float | None = None
+
+
+class Usage(msgspec.Struct, kw_only=True, frozen=True):
+    """What the pods of a node request, by resource in thousandths: ``used``, and ``skipped`` for those left aside.
+
+    Sums are exact and rounded up once.
+    """
+
+    used: dict[str, int] = {}
+    skipped: dict[str, int] = {}
+
+
+def usage(
+    pods: Iterable[Pod],
+    resources: Iterable[str],
+    *,
+    now_ns: int,
+    skip_daemon_set_pods: bool = False,
+    skip_mirror_pods: bool = False,
+    requests_of: Callable[[Pod], ResourceList] = occupancy,
+) -> Usage:
+    """What the pods request of the given resources. Pods that should long be gone count nowhere."""
+    used: list[ResourceList] = []
+    skipped: list[ResourceList] = []
+    for pod in pods:
+        if (skip_daemon_set_pods and is_daemonset_pod(pod)) or (skip_mirror_pods and is_mirror_pod(pod)):
+            skipped.append(requests_of(pod))
+        elif pod.metadata.deletion_timestamp is None or not is_long_terminating(pod, now_ns):
+            used.append(requests_of(pod))
+    return Usage(
+        used={name: _total(name, used) for name in resources},
+        skipped={name: _total(name, skipped) for name in resources} if skipped else {},
+    )
 
 
 def utilization(
@@ -52,16 +85,30 @@ def utilization(
     ``dra_claims`` the claims of its pods. Pods that should long be gone do not count; DaemonSet and mirror pods, if
     skipped, count neither as used nor as available. Raises :class:`AutoscalerError` if a resource is missing or zero.
     """
-    used: list[ResourceList] = []
-    skipped: list[ResourceList] = []
-    for pod in pods:
-        if (skip_daemon_set_pods and is_daemonset_pod(pod)) or (skip_mirror_pods and is_mirror_pod(pod)):
-            skipped.append(requests_of(pod))
-        elif not is_long_terminating(pod, now_ns):
-            used.append(requests_of(pod))
+    counts_gpu = gpu is not None and not gpu.dra_driver
+    found = usage(
+        pods,
+        (gpu.resource_name,) if gpu is not None and counts_gpu else (CPU, MEMORY),
+        now_ns=now_ns,
+        skip_daemon_set_pods=skip_daemon_set_pods,
+        skip_mirror_pods=skip_mirror_pods,
+        requests_of=requests_of,
+    )
+    return utilization_of(node, found, gpu=gpu, dra_slices=dra_slices, dra_claims=dra_claims)
+
+
+def utilization_of(
+    node: Node,
+    found: Usage,
+    *,
+    gpu: GpuConfig | None = None,
+    dra_slices: Iterable[ResourceSlice] = (),
+    dra_claims: Iterable[ResourceClaim] = (),
+) -> Utilization:
+    """The same for pods that are summed up already: of the GPU's resource if there is one, else of cpu and memory."""
     if gpu is not None and not gpu.dra_driver:
         try:
-            fraction = _fraction(gpu.resource_name, node, used, skipped)
+            fraction = _fraction(gpu.resource_name, node, found)
         except AutoscalerError:
             fraction = 0.0
         return Utilization(utilization=fraction, resource_name=gpu.resource_name)
@@ -69,22 +116,21 @@ def utilization(
     if slices:
         name, fraction = highest_pool_utilization(slices, dra_claims)
         return Utilization(utilization=fraction, resource_name=name)
-    cpu, memory = (_fraction(name, node, used, skipped) for name in (CPU, MEMORY))
+    cpu, memory = (_fraction(name, node, found) for name in (CPU, MEMORY))
     # Not a number compares false: it then hides the other one.
     name, fraction = (CPU, cpu) if cpu > memory else (MEMORY, memory)
     return Utilization(utilization=fraction, resource_name=name, cpu=cpu, memory=memory)
 
 
-def _fraction(name: str, node: Node, used: Iterable[ResourceList], skipped: Iterable[ResourceList]) -> float:
+def _fraction(name: str, node: Node, found: Usage) -> float:
     allocatable = (node.status.allocatable or {}).get(name)
     if allocatable is None:
         raise AutoscalerError("", f"failed to get {name} from {node.metadata.name}")
     if allocatable.milli_value() == 0:
         raise AutoscalerError("", f"{name} is 0 at {node.metadata.name}")
-    available = wrap_int64(allocatable.milli_value() - _total(name, skipped))
-    return divide(float(_total(name, used)), float(available))
+    available = wrap_int64(allocatable.milli_value() - found.skipped.get(name, 0))
+    return divide(float(found.used.get(name, 0)), float(available))
 
 
 def _total(name: str, requests: Iterable[ResourceList]) -> int:
-    """Thousandths, rounded up once after the exact sum."""
     return Quantity.sum(request[name] for request in requests if name in request).milli_value()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 import msgspec
@@ -24,6 +24,8 @@ from kscale.ca.scale_down.drainability.rules import (
     system,
     terminal,
 )
+from kscale.ca.scale_down.drainability.rules.local_storage import SAFE_TO_EVICT_LOCAL_VOLUMES
+from kscale.ca.scale_down.drainability.rules.safe_to_evict import SAFE_TO_EVICT
 from kscale.ca.scale_down.drainability.status import (
     BLOCK_DRAIN,
     DRAIN_OK,
@@ -35,9 +37,14 @@ from kscale.ca.scale_down.drainability.status import (
 )
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.objects.core import Pod
-from kscale.objects.owners import is_daemonset_pod
+from kscale.objects.owners import (
+    CONFIG_MIRROR_ANNOTATION,
+    DAEMONSET_POD_ANNOTATION,
+    controller_of,
+    is_daemonset_pod,
+)
 
-__all__ = ["PodsToMove", "default_rules", "drain_status", "drainability", "pods_to_move"]
+__all__ = ["DrainJudge", "PodsToMove", "default_rules", "drain_status", "drainability", "pods_to_move"]
 
 
 _UNDEFINED = DrainStatus()
@@ -103,10 +110,14 @@ def drain_status(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> Drai
 def pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence[Rule] | None = None) -> PodsToMove:
     """Judges the pods of a node in order, up to the first that blocks (``GetPodsToMove``)."""
     if rules is None:
-        rules = default_rules(context.options)
+        return DrainJudge(context).pods_to_move(pods)
+    return _gather(pods, lambda pod: drain_status(pod, context, rules))
+
+
+def _gather(pods: Iterable[Pod], judge: Callable[[Pod], DrainStatus]) -> PodsToMove:
     result = PodsToMove()
     for pod in pods:
-        status = drain_status(pod, context, rules)
+        status = judge(pod)
         if status.outcome in (UNDEFINED, DRAIN_OK):
             (result.daemon_set_pods if is_daemonset_pod(pod) else result.pods).append(pod)
         elif status.outcome == WAIT_FOR_COMPLETION:
@@ -118,6 +129,60 @@ def pods_to_move(pods: Iterable[Pod], context: DrainContext, rules: Sequence[Rul
         else:
             assert status.outcome == SKIP_DRAIN
     return result
+
+
+class DrainJudge:
+    """The default rules over many nodes, each distinct kind of pod judged once.
+
+    What the rules read of most pods is the same for all pods of a controller; only disruption budgets change while
+    nodes are removed, and they are asked anew. Verdicts are those of :func:`drain_status`.
+    """
+
+    __slots__ = ("_context", "_rules", "_seen", "_without_pdb")
+
+    def __init__(self, context: DrainContext) -> None:
+        self._context = context
+        self._rules = default_rules(context.options)
+        self._without_pdb = self._rules[:-1]
+        self._seen: dict[tuple[object, ...], DrainStatus] = {}
+
+    def status(self, pod: Pod) -> DrainStatus:
+        """The verdict on one pod."""
+        key = _kind(pod)
+        if key is None:
+            return drain_status(pod, self._context, self._rules)
+        known = self._seen.get(key)
+        if known is None:
+            known = self._seen[key] = drain_status(pod, self._context, self._without_pdb)
+        if known.outcome == BLOCK_DRAIN:
+            return drain_status(pod, self._context, self._rules)  # its text names the pod
+        if known.outcome != UNDEFINED:
+            return known
+        return drain_status(pod, self._context, self._rules[-1:]) if pdb.is_exhausted(pod, self._context) else known
+
+    def pods_to_move(self, pods: Iterable[Pod]) -> PodsToMove:
+        """``GetPodsToMove`` for one node."""
+        return _gather(pods, self.status)
+
+
+_ANNOTATIONS = (CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION, SAFE_TO_EVICT, SAFE_TO_EVICT_LOCAL_VOLUMES)
+
+
+def _kind(pod: Pod) -> tuple[object, ...] | None:
+    """Everything that the default rules but the last read of a pod; None where that includes a time."""
+    metadata, spec = pod.metadata, pod.spec
+    if metadata.deletion_timestamp is not None or metadata.namespace == "kube-system":
+        return None
+    annotations = metadata.annotations
+    owner = controller_of(metadata) if metadata.owner_references else None
+    return (
+        metadata.namespace,
+        None if owner is None else (owner.api_version, owner.kind, owner.name),
+        tuple(map(annotations.get, _ANNOTATIONS)) if annotations else None,
+        tuple(volume.name for volume in spec.volumes if local_storage.is_local(volume)) if spec.volumes else None,
+        pod.status.phase,
+        spec.restart_policy,
+    )
 
 
 def drainability(

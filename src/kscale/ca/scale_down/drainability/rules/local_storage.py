@@ -8,7 +8,7 @@ from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
 from kscale.objects.core import Pod
 from kscale.objects.volumes import Volume
 
-__all__ = ["SAFE_TO_EVICT_LOCAL_VOLUMES", "check"]
+__all__ = ["SAFE_TO_EVICT_LOCAL_VOLUMES", "check", "is_local"]
 
 SAFE_TO_EVICT_LOCAL_VOLUMES = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 
@@ -19,12 +19,13 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
     """BlockDrain for a hostPath volume, or an emptyDir that is not in memory, that no annotation names as safe."""
     del context
     safe = (annotation(pod, SAFE_TO_EVICT_LOCAL_VOLUMES) or "").split(",")
-    if not any(_is_local(volume) and volume.name not in safe for volume in pod.spec.volumes):
+    if not any(is_local(volume) and volume.name not in safe for volume in pod.spec.volumes):
         return _UNDEFINED
     return blocked("LocalStorageRequested", f"pod with local storage present: {pod.metadata.name}")
 
 
-def _is_local(volume: Volume) -> bool:
+def is_local(volume: Volume) -> bool:
+    """On the node's own disk."""
     if volume.host_path is not None:
         return True
     return volume.empty_dir is not None and volume.empty_dir.get("medium") != "Memory"

@@ -6,13 +6,21 @@ from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.status import DrainStatus, blocked
 from kscale.objects.core import Pod
 
-__all__ = ["check"]
+__all__ = ["check", "is_exhausted"]
 
 _UNDEFINED = DrainStatus()
 
 
+def is_exhausted(pod: Pod, context: DrainContext) -> bool:
+    """Whether some budget that covers the pod allows no more disruption."""
+    for pdb in context.pdbs.matching(pod):
+        if pdb.disruptions_allowed < 1:
+            return True
+    return False
+
+
 def check(pod: Pod, context: DrainContext) -> DrainStatus:
     """BlockDrain if any matching budget allows no disruption."""
-    if all(pdb.disruptions_allowed >= 1 for pdb in context.pdbs.matching(pod)):
+    if not is_exhausted(pod, context):
         return _UNDEFINED
     return blocked("NotEnoughPdb", f"not enough pod disruption budget to move {pod.key}")
