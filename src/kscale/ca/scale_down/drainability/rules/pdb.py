@@ -13,10 +13,7 @@ _UNDEFINED = DrainStatus()
 
 def is_exhausted(pod: Pod, context: DrainContext) -> bool:
     """Whether some budget that covers the pod allows no more disruption."""
-    for pdb in context.pdbs.matching(pod):
-        if pdb.disruptions_allowed < 1:
-            return True
-    return False
+    return any(pdb.disruptions_allowed < 1 for pdb in context.pdbs.matching(pod))
 
 
 def check(pod: Pod, context: DrainContext) -> DrainStatus:
