@@ -41,7 +41,8 @@ _FRESH = "\0"  # no selector can spell out the name of a fresh copy
 
 
 class Session:
-    """``pods``: classes whose verdicts are asked for, by session number; ``templates``: prepared nodes to copy.
+    """``pods``: classes whose verdicts are asked for, by session number; ``templates``: prepared nodes to copy;
+    ``present``: further classes that are only placed or taken off.
 
     ``engine``: the packing engine, holding every existing node with the pods placed there.
     """
@@ -52,6 +53,7 @@ class Session:
         pods: Iterable[PodClass],
         templates: Sequence[NodeTemplate] = (),
         profile: SchedulerProfile | None = None,
+        present: Iterable[PodClass] = (),
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile or SchedulerProfile()
@@ -61,12 +63,12 @@ class Session:
         self._template_pods = [
             [snapshot.interner.classify(pod, placed=True) for pod in template.pods] for template in templates
         ]
-        present = [*checked, *(pod for found in self._template_pods for pod in found if self._fresh(pod))]
-        self.pods = present
+        others = [pod for found in (*self._template_pods, present) for pod in found if self._fresh(pod)]
+        self.pods = [*checked, *others]
         self.outcomes: list[PreFilterOutcome] = [run_prefilters(pod, self.ctx) for pod in checked]
-        self.outcomes += [PreFilterOutcome()] * (len(present) - len(checked))
+        self.outcomes += [PreFilterOutcome()] * len(others)
         self._checked = len(checked)
-        self.counters = Counters(self.ctx, checked, present)
+        self.counters = Counters(self.ctx, checked, self.pods)
         self._compile_nodes(templates)
         self._compile_resources()
         self._build_engine()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -143,6 +144,11 @@ class Snapshot:
     def pending_classes(self) -> list[PodClass]:
         """The classes of the pending pods."""
         return self.classify(self.pending_records)
+
+    def fork(self, pods: Any = None, **options: Any) -> Any:
+        """A mutable view of this snapshot: :class:`kscale.scheduling.view.View` (its arguments)."""
+        # Looked up by name: the view needs the plug-ins of the floor above, and imports point down only.
+        return import_module("kscale.scheduling.view").View(self, pods, **options)
 
     def with_placed(self, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Snapshot:
         """Another snapshot in which these pods run on these nodes (by number), after those already there."""
