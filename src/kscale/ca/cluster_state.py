@@ -18,6 +18,7 @@ from kscale.ca.clock import duration_ns, format_duration, moment_ns, text_ns
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.events import Event
 from kscale.ca.groups import Group, Groups, InstanceStatus
+from kscale.ca.node_lists import RESOURCE_NOT_READY
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_ready, is_suspended, readiness
 from kscale.ca.options import AutoscalingOptions
 from kscale.objects.core import Node
@@ -48,9 +49,6 @@ __all__ = [
     "update_nodes",
     "update_nodes_steps",
 ]
-
-RESOURCE_NOT_READY = "cluster-autoscaler.kubernetes.io/resource-not-ready"
-"""The reason that a node carries whose devices have not shown up yet."""
 
 SCALE_DOWN_TIMEOUT = timedelta(minutes=5)
 """For how long a deletion that the cloud accepted is still expected to show."""

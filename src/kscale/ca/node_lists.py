@@ -1,0 +1,79 @@
+"""All nodes and the ready ones, as a loop sees them (``core/static_autoscaler.go``, ``processors/customresources``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
+from kscale.ca.nodes import is_ready
+from kscale.ca.templates import TaintConfig
+from kscale.objects.core import Node
+from kscale.objects.meta import Condition
+
+__all__ = ["RESOURCE_NOT_READY", "STARTUP_TAINT", "NodeLists", "node_lists", "unready_copy"]
+
+RESOURCE_NOT_READY = "cluster-autoscaler.kubernetes.io/resource-not-ready"
+"""The reason of nodes whose devices have not shown up yet."""
+STARTUP_TAINT = "cluster-autoscaler.kubernetes.io/startup-taint"
+"""The reason of nodes that have not started yet."""
+
+
+class NodeLists(msgspec.Struct, kw_only=True):
+    """``all`` in the order given, with copies of nodes that are not really ready; ``ready`` the schedulable ready ones.
+
+    ``unready`` says why a node that calls itself ready does not count as such.
+    """
+
+    all: list[Node]
+    ready: list[Node]
+    unready: dict[str, str]
+
+
+def unready_copy(node: Node, reason: str) -> Node:
+    """The node with its Ready condition turned off for a reason, since it was made."""
+    off = Condition(type="Ready", status="False", reason=reason, last_transition_time=node.metadata.creation_timestamp)
+    conditions = [off if condition.type == "Ready" else condition for condition in node.status.conditions]
+    return replace(node, status=replace(node.status, conditions=conditions))
+
+
+def node_lists(
+    nodes: Iterable[Node],
+    *,
+    gpu_label: str = DEFAULT_GPU_LABEL,
+    taints: TaintConfig | None = None,
+    gpu_of: Callable[[Node], GpuConfig | None] | None = None,
+) -> NodeLists:
+    """Sorts out nodes that are ready in name only: a GPU is promised by a label and not there, or a startup taint.
+
+    ``gpu_of`` is the provider's view where it differs from the label's (a GPU exposed through DRA is not waited for).
+    """
+    taints = taints or TaintConfig()
+    result = NodeLists(all=[], ready=[], unready={})
+    for node in nodes:
+        reason = None
+        if is_ready(node) and not node.spec.unschedulable:
+            reason = _why_not(node, gpu_label, taints, gpu_of)
+            if reason is None:
+                result.ready.append(node)
+        if reason is not None:
+            result.unready[node.metadata.name] = reason
+            node = unready_copy(node, reason)
+        result.all.append(node)
+    return result
+
+
+def _why_not(
+    node: Node, gpu_label: str, taints: TaintConfig, gpu_of: Callable[[Node], GpuConfig | None] | None
+) -> str | None:
+    if gpu_label in (node.metadata.labels or {}):
+        config = gpu_of(node) if gpu_of is not None else None
+        allocatable = node.status.allocatable or {}
+        shown = any(name in allocatable and not allocatable[name].is_zero for name in GPU_VENDOR_RESOURCES)
+        if not shown and not (config is not None and config.dra_driver):
+            return RESOURCE_NOT_READY
+    if any(taints.is_startup(taint) for taint in node.spec.taints):
+        return STARTUP_TAINT
+    return None

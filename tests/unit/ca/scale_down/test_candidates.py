@@ -1,0 +1,74 @@
+"""Candidates of scale-down and their order: upstream's tables."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from ca_objects import T0, pod
+from kscale import ca
+from kscale.ca.scale_down.candidates import GroupChanges, filter_delayed, prefilter, register_change, sort_candidates
+from kscale.ca.scale_down.drainability.engine import PodsToMove
+from kscale.ca.scale_down.drainability.status import BlockingPod
+
+MINUTE = timedelta(minutes=1)
+
+
+def test_groups_at_their_minimum_are_not_looked_at() -> None:
+    groups = ca.Groups(
+        [
+            ca.Group(id="ng1", min_size=1, target_size=2, nodes=["a", "b"]),
+            ca.Group(id="ng2", min_size=1, target_size=1, nodes=["c"]),
+            ca.Group(id="ng3", target_size_error="down", nodes=["d"]),
+        ],
+        {"f": "down"},
+    )
+    assert prefilter(["a", "c", "b", "d", "loose", "f"], groups) == ["a", "b"]
+
+
+_EMPTY = PodsToMove()
+_WAITING = PodsToMove(on_completion_pods=[pod("p")])
+_FULL = PodsToMove(pods=[pod("p")])
+_BLOCKED = PodsToMove(blocking=BlockingPod(pod="default/p", reason="NotReplicated"))
+
+
+def test_order() -> None:
+    found: dict[str, PodsToMove | None] = {
+        "full": _FULL,
+        "unknown": None,
+        "full-before": _FULL,
+        "waiting": _WAITING,
+        "empty": _EMPTY,
+        "waiting-before": _WAITING,
+        "blocked": _BLOCKED,
+        "empty-before": _EMPTY,
+        "daemons": PodsToMove(daemon_set_pods=[pod("p")]),
+    }
+    previous = ["full-before", "waiting-before", "empty-before"]
+    assert sort_candidates(found, found.__getitem__, previous) == [
+        "empty-before",
+        "empty",
+        "daemons",
+        "waiting-before",
+        "waiting",
+        "full-before",
+        "full",
+        "unknown",
+        "blocked",
+    ]
+
+
+@pytest.mark.parametrize("kind", ["scale_up", "scale_down", "scale_down_failure"])
+def test_local_delays(kind: str) -> None:
+    groups = ca.Groups([ca.Group(id=f"ng-{i}", nodes=[f"n{i}"]) for i in (1, 2, 3)], {"n4": "down"})
+    options = ca.AutoscalingOptions(
+        scale_down_delay_after_add=10 * MINUTE,
+        scale_down_delay_after_delete=10 * MINUTE,
+        scale_down_delay_after_failure=10 * MINUTE,
+    )
+    changes = register_change(GroupChanges(), kind, "ng-2", T0 - 5 * MINUTE)
+    changes = register_change(changes, kind, "ng-3", T0 - 11 * MINUTE)
+    names = ["n1", "n2", "n3", "n4", "loose"]
+    assert filter_delayed(names, groups, changes, options=options, now=T0) == ["n1", "n3"]
+    assert filter_delayed(["n2"], groups, changes, options=options, now=T0 + 5 * MINUTE) == ["n2"]

@@ -1,0 +1,91 @@
+"""All nodes and the ready ones."""
+
+from __future__ import annotations
+
+import pytest
+
+from ca_objects import GPU, GPU_LABEL, T0, at, node
+from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.ca.gpu import GpuConfig
+from kscale.ca.groups import Groups
+from kscale.ca.node_lists import RESOURCE_NOT_READY, STARTUP_TAINT, node_lists
+from kscale.ca.nodes import readiness
+from kscale.ca.templates import TaintConfig
+from kscale.objects.core import Node, Taint
+from kscale.objects.meta import Condition
+from kscale.objects.quantity import Quantity
+
+
+def _gpu(name: str, amount: str | None) -> Node:
+    made = node(name, 1000, 1, ready=True, labels={GPU_LABEL: "k80"}, creation_timestamp=at(hours=-1))
+    assert made.status.allocatable is not None
+    if amount is not None:
+        made.status.allocatable[GPU] = Quantity(amount)
+    return made
+
+
+def _tainted(name: str, key: str) -> Node:
+    made = node(name, 1000, 1, ready=True)
+    made.spec.taints = [Taint(key=key, effect="NoSchedule")]
+    return made
+
+
+def test_nodes_that_are_ready_in_name_only() -> None:
+    cordoned = node("cordoned", 1, 1, ready=True)
+    cordoned.spec.unschedulable = True
+    nodes = [
+        node("plain", 1, 1, ready=True),
+        _gpu("shown", "1"),
+        _gpu("none", None),
+        _gpu("zero", "0"),
+        _tainted("starting", "startup-taint.cluster-autoscaler.kubernetes.io/x"),
+        _tainted("status", "status-taint.cluster-autoscaler.kubernetes.io/x"),
+        _tainted("mine", "mine"),
+        node("broken", 1, 1, ready=False),
+        cordoned,
+    ]
+    taints = TaintConfig(startup_taints=frozenset(("mine",)))
+    found = node_lists(nodes, gpu_label=GPU_LABEL, taints=taints)
+    assert [n.metadata.name for n in found.all] == [n.metadata.name for n in nodes]
+    assert [n.metadata.name for n in found.ready] == ["plain", "shown", "status"]
+    assert found.unready == {
+        "none": RESOURCE_NOT_READY,
+        "zero": RESOURCE_NOT_READY,
+        "starting": STARTUP_TAINT,
+        "mine": STARTUP_TAINT,
+    }
+    copies = {n.metadata.name: readiness(n) for n in found.all}
+    assert [copies["none"].ready, copies["none"].reason] == [False, RESOURCE_NOT_READY]
+    assert readiness(nodes[2]).ready
+    state = update_nodes(ClusterState(), found.all, Groups(), now=T0).state
+    assert state.total.resource_unready == ["none", "zero"]
+
+
+def test_gpus_exposed_through_dra_are_not_waited_for() -> None:
+    config = GpuConfig(label=GPU_LABEL, type="k80", resource_name="", dra_driver="gpu.example.com")
+    assert node_lists([_gpu("n", None)], gpu_label=GPU_LABEL, gpu_of=lambda n: config).unready == {}
+
+
+@pytest.mark.parametrize(
+    ("conditions", "taint", "ready", "known"),
+    [
+        ({"Ready": "True"}, None, True, True),
+        ({"Ready": "False"}, None, False, True),
+        ({"Ready": "Unknown"}, None, False, True),
+        ({}, None, False, False),
+        ({"Ready": "True", "DiskPressure": "True"}, None, False, True),
+        ({"Ready": "True", "DiskPressure": "Unknown"}, None, True, True),
+        ({"Ready": "True", "NetworkUnavailable": "True"}, None, False, True),
+        ({"Ready": "True", "MemoryPressure": "True"}, None, True, True),
+        ({"Ready": "True"}, "node.kubernetes.io/not-ready", False, True),
+        ({"Ready": "True"}, "node.kubernetes.io/unschedulable", True, True),
+    ],
+)
+def test_readiness(conditions: dict[str, str], taint: str | None, ready: bool, known: bool) -> None:
+    made = node("n", 1, 1)
+    made.status.conditions = [Condition(type=kind, status=status) for kind, status in conditions.items()]
+    if taint is not None:
+        made.spec.taints = [Taint(key=taint, effect="NoSchedule")]
+    found = readiness(made)
+    assert (found.ready, found.known) == (ready, known)
+    assert bool(node_lists([made]).ready) is ready
