@@ -163,6 +163,20 @@ class V1Node(V1ObjectMeta):
     metadata = V1ObjectMeta()
 
 
+class V1HorizontalPodAutoscaler(V1Node):
+    pass
+
+
+class V2HorizontalPodAutoscaler(V1Node):
+    pass
+
+
+class V1NodeList:
+    attribute_map: ClassVar = {"api_version": "apiVersion", "items": "items", "kind": "kind"}
+    openapi_types = attribute_map
+    api_version, kind, items = None, None, (V1Node(), V1Node())
+
+
 class LightNode:
     def to_dict(self) -> dict[str, Any]:
         return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}
@@ -177,6 +191,10 @@ def test_client_objects() -> None:
         ((obj, _),) = load_objects(item)
         assert isinstance(obj, Node)
         assert obj.name == "n"
+    assert names(V1NodeList()) == ["n", "n"]
+    for version, item in (("v1", V1HorizontalPodAutoscaler()), ("v2", V2HorizontalPodAutoscaler())):
+        ((obj, _),) = load_objects(item)
+        assert (obj.api_version, obj.kind) == (f"autoscaling/{version}", "HorizontalPodAutoscaler")
     ((obj, _),) = load_objects([V1Node()])
     assert obj.metadata.creation_timestamp == "2024-01-02T03:04:05Z"
 
