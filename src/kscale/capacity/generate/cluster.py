@@ -163,7 +163,7 @@ class _Builder:
 
     def build(self, pending: int, lean: bool) -> GeneratedCluster:
         left = self._n_pods - pending
-        for workload, replicas in system_workloads(len(self.nodes), self._n_pods, self._rng):
+        for workload, replicas in system_workloads(len(self.nodes), min(left, self._n_pods * 15 // 100), self._rng):
             if workload.kind == "DaemonSet":
                 workload.running = self._placement.place_everywhere(workload)
             else:
@@ -178,6 +178,7 @@ class _Builder:
                 workload.containers[0].memory_mib = max(4, workload.containers[0].memory_mib >> (2 * failures))
             if failures > 2:
                 workload.zones, workload.classes, workload.spread, workload.gpu = (), (), "", 0
+                workload.anti_affinity, workload.host_port = "", 0
                 workload.tolerates = ("spot", "dedicated", "nvidia.com/gpu")
             workload.running = self._placement.place(workload, min(replicas, left), self._rng)
             left -= len(workload.running)

@@ -220,8 +220,7 @@ def _critical(kind: str, name: str, image: str, cpu: int, memory_mib: int, rng: 
 
 
 def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[Workload, int]]:
-    """About 15 % of the pods: DaemonSets (their number of pods is given as 0: one on every node), a few Deployments."""
-    budget = n_pods * 15 // 100
+    """At most ``n_pods`` pods: DaemonSets (their number is given as 0: one on every node) and a few Deployments."""
     daemons = [
         _critical("DaemonSet", "aws-node", "amazon-k8s-cni:v1.21.0", 50, 64, rng),
         _critical("DaemonSet", "kube-proxy", "kube-proxy:v1.37.0", 100, 64, rng),
@@ -231,8 +230,8 @@ def system_workloads(n_nodes: int, n_pods: int, rng: SplitMix64) -> list[tuple[W
     ]
     daemons[3].host_port = 9100
     daemons[3].namespace = daemons[4].namespace = "monitoring"
-    system = [(daemon, 0) for daemon in daemons[: min(len(daemons), budget // n_nodes)]]
-    left = min(budget - len(system) * n_nodes, 8 + n_nodes // 100)
+    system = [(daemon, 0) for daemon in daemons[: min(len(daemons), n_pods // n_nodes)]]
+    left = min(n_pods - len(system) * n_nodes, 8 + n_nodes // 100)
     for name, image, cpu, memory, share in (
         ("coredns", "coredns:v1.12.2", 100, 70, 40),
         ("metrics-server", "metrics-server:v0.8.0", 100, 200, 20),
