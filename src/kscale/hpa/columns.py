@@ -137,19 +137,25 @@ def calculate(
 class PodTable:
     """Rows of pods by key (``namespace/name``), for joining samples by name."""
 
-    __slots__ = ("_rows", "keys")
+    __slots__ = ("_last", "_rows", "keys")
 
     def __init__(self, keys: Sequence[str]) -> None:
         self.keys = tuple(keys)
-        self._rows = {key: row for row, key in enumerate(self.keys)}
+        self._rows = dict(zip(self.keys, range(len(self.keys)), strict=True))
+        self._last: tuple[Sequence[str], NDArray[np.int64]] = ((), np.empty(0, np.int64))
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each key, -1 where there is none."""
-        find = self._rows.get
-        return np.fromiter((find(key, -1) for key in keys), np.int64, len(keys))
+        """The row of each key, -1 where there is none. The keys of last time are not looked up again."""
+        if list(keys) != self._last[0]:
+            try:
+                rows = np.fromiter(map(self._rows.__getitem__, keys), np.int64, len(keys))
+            except KeyError:
+                rows = np.fromiter((self._rows.get(key, -1) for key in keys), np.int64, len(keys))
+            self._last = list(keys), rows
+        return self._last[1]
 
 
 class SampleTable:
