@@ -119,6 +119,11 @@ def test_replica_calculation(benchmark: Any, world: dict[str, Any]) -> None:
         now=NOW,
         threads=THREADS,
     )
+    assert found.error.max() == 0
+    for row in range(0, HPAS, 997):
+        here = slice(row * PODS, (row + 1) * PODS)
+        counted = given.pods.phase[here] == 2  # old pods: one that is not ready was ready once
+        assert found.utilization[row] == given.samples.value[here][counted].sum() * 100 // (1000 * counted.sum())
 
 
 @pytest.mark.parametrize("order", ["listed", "shuffled"])

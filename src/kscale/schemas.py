@@ -16,6 +16,7 @@ DOCUMENTS: dict[str, str] = {
     "EstimateReport": "kscale.capacity.records",
     "Explanation": "kscale.capacity.records",
     "FitReport": "kscale.capacity.records",
+    "HPAReport": "kscale.hpa.report",
     "SchemaList": "kscale.schemas",
     "Validation": "kscale.capacity.validation",
 }

@@ -18,6 +18,7 @@ class Entry(NamedTuple):
 
 # Order here is order in the help. Sections appear in the order of their first command.
 COMMANDS: tuple[Entry, ...] = (
+    Entry("hpa", "kscale.cli.commands.hpa", "What would the HorizontalPodAutoscalers do, and why.", "Autoscalers"),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
     Entry(
         "generate",

@@ -79,11 +79,13 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     @classmethod
     def from_json(cls, data: bytes | str) -> ControllerState:
-        """Raises ``StateError`` for anything but the JSON of :meth:`to_json`."""
+        """What :meth:`to_json` wrote, or the next state in an HPAReport. Raises ``StateError`` for anything else."""
         try:
             raw = msgspec.json.decode(data, type=dict)
+            if (raw.get("apiVersion"), raw.get("kind")) == (API_VERSION, "HPAReport"):
+                return msgspec.convert(raw.get("state"), cls)
             if (raw.get("apiVersion"), raw.get("kind")) != (API_VERSION, "HPAControllerState"):
-                raise StateError("not an HPAControllerState of kscale.dev/v1alpha1")
+                raise StateError("neither an HPAControllerState nor an HPAReport of kscale.dev/v1alpha1")
             return msgspec.convert(raw, cls)
         except msgspec.DecodeError as error:
             raise StateError(f"not an HPA state: {error}") from None

@@ -1,0 +1,242 @@
+"""``kscale hpa``: what the HorizontalPodAutoscalers of a dump would do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kscale.cli.inputs import Source
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import counted, plural
+from kscale.errors import InputError, Problem, StateError
+from kscale.hpa.dump import read_dump
+from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
+from kscale.hpa.state import ControllerState
+
+__all__ = ["command"]
+
+_FAIL_ON = ("rescale", "limited", "error")
+
+
+def command(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NS/NAME]...", help="Explain these HPAs: pod groups and every intermediate."),
+    ] = None,
+    *,
+    source: Source,
+    show: Show,
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--metrics",
+            metavar="[NS=]FILE",
+            help="A metrics list as kubectl get --raw prints it; NS is the namespace of an external list.",
+        ),
+    ] = None,
+    now: Annotated[
+        str,
+        typer.Option("--now", metavar="TIME", help="Decide at this moment (RFC 3339; default: the newest time read)."),
+    ] = "",
+    state: Annotated[
+        str,
+        typer.Option(
+            "--state",
+            metavar="settled|fresh|FILE",
+            help="What is taken for the past: nothing holds a size back, a controller just started, or the state "
+            "in an answer of -o json.",
+        ),
+    ] = "settled",
+    changed_only: Annotated[bool, typer.Option("--changed-only", help="Show HPAs that would rescale only.")] = False,
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar="rescale|limited|error", help="Exit with 1 if any HPA does.")
+    ] = "",
+) -> Answer:
+    """What would the HPAs do? Current and desired size, the metric that decided, and the rule that held it back.
+
+    Reads HPAs (v1, v2), KEDA ScaledObjects, their scale targets, pods, and metrics lists (metrics.k8s.io,
+    custom.metrics.k8s.io, external.metrics.k8s.io).
+    """
+    if fail_on and fail_on not in _FAIL_ON:
+        raise typer.BadParameter(f"{fail_on!r} is not one of {', '.join(_FAIL_ON)}", param_hint="--fail-on")
+    source.check()
+    with show.terminal.step(f"reading {source.what}"):
+        dump = read_dump(*source.filename, metrics=_metrics(metrics or ()), strict=not source.skip_invalid)
+    show.terminal.note(f"read {source.what}: {counted(dump.read)}")
+    for problem in dump.problems:
+        show.terminal.warn(f"left out: {problem}")
+    for text in dump.duplicates:
+        show.terminal.warn(f"{text} comes twice; the last one counts")
+    for text in dump.missing():
+        show.terminal.note(f"missing: {text}")
+    chosen = dump.select(source.namespace, source.selector)
+    if names:
+        unknown = [name for name in names if name not in dump.hpas]
+        if unknown:
+            raise InputError([Problem(f"no HorizontalPodAutoscaler {name} in the input") for name in unknown])
+        chosen = [dump.hpas[name] for name in names]
+    with show.terminal.step("deciding"):
+        report = hpa_report(
+            dump,
+            chosen,
+            state=_state(state),
+            fresh=state == "fresh",
+            now=_moment(now),
+            threads=source.threads or 1,
+        )
+    failed = any(_fails(each, fail_on) for each in report.hpas)
+    view = _explained if names else _listed
+    return Answer(report, lambda: view(report, changed_only), exit_code=1 if failed else 0)
+
+
+def _metrics(given: Sequence[str]) -> list[tuple[str | None, str]]:
+    pairs: list[tuple[str | None, str]] = []
+    for text in given:
+        namespace, equals, path = text.partition("=")
+        pairs.append((namespace, path) if equals else (None, text))
+    return pairs
+
+
+def _moment(text: str) -> str | None:
+    from kscale.hpa.moments import moment
+
+    try:
+        moment(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--now") from None
+    return text or None
+
+
+def _state(text: str) -> ControllerState | None:
+    if text in ("settled", "fresh"):
+        return None
+    try:
+        data = Path(text).read_bytes()
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), text)) from None
+    try:
+        return ControllerState.from_json(data)
+    except StateError as error:
+        raise InputError(Problem(str(error), text)) from None
+
+
+def _fails(decision: HPADecision, what: str) -> bool:
+    return {"rescale": decision.rescales, "limited": bool(decision.limited), "error": decision.error is not None}.get(
+        what, False
+    )
+
+
+_MODES = {
+    "settled": "The past is taken as settled: no earlier recommendation holds a size back (--state).",
+    "fresh": "The controller is taken to have just started (--state).",
+    "given": "The past was given (--state).",
+}
+
+
+def _listed(report: HPAReport, changed_only: bool = False) -> View:
+    rows: list[Sequence[Cell | str | float | None]] = []
+    shown = [each for each in report.hpas if each.rescales or not changed_only]
+    for each in shown:
+        conditions = ", ".join(f"{c.type}={c.status}/{c.reason}" for c in each.conditions)
+        rows.append(
+            [
+                f"{each.namespace}/{each.name}",
+                each.target,
+                _sizes(each),
+                each.decided_by,
+                each.held_back_by or None,
+                conditions,
+            ]
+        )
+    rescaling = sum(each.rescales for each in report.hpas)
+    failing = sum(each.error is not None for each in report.hpas)
+    count = len(report.hpas)
+    headline = f"{rescaling:,} of {count:,} {plural('HPA', count)} would rescale" + (
+        f", {failing:,} would report an error." if failing else "."
+    )
+    columns = [
+        Column("HPA"),
+        Column("TARGET"),
+        Column("CURRENT -> DESIRED", "right"),
+        Column("DECIDED BY"),
+        Column("HELD BACK BY"),
+        Column("CONDITIONS", wide=True),
+    ]
+    return View(
+        headline=headline,
+        tables=[Table(columns, rows, limit=200)],
+        footer=[_MODES[report.state_mode], *_left_out(report)],
+        names=[f"{each.namespace}/{each.name}" for each in shown],
+    )
+
+
+def _left_out(report: HPAReport) -> list[str]:
+    return [f"Not modelled: {name}: {'; '.join(texts)}." for name, texts in report.unmodelled.items()]
+
+
+def _sizes(decision: HPADecision) -> Cell:
+    current = "?" if decision.current_replicas is None else str(decision.current_replicas)
+    if decision.desired_replicas is None:
+        return Cell(f"{current} -> ?", "bad", current)
+    tone = "warn" if decision.rescales else ""
+    return Cell(f"{current} -> {decision.desired_replicas}", tone, decision.desired_replicas)  # type: ignore[arg-type]
+
+
+def _explained(report: HPAReport, changed_only: bool = False) -> View:
+    tables: list[Table] = []
+    for each in report.hpas:
+        if changed_only and not each.rescales:
+            continue
+        name = f"{each.namespace}/{each.name}"
+        tables.append(
+            Table(_METRIC_COLUMNS, [_metric_row(metric) for metric in each.metrics], title=f"{name}: metrics")
+        )
+        steps: list[Sequence[Cell | str | float | None]] = [
+            ["current size", each.current_replicas],
+            ["largest proposal", each.proposal],
+            ["after stabilisation", each.stabilized],
+            ["after limits", each.desired_replicas],
+        ]
+        tables.append(Table([Column("STEP"), Column("REPLICAS", "right")], steps, title=f"{name}: size"))
+        conditions = [[c.type, c.status, c.reason, c.message] for c in each.conditions]
+        heads = [Column("CONDITION"), Column("STATUS"), Column("REASON"), Column("MESSAGE")]
+        tables.append(Table(heads, conditions, title=f"{name}: conditions"))
+        events = [[event.type, event.reason, event.message] for event in each.events]
+        tables.append(Table([Column("EVENT"), Column("REASON"), Column("MESSAGE")], events, title=f"{name}: events"))
+    first = report.hpas[0] if len(report.hpas) == 1 else None
+    headline = f"{len(report.hpas):,} HPAs explained."
+    if first is not None:
+        held = f", held back by {first.held_back_by}" if first.held_back_by else ""
+        headline = f"{first.namespace}/{first.name} {_sizes(first).text}: {first.decided_by}{held}."
+    return View(
+        headline=headline,
+        tables=tables,
+        footer=[_MODES[report.state_mode], *_left_out(report)],
+        names=[f"{each.namespace}/{each.name}" for each in report.hpas],
+    )
+
+
+_METRIC_COLUMNS = (
+    Column("METRIC"),
+    Column("CURRENT", "right"),
+    Column("TARGET", "right"),
+    Column("RATIO", "right"),
+    Column("FILLED IN", "right"),
+    Column("READY", "right"),
+    Column("UNREADY", "right"),
+    Column("MISSING", "right"),
+    Column("IGNORED", "right"),
+    Column("PROPOSAL", "right"),
+    Column("WHY"),
+)
+
+
+def _metric_row(metric: MetricDetail) -> list[Cell | str | float | None]:
+    counts = [metric.group_counts.get(group) for group in ("ready", "unready", "missing", "ignored")]
+    ratio = None if metric.ratio is None or metric.error else f"{metric.ratio:.4g}"
+    second = f"{metric.second_ratio:.4g}" if metric.second_ratio and not metric.error else None
+    why = metric.error or ", ".join(each.replace("_", " ") for each in metric.path) or None
+    return [metric.name, metric.current or None, metric.target or None, ratio, second, *counts, metric.proposal, why]

@@ -1,0 +1,294 @@
+"""HPAs, their targets, pods and metrics lists from a dump, and what the HPA would decide on it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from kscale.errors import InputError, Problem
+from kscale.hpa.actions import Failure
+from kscale.hpa.admission import admit
+from kscale.hpa.decide import Decisions, decide
+from kscale.hpa.keda import hpa_of, unmodelled
+from kscale.hpa.moments import ZERO_TIME, Moment, from_text, moment
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.queries import MetricLists
+from kscale.hpa.state import ControllerState, settled
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
+from kscale.objects.core import Pod
+from kscale.objects.decode import describe, from_dict, to_dict
+from kscale.objects.kinds import group_of
+from kscale.objects.meta import KubeObject
+from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, parse_group_version
+from kscale.objects.scale import ScaleError, ScalePaths, scale_of, scale_paths
+from kscale.objects.selector_text import parse_selector
+from kscale.snapshot.sources import Record, Source, read
+
+__all__ = ["Dump", "read_dump"]
+
+_METRIC_GROUPS: Final = {
+    "metrics.k8s.io": "PodMetrics",
+    "custom.metrics.k8s.io": "MetricValue",
+    "external.metrics.k8s.io": "ExternalMetricValue",
+}
+_PASSED_OVER: Final = frozenset({"Node", "NodeMetrics", "Secret", "ConfigMap", "Event", "Namespace", "Service"})
+
+
+@dataclass(slots=True)
+class Dump:
+    """What was read. ``targets`` are objects an HPA may scale (plain data) by (group, kind, namespace, name);
+    ``newest`` is the newest time in it; ``unmodelled`` what of it is not taken into account, by object.
+    """
+
+    hpas: dict[str, HorizontalPodAutoscaler] = field(default_factory=dict)
+    pods: dict[tuple[str, str], Pod] = field(default_factory=dict)
+    targets: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
+    definitions: dict[tuple[str, str], tuple[str, dict[str, ScalePaths]]] = field(default_factory=dict)
+    metrics: MetricLists = field(default_factory=MetricLists)
+    newest: int = ZERO_TIME
+    read: Counter[str] = field(default_factory=Counter)
+    duplicates: list[str] = field(default_factory=list)
+    unmodelled: dict[str, list[str]] = field(default_factory=dict)
+    problems: list[Problem] = field(default_factory=list)
+    total: int = 0
+    scaled_objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def mapper(self) -> RESTMapper:
+        """Resources of the built-in kinds, and of the custom ones that are defined or at hand."""
+        resources: dict[tuple[str, str], str] = dict(BUILT_IN)
+        for group, kind, _, _ in self.targets:
+            resources.setdefault((group, kind), f"{kind.lower()}s")
+        resources.update({key: plural for key, (plural, _) in self.definitions.items()})
+        return RESTMapper(resources)
+
+    def scales(self) -> dict[str, Scale | Failure]:
+        """The scale of every HPA's target, or why there is none."""
+        mapper = self.mapper()
+        return {key: self._scale(hpa, mapper) for key, hpa in self.hpas.items()}
+
+    def _scale(self, hpa: HorizontalPodAutoscaler, mapper: RESTMapper) -> Scale | Failure:
+        reference = hpa.spec.scale_target_ref
+        try:
+            group, _ = parse_group_version(reference.api_version)
+            resource = mapper.resources(group, reference.kind)[0]
+        except RESTMappingError as error:
+            return Failure(str(error))
+        namespace = hpa.metadata.namespace
+        found = next(
+            (
+                each
+                for (each_group, kind, each_namespace, name), each in self.targets.items()
+                if (each_group, each_namespace, name) == (group, namespace, reference.name)
+                and kind.lower() == reference.kind.lower()
+            ),
+            None,
+        )
+        if found is None:
+            return Failure(f'{resource} "{reference.name}" not found', "NotFound")
+        _, versions = self.definitions.get((group, str(found.get("kind"))), ("", {}))
+        try:
+            return scale_of(found, versions.get(str(found.get("apiVersion", "")).rpartition("/")[2]))
+        except ScaleError as error:
+            return Failure(str(error))
+
+    def missing(self) -> list[str]:
+        """What is not in the dump and matters, in words."""
+        out = []
+        types = {spec.type for hpa in self.hpas.values() for spec in hpa.spec.metrics or ()}
+        if not self.pods:
+            out.append("no pods: the HPA could not count any")
+        if types & {"Resource", "ContainerResource"} and not self.metrics.resource:
+            out.append("no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down")
+        if types & {"Pods", "Object"} and not self.metrics.custom:
+            out.append("no MetricValueList (custom.metrics.k8s.io): Pods and Object metrics fail")
+        if "External" in types and not self.metrics.external:
+            out.append("no ExternalMetricValueList (external.metrics.k8s.io): External metrics fail")
+        return out
+
+    def select(self, namespace: str | None = None, selector: str = "") -> list[HorizontalPodAutoscaler]:
+        """The HPAs of a namespace, with labels that a selector matches, in input order."""
+        wanted = parse_selector(selector)
+        return [
+            hpa
+            for hpa in self.hpas.values()
+            if namespace in (None, hpa.metadata.namespace) and wanted.matches(hpa.metadata.labels)
+        ]
+
+    def decide(
+        self,
+        hpas: Sequence[HorizontalPodAutoscaler] | None = None,
+        *,
+        state: ControllerState | None = None,
+        now: Moment | None = None,
+        options: HPAOptions | None = None,
+        threads: int = 1,
+    ) -> Decisions:
+        """Decide for HPAs of the dump (all of them). ``state`` None: settled, nothing of the past holds a size back."""
+        chosen = list(self.hpas.values()) if hpas is None else list(hpas)
+        time = self.newest if now is None else moment(now)
+        if state is None:
+            keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
+            state = ControllerState(hpas={key: settled() for key in keys})
+        return decide(
+            chosen,
+            self.scales(),
+            list(self.pods.values()),
+            self.metrics,
+            options=options,
+            state=state,
+            now=time,
+            mapper=self.mapper(),
+            threads=threads,
+        )
+
+    # -- reading ---------------------------------------------------------------------------------------------------
+
+    def see(self, *texts: str | None) -> None:
+        """Times that were read."""
+        for text in texts:
+            if text:
+                self.newest = max(self.newest, from_text(text))
+
+    def add(self, record: Record, namespace: str | None) -> None:
+        """One object. ``namespace`` is that of external metrics, if it was said. Raises ``InputError``."""
+        data = _plain(record)
+        group, kind = group_of(record.api_version), record.kind
+        self.read[kind] += 1
+        if group in _METRIC_GROUPS:
+            self._add_metric(group, kind, data, namespace)
+        elif kind == "HorizontalPodAutoscaler":
+            self._add_hpa(data)
+        elif kind == "ScaledObject" and group == "keda.sh":
+            self.scaled_objects[_key(data)] = data
+        elif kind == "Pod" and not group:
+            self._add_pod(from_dict(data, Pod))
+        elif kind == "CustomResourceDefinition":
+            spec = data.get("spec") or {}
+            names = spec.get("names") or {}
+            self.definitions[spec.get("group", ""), names.get("kind", "")] = (
+                names.get("plural", ""),
+                scale_paths(data),
+            )
+        elif kind not in _PASSED_OVER:
+            metadata = data.get("metadata") or {}
+            self.targets[group, kind, metadata.get("namespace", ""), metadata.get("name", "")] = data
+
+    def _add_hpa(self, data: Mapping[str, Any]) -> None:
+        out = admit(data)
+        if out.decode_error is not None:
+            raise InputError(out.decode_error)
+        if out.hpa is None:
+            raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
+        if _key(data) in self.hpas:
+            self.duplicates.append(f"HorizontalPodAutoscaler {_key(data)}")
+        self.hpas[_key(data)] = out.hpa
+        self.see(*(each.last_transition_time for each in out.hpa.status.conditions or ()))
+
+    def _add_pod(self, pod: Pod) -> None:
+        key = (pod.metadata.namespace, pod.metadata.name)
+        if key in self.pods:
+            self.duplicates.append(f"Pod {'/'.join(key)}")
+        self.pods[key] = pod
+        self.see(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
+
+    def _add_metric(self, group: str, kind: str, data: Mapping[str, Any], namespace: str | None) -> None:
+        if kind == "NodeMetrics":
+            return  # kubectl prints them from the same API
+        if kind != _METRIC_GROUPS[group]:
+            raise InputError(f"a {kind} of {group}: expected a {_METRIC_GROUPS[group]}List")
+        if group == "metrics.k8s.io":
+            item = from_dict(data, PodMetrics)
+            self.see(item.timestamp)
+            self.metrics.add_pod_metrics([item])
+        elif group == "custom.metrics.k8s.io":
+            value = from_dict(data, MetricValue)
+            self.see(value.timestamp)
+            self.metrics.add_custom([value])
+        else:
+            external = from_dict(data, ExternalMetricValue)
+            self.see(external.timestamp)
+            self.metrics.add_external(namespace or "", [external])
+
+    def finish(self) -> None:
+        """After everything was read: HPAs of ScaledObjects, labels of pods."""
+        for key, scaled in self.scaled_objects.items():
+            data = hpa_of(scaled)
+            if missing := unmodelled(scaled):
+                self.unmodelled[f"ScaledObject {key}"] = missing
+            if _key(data) not in self.hpas:
+                self._add_hpa(data)
+        self.metrics.know_pods(self.pods.values())
+
+
+def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
+    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists.
+
+    ``metrics`` adds (namespace, source) pairs: the namespace of an external list, which does not say its own; without
+    one it is that of the HPAs if they share one. Everything that cannot be read is raised as one ``InputError``, or
+    without ``strict`` left out and kept in ``problems``.
+    """
+    dump = Dump()
+    external: list[tuple[Record, str | None]] = []
+    for record, namespace in _records(dump, sources, metrics):
+        if group_of(record.api_version) == "external.metrics.k8s.io":
+            external.append((record, namespace))
+        else:
+            _take(dump, record, namespace)
+    namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
+    namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
+    only = next(iter(namespaces)) if len(namespaces) == 1 else None
+    for record, namespace in external:
+        if namespace is None and only is None:
+            text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
+            dump.problems.append(Problem(text, record.source, record.where))
+        else:
+            _take(dump, record, namespace or only)
+    try:
+        dump.finish()
+    except InputError as error:
+        dump.problems.extend(error.problems)
+    if strict and dump.problems:
+        raise InputError(dump.problems, total=dump.total)
+    return dump
+
+
+def _records(
+    dump: Dump, sources: Sequence[Source], metrics: Iterable[tuple[str | None, Source]]
+) -> Iterator[tuple[Record, str | None]]:
+    for namespace, source in [*((None, each) for each in sources), *metrics]:
+        for record in read(source):
+            dump.total += 1
+            if isinstance(record, Problem):
+                dump.problems.append(record)
+            else:
+                yield record, namespace
+
+
+def _take(dump: Dump, record: Record, namespace: str | None) -> None:
+    try:
+        dump.add(record, namespace)
+    except InputError as error:
+        name = describe(record.where, record.kind, _plain(record))
+        dump.problems.extend(Problem(each.message, record.source, name, each.field) for each in error.problems)
+
+
+def _plain(record: Record) -> Any:
+    data = record.data
+    if isinstance(data, KubeObject):
+        data = to_dict(data)
+    elif isinstance(data, msgspec.Raw):
+        data = msgspec.json.decode(data)
+    if isinstance(data, dict):
+        data.setdefault("apiVersion", record.api_version)
+        data.setdefault("kind", record.kind)
+    return data
+
+
+def _key(data: Mapping[str, Any]) -> str:
+    metadata = data.get("metadata") or {}
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"

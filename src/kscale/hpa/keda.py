@@ -1,0 +1,105 @@
+"""KEDA's ScaledObject as the HorizontalPodAutoscaler that its operator generates.
+
+What KEDA does itself (0 <-> 1 activation, fallback, formulas) is not modelled; :func:`unmodelled` lists it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["hpa_of", "unmodelled"]
+
+_LABEL: Final = "scaledobject.keda.sh/name"
+_THRESHOLDS: Final = (
+    "threshold",
+    "value",
+    "targetValue",
+    "queueLength",
+    "lagThreshold",
+    "targetQueueLength",
+    "listLength",
+    "messageCount",
+    "targetAverageValue",
+    "targetQueryValue",
+    "metricThreshold",
+    "desiredReplicas",
+)
+"""Names that scalers give to their target, in the order in which they are looked for."""
+
+
+def hpa_of(scaled: Mapping[str, Any]) -> dict[str, Any]:
+    """An autoscaling/v2 document. A trigger whose target cannot be told gets none, which the HPA then reports."""
+    metadata, spec = scaled.get("metadata") or {}, scaled.get("spec") or {}
+    config = (spec.get("advanced") or {}).get("horizontalPodAutoscalerConfig") or {}
+    reference = spec.get("scaleTargetRef") or {}
+    least = spec.get("minReplicaCount")
+    name = metadata.get("name", "")
+    body: dict[str, Any] = {
+        "scaleTargetRef": {
+            "apiVersion": reference.get("apiVersion") or "apps/v1",
+            "kind": reference.get("kind") or "Deployment",
+            "name": reference.get("name", ""),
+        },
+        "minReplicas": max(1, least or 0),
+        "maxReplicas": spec.get("maxReplicaCount", 100),
+        "metrics": [_metric(i, each, name) for i, each in enumerate(spec.get("triggers") or ())],
+    }
+    if config.get("behavior") is not None:
+        body["behavior"] = config["behavior"]
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {
+            "name": config.get("name") or f"keda-hpa-{name}",
+            "namespace": metadata.get("namespace", ""),
+            "labels": {_LABEL: name},
+        },
+        "spec": body,
+    }
+
+
+def _metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any]:
+    kind, settings = trigger.get("type", ""), trigger.get("metadata") or {}
+    if kind in ("cpu", "memory"):
+        return _resource_metric(kind, trigger, settings)
+    type_ = trigger.get("metricType") or "AverageValue"
+    target: dict[str, Any] = {"type": type_}
+    value = next((settings[key] for key in _THRESHOLDS if key in settings), None)
+    if value is not None:
+        target["value" if type_ == "Value" else "averageValue"] = str(value)
+    metric = {"name": f"s{index}-{trigger.get('name') or kind}", "selector": {"matchLabels": {_LABEL: name}}}
+    return {"type": "External", "external": {"metric": metric, "target": target}}
+
+
+def _resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    type_ = trigger.get("metricType") or settings.get("type") or "Utilization"
+    value = settings.get("value", "")
+    target: dict[str, Any] = {"type": type_}
+    if type_ == "Utilization":
+        target["averageUtilization"] = int(value) if str(value).isdigit() else None
+    else:
+        target["averageValue"] = str(value)
+    if settings.get("containerName"):
+        source = {"name": kind, "container": settings["containerName"], "target": target}
+        return {"type": "ContainerResource", "containerResource": source}
+    return {"type": "Resource", "resource": {"name": kind, "target": target}}
+
+
+def unmodelled(scaled: Mapping[str, Any]) -> list[str]:
+    """What of a ScaledObject the generated HPA does not do."""
+    spec = scaled.get("spec") or {}
+    out = []
+    if (spec.get("minReplicaCount") or 0) == 0:
+        out.append("activation between 0 and 1 replicas (pollingInterval, cooldownPeriod)")
+    if spec.get("idleReplicaCount") is not None:
+        out.append("idleReplicaCount")
+    if spec.get("fallback") is not None:
+        out.append("fallback")
+    if (spec.get("advanced") or {}).get("scalingModifiers") is not None:
+        out.append("advanced.scalingModifiers")
+    if any(
+        key.startswith("autoscaling.keda.sh/paused") for key in (scaled.get("metadata") or {}).get("annotations") or {}
+    ):
+        out.append("autoscaling.keda.sh/paused")
+    return out

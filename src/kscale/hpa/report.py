@@ -1,0 +1,283 @@
+"""What the HPAs of a dump would do, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from kscale.hpa.decide import Decisions
+from kscale.hpa.dump import Dump
+from kscale.hpa.metric_sources import MetricError, status_quantity
+from kscale.hpa.moments import Moment, moment, to_text
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.records import Reconciliation
+from kscale.hpa.replica_calculator import Replicas
+from kscale.hpa.state import ControllerState, HPAState
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, MetricSpec, MetricTarget
+from kscale.records import Record
+
+__all__ = ["HPADecision", "HPAReport", "MetricDetail", "hpa_report"]
+
+_LIMITS: Final = {"TooFewReplicas": "minReplicas", "TooManyReplicas": "maxReplicas"}
+
+
+class EventText(msgspec.Struct, frozen=True, rename="camel"):
+    """An event that the controller would emit."""
+
+    type: str
+    reason: str
+    message: str
+
+
+class ConditionText(msgspec.Struct, frozen=True, rename="camel"):
+    """A condition of the new status."""
+
+    type: str
+    status: str
+    reason: str
+    message: str
+    last_transition_time: str | None = None
+
+
+class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One metric and how its proposal came: pods by group (at most 1,000 names each), ratios, branches, or its error.
+
+    ``current`` and ``target`` are texts; ``ratio`` is usage over target, ``second_ratio`` after missing and unready
+    pods were filled in (0: they were not).
+    """
+
+    name: str
+    type: str
+    current: str = ""
+    target: str = ""
+    proposal: int | None = None
+    ratio: float | None = None
+    second_ratio: float | None = None
+    path: Sequence[str] = ()
+    groups: dict[str, Sequence[str]] = {}
+    group_counts: dict[str, int] = {}
+    error: str | None = None
+
+
+class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What one HPA would do. ``desired_replicas`` is absent where it would do nothing because of ``error``.
+
+    ``limited`` is the reason of ScalingLimited where that held the size back, ``stabilized`` that of AbleToScale.
+    """
+
+    namespace: str
+    name: str
+    target: str
+    current_replicas: int | None
+    desired_replicas: int | None
+    rescales: bool
+    reason: str
+    decided_by: str
+    held_back_by: str
+    proposal: int | None
+    stabilized: int | None
+    limited: str
+    error: str | None
+    metrics: Sequence[MetricDetail]
+    conditions: Sequence[ConditionText]
+    events: Sequence[EventText]
+
+
+class HPAReport(Record, frozen=True):
+    """What the HPAs of a dump would do at ``now``.
+
+    ``state_mode`` says what was taken for the past: ``settled`` (nothing of it holds a size back), ``fresh`` (the
+    controller has just started) or ``given``. ``state`` is the next state, to pass on.
+    """
+
+    KIND = "HPAReport"
+    now: str | None
+    state_mode: str
+    hpas: Sequence[HPADecision]
+    missing: Sequence[str]
+    unmodelled: dict[str, list[str]]
+    duplicates: Sequence[str]
+    state: ControllerState
+
+
+def hpa_report(
+    dump: Dump,
+    hpas: Sequence[HorizontalPodAutoscaler] | None = None,
+    *,
+    state: ControllerState | None = None,
+    fresh: bool = False,
+    now: Moment | None = None,
+    options: HPAOptions | None = None,
+    threads: int = 1,
+) -> HPAReport:
+    """Decide for HPAs of a dump (all of them) and tell everything about each.
+
+    ``state`` None: settled, or with ``fresh`` that of a controller that has just started.
+    """
+    chosen = list(dump.hpas.values()) if hpas is None else list(hpas)
+    mode = "given" if state is not None else "fresh" if fresh else "settled"
+    if fresh and state is None:
+        state = ControllerState()
+    decisions = dump.decide(chosen, state=state, now=now, options=options, threads=threads)
+    rows = [decisions[row] for row in range(len(decisions))]
+    return HPAReport(
+        now=to_text(dump.newest if now is None else moment(now), fraction=True),
+        state_mode=mode,
+        hpas=[_decision(hpa, row) for hpa, row in zip(chosen, rows, strict=True)],
+        missing=dump.missing(),
+        unmodelled=dump.unmodelled,
+        duplicates=dump.duplicates,
+        state=_next(decisions, chosen, rows),
+    )
+
+
+def _next(
+    decisions: Decisions, hpas: Sequence[HorizontalPodAutoscaler], rows: Sequence[Reconciliation]
+) -> ControllerState:
+    states: dict[str, HPAState] = {}
+    for number, (hpa, row) in enumerate(zip(hpas, rows, strict=True)):
+        states[f"{hpa.metadata.namespace}/{hpa.metadata.name}"] = decisions.memory.state(number, row.state)
+    return ControllerState(hpas=states)
+
+
+def _decision(hpa: HorizontalPodAutoscaler, row: Reconciliation) -> HPADecision:
+    reference = hpa.spec.scale_target_ref
+    details = [_detail(spec, each) for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)]
+    limited = next((each.reason for each in row.status.conditions or () if _limits(row, each.type)), "")
+    return HPADecision(
+        namespace=hpa.metadata.namespace,
+        name=hpa.metadata.name,
+        target=f"{reference.kind}/{reference.name}",
+        current_replicas=row.current_replicas,
+        desired_replicas=row.desired_replicas,
+        rescales=row.scale_written is not None,
+        reason=row.reason,
+        decided_by=_decided_by(row, details),
+        held_back_by=_held_back_by(hpa, row, limited),
+        proposal=row.proposal,
+        stabilized=None if row.normalized is None else row.normalized.stabilized,
+        limited=limited,
+        error=row.error,
+        metrics=details,
+        conditions=[
+            ConditionText(each.type, each.status, each.reason, each.message, each.last_transition_time)
+            for each in row.status.conditions or ()
+        ],
+        events=[EventText(each.type, each.reason, each.message) for each in row.events],
+    )
+
+
+def _limits(row: Reconciliation, type_: str) -> bool:
+    return type_ == "ScalingLimited" and row.normalized is not None and row.normalized.limited
+
+
+def _decided_by(row: Reconciliation, details: Sequence[MetricDetail]) -> str:
+    if row.desired_replicas is None:
+        return row.error or ""
+    if row.proposal is None:
+        return row.reason or "target is at 0 replicas"
+    valid = [each for each in details if each.proposal is not None]
+    best = max(valid, key=lambda each: each.proposal or 0, default=None)
+    if best is None:
+        return row.reason
+    held = " (within tolerance)" if "hold_first_pass" in best.path or "hold_second_pass" in best.path else ""
+    return f"{best.name} {best.current} of {best.target}{held}"
+
+
+def _held_back_by(hpa: HorizontalPodAutoscaler, row: Reconciliation, limited: str) -> str:
+    if row.normalized is None or row.proposal is None:
+        return ""
+    parts = []
+    if row.normalized.stabilized != row.proposal:
+        up = row.normalized.held == 1
+        parts.append(f"{'scaleUp' if up else 'scaleDown'} stabilization (wanted {row.proposal})")
+    if limited:
+        wanted = row.normalized.stabilized
+        if limited in _LIMITS:
+            bound = hpa.spec.max_replicas if limited == "TooManyReplicas" else hpa.spec.min_replicas
+            parts.append(f"{_LIMITS[limited]} {bound} (wanted {wanted})")
+        else:
+            parts.append(f"{_policy(hpa, limited)} (wanted {wanted})")
+    return "; ".join(parts)
+
+
+def _policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
+    """The rules of the direction that was too fast, in words."""
+    behavior, up = hpa.spec.behavior, limited == "ScaleUpLimit"
+    if behavior is None:
+        return "at most twice the size, or 4, at once"
+    rules = behavior.scale_up if up else behavior.scale_down
+    side = "scaleUp" if up else "scaleDown"
+    if rules is None or rules.select_policy == "Disabled":
+        return f"{side} disabled"
+    texts = [f"{each.value}{_unit(each.type, each.value)} per {each.period_seconds} s" for each in rules.policies or ()]
+    return f"{side} policy: {(' or ' if rules.select_policy != 'Min' else ' and ').join(texts)}"
+
+
+def _detail(spec: MetricSpec, found: object) -> MetricDetail:
+    name, target, resource = _names(spec)
+    replicas: Replicas | None = getattr(found, "replicas", None)
+    error = found.error if isinstance(found, MetricError) else None
+    wanted = _target(target)
+    if replicas is None:
+        return MetricDetail(name=name, type=spec.type, target=wanted, error=error)
+    current = (
+        f"{replicas.utilization}%"
+        if replicas.utilization is not None
+        else str(status_quantity(replicas.usage, resource))
+    )
+    return MetricDetail(
+        name=name,
+        type=spec.type,
+        current="" if error else current,
+        target=wanted,
+        proposal=None if error else replicas.replicas,
+        ratio=_finite(replicas.ratio),
+        second_ratio=_finite(replicas.second_ratio),
+        path=replicas.path,
+        groups={group: names[:1000] for group, names in replicas.groups.items()},
+        group_counts={group: len(names) for group, names in replicas.groups.items()},
+        error=error,
+    )
+
+
+def _finite(value: float) -> float | None:
+    return value if value - value == 0 else None
+
+
+def _names(spec: MetricSpec) -> tuple[str, MetricTarget | None, str]:
+    """(short name, target, resource) of a metric."""
+    if spec.resource is not None:
+        return spec.resource.name, spec.resource.target, spec.resource.name
+    if spec.container_resource is not None:
+        source = spec.container_resource
+        return f"{source.container}/{source.name}", source.target, source.name
+    if spec.pods is not None:
+        return spec.pods.metric.name, spec.pods.target, ""
+    if spec.object is not None:
+        described = spec.object.described_object
+        return f"{spec.object.metric.name} of {described.kind}/{described.name}", spec.object.target, ""
+    if spec.external is not None:
+        return spec.external.metric.name, spec.external.target, ""
+    return spec.type, None, ""
+
+
+def _target(target: MetricTarget | None) -> str:
+    if target is None:
+        return ""
+    for value, text in (
+        (target.average_utilization, f"{target.average_utilization}%"),
+        (target.average_value, f"{target.average_value} a pod"),
+        (target.value, f"{target.value}"),
+    ):
+        if value is not None:
+            return text
+    return ""
+
+
+def _unit(type_: str, value: int) -> str:
+    if type_ == "Percent":
+        return "%"
+    return " pod" if value == 1 else " pods"

@@ -1,0 +1,111 @@
+"""The scale of an object: what its ``/scale`` endpoint would answer.
+
+Upstream: the scale subresources of the built-in kinds, and ``customresource`` for definitions that name JSON paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kscale.errors import InputError
+from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
+from kscale.objects.decode import from_dict
+from kscale.objects.meta import LabelSelector, ObjectMeta
+from kscale.objects.selectors import SelectorError, compile_selector, from_label_map
+
+__all__ = ["ScaleError", "ScalePaths", "scale_of", "scale_paths"]
+
+_WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
+
+
+class ScaleError(ValueError):
+    """A scale that the API server cannot give, with its text."""
+
+
+class ScalePaths(msgspec.Struct, frozen=True):
+    """The JSON paths of a custom resource's scale (``.spec.replicas``); no selector path: the selector is empty."""
+
+    spec_replicas: str = ".spec.replicas"
+    status_replicas: str = ".status.replicas"
+    label_selector: str = ".status.selector"
+
+
+def scale_paths(definition: Mapping[str, Any]) -> dict[str, ScalePaths]:
+    """Version -> paths, of the versions of a CustomResourceDefinition (plain data) that have a scale."""
+    out = {}
+    for version in (definition.get("spec") or {}).get("versions") or ():
+        scale = (version.get("subresources") or {}).get("scale")
+        if scale is not None:
+            out[str(version.get("name", ""))] = ScalePaths(
+                scale.get("specReplicasPath", ""),
+                scale.get("statusReplicasPath", ""),
+                scale.get("labelSelectorPath") or "",
+            )
+    return out
+
+
+def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
+    """The scale of an object (plain data). ``paths`` None: a built-in kind, or a custom one with the usual paths.
+
+    Raises :class:`ScaleError` where the API server answers with an error.
+    """
+    api_version, kind = str(data.get("apiVersion", "")), str(data.get("kind", ""))
+    if paths is None and (api_version.startswith(("apps/", "extensions/")) or not api_version) and kind in _WORKLOADS:
+        return _workload(data)
+    if paths is None and kind == "ReplicationController":
+        labels = (data.get("spec") or {}).get("selector") or {}
+        return _scale(data, *_counts(data), str(from_label_map(labels)))
+    paths = paths or ScalePaths()
+    replicas = _at(data, paths.spec_replicas)
+    if replicas is None:
+        raise ScaleError(f'the spec replicas field "{paths.spec_replicas}" does not exist')
+    selector = _at(data, paths.label_selector) if paths.label_selector else None
+    return _scale(data, replicas, _at(data, paths.status_replicas) or 0, selector or "")
+
+
+def _workload(data: Mapping[str, Any]) -> Scale:
+    spec = data.get("spec") or {}
+    raw = spec.get("selector")
+    try:
+        selector = "" if raw is None else str(compile_selector(from_dict(raw, LabelSelector)))
+    except SelectorError as error:
+        raise ScaleError(str(error)) from None
+    return _scale(data, *_counts(data), selector)
+
+
+def _counts(data: Mapping[str, Any]) -> tuple[Any, Any]:
+    replicas = (data.get("spec") or {}).get("replicas")
+    return 1 if replicas is None else replicas, (data.get("status") or {}).get("replicas") or 0
+
+
+def _at(data: Mapping[str, Any], path: str) -> Any:
+    here: Any = data
+    for part in path.strip(".").split("."):
+        here = here.get(part) if isinstance(here, Mapping) else None
+    return here
+
+
+def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) -> Scale:
+    for value in (replicas, ready):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ScaleError(f"replicas must be a whole number, not {value!r}")
+    if not isinstance(selector, str):
+        raise ScaleError("the label selector must be a text")
+    try:
+        metadata = from_dict(data.get("metadata") or {}, ObjectMeta)
+    except InputError as error:
+        raise ScaleError(str(error)) from None
+    kept = ObjectMeta(
+        name=metadata.name,
+        namespace=metadata.namespace,
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        creation_timestamp=metadata.creation_timestamp,
+    )
+    status = ScaleStatus(replicas=ready, selector=selector)
+    return Scale(
+        api_version="autoscaling/v1", kind="Scale", metadata=kept, spec=ScaleSpec(replicas=replicas), status=status
+    )

@@ -1,0 +1,134 @@
+"""``kscale hpa``: answers, what is missing, and bad input by its name."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kscale.hpa.report import HPAReport
+from unit.cli.support import kscale
+
+DATA = Path(__file__).parents[1] / "hpa" / "data"
+ALL = ("-f", str(DATA / "cluster.yaml"), "-f", str(DATA / "metrics.json"), "-f", str(DATA / "external.json"))
+
+
+def test_one_line_an_hpa() -> None:
+    out = kscale("hpa", *ALL)
+    assert out.code == 0
+    assert out.stdout.startswith("1 of 3 HPAs would rescale, 1 would report an error.\n")
+    assert "cpu 131% of 70%" in out.stdout
+    assert "scaleUp policy: 1 pod per 60 s (wanted 6)" in out.stdout
+    assert 'deployments.apps "gone" not found' in out.stdout
+    assert "activation between 0 and 1 replicas" in out.stdout
+
+
+def test_the_next_state_goes_back_in(tmp_path: Path) -> None:
+    first = kscale("hpa", *ALL, "-o", "json")
+    report = json.loads(first.stdout)
+    assert report["kind"] == HPAReport.KIND
+    assert {each["name"]: each["desiredReplicas"] for each in report["hpas"]} == {
+        "web": 4,
+        "gone": None,
+        "keda-hpa-queue": 3,
+    }
+    assert report["state"]["hpas"]["shop/web"]["scaleUpEvents"][0]["change"] == 1
+    (tmp_path / "state.json").write_text(first.stdout, encoding="utf-8")
+    again = kscale("hpa", *ALL, "--state", str(tmp_path / "state.json"), "-o", "json")
+    assert json.loads(again.stdout)["hpas"][0]["desiredReplicas"] == 3  # the budget of the policy is spent
+    assert json.loads(again.stdout)["stateMode"] == "given"
+
+
+@pytest.mark.parametrize(("what", "code"), [("rescale", 1), ("limited", 1), ("error", 1)])
+def test_fail_on(what: str, code: int) -> None:
+    assert kscale("hpa", *ALL, "--fail-on", what).code == code
+    assert kscale("hpa", *ALL, "-n", "elsewhere", "--fail-on", what).code == 0
+
+
+def test_selection_and_names() -> None:
+    assert kscale("hpa", *ALL, "-l", "tier=front", "-o", "name").stdout.split() == ["shop/web"]
+    assert kscale("hpa", *ALL, "--changed-only", "-o", "name").stdout.split() == ["shop/web"]
+    explained = kscale("hpa", *ALL, "shop/web")
+    assert "largest proposal" in explained.stdout
+    assert "SuccessfulRescale" in explained.stdout
+
+
+def test_what_is_missing_is_said() -> None:
+    out = kscale("hpa", "-f", str(DATA / "cluster.yaml"))
+    assert out.code == 0
+    assert "no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down" in out.stderr
+    assert "3 would report an error" in out.stdout
+
+
+def hpa(**spec: Any) -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"scaleTargetRef": reference, "maxReplicas": 3, **spec},
+    }
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        (hpa(maxReplicas=-1), "HorizontalPodAutoscaler shop/web): spec.maxReplicas: Invalid value: -1"),
+        (hpa(minReplicas=5), "must be greater than or equal to `minReplicas`"),
+        (hpa(maxReplicas="three"), "json: cannot unmarshal string into Go struct field"),
+        (
+            {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NonsenseList", "items": [{"kind": "Nonsense"}]},
+            "expected a PodMetricsList",
+        ),
+        (
+            {
+                "apiVersion": "metrics.k8s.io/v1beta1",
+                "kind": "PodMetricsList",
+                "items": [{"metadata": {"name": "p"}, "containers": [{"name": "c", "usage": {"cpu": "1O"}}]}],
+            },
+            "is not a quantity",
+        ),
+    ],
+)
+def test_bad_input_is_named(tmp_path: Path, document: dict[str, Any], message: str) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [document]} if "items" not in document else document
+    (tmp_path / "bad.json").write_text(json.dumps(listed), encoding="utf-8")
+    out = kscale("hpa", "-f", str(tmp_path / "bad.json"))
+    assert out.code == 2
+    assert message in out.stderr
+    assert "bad.json" in out.stderr
+
+
+def test_external_lists_need_a_namespace_where_there_are_several(tmp_path: Path) -> None:
+    other = hpa()
+    other["metadata"]["namespace"] = "elsewhere"
+    (tmp_path / "other.json").write_text(json.dumps(other), encoding="utf-8")
+    out = kscale("hpa", *ALL, "-f", str(tmp_path / "other.json"))
+    assert out.code == 2
+    assert "give it as NS=FILE" in out.stderr
+    named = ("-f", str(DATA / "cluster.yaml"), "--metrics", f"shop={DATA / 'external.json'}")
+    assert kscale("hpa", *named, "-f", str(tmp_path / "other.json")).code == 0
+
+
+def test_duplicate_pods_are_counted() -> None:
+    out = kscale("hpa", *ALL, "-f", str(DATA / "cluster.yaml"))
+    assert out.code == 0
+    assert "Pod shop/web-0 comes twice; the last one counts" in out.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--now", "soon"), "is not an RFC 3339 time"),
+        (("--fail-on", "rain"), "is not one of rescale, limited, error"),
+        (("--state", "nowhere.json"), "No such file"),
+        (("--state", str(DATA / "metrics.json")), "neither an HPAControllerState"),
+        (("shop/unknown",), "no HorizontalPodAutoscaler shop/unknown in the input"),
+    ],
+)
+def test_bad_usage_is_named(arguments: tuple[str, ...], message: str) -> None:
+    out = kscale("hpa", *ALL, *arguments)
+    assert out.code == 2
+    assert message in out.stderr
