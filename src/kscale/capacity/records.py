@@ -7,6 +7,7 @@ import msgspec
 from kscale.records import Record
 
 __all__ = [
+    "UNLIMITED",
     "EstimateReport",
     "Explanation",
     "FitReport",
@@ -19,6 +20,9 @@ __all__ = [
     "Shortage",
     "WorkloadFit",
 ]
+
+
+UNLIMITED = 2**31 - 1  # the maximum size of a group whose limit nobody has said
 
 
 class Part(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
@@ -40,7 +44,7 @@ class GroupEstimate(Part, frozen=True):
     ``nodes`` is what upstream's estimator asks for without its cap per scale-up; ``bound`` a proven least number of
     nodes for the same pods and ``boundMethod`` what proved it. ``utilization`` is requests over allocatable of the new
     nodes, per resource; ``limitedBy`` the resource used most. ``current`` and ``maximum`` are the group's sizes,
-    ``price`` the hourly price of the nodes, where known. ``placement`` (when asked for): pod -> number of the new node.
+    ``price`` the hourly price of the nodes, where known. ``placement`` (when asked for): pod -> node.
     """
 
     group: str
@@ -54,7 +58,7 @@ class GroupEstimate(Part, frozen=True):
     current: int | None = None
     maximum: int | None = None
     price: float | None = None
-    placement: dict[str, int] | None = None
+    placement: dict[str, str] | None = None
 
     @property
     def over_maximum(self) -> int:

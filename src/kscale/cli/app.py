@@ -17,6 +17,7 @@ Adding a command takes one file and one line:
    ``Show`` brings ``-o -v -q --no-color``; ``Source`` what reads a cluster. Own groups derive from ``OptionGroup``.
    ``Answer.record`` is what ``-o json|yaml`` prints, whole. ``_view`` makes a ``View`` (headline, tables, footer).
    Output is never printed by the command: it returns its Answer (or None when it wrote what it writes by itself).
+   A module's ``EPILOG`` is shown at the end of its help (``DUMP_HELP`` for commands that read a cluster).
    Bad input raises ``kscale.InputError``, bad usage ``typer.BadParameter``; both end with status 2 and no traceback.
 2. One ``Entry`` in ``kscale/cli/registry.py``: words, module, line of help, section. A name of two words
    (``"replay hpa"``) makes a command below a group. The module is imported only when the command runs.
@@ -128,9 +129,9 @@ def _command(entry: registry.Entry) -> Any:
     from kscale.cli.command import callback
 
     made = typer.Typer(rich_markup_mode=None, add_completion=False)
-    function = import_module(entry.module).command
+    module = import_module(entry.module)
     name = entry.name.split()[-1]
-    made.command(name, short_help=entry.help, epilog=getattr(function, "epilog", None), **_HELP)(callback(function))
+    made.command(name, short_help=entry.help, epilog=getattr(module, "EPILOG", None), **_HELP)(callback(module.command))
     return typer.main.get_command(made)
 
 

@@ -26,12 +26,15 @@ DUMP_COMMAND = (
     "storageclasses,csinodes,csidrivers,csistoragecapacities,volumeattachments,limitranges,horizontalpodautoscalers "
     "-A -o json"
 )
-DUMP_HELP = (
-    f"A full dump comes from: {DUMP_COMMAND} > cluster.json (add resourceclaims,resourceslices,deviceclasses where "
-    "the cluster has them, and verticalpodautoscalers). It needs the permission to list these kinds in all namespaces "
-    "(the built-in ClusterRole view, and list on nodes, persistentvolumes and the storage.k8s.io kinds), and nothing "
-    "else; secrets and configmaps are not read."
-)
+# A paragraph after \b is printed as it is, to be copied.
+DUMP_HELP = f"""A full dump comes from
+
+\b
+{DUMP_COMMAND} > cluster.json
+
+(add resourceclaims,resourceslices,deviceclasses where the cluster has them, and verticalpodautoscalers). It needs the
+permission to list these kinds in all namespaces (the built-in ClusterRole view, and list on nodes, persistentvolumes
+and the storage.k8s.io kinds) and nothing else: secrets and configmaps are not read."""
 
 SHOWN = 10  # warnings said without -v
 
@@ -94,8 +97,19 @@ class Source(OptionGroup):
         """The pending pods the question is about; None = all of them."""
         if self.namespace is None and not self.selector:
             return None
-        found: list[str] = snapshot.select(snapshot.pending, namespace=self.namespace, selector=self.selector)
-        return found
+        from kscale.objects.selector_text import parse_selector
+        from kscale.objects.selectors import SelectorError
+
+        try:
+            selector = parse_selector(self.selector)
+        except SelectorError as error:
+            raise typer.BadParameter(str(error), param_hint="-l") from None
+        return [
+            name
+            for name in snapshot.pending
+            if (self.namespace is None or name.startswith(f"{self.namespace}/"))
+            and (not self.selector or selector.matches(snapshot.pod(name).metadata.labels))
+        ]
 
     def words(self) -> list[str]:
         """The options that name the input, as they would be typed again."""
@@ -107,7 +121,11 @@ def read(source: Source, terminal: Terminal, *, matter: Iterable[str] = ()) -> A
     source.check()
     with terminal.step(f"reading {source.what}"):
         cluster = kscale.load(*source.filename, strict=not source.skip_invalid)
-    say_read(cluster.report, source.what, terminal, matter)
+    if cluster.report is not None:
+        say_read(cluster.report, source.what, terminal, matter)
+    lost = cluster.snapshot().counts["on unknown nodes"]
+    if lost:
+        terminal.warn(f"{lost:,} {'pod runs' if lost == 1 else 'pods run'} on a node that is not in the input")
     return cluster
 
 

@@ -28,12 +28,14 @@ def pods(count: int) -> str:
     return f"{count:,} {plural('pod', count)}"
 
 
-def rejections(found: Sequence[Rejection]) -> str:
-    shown = [rejected(rejection) for rejection in found[:3]]
+def rejections(found: Sequence[Rejection], between: str = ", ") -> str:
+    """The three largest, and how many are left. ``between`` stands between the reasons of one rejection."""
+    shown = [rejected(rejection, between) for rejection in found[:3]]
     if len(found) > 3:
         shown.append(f"{pods(sum(rejection.pods for rejection in found[3:]))} for other reasons")
     return "; ".join(shown)
 
 
-def rejected(rejection: Rejection) -> str:
-    return f"{pods(rejection.pods)}: {', '.join(rejection.reasons) or rejection.plugin}"
+def rejected(rejection: Rejection, between: str = ", ") -> str:
+    """``12 pods: node(s) had untolerated taint(s)``."""
+    return f"{pods(rejection.pods)}: {between.join(rejection.reasons) or rejection.plugin}"

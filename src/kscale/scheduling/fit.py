@@ -30,9 +30,9 @@ from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["FitResult", "fit"]
+__all__ = ["DYNAMIC_STATUSES", "FitResult", "fit"]
 
-_DYNAMIC: dict[tuple[int, int], Status] = {
+DYNAMIC_STATUSES: dict[tuple[int, int], Status] = {
     (5, 0): PORT_TAKEN,
     (7, 1): DISK_CONFLICT,
     (7, 2): CLAIM_IN_USE,
@@ -227,7 +227,7 @@ class FitResult:
             return status, tuple({"resource": name, "asked": asked, "free": have} for name, asked, have in short)
         status = plugin.check(pod, self.session.classes.facts(node), self.session.ctx)
         if status is None:
-            status = _DYNAMIC.get((plugin.ordinal, detail))
+            status = DYNAMIC_STATUSES.get((plugin.ordinal, detail))
         return status, ()
 
     def any_node(self, pod: str | Pod, *, cursor: int = 0) -> Verdict:

@@ -369,6 +369,10 @@ class Session:
         """(free amounts by resource, free pod slots) of a node now."""
         return dict(zip(self.resources, self.engine.free(node).tolist(), strict=True)), self.engine.slots(node)
 
+    def template_facts(self, i: int) -> NodeFacts:
+        """What predicates read of a copy of a template whose name nothing spells out."""
+        return self.classes.extra[self._extra_of[i][0]]
+
     def template_slots(self, i: int) -> int:
         """Free pod places on an empty copy of a template."""
         return self._template_room[i][0]

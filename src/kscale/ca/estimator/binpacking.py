@@ -201,6 +201,7 @@ def _estimate(
         snapshot=snapshot,
         session=session,
         template=template,
+        number=number,
         options=options,
         records=pods.records,
         pod_of=pods.members[members],

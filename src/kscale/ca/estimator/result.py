@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 
 from kscale._native import _engine
 from kscale.ca.estimator.options import EstimateOptions
+from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.session import Session
 from kscale.scheduling.unmodelled import unmodelled_of
+from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
@@ -40,6 +42,7 @@ class EstimateResult:
         snapshot: Snapshot,
         session: Session,
         template: NodeTemplate,
+        number: int,
         options: EstimateOptions,
         records: list[PodRecord],
         pod_of: NDArray[np.int32],
@@ -57,6 +60,7 @@ class EstimateResult:
     ) -> None:
         self.snapshot = snapshot
         self.template = template
+        self._number = number  # of the template in the session
         self.options = options
         self.records = records
         self.pod_of = pod_of
@@ -128,37 +132,28 @@ class EstimateResult:
     # -- what stays out ----------------------------------------------------------------------------------------------
 
     @cached_property
+    def verdicts(self) -> dict[str, Verdict]:
+        """Pod -> the verdict on an empty new node, for every pod without a place. ``ok`` there means that the pod would
+        fit an empty node, but no further node was permitted, or not beside the pods placed before it."""
+        left = np.flatnonzero(self.placement_numbers < 0)
+        numbers = self._class_of[left].tolist()
+        found = verdicts_on_new_node(
+            self._session, self.template, self._number, dict.fromkeys(numbers), max(self.nodes_added, 0)
+        )
+        return {key: found[number] for key, number in zip(self._keys(left.astype(np.int32)), numbers, strict=True)}
+
+    @cached_property
     def unscheduled(self) -> dict[str, str]:
         """Pod -> why it did not get a place: the first failing plug-in on an empty new node with its reasons, or that
         the nodes at hand are full and no further node was permitted."""
-        engine, template = self._session.engine, self._session.templates[0]
-        left = np.flatnonzero(self.placement_numbers < 0)
-        texts: dict[int, str] = {}
-        found = {}
-        engine.fork()
-        node = engine.add(template, max(self.nodes_added, 0))
-        try:
-            for entry in left.tolist():
-                number = int(self._class_of[entry])
-                if number not in texts:
-                    texts[number] = self._why(number, engine.check(number, node))
-                found[self.records[int(self.pod_of[entry])].key] = texts[number]
-        finally:
-            engine.revert()
-        return found
+        return {key: self._why(verdict) for key, verdict in self.verdicts.items()}
 
-    def _why(self, number: int, code: int) -> str:
-        from kscale.scheduling.plugins import BY_ORDINAL
-
-        if code == 0:
-            if self.failed:
-                return "the name of a new node is taken"
-            return "no further node was permitted" if self.stopped else "does not fit beside the pods placed before it"
-        if code == _engine.PREFILTER_FAILED:
-            outcome = self._session.outcomes[number]
-            assert outcome.failure is not None
-            return f"{outcome.plugin}: {', '.join(outcome.failure.reasons)}"
-        return "NodeAffinity: names other nodes" if code == _engine.FILTERED else BY_ORDINAL[code & 0xFF].name
+    def _why(self, verdict: Verdict) -> str:
+        if not verdict.ok:
+            return f"{verdict.plugin}: {', '.join(verdict.reasons)}"
+        if self.failed:
+            return "the name of a new node is taken"
+        return "no further node was permitted" if self.stopped else "does not fit beside the pods placed before it"
 
     @cached_property
     def lower_bound(self) -> Bound:
@@ -172,7 +167,9 @@ class EstimateResult:
         demand = np.array(
             [[1, *(session.pods[n].occupancy.get(name, 0) for name in resources)] for n in numbers], dtype=np.int64
         ).reshape(len(numbers), len(resources) + 1)
-        capacity = np.array([session.template_slots(0), *session.template_free(0)], dtype=np.int64)
+        capacity = np.array(
+            [session.template_slots(self._number), *session.template_free(self._number)], dtype=np.int64
+        )
         most = np.array([1 if session.pods[n].ports else 2**31 - 1 for n in numbers], dtype=np.int64)
         return best_bound(demand, count.astype(np.int64), np.maximum(capacity, 0), most)
 

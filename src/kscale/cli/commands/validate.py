@@ -6,11 +6,13 @@ from collections.abc import Sequence
 
 from kscale.capacity.validation import Validation, validate
 from kscale.cli.failures import BAD_INPUT
-from kscale.cli.inputs import Source
+from kscale.cli.inputs import DUMP_HELP, Source
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
 
-__all__ = ["command", "validation_view"]
+__all__ = ["EPILOG", "command", "validation_view"]
+
+EPILOG = DUMP_HELP
 
 
 def command(*, source: Source, show: Show) -> Answer:

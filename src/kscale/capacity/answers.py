@@ -1,0 +1,175 @@
+"""What the capacity reports ask of the library, in the shapes that they need: names, counts, reasons, quantities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+import kscale
+from kscale.capacity.records import PluginVerdict, Shortage
+from kscale.errors import InputError, Problem
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.quantity import Quantity
+from kscale.objects.requests import CPU
+from kscale.objects.taints import first_untolerated
+
+__all__ = [
+    "Estimated",
+    "No",
+    "amount",
+    "estimates",
+    "find_pod",
+    "first_no",
+    "place",
+    "prefilter_failure",
+    "template",
+    "verdicts",
+]
+
+
+class No(NamedTuple):
+    """Why a pod stays without: the plug-in and its reasons."""
+
+    plugin: str
+    reasons: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Estimated:
+    """One group's estimate by names. ``groups``: pods that no predicate can tell apart, together."""
+
+    nodes: int
+    scheduled: set[str]
+    unscheduled: Mapping[str, No]
+    groups: Sequence[Sequence[str]]
+    placement: Mapping[str, str]
+    bound: int
+    bound_method: str
+    unmodelled: Sequence[str]
+
+    def scheduled_of(self, names: Sequence[str]) -> list[str]:
+        """Those of ``names`` that were scheduled."""
+        return [name for name in names if name in self.scheduled]
+
+
+def place(snapshot: Any, names: Sequence[str]) -> tuple[dict[str, str], Any, Sequence[str]]:
+    """Where each pod goes on nodes that exist (those that stay are left out), the snapshot with them placed, and what
+    is not modelled."""
+    placed = kscale.place(snapshot, pods=names)
+    return placed.placement, placed.snapshot_after, placed.unmodelled
+
+
+def estimates(snapshot: Any, names: Sequence[str], groups: Sequence[NodeGroup]) -> Iterator[Estimated]:
+    """Upstream's estimate for each group that takes the pods alone, without a cap."""
+    options = [kscale.EstimateOptions(max_nodes=0)] * len(groups)
+    results = kscale.estimate_many(
+        snapshot, names, templates=[template(group) for group in groups], options=options, fresh_cursor=True
+    )
+    for result in results:
+        bound = result.lower_bound if result.scheduled else None
+        yield Estimated(
+            nodes=result.node_count,
+            scheduled=set(result.scheduled),
+            unscheduled={name: _no(verdict) for name, verdict in result.verdicts.items()},
+            groups=result.groups,
+            placement=result.placement,
+            bound=bound.value if bound is not None else 0,
+            bound_method=bound.method if bound is not None else "",
+            unmodelled=result.unmodelled,
+        )
+
+
+def _no(verdict: Any) -> No:
+    if verdict.ok:
+        return No("", ["would fit an empty node, but not beside the pods placed first"])
+    return No(verdict.plugin, verdict.reasons)
+
+
+def template(group: NodeGroup) -> NodeTemplate:
+    """The group's template; raises InputError for a group that has none."""
+    if group.template is None:
+        raise InputError(Problem("has no template node", object=f"node group {group.id}"))
+    return group.template
+
+
+def find_pod(snapshot: Any, name: str) -> Pod:
+    """A pod by ``namespace/name``; raises InputError, with near names, for one that is not there."""
+    try:
+        pod: Pod = snapshot.pod(name)
+    except KeyError:
+        near = get_close_matches(name, snapshot.pending, n=3)
+        hint = f"; did you mean {' or '.join(near)}?" if near else ""
+        raise InputError(Problem(f"no such pod in the input{hint}", object=f"Pod {name}")) from None
+    return pod
+
+
+def prefilter_failure(fit: Any, name: str, nodes: Sequence[Node]) -> str:
+    """The message of a PreFilter that fails the pod before any node is looked at; empty if none does."""
+    if not nodes:
+        return ""
+    verdict = fit.verdict(name, nodes[0].name)
+    return ", ".join(verdict.reasons) if verdict.unexpected == "PreFilter failed" else ""
+
+
+def verdicts(fit: Any, pod: Pod, name: str, node: Node) -> list[PluginVerdict]:
+    """Every plug-in that says no to the pod on this node, the one where upstream stops first; empty if it fits."""
+    first = fit.verdict(name, node.name)
+    if first.ok:
+        return []
+    others = [no for no in fit.verdicts(name, node.name) if no.plugin != first.plugin]
+    return [_plugin_verdict(no, pod, node) for no in (first, *others)]
+
+
+def first_no(fit: Any, pod: Pod, name: str, node: Node) -> PluginVerdict:
+    """The no where upstream stops, of a pod that does not fit the node."""
+    return _plugin_verdict(fit.verdict(name, node.name), pod, node)
+
+
+def _plugin_verdict(verdict: Any, pod: Pod, node: Node) -> PluginVerdict:
+    reasons = list(verdict.reasons)
+    if not reasons:  # left out by a PreFilter's node set; kube-scheduler words it so
+        reasons = [f"node(s) didn't satisfy plugin(s) [{' '.join(verdict.plugin.split(', '))}]"]
+    return PluginVerdict(
+        plugin=verdict.plugin,
+        reasons=reasons,
+        shortages=[
+            Shortage(
+                resource=number["resource"],
+                asked=amount(number["resource"], number["asked"]),
+                free=amount(number["resource"], number["free"]),
+                short=amount(number["resource"], number["asked"] - number["free"]),
+            )
+            for number in verdict.numbers
+            if "resource" in number
+        ],
+        detail=_detail(verdict.plugin, pod, node),
+    )
+
+
+def amount(resource: str, value: int) -> str:
+    """An integer of the scheduler (milli-units of cpu, else units) as a quantity: ``1650m``, ``3584Mi``."""
+    if resource == CPU:
+        return str(Quantity(f"{value}m"))
+    for power, unit in ((4, "Ti"), (3, "Gi"), (2, "Mi"), (1, "Ki")):
+        if value and value % 1024**power == 0:
+            return f"{value // 1024**power}{unit}"
+    return str(value)
+
+
+def _detail(plugin: str, pod: Pod, node: Node) -> str:
+    """What exactly was in the way, where the reason does not say it. No annotation and no environment value."""
+    if plugin == "TaintToleration":
+        taint = first_untolerated(tuple(pod.spec.tolerations), node.spec.taints)
+        if taint is not None:
+            value = f"={taint.value}" if taint.value else ""
+            return f"{taint.key}{value}:{taint.effect} not tolerated"
+    if plugin == "NodeAffinity":
+        labels = node.metadata.labels or {}
+        for key, wanted in (pod.spec.node_selector or {}).items():
+            if labels.get(key) != wanted:
+                has = f"{key}={labels[key]}" if key in labels else "no such label"
+                return f"{key}={wanted} wanted, the node has {has}"
+    return ""

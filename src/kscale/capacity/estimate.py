@@ -1,0 +1,108 @@
+"""How many nodes of each group the pending pods need: first the nodes that exist, then each group on its own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from kscale.capacity import answers
+from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Rejection
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.requests import PODS, demand, to_integers
+
+__all__ = ["estimate_groups", "rejections_of"]
+
+
+def estimate_groups(
+    snapshot: Any,
+    groups: Iterable[NodeGroup],
+    *,
+    pods: Sequence[str] | None = None,
+    ignore_existing: bool = False,
+    placements: bool = False,
+) -> EstimateReport:
+    """The report on the pending pods (or on ``pods``, names of pending pods), one line per group.
+
+    ``groups`` carry their template. ``ignore_existing`` leaves out the nodes that exist; ``placements`` adds where each
+    pod goes. Raises ``InputError`` for a group without a template.
+    """
+    pending = list(snapshot.pending if pods is None else pods)
+    existing: Mapping[str, str] = {}
+    unmodelled: dict[str, None] = {}
+    if not ignore_existing and pending:
+        existing, snapshot, left_out = answers.place(snapshot, pending)
+        unmodelled.update(dict.fromkeys(left_out))
+    rest = [name for name in pending if name not in existing]
+    homeless = set(rest)
+    lines: list[GroupEstimate] = []
+    groups = list(groups)
+    for group, result in zip(groups, answers.estimates(snapshot, rest, groups), strict=True):
+        homeless.difference_update(result.scheduled)
+        unmodelled.update(dict.fromkeys(result.unmodelled))
+        lines.append(_line(snapshot, group, result, placements))
+    nowhere = [name for name in rest if name in homeless]
+    return EstimateReport(
+        pending=len(pending),
+        gated=snapshot.counts["gated"],
+        on_existing=len(existing),
+        need_new=len(rest) - len(nowhere),
+        nowhere=len(nowhere),
+        ignored_existing=ignore_existing,
+        groups=lines,
+        nowhere_pods=nowhere,
+        unmodelled=list(unmodelled),
+        existing=dict(existing) if placements else None,
+    )
+
+
+def _line(snapshot: Any, group: NodeGroup, result: answers.Estimated, placements: bool) -> GroupEstimate:
+    classes = [
+        (demand(answers.find_pod(snapshot, names[0])), len(names))
+        for names in (result.scheduled_of(names) for names in result.groups)
+        if names
+    ]
+    template = answers.template(group)
+    shares = _utilization(classes, template, result.nodes)
+    return GroupEstimate(
+        group=group.id,
+        nodes=result.nodes,
+        bound=result.bound,
+        bound_method=result.bound_method,
+        pods=len(result.scheduled),
+        utilization=shares,
+        limited_by=max(shares, key=lambda name: shares[name], default=None),
+        rejections=rejections_of(result.unscheduled),
+        current=group.target_size if group.target_size is not None else len(group.nodes),
+        maximum=group.max_size if group.max_size < UNLIMITED else None,
+        price=None if group.price is None else group.price * result.nodes,
+        placement=dict(result.placement) if placements else None,
+    )
+
+
+def _utilization(
+    classes: Collection[tuple[Mapping[str, Any], int]], template: NodeTemplate, nodes: int
+) -> dict[str, float]:
+    """Requests over allocatable of the new nodes, DaemonSet pods included; the pod count is one resource more."""
+    if not nodes:
+        return {}
+    used: dict[str, int] = {PODS: sum(count for _, count in classes) + nodes * len(template.pods)}
+    for requests, count in [*classes, *((demand(pod), nodes) for pod in template.pods)]:
+        for name, amount in to_integers(requests, floor=True).items():
+            used[name] = used.get(name, 0) + amount * count
+    allocatable = template.node.status.allocatable or {}
+    room = to_integers(allocatable)
+    if PODS in allocatable:
+        room[PODS] = allocatable[PODS].value()
+    return {name: used[name] / (nodes * room[name]) for name in sorted(used) if room.get(name, 0) > 0 and used[name]}
+
+
+def rejections_of(unscheduled: Mapping[str, answers.No]) -> list[Rejection]:
+    """Pods by what stopped them, the most pods first, then in the order met."""
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for name, no in unscheduled.items():
+        found.setdefault((no.plugin, tuple(no.reasons)), []).append(name)
+    lines = [
+        Rejection(pods=len(names), plugin=plugin, reasons=list(reasons), example=names[0])
+        for (plugin, reasons), names in found.items()
+    ]
+    return sorted(lines, key=lambda line: -line.pods)

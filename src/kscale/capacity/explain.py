@@ -1,0 +1,109 @@
+"""Why a pod fits nowhere: every plug-in that says no, node by node, what is nearest, and which group would help."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import kscale
+from kscale.capacity import answers
+from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.quantity import Quantity
+
+__all__ = ["distance", "event_text", "explain", "nearest"]
+
+
+def explain(snapshot: Any, name: str, groups: Iterable[NodeGroup] = ()) -> Explanation:
+    """The explanation of one pod, ``namespace/name``; ``groups`` carry their template.
+
+    Raises ``InputError`` for a pod that is not in the snapshot.
+    """
+    pod = answers.find_pod(snapshot, name)
+    nodes: Sequence[Node] = snapshot.columns.objects
+    if pod.spec.node_name:
+        return _explanation(name, nodes, node=pod.spec.node_name)
+    fit = kscale.fit(snapshot, pods=[name])
+    failure = answers.prefilter_failure(fit, name, nodes)
+    fits_on: list[str] = []
+    verdicts: list[NodeVerdict] = []
+    for node in () if failure else nodes:
+        found = answers.verdicts(fit, pod, name, node)
+        if found:
+            verdicts.append(NodeVerdict(node=node.name, first=found[0], also=found[1:]))
+        else:
+            fits_on.append(node.name)
+    return _explanation(
+        name,
+        nodes,
+        fits_on=fits_on,
+        verdicts=verdicts,
+        event="" if fits_on else event_text([verdict.first.reasons for verdict in verdicts], len(nodes), failure),
+        nearest=None if fits_on or failure else nearest(verdicts),
+        groups=[] if fits_on else _group_answers(snapshot, name, list(groups)),
+        unmodelled=list(fit.unmodelled),
+    )
+
+
+def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
+    blank: dict[str, Any] = {
+        "node": None, "fits_on": [], "verdicts": [], "event": "", "nearest": None, "groups": [], "unmodelled": [],
+    }  # fmt: skip
+    parts = blank | parts
+    return Explanation(pod=name, nodes=len(nodes), fits=bool(parts["node"] or parts["fits_on"]), **parts)
+
+
+def event_text(reasons: Iterable[Sequence[str]], nodes: int, failure: str = "") -> str:
+    """kube-scheduler's message: a histogram of all reasons of all nodes, entries sorted as texts; or the PreFilter's.
+
+    Upstream: ``framework.FitError.Error``, without what preemption adds.
+    """
+    counts = Counter(reason for each in reasons for reason in each)
+    text = failure or ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+    if not nodes:
+        return "no nodes available to schedule pods"
+    return f"0/{nodes} nodes are available: {text}."
+
+
+def distance(verdict: NodeVerdict) -> tuple[int, float]:
+    """How far a node is from taking the pod: obstacles that are no shortage, then the largest relative shortage."""
+    noes = [verdict.first, *verdict.also]
+    short = [_ratio(shortage) for no in noes for shortage in no.shortages]
+    return sum(not no.shortages for no in noes), max(short, default=0.0)
+
+
+def nearest(verdicts: Sequence[NodeVerdict]) -> Nearest | None:
+    """The node with the least :func:`distance`, the first of several in node order."""
+    if not verdicts:
+        return None
+    best = min(verdicts, key=distance)
+    noes = [best.first, *best.also]
+    return Nearest(
+        node=best.node,
+        shortages=[shortage for no in noes for shortage in no.shortages],
+        others=[no for no in noes if not no.shortages],
+    )
+
+
+def _ratio(shortage: Shortage) -> float:
+    asked = Quantity(shortage.asked).approximate_float()
+    return Quantity(shortage.short).approximate_float() / asked if asked > 0 else 0.0
+
+
+def _group_answers(snapshot: Any, name: str, groups: Sequence[NodeGroup]) -> list[GroupAnswer]:
+    results = answers.estimates(snapshot, [name], groups)
+    return [_group_answer(name, group, result) for group, result in zip(groups, results, strict=True)]
+
+
+def _group_answer(name: str, group: NodeGroup, result: answers.Estimated) -> GroupAnswer:
+    allocatable = answers.template(group).node.status.allocatable or {}
+    no = result.unscheduled.get(name)
+    return GroupAnswer(
+        group=group.id,
+        fits=no is None,
+        allocatable={resource: str(quantity) for resource, quantity in allocatable.items()},
+        plugin=no.plugin if no else "",
+        reasons=list(no.reasons) if no else [],
+    )

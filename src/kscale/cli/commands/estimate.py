@@ -1,0 +1,121 @@
+"""``kscale estimate``: how many nodes the pending pods need."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kscale.capacity.records import EstimateReport, GroupEstimate
+from kscale.cli.groups import GroupSource
+from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import pods, rejections
+
+__all__ = ["EPILOG", "command", "estimate_view"]
+
+EPILOG = DUMP_HELP
+MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
+
+
+def command(
+    *,
+    source: Source,
+    group_source: GroupSource,
+    ignore_existing: Annotated[
+        bool, typer.Option("--ignore-existing", help="Do not try the nodes that exist first: all pods on new nodes.")
+    ] = False,
+    show: Show,
+) -> Answer:
+    """How many nodes of each group the pending pods need, and why not fewer.
+
+    Pods that fit on nodes that exist are placed there first. Each group is then asked to take all the others alone.
+    NODES is what the Cluster Autoscaler's estimator would ask for, without its cap per scale-up; BOUND is a proven
+    least number of nodes for the same pods.
+    """
+    from kscale.capacity.estimate import estimate_groups
+
+    cluster = read(source, show.terminal, matter=MATTER)
+    snapshot = cluster.snapshot()
+    groups = group_source.groups(cluster, snapshot, show.terminal)
+    with show.terminal.step("estimating"):
+        report = estimate_groups(
+            snapshot,
+            groups,
+            pods=source.asked(snapshot),
+            ignore_existing=ignore_existing,
+            placements=show.whole,
+        )
+    again = " ".join(["kscale explain", *source.words(), *group_source.words()])
+    return Answer(report, lambda: estimate_view(report, again), exit_code=1 if report.nowhere else 0)
+
+
+def estimate_view(report: EstimateReport, explain: str) -> View:
+    """``explain`` is the command line that explains a pod, without the pod."""
+    footer = [
+        f"{group.group}: {group.nodes:,} more nodes are {group.over_maximum:,} over its maximum of "
+        f"{group.maximum:,} ({group.current or 0:,} now)."
+        for group in report.groups
+        if group.over_maximum
+    ]
+    if report.nowhere:
+        fit = "fits" if report.nowhere == 1 else "fit"
+        footer.append(f"{pods(report.nowhere)} {fit} nowhere: {explain} {report.nowhere_pods[0]}")
+    if report.gated:
+        footer.append(f"{pods(report.gated)} not counted: waiting for scheduling gates.")
+    if report.unmodelled:
+        footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
+    return View(
+        headline=_estimate_headline(report),
+        tables=[Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups])],
+        footer=footer,
+        names=[f"nodegroup/{group.group}" for group in report.groups if group.pods],
+    )
+
+
+_ESTIMATE_COLUMNS = (
+    Column("NODE GROUP"),
+    Column("NODES", "right"),
+    Column("BOUND", "right"),
+    Column("METHOD", wide=True),
+    Column("PODS", "right"),
+    Column("CPU", "right"),
+    Column("MEMORY", "right"),
+    Column("LIMITED BY"),
+    Column("NOW", "right", wide=True),
+    Column("MAX", "right", wide=True),
+    Column("PRICE/H", "right", wide=True),
+    Column("WHY NOT MORE"),
+)
+
+
+def _estimate_headline(report: EstimateReport) -> str:
+    if not report.pending:
+        return "No pods are pending."
+    parts = [] if report.ignored_existing else [f"{report.on_existing:,} fit on nodes that exist"]
+    if report.groups:
+        parts += [f"{report.need_new:,} need new nodes", f"{report.nowhere:,} fit nowhere"]
+    else:
+        parts += [f"{report.nowhere:,} do not, and no node group is known"]
+    return f"{pods(report.pending)} pending: {', '.join(parts)}."
+
+
+def _estimate_row(group: GroupEstimate) -> list[Cell | str | float | None]:
+    return [
+        group.group,
+        group.nodes,
+        group.bound if group.pods else None,
+        group.bound_method or None,
+        group.pods,
+        _share(group.utilization.get("cpu")),
+        _share(group.utilization.get("memory")),
+        group.limited_by or "",
+        group.current,
+        group.maximum,
+        None if group.price is None else Cell(f"{group.price:,.2f}", value=group.price),
+        rejections(group.rejections),
+    ]
+
+
+def _share(share: float | None) -> Cell:
+    return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))

@@ -1,0 +1,123 @@
+"""``kscale explain``: why a pod fits nowhere, with the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from kscale.capacity.records import Explanation, NodeVerdict, PluginVerdict, Shortage
+from kscale.cli.groups import GroupSource
+from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import plural
+
+__all__ = ["EPILOG", "command", "explanation_view"]
+
+EPILOG = DUMP_HELP
+MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
+ROWS = 25  # nodes shown without -o wide
+
+
+def command(
+    pod: Annotated[str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; without a namespace, -n or default.")],
+    *,
+    source: Source,
+    group_source: GroupSource,
+    show: Show,
+) -> Answer:
+    """Why a pod does not fit: per node the first plug-in that says no, with numbers, and what would take it.
+
+    The second line is the text of kube-scheduler's FailedScheduling event.
+    """
+    from kscale.capacity.explain import explain
+
+    name = pod if "/" in pod else f"{source.namespace or 'default'}/{pod}"
+    cluster = read(source, show.terminal, matter=MATTER)
+    snapshot = cluster.snapshot()
+    groups = group_source.groups(cluster, snapshot, show.terminal)
+    with show.terminal.step("explaining"):
+        report = explain(snapshot, name, groups)
+    takes = report.fits or any(group.fits for group in report.groups)
+    return Answer(report, lambda: explanation_view(report), exit_code=0 if takes else 1)
+
+
+def explanation_view(report: Explanation) -> View:
+    """The event's text is kube-scheduler's, so that the two can be compared."""
+    footer = []
+    if report.nearest is not None:
+        footer.append(f"Nearest: {_nearest(report)}")
+    footer += _group_lines(report)
+    if report.unmodelled:
+        footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
+    from kscale.capacity.explain import distance
+
+    rows = [_verdict_row(verdict) for verdict in sorted(report.verdicts, key=distance)]
+    return View(
+        headline="\n".join(part for part in (_explanation_headline(report), report.event) if part),
+        tables=[Table(_EXPLANATION_COLUMNS, rows, limit=ROWS)],
+        footer=footer,
+        names=[f"node/{name}" for name in report.fits_on],
+    )
+
+
+_EXPLANATION_COLUMNS = (Column("NODE"), Column("FIRST NO"), Column("ASKED"), Column("FREE"), Column("ALSO"))
+
+
+def _explanation_headline(report: Explanation) -> str:
+    nodes = f"{report.nodes:,} {plural('node', report.nodes)}"
+    placed = f"{report.pod} runs on {report.node}" if report.node else ""
+    if report.fits_on:
+        on = f"{len(report.fits_on):,} of {nodes}: {', '.join(report.fits_on[:5])}"
+        more = ", ..." if len(report.fits_on) > 5 else ""
+        return f"{report.pod} fits on {on}{more}."
+    if placed:
+        return f"{placed}."
+    return f"{report.pod} does not fit on any of {nodes}." if report.nodes else f"{report.pod} does not fit: no nodes."
+
+
+def _verdict_row(verdict: NodeVerdict) -> list[Cell | str | float | None]:
+    first = verdict.first
+    if first.shortages:
+        asked = ", ".join(f"{short.resource} {short.asked}" for short in first.shortages)
+        free = ", ".join(short.free for short in first.shortages)
+    else:
+        asked, free = first.detail or ", ".join(first.reasons), ""
+    return [verdict.node, first.plugin or "PreFilter", asked, free, ", ".join(map(_also, verdict.also)) or None]
+
+
+def _also(verdict: PluginVerdict) -> str:
+    detail = (
+        ", ".join(f"{short.resource} {short.asked} > {short.free}" for short in verdict.shortages) or verdict.detail
+    )
+    return f"{verdict.plugin} ({detail})" if detail else verdict.plugin
+
+
+def _short(shortages: Sequence[Shortage]) -> str:
+    return " and ".join(f"{short.short} of {short.resource}" for short in shortages)
+
+
+def _nearest(report: Explanation) -> str:
+    nearest = report.nearest
+    if nearest is None:
+        return ""
+    parts = [f"is {_short(nearest.shortages)} short"] if nearest.shortages else []
+    others = [other.detail or ", ".join(other.reasons) or other.plugin for other in nearest.others]
+    if others:
+        parts.append(f"says no for another reason{'s' if len(others) > 1 else ''}: {'; '.join(others)}")
+    return f"{nearest.node} {' and '.join(parts)}."
+
+
+def _group_lines(report: Explanation) -> list[str]:
+    if not report.groups:
+        return []
+    takes = [group for group in report.groups if group.fits]
+    if takes:
+        names = ", ".join(f"{group.group} ({group.allocatable.get('cpu', '?')} cpu)" for group in takes[:3])
+        more = f" (or of {len(takes) - 3:,} more {plural('group', len(takes) - 3)})" if len(takes) > 3 else ""
+        which = f"any of {names}" if len(takes) > 1 else names
+        return [f"A new node of {which}{more} would take it."]
+    lines = [f"No new node of {len(report.groups):,} {plural('group', len(report.groups))} would take it:"]
+    lines += [f"  {group.group}: {', '.join(group.reasons) or group.plugin}" for group in report.groups]
+    return lines

@@ -1,0 +1,83 @@
+"""Where node groups come from: a groups file, a catalogue, one node of the dump, or labels in the dump."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from kscale.capacity.records import UNLIMITED
+from kscale.cli.options import OptionGroup
+from kscale.cli.terminal import Terminal
+from kscale.objects.nodegroup import NodeGroup
+
+__all__ = ["GroupSource"]
+
+
+@dataclass
+class GroupSource(OptionGroup):
+    """The options that say which node groups may grow; without any, those recognised by the labels of the nodes."""
+
+    groups_file: Annotated[
+        str | None,
+        typer.Option("-g", "--groups", metavar="FILE", help="Node groups, as YAML or JSON."),
+    ] = None
+    node: Annotated[
+        str | None, typer.Option("--node", metavar="NAME", help="One group of nodes like this node of the dump.")
+    ] = None
+    catalogue: Annotated[
+        str | None, typer.Option("--catalogue", metavar="CSV", help="Instance types: a CSV (.gz) with a row per type.")
+    ] = None
+    instance_type: Annotated[
+        list[str] | None,
+        typer.Option("--instance-type", metavar="NAME", help="A type of the catalogue, as a group. Repeatable."),
+    ] = None
+
+    def groups(self, cluster: Any, snapshot: Any, terminal: Terminal) -> list[NodeGroup]:
+        """The groups, with their templates."""
+        self._check()
+        from kscale.capacity.templates import with_templates
+
+        return with_templates(cluster, snapshot, self._named(snapshot, terminal))
+
+    def _check(self) -> None:
+        if self.node is not None and (self.groups_file is not None or self.catalogue is not None):
+            raise typer.BadParameter("--node excludes -g and --catalogue", param_hint="--node")
+        if self.instance_type and self.groups_file is not None:
+            raise typer.BadParameter("-g and --instance-type exclude each other", param_hint="--instance-type")
+        if self.instance_type and self.catalogue is None:
+            raise typer.BadParameter("--instance-type needs --catalogue", param_hint="--instance-type")
+        if self.catalogue is not None and self.groups_file is None and not self.instance_type:
+            raise typer.BadParameter("--catalogue needs --instance-type, or -g", param_hint="--catalogue")
+
+    def _named(self, snapshot: Any, terminal: Terminal) -> list[NodeGroup]:
+        from kscale.capacity.groups import read_groups, recognise_groups
+
+        if self.groups_file is not None:
+            return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=self.catalogue)
+        if self.node is not None:
+            return [NodeGroup(id=f"like-{self.node}", from_node=self.node, target_size=0, max_size=UNLIMITED)]
+        if self.catalogue is not None:
+            from kscale.capacity.catalogue import read_catalogue
+
+            types = [read_catalogue(self.catalogue)[name] for name in dict.fromkeys(self.instance_type or [])]
+            return [
+                NodeGroup(id=kind.name, template=kind.template(), price=kind.price(), target_size=0, max_size=UNLIMITED)
+                for kind in types
+            ]
+        found = recognise_groups(snapshot.columns.objects)
+        if found.groups:
+            who = ", ".join(dict.fromkeys(each.provider for each in found.groups))
+            terminal.note(f"node groups recognised in the labels ({who}): {len(found.groups):,}; sizes have no limit")
+        if found.others:
+            terminal.note(f"nodes in no recognised group: {len(found.others):,}")
+        return [msgspec.structs.replace(each.group, max_size=UNLIMITED) for each in found.groups]
+
+    def words(self) -> list[str]:
+        """The options that name the groups, as they would be typed again."""
+        pairs = [("-g", self.groups_file), ("--node", self.node), ("--catalogue", self.catalogue)]
+        pairs += [("--instance-type", name) for name in self.instance_type or []]
+        return [word for option, value in pairs if value is not None for word in (option, shlex.quote(value))]

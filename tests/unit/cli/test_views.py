@@ -1,0 +1,203 @@
+"""The text of the three first answers, from records made by hand."""
+
+from __future__ import annotations
+
+import io
+
+from kscale.capacity.records import (
+    EstimateReport,
+    Explanation,
+    FitReport,
+    GroupAnswer,
+    GroupEstimate,
+    Nearest,
+    NodeVerdict,
+    PluginVerdict,
+    Rejection,
+    Shortage,
+    WorkloadFit,
+)
+from kscale.cli.commands.estimate import estimate_view
+from kscale.cli.commands.explain import explanation_view
+from kscale.cli.commands.fit import fit_view
+from kscale.cli.output import Answer, Format, View, render
+from kscale.cli.terminal import Terminal
+from kscale.records import Record
+
+AFFINITY = Rejection(
+    pods=12, plugin="NodeAffinity", reasons=["node(s) didn't match Pod's node affinity/selector"], example="a/b"
+)
+TAINT = Rejection(pods=310, plugin="TaintToleration", reasons=["node(s) had untolerated taint(s)"], example="a/c")
+
+
+def text(record: Record, view: View, form: Format = Format.TABLE) -> str:
+    stream = io.StringIO()
+    render(Answer(record, lambda: view), form, Terminal(stdout=stream, stderr=io.StringIO(), environ={}))
+    return stream.getvalue()
+
+
+def group(name: str, nodes: int, pods: int, *rejections: Rejection, maximum: int | None = None) -> GroupEstimate:
+    return GroupEstimate(
+        group=name,
+        nodes=nodes,
+        bound=max(0, nodes - 1),
+        bound_method="volume",
+        pods=pods,
+        utilization={"cpu": 0.912, "memory": 0.64} if nodes else {},
+        limited_by="cpu" if nodes else None,
+        rejections=list(rejections),
+        current=10,
+        maximum=maximum,
+    )
+
+
+def report(*groups: GroupEstimate, pending: int = 412, nowhere: int = 6, gated: int = 0) -> EstimateReport:
+    return EstimateReport(
+        pending=pending,
+        gated=gated,
+        on_existing=96 if pending else 0,
+        need_new=pending - 96 - nowhere if groups else 0,
+        nowhere=nowhere,
+        ignored_existing=False,
+        groups=list(groups),
+        nowhere_pods=[f"team-a/train-{n}" for n in range(nowhere)],
+        unmodelled=[],
+    )
+
+
+def test_estimate() -> None:
+    record = report(
+        group("m5-2xlarge-a", 23, 310, maximum=30), group("r5-xlarge", 31, 298, AFFINITY), group("gpu-p3", 0, 0, TAINT)
+    )
+    assert text(record, estimate_view(record, "kscale explain -f cluster.json -g groups.yaml")) == (
+        "412 pods pending: 96 fit on nodes that exist, 310 need new nodes, 6 fit nowhere.\n"
+        "\n"
+        "NODE GROUP    NODES  BOUND  PODS  CPU  MEMORY  LIMITED BY  WHY NOT MORE\n"
+        "m5-2xlarge-a     23     22   310  91%     64%  cpu\n"
+        "r5-xlarge        31     30   298  91%     64%  cpu         12 pods: node(s) didn't match Pod's node "
+        "affinity/selector\n"
+        "gpu-p3            0      -     0    -       -              310 pods: node(s) had untolerated taint(s)\n"
+        "\n"
+        "m5-2xlarge-a: 23 more nodes are 3 over its maximum of 30 (10 now).\n"
+        "6 pods fit nowhere: kscale explain -f cluster.json -g groups.yaml team-a/train-0\n"
+    )
+
+
+def test_estimate_names_and_csv() -> None:
+    record = report(group("a", 2, 3), group("b", 0, 0, TAINT))
+    view = estimate_view(record, "kscale explain")
+    assert text(record, view, Format.NAME) == "nodegroup/a\n"
+    assert text(record, view, Format.CSV).splitlines()[1] == "a,2,1,volume,3,0.912,0.64,cpu,10,,,"
+
+
+def test_estimate_without_groups_or_pods() -> None:
+    assert (
+        estimate_view(report(nowhere=316), "x").headline
+        == "412 pods pending: 96 fit on nodes that exist, 316 do not, and no node group is known."
+    )
+    nothing = estimate_view(report(pending=0, nowhere=0, gated=1), "x")
+    assert nothing.headline == "No pods are pending."
+    assert nothing.footer == ["1 pod not counted: waiting for scheduling gates."]
+
+
+def no(plugin: str, *shortages: Shortage, detail: str = "", reason: str = "no") -> PluginVerdict:
+    return PluginVerdict(plugin=plugin, reasons=[reason], shortages=list(shortages), detail=detail)
+
+
+def short(asked: str, free: str, by: str, resource: str = "cpu") -> Shortage:
+    return Shortage(resource=resource, asked=asked, free=free, short=by)
+
+
+def explanation(fits_on: list[str], *verdicts: NodeVerdict, **more: object) -> Explanation:
+    fields: dict[str, object] = {
+        "node": None,
+        "nearest": None,
+        "groups": [],
+        "unmodelled": [],
+        "event": "",
+        "nodes": len(fits_on) + len(verdicts),
+        **more,
+    }
+    return Explanation(
+        pod="team-a/train-0",
+        fits=bool(fits_on),
+        fits_on=fits_on,
+        verdicts=list(verdicts),
+        **fields,  # type: ignore[arg-type]
+    )
+
+
+def test_explain() -> None:
+    record = explanation(
+        [],
+        NodeVerdict(node="node-3", first=no("NodeResourcesFit", short("4", "2350m", "1650m"))),
+        NodeVerdict(
+            node="node-7",
+            first=no("TaintToleration", detail="dedicated=db:NoSchedule not tolerated"),
+            also=[no("NodeResourcesFit", short("4", "1100m", "2900m"))],
+        ),
+        event="0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s).",
+        nearest=Nearest(node="node-3", shortages=[short("4", "2350m", "1650m")], others=[]),
+        groups=[GroupAnswer(group="m5-2xlarge-a", fits=True, allocatable={"cpu": "8"})],
+    )
+    assert text(record, explanation_view(record)) == (
+        "team-a/train-0 does not fit on any of 2 nodes.\n"
+        "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s).\n"
+        "\n"
+        "NODE    FIRST NO          ASKED                                  FREE   ALSO\n"
+        "node-3  NodeResourcesFit  cpu 4                                  2350m  -\n"
+        "node-7  TaintToleration   dedicated=db:NoSchedule not tolerated         NodeResourcesFit (cpu 4 > 1100m)\n"
+        "\n"
+        "Nearest: node-3 is 1650m of cpu short.\n"
+        "A new node of m5-2xlarge-a (8 cpu) would take it.\n"
+    )
+
+
+def test_explain_of_a_pod_that_fits_and_of_one_that_runs() -> None:
+    verdict = NodeVerdict(node="n", first=no("NodeName"))
+    assert explanation_view(explanation(["a", "b"], verdict)).headline == "team-a/train-0 fits on 2 of 3 nodes: a, b."
+    running = explanation_view(explanation([], verdict, node="m"))
+    assert running.headline == "team-a/train-0 runs on m."
+
+
+def test_explain_shows_a_screenful_and_says_so() -> None:
+    many = explanation([], *(NodeVerdict(node=f"n-{n}", first=no("NodeName")) for n in range(100)))
+    shown = text(many, explanation_view(many))
+    assert shown.count("NodeName") == 25
+    assert "... and 75 more; -o wide shows all." in shown
+    assert text(many, explanation_view(many), Format.WIDE).count("NodeName") == 100
+    assert text(many, explanation_view(many), Format.CSV).count("NodeName") == 100
+
+
+def test_explain_when_no_group_helps() -> None:
+    record = explanation(
+        [], groups=[GroupAnswer(group="a", fits=False, allocatable={}, plugin="X", reasons=["Insufficient cpu"])]
+    )
+    assert explanation_view(record).footer == ["No new node of 1 group would take it:", "  a: Insufficient cpu"]
+
+
+def workload(name: str, kind: str, replicas: int, fit: int, reason: str = "Insufficient memory") -> WorkloadFit:
+    rejections = [Rejection(pods=replicas - fit, plugin="NodeResourcesFit", reasons=[reason], example="x")]
+    return WorkloadFit(
+        name=name, kind=kind, namespace="d", replicas=replicas, fit=fit, rejections=rejections if fit < replicas else []
+    )
+
+
+def fits(*workloads: WorkloadFit) -> View:
+    replicas, fit = sum(w.replicas for w in workloads), sum(w.fit for w in workloads)
+    return fit_view(FitReport(replicas=replicas, fit=fit, workloads=list(workloads), unmodelled=[]))
+
+
+def test_fit_says_one_sentence_for_one_workload() -> None:
+    view = fits(workload("web", "Deployment", 40, 31))
+    assert view.headline == "web (Deployment, 40 replicas): 31 fit now, 9 do not: 9 Insufficient memory."
+    assert fits(workload("web", "Deployment", 4, 4)).headline == "web (Deployment, 4 replicas): all 4 fit now."
+    assert fits(workload("one", "Pod", 1, 1)).headline == "one (Pod): fits now."
+    assert fits(workload("one", "Pod", 1, 0)).headline == "one (Pod): does not fit: Insufficient memory."
+
+
+def test_fit_shows_a_table_for_several() -> None:
+    view = fits(workload("web", "Deployment", 40, 31), workload("etl", "Job", 2, 2))
+    assert view.headline == "2 workloads, 42 replicas: 33 fit now, 9 do not."
+    assert view.names == ["job/etl"]
+    assert len(view.tables[0].rows) == 2
