@@ -37,7 +37,9 @@ def test_the_random_numbers_are_fixed() -> None:
     rng = SplitMix64(1234567)
     assert [rng.bits() for _ in range(3)] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
     for seed in range(20):
-        assert SplitMix64(seed).suffix(5) == SplitMix64(seed).pod_suffix()
+        endings = list(SplitMix64(seed).suffixes(5000))
+        assert len(set(endings)) == 5000
+        assert {len(ending) for ending in endings} == {5}
 
 
 def test_counts_are_exact(cluster, kinds) -> None:

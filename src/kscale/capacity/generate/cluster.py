@@ -100,9 +100,10 @@ class GeneratedCluster:
         owner = f"{workload.name}-{workload.template_hash}" if workload.kind == "Deployment" else workload.name
         ordinals = workload.kind == "StatefulSet"
         values = dict.fromkeys(("node", "host_ip", "pod_ip"), "")
+        suffixes = rng.suffixes(workload.replicas)
         for ordinal, at in enumerate([*workload.running.tolist(), *[-1] * workload.pending]):
             values["ordinal"] = str(ordinal)
-            values["name"] = f"{owner}-{ordinal}" if ordinals else f"{owner}-{rng.pod_suffix()}"
+            values["name"] = f"{owner}-{ordinal}" if ordinals else f"{owner}-{next(suffixes)}"
             values["uid"] = child_uid(workload.owner_uid, ordinal)
             if at < 0:
                 yield pending(values)

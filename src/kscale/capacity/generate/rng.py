@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 __all__ = ["SplitMix64", "child_uid"]
@@ -11,6 +11,7 @@ _MASK = (1 << 64) - 1
 _SUFFIX = "bcdfghjklmnpqrstvwxz2456789"  # what Kubernetes draws name suffixes from
 _PAIRS = tuple(a + b for b in _SUFFIX for a in _SUFFIX)
 _TRIPLES = tuple(pair + c for c in _SUFFIX for pair in _PAIRS)
+_SUFFIXES = len(_TRIPLES) * len(_PAIRS)
 T = TypeVar("T")
 
 
@@ -67,10 +68,14 @@ class SplitMix64:
             out.append(_SUFFIX[at])
         return "".join(out)
 
-    def pod_suffix(self) -> str:
-        """The same as ``suffix(5)``, from tables: a large cluster draws half a million."""
-        rest, low = divmod(self.bits(), len(_TRIPLES))
-        return _TRIPLES[low] + _PAIRS[rest % len(_PAIRS)]
+    def suffixes(self, n: int) -> Iterator[str]:
+        """``n`` random endings of five characters, all different."""
+        # An arithmetic progression modulo a power of 27 repeats itself only after all of them.
+        at, step = self.below(_SUFFIXES), 3 * self.below(_SUFFIXES // 3) + 1
+        for _ in range(n):
+            rest, low = divmod(at, len(_TRIPLES))
+            yield _TRIPLES[low] + _PAIRS[rest]
+            at = (at + step) % _SUFFIXES
 
     def uid(self) -> str:
         """A version 4 UUID."""
