@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from kscale.ca.errors import is_not_implemented
+from kscale.ca.errors import AutoscalerError, is_not_implemented
+from kscale.ca.groups import Groups
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.atomic import registered_nodes
+from kscale.objects.core import Node
 
-__all__ = ["BudgetGroup", "CroppedNodes", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"]
+__all__ = ["BudgetGroup", "CroppedNodes", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "budget_groups", "crop"]
 
 
 class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
@@ -136,6 +140,30 @@ def _split(nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]) -> t
         is_atomic = group.atomic and group.options_error is None
         (atomic if is_atomic else individual).setdefault(item.group, []).append(item.node)
     return atomic, individual
+
+
+def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]) -> list[BudgetGroup]:
+    """What :func:`crop` needs of every group, worked out from the provider's answers and the nodes of the snapshot."""
+    nodes = list(snapshot_nodes)
+    found = []
+    for group in groups:
+        error = None
+        atomic = False
+        try:
+            atomic = group.options_or(options.node_group_defaults).zero_or_max_node_scaling
+        except AutoscalerError as failure:
+            error = failure.message
+        found.append(
+            BudgetGroup(
+                id=group.id,
+                atomic=atomic,
+                target=group.target_size,
+                registered=len(registered_nodes(nodes, group.instances)) if atomic else 0,
+                target_error=group.target_size_error,
+                options_error=error,
+            )
+        )
+    return found
 
 
 def crop(

@@ -20,10 +20,16 @@ __all__ = ["NodeToRemove", "RemovableNodes", "UnneededNode", "load_from_taints",
 
 
 class NodeToRemove(msgspec.Struct, frozen=True):
-    """A node that simulation found removable; ``drain``: it has pods that must find another place."""
+    """A node that simulation found removable.
+
+    ``drain``: it has pods that must find another place; ``risky``: disruption budgets do not let them go all at once;
+    ``on_completion``: it has pods that want to finish first.
+    """
 
     node: Node
     drain: bool = False
+    risky: bool = False
+    on_completion: bool = False
 
 
 class UnneededNode(msgspec.Struct, kw_only=True, frozen=True):
@@ -37,6 +43,8 @@ class UnneededNode(msgspec.Struct, kw_only=True, frozen=True):
     since: datetime
     threshold: timedelta
     threshold_error: str | None = None
+    risky: bool = False
+    on_completion: bool = False
 
     @property
     def name(self) -> str:
@@ -73,6 +81,8 @@ def update_unneeded(
                 since=since.get(item.node.metadata.name, now),
                 threshold=threshold,
                 threshold_error=error,
+                risky=item.risky,
+                on_completion=item.on_completion,
             )
         )
     return found

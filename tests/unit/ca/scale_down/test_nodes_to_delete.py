@@ -1,0 +1,88 @@
+"""From unneeded nodes to nodes to delete."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from ca_objects import GPU_LABEL, T0, node
+from kscale import ca
+from kscale.ca.scale_down.budgets import budget_groups
+from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
+from kscale.ca.scale_down.unneeded import UnneededNode
+from kscale.objects.core import Node
+
+
+def _unneeded(made: Node, **flags: Any) -> UnneededNode:
+    return UnneededNode(
+        **{"node": made, "drain": False, "since": T0 - timedelta(hours=1), "threshold": timedelta(minutes=1), **flags}
+    )
+
+
+def _decide(unneeded: list[UnneededNode], groups: ca.Groups, nodes: list[Node], **more: Any) -> NodesToDelete:
+    return nodes_to_delete(
+        unneeded, groups=groups, snapshot_nodes=nodes, options=ca.AutoscalingOptions(), now=T0, **more
+    )
+
+
+def test_order_and_reasons() -> None:
+    names = ["risky", "drain", "empty", "waiting", "young", "atomic"]
+    nodes = {name: node(name, 1000, 10, ready=True) for name in names}
+    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
+    groups = ca.Groups([
+        ca.Group(id="g", target_size=9, nodes=names[:-1]),
+        ca.Group(id="a", target_size=2, nodes=["atomic", "other"], instances=["atomic", "other"], options=own),
+    ])  # fmt: skip
+    flags: dict[str, dict[str, Any]] = {
+        "risky": {"drain": True, "risky": True},
+        "drain": {"drain": True},
+        "waiting": {"on_completion": True},
+        "young": {"since": T0},
+    }
+    found = _decide(
+        [_unneeded(made, **flags.get(name, {})) for name, made in nodes.items()],
+        groups,
+        [*nodes.values(), node("other", 1, 1)],
+    )
+    assert found == NodesToDelete(
+        empty=["empty"],
+        drain=["drain", "risky"],
+        unremovable={
+            "young": "NotUnneededLongEnough",
+            "atomic": "AtomicScaleDownFailed",
+            "waiting": "BlockedByOnCompletionPod",
+        },
+    )
+
+
+def test_nothing_goes_when_usage_is_unknown() -> None:
+    made = node("n", 1000, 10, ready=True)
+    gpu = node("gpu", 1000, 10, labels={GPU_LABEL: "k80"})
+    groups = ca.Groups([ca.Group(id="g", target_size=9, nodes=["n"])])
+    found = _decide([_unneeded(made)], groups, [made, gpu], gpu_label=GPU_LABEL)
+    assert (found.empty, found.unremovable) == ([], {})
+    assert found.error is not None
+    assert "not belonging to autoscaled node group" in found.error
+
+
+def test_cluster_wide_minima() -> None:
+    nodes = [node(f"n{i}", 2000, 10, ready=True) for i in range(3)]
+    groups = ca.Groups([ca.Group(id="g", target_size=9, nodes=["n0", "n1", "n2"])])
+    limits = ca.ResourceLimiter(min={"cpu": 4})
+    found = _decide([_unneeded(made) for made in nodes], groups, nodes, limits=limits)
+    assert found.empty == ["n0"]
+    assert set(found.unremovable.values()) == {"MinimalResourceLimitExceeded"}
+
+
+def test_what_the_budget_needs_of_groups() -> None:
+    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
+    upcoming = node("up", 1, 1, annotations={"cluster-autoscaler.k8s.io/upcoming-node": "true"})
+    groups = ca.Groups([
+        ca.Group(id="a", target_size=3, instances=["n", "up"], options=own),
+        ca.Group(id="b", options_error="down"),
+    ])  # fmt: skip
+    found = budget_groups(groups, ca.AutoscalingOptions(), [node("n", 1, 1), upcoming])
+    assert found == [
+        ca.BudgetGroup(id="a", atomic=True, target=3, registered=1),
+        ca.BudgetGroup(id="b", options_error="down"),
+    ]
