@@ -42,6 +42,8 @@ _API_OPERATOR: Final = {"In": IN, "NotIn": NOT_IN, "Exists": EXISTS, "DoesNotExi
 _PRINTED: Final = {IN: " in ", NOT_IN: " notin ", GREATER_THAN: ">", LESS_THAN: "<"}
 _OPERATORS: Final = (DOES_NOT_EXIST, EQUALS, DOUBLE_EQUALS, IN, NOT_EQUALS, NOT_IN, EXISTS, GREATER_THAN, LESS_THAN)
 
+_GO_JSON: Final = {ord(char): f"\\u{ord(char):04x}" for char in "<>&\u2028\u2029"}  # Go's encoder escapes these
+
 _INT64 = re.compile(r"[+-]?[0-9]+")
 _NO_LABELS: Final[Mapping[str, str]] = {}
 

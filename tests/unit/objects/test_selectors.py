@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -182,3 +183,8 @@ def test_fields_are_ignored_without_a_name() -> None:
 )  # fmt: skip
 def test_parse_int64(text: str, number: int | None) -> None:
     assert parse_int64(text) == number
+
+
+def test_values_in_messages_are_escaped_as_go_does() -> None:
+    with pytest.raises(SelectorError, match=re.escape(r'values: Invalid value: ["\u003cb\u003e"]: values set must')):
+        requirement("k", "exists", ["<b>"])
