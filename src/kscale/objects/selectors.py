@@ -145,7 +145,9 @@ def _aggregate(errors: list[str]) -> SelectorError:
 
 
 def _value_errors(operator: str, values: Sequence[str]) -> list[str]:
-    shown = json.dumps(list(values), ensure_ascii=False, separators=(",", ":")) if values else "null"
+    shown = "null"
+    if values:
+        shown = json.dumps(list(values), ensure_ascii=False, separators=(",", ":")).translate(_GO_JSON)
     if operator in (IN, NOT_IN):
         wrong = "" if values else "for 'in', 'notin' operators, values set can't be empty"
     elif operator in _EXACT:
