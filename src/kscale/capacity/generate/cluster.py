@@ -228,8 +228,10 @@ class _Builder:
             if free.size:
                 # Just more than any eligible node has left, in steps of half a core.
                 app.cpu = max(app.cpu, (int(free[:, 0].max()) // 500 + 1) * 500)
-                largest = int(self._placement.total[self._placement.eligible(workload), 0].max())
-                app.cpu = max(10, min(app.cpu, largest // 500 * 500 - 500))
+                largest = self._placement.total[self._placement.eligible(workload)].max(axis=0)
+                app.cpu = max(10, min(app.cpu, int(largest[0]) // 500 * 500 - 500))
+                memory = app.cpu * self._rng.choice((1024, 2048, 3584)) // 1000
+                app.memory_mib = max(app.memory_mib, min(memory, int(largest[1]) * 3 // 5) // 256 * 256)
         workload.pending = min(replicas, most)
         workload.message = self._placement.why_not(workload) or "waiting for a scheduling attempt"
         self._keep(workload)
