@@ -203,7 +203,7 @@ def test_the_file_is_one_list() -> None:
 def test_pending_can_be_chosen() -> None:
     assert generate(10, 100, pending=0).counts["pending"] == 0
     assert generate(10, 100, pending=37).counts["pending"] == 37
-    assert generate(8, 240, pending=240).counts == {"nodes": 8, "running": 0, "pending": 240, "workloads": 32}
+    assert generate(8, 240, pending=240).counts == {"nodes": 8, "running": 0, "pending": 240, "workloads": 30}
     assert generate(2, 0).counts == {"nodes": 2, "running": 0, "pending": 0, "workloads": 0}
 
 
