@@ -26,7 +26,7 @@ from kscale.objects.core import (
     WeightedPodAffinityTerm,
 )
 from kscale.objects.meta import KubeObject, LabelSelector, LabelSelectorRequirement, ObjectMeta
-from kscale.objects.requests import container_requests, is_pod_level_resource
+from kscale.objects.requests import CPU, MEMORY, container_requests, is_hugepages, is_pod_level_resource
 
 __all__ = ["BUILT_IN_CLASSES", "PodClasses", "with_defaults"]
 
@@ -127,16 +127,30 @@ def _port(port: ContainerPort, host_network: bool) -> ContainerPort:
     return _replace(port, protocol=port.protocol or "TCP", host_port=host_port)
 
 
+def _limits(container: Container) -> ResourceList | None:
+    return container.resources.limits
+
+
 def _pod_resources(spec: PodSpec, resources: ResourceRequirements) -> ResourceRequirements:
-    """Requests of the pod as a whole: what its containers ask for, else its limits."""
+    """Requests of the pod as a whole, where it has limits: what its containers ask for, else those limits.
+
+    Huge pages cannot be overcommitted: their limit is what the containers' limits come to, and the request follows.
+    """
     requests: ResourceList = dict(resources.requests or {})
+    limits: ResourceList = dict(resources.limits or {})
+    if requests or limits:
+        for name, quantity in container_requests(spec, _limits).items():
+            if is_hugepages(name) and name not in requests:
+                limits.setdefault(name, quantity)
+    if not limits:
+        return resources
     for name, quantity in container_requests(spec).items():
+        if name in (CPU, MEMORY):
+            requests.setdefault(name, quantity)
+    for name, quantity in limits.items():
         if is_pod_level_resource(name):
             requests.setdefault(name, quantity)
-    for name, quantity in (resources.limits or {}).items():
-        if is_pod_level_resource(name):
-            requests.setdefault(name, quantity)
-    return _replace(resources, requests=requests or resources.requests)
+    return _replace(resources, requests=requests or resources.requests, limits=limits)
 
 
 def _tolerations(tolerations: Sequence[Toleration]) -> list[Toleration]:

@@ -122,8 +122,9 @@ def container_requests(spec: PodSpec, requests_of: _RequestsOf = _of_spec) -> Re
             _add(sidecars, requests)
             _raise_to(peak, sidecars)
         else:
-            phase = dict(sidecars)
+            phase: ResourceList = {}
             _add(phase, requests)
+            _add(phase, sidecars)
             _raise_to(peak, phase)
     _raise_to(total, peak)
     return total

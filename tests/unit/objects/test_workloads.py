@@ -161,6 +161,16 @@ def test_pod_level_requests() -> None:
     assert {name: str(value) for name, value in spec.resources.requests.items()} == {"cpu": "1", "memory": "8Gi"}
 
 
+def test_huge_pages_of_the_pod_follow_the_limits_of_the_containers() -> None:
+    containers = [{"name": c, "resources": {"limits": {"hugepages-2Mi": "4Mi", "cpu": "1"}}} for c in "ab"]
+    spec = first_spec(containers=containers, resources={"requests": {"memory": "1Gi"}})
+    assert {name: str(value) for name, value in spec.resources.requests.items()} == {
+        "memory": "1Gi", "cpu": "2", "hugepages-2Mi": "8Mi"
+    }  # fmt: skip
+    alone = first_spec(containers=[{"name": "c"}], resources={"requests": {"memory": "1Gi"}})
+    assert alone.resources.limits is None
+
+
 def test_ports_of_the_host_network() -> None:
     ports = [{"containerPort": 80}, {"containerPort": 81, "hostPort": 81, "protocol": "UDP"}]
     for host_network, host_port in ((True, 80), (False, 0)):
