@@ -1,0 +1,135 @@
+"""Packing: the first-fit estimator, failing checks, forks. Every benchmark asserts its answer.
+
+Conditions: one process, one thread unless said; the cluster is built before the clock starts; a figure is pytest-benchmark's
+minimum and median. ``extra_info`` holds the floor (bytes of the columns touched / measured memory bandwidth).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from floor import floor_note
+
+import kscale
+from kscale._native import _engine
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeTemplate
+
+MIB = 1 << 20
+
+
+def pod(name: str, cpu: str, memory: str, *, owner: str | None = None, **spec: Any) -> Pod:
+    metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": "estimatee"}}
+    if owner:
+        metadata["ownerReferences"] = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+    return from_dict({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}, Pod)
+
+
+def template(cpu: str, memory: str, pods: int, name: str = "template", **labels: str) -> NodeTemplate:
+    amounts = {"cpu": cpu, "memory": memory, "pods": str(pods)}
+    return NodeTemplate(
+        node=from_dict(
+            {
+                "apiVersion": "v1",
+                "kind": "Node",
+                "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, **labels}},
+                "status": {"allocatable": amounts, "capacity": amounts},
+            },
+            Node,
+        )
+    )
+
+
+@pytest.fixture(scope="module", params=["two groups", "single-pod groups"])
+def estimate_problem(request: pytest.FixtureRequest) -> tuple[str, kscale.Snapshot]:
+    """Upstream's own benchmark case: 50,000 small pods and 1,000 larger ones."""
+    owned = request.param == "two groups"
+    small = [pod(f"small-{i}", "50m", "100Mi", owner="small" if owned else None) for i in range(50_000)]
+    large = [pod(f"large-{i}", "95m", "190Mi", owner="large" if owned else None) for i in range(1_000)]
+    snapshot = kscale.Cluster([*small, *large]).snapshot()
+    return request.param, snapshot
+
+
+def test_estimate_51000_pods(benchmark: Any, estimate_problem: tuple[str, kscale.Snapshot]) -> None:
+    """Target: <= 1 ms in two groups, <= 15 ms as 51,000 single-pod groups; result as index arrays."""
+    kind, snapshot = estimate_problem
+    wanted = template("1000m", "5000Mi", 100)
+    options = kscale.EstimateOptions(max_nodes=3000)
+    kscale.estimate(snapshot, template=wanted, options=options)  # groups of the pending pods belong to the snapshot
+    result = benchmark(kscale.estimate, snapshot, template=wanted, options=options)
+    assert (result.node_count, len(result.order_numbers)) == (2595, 51_000)
+    assert np.bincount(result.placement_numbers).tolist() == [11] * 100 + [20] * 2495
+    benchmark.extra_info |= {"case": kind, **floor_note(51_000 * 3 * 4, benchmark.stats["min"])}
+
+
+@pytest.mark.parametrize(("pods", "nodes"), [(60_000, 200), (12_000, 1_000)])
+@pytest.mark.parametrize("what", ["resources alone", "whole chain"])
+def test_failing_checks(benchmark: Any, what: str, pods: int, nodes: int) -> None:
+    """12,000,000 failing pod x node checks, no class sharing. Target: <= 1 ns and <= 5 ns a check."""
+    rng = np.random.default_rng(7)
+    request = rng.integers(4_000, 9_000, (pods, 4))
+    free = rng.integers(0, 3_999, (4, nodes))
+    slots = np.full(nodes, 10)
+    if what == "resources alone":
+        verdict = benchmark(_engine.sweep_resources, request, free, slots)
+        assert not verdict.any()
+    else:
+        rows = rng.integers(0, 50, pods).astype(np.int32)
+        classes = rng.integers(0, 40, nodes).astype(np.int32)
+        bits = np.where(rng.random((50, 40)) < 0.3, 1 << 3, 0).astype(np.uint16)
+        verdict = benchmark(_engine.sweep, request, rows, free, slots, classes, bits)
+        expected = np.where(bits[rows][:, classes] != 0, 3, 6)
+        assert (verdict == expected).all()
+    benchmark.extra_info |= {
+        "ns_per_check": benchmark.stats["min"] * 1e9 / (pods * nodes),
+        **floor_note(pods * nodes + request.nbytes, benchmark.stats["min"]),
+    }
+
+
+def test_class_verdicts(benchmark: Any) -> None:
+    """The same 12,000,000 pairs as verdicts of 150 classes. Target: <= 1 ms."""
+    nodes = [template("4", "8Gi", 110, name=f"n{i}").node for i in range(200)]
+    kinds = [pod(f"p{k}", f"{5000 + k}m", "1Gi") for k in range(150)]
+    pods = [kinds[i % 150] for i in range(60_000)]
+    snapshot = kscale.Cluster(nodes).snapshot()
+    fit = kscale.fit(snapshot, kinds)
+    engine, numbers = fit.session.engine, np.arange(150, dtype=np.int32)
+    codes = benchmark(engine.verdicts, numbers)
+    assert (codes == 6).all()
+    assert len(pods) * codes.shape[1] == 12_000_000
+
+
+def test_fork_add_two_revert(benchmark: Any) -> None:
+    """Fork, add two copies of a prepared template, revert at 100,000 nodes. Target: <= 3 us (upstream: 4-10 us)."""
+    base = template("4", "8Gi", 110, **{"topology.kubernetes.io/zone": "a"})
+    names = [f"n{i}" for i in range(100_000)]
+    nodes = [
+        Node(metadata=type(base.node.metadata)(name=name, labels={"kubernetes.io/hostname": name}), status=base.node.status)
+        for name in names
+    ]
+    spread = {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "labelSelector": {"matchLabels": {"app": "estimatee"}},
+            }
+        ]
+    }
+    view = kscale.Cluster([*nodes, pod("p", "1", "1Gi", **spread)]).snapshot().fork(templates=[base])
+    before = view.engine.checksum()
+
+    def round_trip() -> None:
+        view.fork()
+        view.add()
+        view.add()
+        view.revert()
+
+    benchmark(round_trip)
+    assert view.engine.checksum() == before
+    assert view.engine.nodes == 100_000

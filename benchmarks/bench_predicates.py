@@ -1,0 +1,140 @@
+"""Inter-pod affinity, topology spread and the static fit matrix at scale. Every benchmark asserts its answer.
+
+Conditions as in bench_packing.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from bench_packing import pod, template
+from floor import floor_note
+
+import kscale
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict, to_dict
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+
+
+def term(app: str, key: str) -> dict[str, Any]:
+    return {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
+
+
+def constraint(app: str, key: str) -> dict[str, Any]:
+    return {"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"app": app}}}  # fmt: skip
+
+
+def labelled(base: Pod, app: str, *, node: str = "") -> Pod:
+    data = to_dict(base)
+    data["metadata"]["labels"] = {"app": app}
+    if node:
+        data["spec"]["nodeName"] = node
+    return from_dict(data, Pod)
+
+
+def anti(app: str, key: str = HOST) -> dict[str, Any]:
+    return {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(app, key)]}}}
+
+
+def near(app: str, key: str) -> dict[str, Any]:
+    return {"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term(app, key)]}}}
+
+
+def test_one_anti_affinity_pod_on_5001_nodes(benchmark: Any) -> None:
+    """A hostname anti-affinity pod in the snapshot, 5,001 nodes with 10 pods, only the last fits. Target: <= 50 us."""
+    nodes = [template("4", "8Gi", 110, name=f"n{i}").node for i in range(5_001)]
+    other, same = pod("other", "100m", "64Mi"), pod("same", "100m", "64Mi")
+    placed = []
+    for i in range(5_001):
+        for j in range(10):
+            blocks = j == 0 and i < 5_000
+            one = labelled(same if blocks else other, "web" if blocks else "other", node=f"n{i}")
+            one.metadata.name = f"p{i}-{j}"
+            placed.append(one)
+    wanted = labelled(pod("wanted", "100m", "64Mi", **anti("web")), "web")
+    view = kscale.Cluster([*nodes, *placed, wanted]).snapshot().fork()
+    number = view.pod("default/wanted")
+    found = benchmark(view.engine.any_node, number)
+    assert view.node_name(found) == "n5000"
+    view.engine.cursor = 0
+    assert view.schedule_anywhere("default/wanted") == 5_000
+
+
+def test_anti_affinity_surge(benchmark: Any) -> None:
+    """5,000 pods with required hostname anti-affinity in 50 apps on 5,000 nodes. Target: <= 0.1 s."""
+    nodes = [template("4", "8Gi", 110, name=f"n{i}").node for i in range(5_000)]
+    pods = []
+    for app in range(50):
+        base = labelled(pod("p", "500m", "64Mi", owner=f"rs-{app}", **anti(f"app-{app}")), f"app-{app}")
+        for i in range(100):
+            data = to_dict(base)
+            data["metadata"] |= {"name": f"p-{app}-{i}", "uid": f"u-{app}-{i}"}
+            pods.append(from_dict(data, Pod))
+    snapshot = kscale.Cluster([*nodes, *pods]).snapshot()
+    result = benchmark.pedantic(kscale.place, (snapshot,), rounds=3)
+    assert len(result.placement) == 5_000
+    for app in range(50):
+        used = [node for name, node in result.placement.items() if name.startswith(f"default/p-{app}-")]
+        assert len(set(used)) == 100
+
+
+def test_five_kinds_on_400_templates(benchmark: Any) -> None:
+    """20,000 pods in five equal kinds x 400 templates, each from a fresh cursor, cap 5,000 nodes. Target: <= 2 s."""
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("plain", {}),
+        ("zone-spread", {"topologySpreadConstraints": [constraint("zone-spread", ZONE)]}),
+        ("host-spread", {"topologySpreadConstraints": [constraint("host-spread", HOST)]}),
+        ("zone-near", near("zone-near", ZONE)),
+        ("host-apart", anti("host-apart")),
+    ]
+    pods = []
+    for app, spec in kinds:
+        base = labelled(pod("p", "100m", "128Mi", owner=f"rs-{app}", **spec), app)
+        for i in range(4_000):
+            data = to_dict(base)
+            data["metadata"] |= {"name": f"{app}-{i}", "uid": f"u-{app}-{i}"}
+            pods.append(from_dict(data, Pod))
+    templates = [
+        template(f"{2 + 2 * (i % 20)}", f"{8 + 4 * (i % 25)}Gi", 110, name=f"t{i}", **{ZONE: f"z{i % 4}"})
+        for i in range(400)
+    ]
+    snapshot = kscale.Cluster(pods).snapshot()
+    options = [kscale.EstimateOptions(max_nodes=5_000)] * len(templates)
+
+    def run() -> list[Any]:
+        return kscale.estimate_many(snapshot, templates=templates, options=options, fresh_cursor=True)
+
+    results = benchmark.pedantic(run, rounds=2, warmup_rounds=1)
+    single = kscale.estimate(snapshot, template=templates[7], options=options[7])
+    assert results[7].placement == single.placement
+    assert all(result.node_count >= 4_000 for result in results)  # one host-apart pod a node
+
+
+def test_static_fit_matrix(benchmark: Any) -> None:
+    """The static fit matrix of 20,000 pods x 15,000 nodes, by classes. Target: <= 0.1 s."""
+    nodes = []
+    for i in range(15_000):
+        node = template("4", "8Gi", 110, name=f"n{i}", **{ZONE: f"z{i % 3}", "pool": f"p{i % 20}"}).node
+        nodes.append(node)
+    classes = [pod(f"c{k}", f"{100 + k}m", "64Mi", nodeSelector={"pool": f"p{k % 20}"}) for k in range(150)]
+    snapshot = kscale.Cluster(nodes).snapshot()
+    pods = []
+    for i in range(20_000):
+        data = to_dict(classes[i % 150])
+        data["metadata"] |= {"name": f"x{i}", "uid": f"x{i}"}
+        pods.append(from_dict(data, Pod))
+    fit = kscale.fit(snapshot, pods)
+
+    def matrix() -> Any:
+        fit.__dict__.pop("codes", None)
+        fit.__dict__.pop("class_ok", None)
+        return fit.class_ok
+
+    ok = benchmark(matrix)
+    assert ok.shape == (150, 15_000)
+    assert (ok.sum(axis=1) == 750).all()
+    assert np.array_equal(fit.ok[150], fit.ok[0])
+    benchmark.extra_info |= floor_note(ok.nbytes * 5, benchmark.stats["min"])
