@@ -37,6 +37,7 @@ __all__ = ["Session"]
 
 _FIT = NodeResourcesFit()
 _STATIC: tuple[Plugin, ...] = tuple(plugin for plugin in PROFILE if type(plugin).check is not Plugin.check)
+_COPY = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
 _FRESH = "\0"  # no selector can spell out the name of a fresh copy
 
 
@@ -95,17 +96,16 @@ class Session:
         extra: list[NodeFacts] = []
         self._extra_of: list[tuple[int, dict[int, int]]] = []
         named = columns & {NAME, HOSTNAME}
-        spelled = self._spelled_names() if named else frozenset()
+        spelled = sorted(self._spelled_names()) if named else []
         for template in templates:
             first = len(extra)
             base = template.node.metadata.name
             extra.append(self._copy_facts(template, f"{base}-e-{_FRESH}"))
             exceptions: dict[int, int] = {}
-            pattern = re.compile(re.escape(base) + r"-e-(0|[1-9][0-9]{0,8})")
-            for name in sorted(spelled):
-                match = pattern.fullmatch(name)
-                if match:
-                    exceptions[int(match[1])] = len(extra)
+            for name in spelled:
+                match = _COPY.fullmatch(name)
+                if match and match[1] == base:
+                    exceptions[int(match[2])] = len(extra)
                     extra.append(self._copy_facts(template, name))
             self._extra_of.append((first, exceptions))
         self.classes = NodeClasses(self.ctx, extra, frozenset(columns))

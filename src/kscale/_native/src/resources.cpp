@@ -66,12 +66,10 @@ void cover_row(const i64* request, const i64* free, std::ptrdiff_t stride, const
 
 // Merge the static verdict of each node into the row: first failing plug-in in profile order.
 KSCALE_CLONES
-void merge_row(const u8* early, const u8* late, const i32* node_class, std::ptrdiff_t n_nodes, u8* row) noexcept {
+void merge_row(const u8* early, const u8* late, std::ptrdiff_t n_nodes, u8* row) noexcept {
   for (std::ptrdiff_t n = 0; n < n_nodes; ++n) {
-    const u8 e = early[node_class[n]];
-    const u8 l = late[node_class[n]];
-    const u8 fit = row[n] ? l : static_cast<u8>(kNodeResourcesFit);
-    row[n] = e ? e : fit;
+    const u8 fit = row[n] ? late[n] : static_cast<u8>(kNodeResourcesFit);
+    row[n] = early[n] ? early[n] : fit;
   }
 }
 
@@ -95,20 +93,31 @@ void sweep(const i64* request, const i32* static_row, std::ptrdiff_t n_pods, con
            const i64* slots, const i32* node_class, std::ptrdiff_t n_nodes, i32 n_resources, const u16* static_bits,
            i32 n_classes, u8* verdict, i32 threads) {
   parallel_for(n_pods, threads, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
+    // What the static bits say of every node, kept for the rows met last: [slot][early | late][node].
+    constexpr std::ptrdiff_t kept = 64;
+    const std::size_t row_size = 2 * static_cast<std::size_t>(n_nodes);
+    std::vector<u8> expanded(row_size * kept);
+    std::vector<i32> loaded(kept, -1);
     std::vector<u8> early(static_cast<std::size_t>(n_classes)), late(static_cast<std::size_t>(n_classes));
-    i32 loaded = -1;
     for (std::ptrdiff_t p = begin; p < end; ++p) {
       u8* row = verdict + p * n_nodes;
       cover_row(request + p * n_resources, free, stride, slots, n_nodes, n_resources, row);
-      if (static_row[p] != loaded) {
-        loaded = static_row[p];
-        const u16* bits = static_bits + static_cast<std::ptrdiff_t>(loaded) * n_classes;
+      const i32 wanted = static_row[p];
+      const std::size_t slot = static_cast<std::size_t>(wanted % kept);
+      u8* of_node = expanded.data() + slot * row_size;
+      if (loaded[slot] != wanted) {
+        loaded[slot] = wanted;
+        const u16* bits = static_bits + static_cast<std::ptrdiff_t>(wanted) * n_classes;
         for (i32 c = 0; c < n_classes; ++c) {
           early[static_cast<std::size_t>(c)] = first_plugin(bits[c] & ((1u << kNodeResourcesFit) - 1));
           late[static_cast<std::size_t>(c)] = first_plugin(bits[c] & ~((1u << kNodeResourcesFit) - 1) & 0xFFFFu);
         }
+        for (std::ptrdiff_t n = 0; n < n_nodes; ++n) {
+          of_node[n] = early[static_cast<std::size_t>(node_class[n])];
+          of_node[n_nodes + n] = late[static_cast<std::size_t>(node_class[n])];
+        }
       }
-      merge_row(early.data(), late.data(), node_class, n_nodes, row);
+      merge_row(of_node, of_node + n_nodes, n_nodes, row);
     }
   });
 }
