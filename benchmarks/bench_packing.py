@@ -1,7 +1,7 @@
 """Packing: the first-fit estimator, failing checks, forks. Every benchmark asserts its answer.
 
-Conditions: one process, one thread unless said; the cluster is built before the clock starts; a figure is pytest-benchmark's
-minimum and median. ``extra_info`` holds the floor (bytes of the columns touched / measured memory bandwidth).
+Conditions: one process, one thread unless said; the cluster is built before the clock starts; a figure is
+pytest-benchmark's minimum and median. ``extra_info`` holds the floor (bytes of the columns touched / measured memory bandwidth).
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ import kscale
 from kscale._native import _engine
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeTemplate
 
 MIB = 1 << 20
 
 
 def pod(name: str, cpu: str, memory: str, *, owner: str | None = None, **spec: Any) -> Pod:
-    metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": {"app": "estimatee"}}
+    metadata: dict[str, Any] = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    metadata["labels"] = {"app": "estimatee"}
     if owner:
         metadata["ownerReferences"] = [{"kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}]
     container = {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
-    return from_dict({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}, Pod)
+    data = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+    return from_dict(data, Pod)
 
 
 def template(cpu: str, memory: str, pods: int, name: str = "template", **labels: str) -> NodeTemplate:
@@ -108,7 +111,7 @@ def test_fork_add_two_revert(benchmark: Any) -> None:
     base = template("4", "8Gi", 110, **{"topology.kubernetes.io/zone": "a"})
     names = [f"n{i}" for i in range(100_000)]
     nodes = [
-        Node(metadata=type(base.node.metadata)(name=name, labels={"kubernetes.io/hostname": name}), status=base.node.status)
+        Node(metadata=ObjectMeta(name=name, labels={"kubernetes.io/hostname": name}), status=base.node.status)
         for name in names
     ]
     spread = {
