@@ -1,7 +1,8 @@
 """Packing: the first-fit estimator, failing checks, forks. Every benchmark asserts its answer.
 
 Conditions: one process, one thread unless said; the cluster is built before the clock starts; a figure is
-pytest-benchmark's minimum and median. ``extra_info`` holds the floor (bytes of the columns touched / measured memory bandwidth).
+pytest-benchmark's minimum and median. ``extra_info`` holds the floor: bytes of the columns touched / measured memory
+bandwidth.
 """
 
 from __future__ import annotations
