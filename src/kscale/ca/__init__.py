@@ -47,6 +47,10 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.drainability.engine import drain_status as drain_status
     from kscale.ca.scale_down.drainability.engine import drainability as drainability
     from kscale.ca.scale_down.pdb import RemainingPdbTracker as RemainingPdbTracker
+    from kscale.ca.scale_up.executor import IncreaseSize as IncreaseSize
+    from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
+    from kscale.ca.scale_up.status import ScaleUpStatus as ScaleUpStatus
+    from kscale.ca.scale_up.status import status_events as status_events
     from kscale.ca.similarity import Comparator as Comparator
     from kscale.ca.similarity import DifferenceRatios as DifferenceRatios
     from kscale.ca.similarity import SimilarGroups as SimilarGroups
@@ -77,6 +81,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.drainability.engine": ("DrainJudge", "default_rules", "drain_status", "drainability"),
     "scale_down.pdb": ("RemainingPdbTracker",),
     "templates": (),
+    "scale_up.executor": ("IncreaseSize",),
+    "scale_up.min_size": ("scale_up_to_min_size_steps",),
+    "scale_up.status": ("ScaleUpStatus", "status_events"),
     "similarity": ("Comparator", "DifferenceRatios", "SimilarGroups", "find_similar", "similar"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -99,6 +106,7 @@ __all__ = [
     "GroupSize",
     "Groups",
     "HourlyPrices",
+    "IncreaseSize",
     "Listers",
     "NodeGroupAutoscalingOptions",
     "NodeInGroup",
@@ -111,6 +119,7 @@ __all__ = [
     "ScaleDownOptions",
     "ScaleUpInfo",
     "ScaleUpOptions",
+    "ScaleUpStatus",
     "SimilarGroups",
     "balance",
     "build_chain",
@@ -126,7 +135,9 @@ __all__ = [
     "groups_of",
     "quota",
     "registered_nodes",
+    "scale_up_to_min_size_steps",
     "similar",
+    "status_events",
     "templates",
 ]
 

@@ -213,6 +213,11 @@ class Groups:
     def get(self, group_id: str) -> Group | None:
         return self._by_id.get(group_id)
 
+    def with_targets(self, sizes: Mapping[str, int]) -> Groups:
+        """The same groups, some of another target size."""
+        changed = (replace(g, target_size=sizes[g.id]) if g.id in sizes else g for g in self._by_id.values())
+        return Groups(changed, self.node_errors)
+
     def of_node(self, name: str) -> Group | None:
         """The group of a node, None if it belongs to none. Raises :class:`AutoscalerError` if the provider fails."""
         error = self.node_errors.get(name)

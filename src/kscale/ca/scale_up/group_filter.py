@@ -1,0 +1,118 @@
+"""Which groups may grow at all (``core/scaleup/orchestrator``: the checks before any estimate)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from kscale.ca.cluster_state import ClusterState, backoff_status, is_group_healthy
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.groups import Group
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.quota import QuotaTracker
+from kscale.objects.core import Node
+
+__all__ = [
+    "ATOMIC_LIMIT",
+    "BACKOFF",
+    "MAX_SIZE_REACHED",
+    "NOT_READY",
+    "FilteredGroups",
+    "filter_groups",
+    "is_zero_or_max",
+    "not_ready_reason",
+    "quota_reasons",
+]
+
+NOT_READY: Final = "not ready for scale-up"
+BACKOFF: Final = "in backoff after failed scale-up"
+MAX_SIZE_REACHED: Final = "max node group size reached"
+ATOMIC_LIMIT: Final = "atomic scale-up exceeds cluster node count limit"
+
+
+class FilteredGroups(msgspec.Struct, kw_only=True):
+    """Groups worth an estimate, in order, and why the others are skipped."""
+
+    valid: list[Group] = []
+    skipped: dict[str, list[str]] = {}
+
+
+def not_ready_reason(
+    group: Group, state: ClusterState, now: datetime, options: AutoscalingOptions, *, has_template: bool = True
+) -> str | None:
+    """Why an existing group is not safe to scale up; None if it is."""
+    if not is_group_healthy(state, group.id, options):
+        return NOT_READY
+    return BACKOFF if backoff_status(state, group.id, now, has_template=has_template) is not None else None
+
+
+def quota_reasons(tracker: QuotaTracker, group: Group, node: Node, count: int) -> list[str]:
+    """Why so many new nodes break a quota, one text for each; empty if they do not."""
+    try:
+        check = tracker.check(group, node, count)
+    except AutoscalerError:
+        return [NOT_READY]
+    return [quota.message for quota in check.exceeded]
+
+
+def is_zero_or_max(group: Group, options: AutoscalingOptions) -> bool:
+    """Whether the group grows from nothing to its maximum at once. Options that cannot be read count as ordinary."""
+    try:
+        return group.options_or(options.node_group_defaults).zero_or_max_node_scaling
+    except AutoscalerError:
+        return False
+
+
+def filter_groups(
+    groups: Iterable[Group],
+    *,
+    templates: Mapping[str, Node],
+    tracker: QuotaTracker,
+    state: ClusterState,
+    node_count: int,
+    now: datetime,
+    options: AutoscalingOptions,
+) -> FilteredGroups:
+    """Sorts out groups that cannot grow; the first check that fails is the reason.
+
+    ``templates`` are template nodes by group id; ``node_count`` counts all nodes, upcoming ones included.
+    """
+    result = FilteredGroups()
+    for group in groups:
+        found = _reasons(group, templates, tracker, state, node_count, now, options)
+        if found:
+            result.skipped[group.id] = found
+        else:
+            result.valid.append(group)
+    return result
+
+
+def _reasons(
+    group: Group,
+    templates: Mapping[str, Node],
+    tracker: QuotaTracker,
+    state: ClusterState,
+    node_count: int,
+    now: datetime,
+    options: AutoscalingOptions,
+) -> list[str]:
+    node = templates.get(group.id)
+    if group.exists:
+        reason = not_ready_reason(group, state, now, options, has_template=node is not None)
+        if reason is not None:
+            return [reason]
+    if group.target_size_error is not None:
+        return [NOT_READY]
+    if group.target_size >= group.max_size:
+        return [MAX_SIZE_REACHED]
+    count = 1
+    if is_zero_or_max(group, options):
+        count = group.max_size - group.target_size
+        if options.max_nodes_total != 0 and node_count + count > options.max_nodes_total:
+            return [ATOMIC_LIMIT]
+    if node is None:
+        return [NOT_READY]
+    return quota_reasons(tracker, group, node, count)

@@ -1,0 +1,115 @@
+"""The outcome of a scale-up, and the events that tell it (``processors/status/eventing_scale_up_processor.go``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from typing import Final
+
+import msgspec
+
+from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.errors import ErrorRecord
+from kscale.ca.events import Event
+
+__all__ = [
+    "ALL_OR_NOTHING",
+    "ERROR",
+    "EXECUTION_FAILED",
+    "EXPANDER_FILTERED",
+    "IN_COOLDOWN",
+    "LIMITED_BY_MAX_NODES_TOTAL",
+    "NOT_NEEDED",
+    "NOT_TRIED",
+    "NO_OPTIONS_AVAILABLE",
+    "SUCCESSFUL",
+    "ConsideredGroup",
+    "CreatedGroups",
+    "RemainingPod",
+    "ScaleUpStatus",
+    "not_triggered_parts",
+    "status_events",
+]
+
+SUCCESSFUL: Final = "ScaleUpSuccessful"
+ERROR: Final = "ScaleUpError"
+NO_OPTIONS_AVAILABLE: Final = "ScaleUpNoOptionsAvailable"
+NOT_NEEDED: Final = "ScaleUpNotNeeded"
+NOT_TRIED: Final = "ScaleUpNotTried"
+IN_COOLDOWN: Final = "ScaleUpInCooldown"
+LIMITED_BY_MAX_NODES_TOTAL: Final = "ScaleUpLimitedByMaxNodesTotal"
+
+ALL_OR_NOTHING: Final = "not all pods would fit and scale-up is using all-or-nothing strategy"
+EXPANDER_FILTERED: Final = "expansion options filtered out and no longer considered"
+EXECUTION_FAILED: Final = "scale-up execution failed"
+
+
+class RemainingPod(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A pod (``namespace/name``) that no option takes, and the reasons by group."""
+
+    pod: str
+    rejected_groups: dict[str, list[str]] = {}
+    """Groups on whose nodes it does not fit, or that failed."""
+    skipped_groups: dict[str, list[str]] = {}
+    """Groups that were not asked."""
+
+
+class ConsideredGroup(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A group that was looked at; ``exists`` is False for one that would first have to be made."""
+
+    id: str
+    exists: bool = True
+
+
+class CreatedGroups(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Groups that were made for this scale-up."""
+
+    main: str
+    extra: list[str] = []
+
+
+class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
+    """What came of a scale-up. Pods are ``namespace/name``."""
+
+    result: str
+    error: ErrorRecord | None = None
+    scale_ups: list[ScaleUpInfo] = []
+    pods_triggered: list[str] = []
+    pods_await_evaluation: list[str] = []
+    pods_remain_unschedulable: list[RemainingPod] = []
+    considered_groups: list[ConsideredGroup] = []
+    created_groups: list[CreatedGroups] = []
+    failed_resize_groups: list[str] = []
+    failed_creation_groups: list[str] = []
+
+
+def not_triggered_parts(pod: RemainingPod, existing: Collection[str]) -> list[str]:
+    """``<count> <reason>`` over the groups that exist, in the order of their texts (upstream's is random)."""
+    counts: Counter[str] = Counter()
+    for by_group in (pod.rejected_groups, pod.skipped_groups):
+        for group, reasons in by_group.items():
+            if group in existing:
+                counts.update(reasons)
+    return sorted(f"{count} {reason}" for reason, count in counts.items())
+
+
+def status_events(status: ScaleUpStatus) -> list[Event]:
+    """An event for every pod that triggered the scale-up; for those that did not, unless it failed or succeeded."""
+    events: list[Event] = []
+    existing = {group.id for group in status.considered_groups if group.exists}
+
+    def say(pod: str, reason: str, message: str) -> None:
+        events.append(Event(object=f"Pod/{pod}", type="Normal", reason=reason, message=message))
+
+    if status.result not in (SUCCESSFUL, ERROR):
+        for pod in status.pods_remain_unschedulable:
+            if status.result == LIMITED_BY_MAX_NODES_TOTAL:
+                why = "max total nodes in cluster reached"
+            else:
+                why = ", ".join(not_triggered_parts(pod, existing))
+            say(pod.pod, "NotTriggerScaleUp", f"pod didn't trigger scale-up: {why}")
+    if status.scale_ups:
+        plan = " ".join(map(str, status.scale_ups))
+        for name in status.pods_triggered:
+            say(name, "TriggeredScaleUp", f"pod triggered scale-up: [{plan}]")
+    return events
