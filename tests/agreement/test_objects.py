@@ -40,7 +40,7 @@ def test_sums_read_the_same(texts: list[str]) -> None:
     assert (ours.value(), ours.milli_value()) == (theirs.value(), theirs.milli())
 
 
-@given(clusters.placed_pods("p", ["n"], ("plain",)))
+@given(clusters.placed_pods("p", ["n"], ("plain", "hostile")))
 def test_a_pod_asks_for_and_occupies_the_same(raw: Json) -> None:
     pod = from_dict(raw, core.Pod)
     assert requests.to_integers(requests.demand(pod)) == resources.as_integers(resources.demand(raw))

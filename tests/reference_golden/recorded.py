@@ -81,7 +81,7 @@ def one_estimate(cluster: Cluster, raw: Json) -> Json:
     record: Json = {}
     if "schedule_before" in raw:
         before = []
-        for pod in raw["schedule_before"]:
+        for pod in estimator.expand(raw["schedule_before"]):
             found = scheduler.schedule_pod_on_any_node(pod, cluster)
             before.append([pod_key(pod), None if isinstance(found, Failure) else found])
         record |= {"before_placement": before, "before_cursor": cluster.cursor}

@@ -1,8 +1,9 @@
 """Random clusters and the problems posed to them.
 
 `features` switches parts on: `plain` (resources, taints, node selection, declared features, in-place resize), `ports`,
-`affinity`, `spread`, `volumes`, `dra`. A problem has the shape of a recorded input of the kinds `fit`, `estimate` and
-`filter-schedulable`, so whatever runs those runs these.
+`affinity`, `spread`, `volumes`, `dra`; `hostile`, which is not among FEATURES, adds requests so large that they wrap.
+A problem has the shape of a recorded input of the kinds `fit`, `estimate` and `filter-schedulable`, so whatever runs
+those runs these.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ CSI_DRIVER = "csi.example.com"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 RESOURCES = st.fixed_dictionaries({"requests": pieces.requests()})
+HOSTILE = st.fixed_dictionaries({"requests": pieces.requests(hostile=True)})
 OVERHEAD = st.fixed_dictionaries({"cpu": pieces.CPU})
 PORTS = st.lists(pieces.host_ports(), max_size=2)
 TOLERATIONS = st.lists(pieces.tolerations(), max_size=2)
@@ -41,7 +43,7 @@ POD_VOLUMES = st.lists(st.one_of(CLAIM, CLAIM, pieces.inline_disks()), min_size=
 def containers(draw: st.DrawFn, features: Features, name: str) -> Json:
     container: Json = {"name": name, "image": "registry.example.com/app:1"}
     if "plain" in features:
-        given_sometimes(draw, container, "resources", RESOURCES, 1)
+        given_sometimes(draw, container, "resources", HOSTILE if "hostile" in features else RESOURCES, 1)
         if draw(chance(25)):
             container["restartPolicyRules"] = [{"action": "RestartAllContainers"}]
     if "ports" in features:

@@ -75,12 +75,15 @@ class _Pods:
 
 
 def _score(pod: PodClass, cpu: int, memory: int) -> float:
-    """Upstream's: requests relative to allocatable; other resources do not count."""
+    """Upstream's: requests relative to allocatable; other resources do not count.
+
+    Upstream takes the requests with the pod's status here, and as they read: a huge one wraps to a negative number.
+    """
     score = 0.0
     if cpu > 0:
-        score += float(pod.demand.get(CPU, 0)) / float(cpu)
+        score += float(pod.occupancy.get(CPU, 0)) / float(cpu)
     if memory > 0:
-        score += float(pod.demand.get(MEMORY, 0)) / float(memory)
+        score += float(pod.occupancy.get(MEMORY, 0)) / float(memory)
     return score
 
 
