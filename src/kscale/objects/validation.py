@@ -60,17 +60,17 @@ def _entry(field: str, name: str) -> str:
 def _containers(found: list[Finding], field: str, containers: Sequence[Container]) -> None:
     for index, container in enumerate(containers):
         requests, limits = container.resources.requests, container.resources.limits
-        if not requests and not limits:
-            continue
-        path = f"{field}[{index}].resources"
-        _negative(found, f"{path}.requests", requests)
+        if requests and any(quantity.sign < 0 for quantity in requests.values()):
+            _negative(found, f"{field}[{index}].resources.requests", requests)
         if not limits:
             continue
-        _negative(found, f"{path}.limits", limits)
+        if any(quantity.sign < 0 for quantity in limits.values()):
+            _negative(found, f"{field}[{index}].resources.limits", limits)
         for name, request in (requests or {}).items():
             limit = limits.get(name)
             if limit is not None and limit is not request and request > limit:
-                found.append(Finding(_entry(f"{path}.requests", name), f"{request} is above the limit {limit}", False))
+                path = _entry(f"{field}[{index}].resources.requests", name)
+                found.append(Finding(path, f"{request} is above the limit {limit}", False))
 
 
 def _pod(pod: Any, found: list[Finding]) -> None:
@@ -82,8 +82,10 @@ def _pod(pod: Any, found: list[Finding]) -> None:
     if spec.resources is not None:
         _negative(found, "spec.resources.requests", spec.resources.requests)
     _negative(found, "spec.overhead", spec.overhead)
-    _unknown(found, "spec.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
-    _unknown(found, "spec.preemptionPolicy", spec.preemption_policy, _PREEMPTION_POLICIES)
+    if spec.restart_policy not in _RESTART_POLICIES:
+        _unknown(found, "spec.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
+    if spec.preemption_policy not in _PREEMPTION_POLICIES:
+        _unknown(found, "spec.preemptionPolicy", spec.preemption_policy, _PREEMPTION_POLICIES)
     for index, toleration in enumerate(spec.tolerations):
         if toleration.operator not in _TOLERATION_OPERATORS:
             _unknown(found, f"spec.tolerations[{index}].operator", toleration.operator, _TOLERATION_OPERATORS)
@@ -98,7 +100,8 @@ def _pod(pod: Any, found: list[Finding]) -> None:
             found.append(Finding(f"{path}.maxSkew", f"{constraint.max_skew} is not above zero", False))
     if spec.affinity is not None:
         _node_affinity(spec.affinity, found)
-    _unknown(found, "status.phase", pod.status.phase, _PHASES)
+    if pod.status.phase not in _PHASES:
+        _unknown(found, "status.phase", pod.status.phase, _PHASES)
 
 
 def _node_affinity(affinity: Affinity, found: list[Finding]) -> None:

@@ -108,8 +108,12 @@ def _from_path(source: str | os.PathLike[str]) -> Iterator[Record | Problem]:
     if source == STDIN:
         yield from _from_buffer(sys.stdin.buffer.read(), STDIN)
         return
+    text = os.fspath(source)
+    if "\n" in text or "\0" in text or text.lstrip()[:1] in ("{", "["):
+        yield Problem(f"{text[:30]!r}... is no path; give the text of objects as bytes")
+        return
     path = Path(source)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         yield from _from_file(path, False)
         return
     files = sorted(

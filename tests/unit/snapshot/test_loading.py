@@ -268,6 +268,11 @@ def test_malformed_files(text: bytes, message: str, tmp_path: Path) -> None:
 def test_files_that_are_not_there(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         names(tmp_path / "missing.json")
+    with pytest.raises(InputError, match="File name too long"):
+        names("x" * 5000)
+    for text in ('{"kind": "Pod"}', "kind: Pod\nmetadata: {}", "\0"):
+        with pytest.raises(InputError, match="give the text of objects as bytes"):
+            names(text)
     with pytest.raises(InputError, match="cannot read objects from int"):
         names(7)
 
