@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale import InputError
+from kscale.errors import MissingExtraError
 from kscale.scheduling import bounds
 from reference import packing
 
@@ -144,6 +147,13 @@ def test_best_bound_stops_at_a_known_packing() -> None:
 def test_bad_arrays_are_named(arguments, text: str) -> None:
     with pytest.raises(InputError, match=text.replace("(", r"\(")):
         bounds.best_bound(*arguments)
+
+
+def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    with pytest.raises(MissingExtraError, match=r"column generation needs the extra \[solver\]"):
+        bounds.column_generation([[1]], [1], [1])
+    assert bounds.best_bound([[1]], [1], [1]).value == 1
 
 
 def test_unknown_methods_are_named() -> None:
