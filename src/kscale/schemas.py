@@ -17,6 +17,7 @@ DOCUMENTS: dict[str, str] = {
     "Explanation": "kscale.capacity.records",
     "FitReport": "kscale.capacity.records",
     "HPAReport": "kscale.hpa.report",
+    "RecommendationReport": "kscale.vpa.advice",
     "SchemaList": "kscale.schemas",
     "Validation": "kscale.capacity.validation",
 }

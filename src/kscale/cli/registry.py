@@ -19,6 +19,12 @@ class Entry(NamedTuple):
 # Order here is order in the help. Sections appear in the order of their first command.
 COMMANDS: tuple[Entry, ...] = (
     Entry("hpa", "kscale.cli.commands.hpa", "What would the HorizontalPodAutoscalers do, and why.", "Autoscalers"),
+    Entry(
+        "recommend",
+        "kscale.cli.commands.recommend",
+        "Requests for every workload, from what its containers used.",
+        "Autoscalers",
+    ),
     Entry("estimate", "kscale.cli.commands.estimate", "How many nodes the pending pods need, and why not fewer."),
     Entry("explain", "kscale.cli.commands.explain", "Why a pod fits nowhere, with the arithmetic."),
     Entry("fit", "kscale.cli.commands.fit", "Would a manifest fit on the nodes that exist?"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
@@ -10,7 +10,7 @@ import msgspec
 from kscale.errors import KscaleError
 from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, StatefulSet
 from kscale.objects.batch import CronJob, Job
-from kscale.objects.core import Pod, ReplicationController
+from kscale.objects.core import Pod, PodTemplateSpec, ReplicationController
 from kscale.objects.meta import KubeObject, LabelSelector, ObjectMeta, OwnerReference
 from kscale.objects.names import go_quote
 from kscale.objects.owners import controller_of
@@ -80,6 +80,11 @@ class Controllers:
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
         """A well-known controller."""
         return self._objects.get((kind, namespace, name))
+
+    def templates(self) -> Iterator[tuple[ControllerKey, PodTemplateSpec]]:
+        """Every well-known controller and the template that its pods are made from, in listed order."""
+        for (kind, namespace, name), item in self._objects.items():
+            yield ControllerKey(namespace, kind, name, item.api_version), _template_of(item)
 
     def _existing(self, key: ControllerKey) -> KubeObject:
         found = self._objects.get((key.kind, key.namespace, key.name))
@@ -206,6 +211,17 @@ def _selector_of(controller: KubeObject) -> LabelSelector | None:
             return LabelSelector(match_labels=controller.spec.selector)
         case DaemonSet() | Deployment() | ReplicaSet() | StatefulSet() | Job():
             return controller.spec.selector
+    raise TypeError(controller)
+
+
+def _template_of(controller: KubeObject) -> PodTemplateSpec:
+    match controller:
+        case CronJob():
+            return controller.spec.job_template.spec.template
+        case ReplicationController():
+            return controller.spec.template or PodTemplateSpec()
+        case DaemonSet() | Deployment() | ReplicaSet() | StatefulSet() | Job():
+            return controller.spec.template
     raise TypeError(controller)
 
 

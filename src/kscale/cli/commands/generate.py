@@ -13,6 +13,8 @@ import typer
 
 from kscale.capacity.generate import generate
 from kscale.cli.terminal import Terminal
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
 
 __all__ = ["command"]
 
@@ -38,6 +40,12 @@ def command(
         Path | None,
         typer.Option("--groups", metavar="FILE", help="Also write a groups file (YAML) for its node groups."),
     ] = None,
+    usage: Annotated[
+        Path | None,
+        typer.Option("--usage", metavar="FILE", help="Also write what the running pods used: .csv or .parquet."),
+    ] = None,
+    usage_hours: Annotated[float, typer.Option("--usage-hours", min=0.1, help="How many hours of usage.")] = 48.0,
+    usage_step: Annotated[float, typer.Option("--usage-step", min=1.0, help="Seconds between samples.")] = 300.0,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False,
 ) -> None:
     """Make a realistic cluster: node pools in three zones, workloads with all kinds of rules, pods that are pending.
@@ -52,6 +60,11 @@ def command(
         import yaml
 
         groups.write_text(yaml.safe_dump(cluster.groups(), sort_keys=False), encoding="utf-8")
+    if usage is not None:
+        from kscale.capacity.generate.usage import write_usage
+
+        made = (from_dict(item, Pod) for item in cluster.objects() if item["kind"] == "Pod")
+        write_usage(usage, made, seed=seed, hours=usage_hours, step=usage_step)
     counts = cluster.counts
     Terminal(quiet=quiet).note(
         f"{counts['nodes']:,} nodes, {counts['running']:,} pods running and {counts['pending']:,} pending, "

@@ -1,0 +1,363 @@
+"""``kscale recommend``: requests from recorded usage."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import groupby
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import msgspec
+import typer
+
+import kscale
+from kscale.cli.inputs import say_read
+from kscale.cli.options import OptionGroup
+from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, Tone, View
+from kscale.objects.times import nanoseconds
+from kscale.series.usage_reader import UsageBatch, read_usage
+from kscale.vpa.advice import (
+    SEVERITIES,
+    ContainerAdvice,
+    RecommendationReport,
+    ResourceAdvice,
+    advise,
+    patch_of,
+    vpa_of,
+)
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.strategies import find_strategy, strategies
+
+__all__ = ["command"]
+
+_TONES: dict[str, Tone] = {"critical": "bad", "warning": "warn", "ok": "", "good": "good", "unknown": "dim"}
+_COLUMNS = ("time", "namespace", "pod", "container", "cpu_cores", "memory_bytes", "workload")
+
+
+class Shape(StrEnum):
+    """What ``-o`` takes here: the usual formats, and two that ``kubectl apply`` takes."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+    NAME = "name"
+    CSV = "csv"
+    MARKDOWN = "markdown"
+    VPA = "vpa"
+    PATCH = "patch"
+
+
+class Quality(StrEnum):
+    """Which of the two readings of a recommendation a patch takes."""
+
+    GUARANTEED = "guaranteed"
+    BURSTABLE = "burstable"
+
+
+@dataclass
+class ShowAdvice(Show):
+    """Output options with two more formats and a file to write to."""
+
+    output: Annotated[
+        Shape, typer.Option("-o", "--output", help="How to print the answer; vpa and patch are objects for kubectl.")
+    ] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
+    output_file: Annotated[
+        Path | None, typer.Option("--output-file", metavar="FILE", help="Write the answer here instead of to stdout.")
+    ] = None
+    qos: Annotated[
+        Quality | None,
+        typer.Option(
+            "--qos", help="guaranteed: request = limit = target; burstable: request = lower, limit = upper bound."
+        ),
+    ] = None
+
+    @property
+    def whole(self) -> bool:
+        """Whether the whole record is printed."""
+        return self.output in (Shape.JSON, Shape.YAML)
+
+    def emit(self, answer: Answer) -> int:
+        """Print the answer as asked; the exit status."""
+        if self.output_file is not None:
+            with self.output_file.open("w", encoding="utf-8") as file:
+                self.terminal.stdout = file
+                try:
+                    return self._emit(answer)
+                finally:
+                    self.terminal.stdout = sys.stdout
+        return self._emit(answer)
+
+    def _emit(self, answer: Answer) -> int:
+        if self.output in (Shape.VPA, Shape.PATCH):
+            import yaml
+
+            documents = list(_objects(cast("RecommendationReport", answer.record), self.output, self.qos))
+            yaml.safe_dump_all(documents, self.terminal.stdout, sort_keys=False)
+            return answer.exit_code
+        from kscale.cli.output import render
+
+        render(answer, Format(self.output.value), self.terminal)
+        return answer.exit_code
+
+
+def _by_workload(record: RecommendationReport) -> Iterator[list[ContainerAdvice]]:
+    for _, group in groupby(record.containers, key=lambda one: (one.namespace, one.workload)):
+        yield list(group)
+
+
+def _objects(record: RecommendationReport, shape: Shape, quality: Quality | None) -> Iterator[dict[str, Any]]:
+    for group in _by_workload(record):
+        if shape is Shape.VPA:
+            yield vpa_of(group)
+            continue
+        patch = patch_of(group, quality.value if quality is not None else "")
+        yield patch
+
+
+def _setting_fields() -> list[tuple[str, Any, Any]]:
+    """The settings of all strategies as options; a setting that several have is one option."""
+    takers: dict[str, list[str]] = {}
+    kinds: dict[str, Any] = {}
+    for name, strategy in strategies().items():
+        for setting in msgspec.structs.fields(strategy.Settings):
+            takers.setdefault(setting.name, []).append(f"{name} {setting.default:g}")
+            kinds[setting.name] = setting.type
+    fields = []
+    for name, uses in takers.items():
+        option = typer.Option(
+            f"--{name.replace('_', '-')}", help=f"Setting of a strategy, and its default: {', '.join(uses)}."
+        )
+        kind = int if kinds[name] in (int, "int") else float
+        fields.append((name, Annotated[kind | None, option], dataclasses.field(default=None)))
+    return fields
+
+
+Settings = dataclasses.make_dataclass(
+    "Settings", _setting_fields(), bases=(OptionGroup,), namespace={"__module__": __name__}
+)
+
+
+@dataclass
+class History(OptionGroup):
+    """What was used, and how it is written down."""
+
+    history: Annotated[
+        list[Path],
+        typer.Option(
+            "--history",
+            metavar="FILE",
+            help="Usage: .parquet, .csv (time, namespace, pod, container, cpu_cores, memory_bytes[, workload]) or the "
+            ".json of a Prometheus range query. Repeatable.",
+        ),
+    ] = field(default_factory=list)
+    label_map: Annotated[
+        str, typer.Option("--label-map", metavar="A=B,...", help="Other names of columns or labels, e.g. pod=pod_name.")
+    ] = ""
+    time_unit: Annotated[str, typer.Option("--time-unit", help="Of times that are numbers: s, ms, us, ns.")] = "s"
+    now: Annotated[
+        str, typer.Option("--now", metavar="TIME", help="The moment asked about (RFC 3339); default: the last sample.")
+    ] = ""
+    points_required: Annotated[
+        int, typer.Option("--points-required", min=1, help="Advise only from this many CPU samples on.")
+    ] = 100
+
+    def columns(self) -> dict[str, str]:
+        """The label map."""
+        found = {}
+        for part in filter(None, self.label_map.split(",")):
+            name, sign, other = part.partition("=")
+            if not sign or name not in _COLUMNS:
+                raise typer.BadParameter(f"{part!r}: expected NAME=OTHER with NAME of {', '.join(_COLUMNS)}")
+            found[name] = other
+        return found
+
+    def moment(self) -> int | None:
+        """``--now`` in nanoseconds."""
+        if not self.now:
+            return None
+        try:
+            return nanoseconds(self.now)
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--now") from None
+
+    def batches(self) -> Iterator[UsageBatch]:
+        """All rows of all files."""
+        for path in self.history:
+            yield from read_usage(path, columns=self.columns(), unit=self.time_unit)
+
+
+def command(
+    *,
+    history: History,
+    show: ShowAdvice,
+    settings: Settings,  # type: ignore[valid-type]  # made from the registry of strategies
+    filename: Annotated[
+        list[str],
+        typer.Option("-f", "--filename", metavar="FILE", help="A dump: workloads, pods, VPAs, HPAs. Repeatable."),
+    ],
+    namespace: Annotated[list[str] | None, typer.Option("-n", "--namespace", help="Only these. Repeatable.")] = None,
+    kind: Annotated[list[str] | None, typer.Option("-r", "--kind", help="Only workloads of these kinds.")] = None,
+    selector: Annotated[str, typer.Option("-l", "--selector", help="Only workloads with these pod labels.")] = "",
+    strategy: Annotated[str, typer.Option("--strategy", help=f"One of {', '.join(strategies())}.")] = "vpa",
+    min_cpu: Annotated[float, typer.Option("--min-cpu", help="Least CPU of a pod, in millicores (vpa).")] = 25.0,
+    min_memory: Annotated[float, typer.Option("--min-memory", help="Least memory of a pod, in MiB (vpa).")] = 250.0,
+    margin: Annotated[float, typer.Option("--margin", help="Added to what was used: 0.15 is 15 % (vpa).")] = 0.15,
+    checkpoints: Annotated[
+        bool, typer.Option("--checkpoints/--no-checkpoints", help="Take in the dump's VPA checkpoints.")
+    ] = True,
+    fail_on: Annotated[
+        str, typer.Option("--fail-on", metavar="severity>=S", help="Exit 1 when a container is at least this bad.")
+    ] = "",
+    threads: Annotated[int, typer.Option("--threads", min=1, help="The answer does not depend on it.")] = 2,
+    skip_invalid: Annotated[bool, typer.Option("--skip-invalid", help="Go on without unreadable objects.")] = False,
+) -> Answer:
+    """What requests every workload should have, from what its containers used.
+
+    The default strategy is the Vertical Pod Autoscaler's recommender, exact to the last digit. A workload without a VPA
+    object is treated as if it had one in mode Off. Pods that are gone are mapped to their workload by the history's
+    workload column, else by their name.
+    """
+    worst = _fail_level(fail_on)
+    terminal = show.terminal
+    with terminal.step(f"reading {', '.join(filename)}"):
+        cluster = kscale.load(*filename, strict=not skip_invalid)
+    say_read(cluster.report, ", ".join(filename), terminal)
+    saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints else []
+    if not history.history and not saved:
+        raise typer.BadParameter(
+            "nothing to recommend from: name a history, or dump checkpoints", param_hint="--history"
+        )
+    given = {name: value for name, value in vars(settings).items() if value is not None}
+    options = RecommenderOptions(
+        pod_recommendation_min_cpu_millicores=min_cpu,
+        pod_recommendation_min_memory_mb=min_memory,
+        recommendation_margin_fraction=margin,
+    )
+    with terminal.step("reading the history"):
+        advice = advise(
+            cluster,
+            history.batches(),
+            options=options,
+            strategy=find_strategy(strategy, given),
+            now=history.moment(),
+            checkpoints=saved,
+            namespaces=namespace or (),
+            kinds=kind or (),
+            selector=selector,
+            points_required=history.points_required,
+            threads=threads,
+        )
+    _say(advice, terminal)
+    bad = worst is not None and any(SEVERITIES.index(one.severity) >= worst for one in advice.containers)
+    return Answer(record=advice, view=lambda: _view(advice), exit_code=1 if bad else 0)
+
+
+def _fail_level(text: str) -> int | None:
+    if not text:
+        return None
+    name, sign, level = text.partition(">=")
+    if name.strip() != "severity" or not sign or level.strip() not in SEVERITIES:
+        raise typer.BadParameter(f"expected severity>=S with S of {', '.join(SEVERITIES)}", param_hint="--fail-on")
+    return SEVERITIES.index(level.strip())
+
+
+def _say(advice: RecommendationReport, terminal: Any) -> None:
+    for name, count in advice.counts.items():
+        (terminal.note if name == "samples" else terminal.warn)(f"{count:,} {name}")
+    both = sorted({f"{one.namespace}/{one.workload}" for one in advice.containers if "HPA detected" in one.info})
+    if both:
+        terminal.warn(f"an HPA uses the utilisation that these requests change: {', '.join(both[:5])}")
+    for note in advice.notes[: None if terminal.verbose else 5]:
+        terminal.note(note)
+
+
+# -- the table -------------------------------------------------------------------------------------------------
+
+
+def _cpu(millicores: int | None) -> str:
+    if millicores is None:
+        return "?"
+    return f"{millicores // 1000}" if millicores % 1000 == 0 and millicores else f"{millicores}m"
+
+
+def _memory(size: int | None) -> str:
+    if size is None:
+        return "?"
+    for unit, power in (("Gi", 30), ("Mi", 20), ("Ki", 10)):
+        if size >= 1 << power:
+            return f"{size / (1 << power):.3g}{unit}" if size >> power < 1000 else f"{size >> power}{unit}"
+    return str(size)
+
+
+def _resource(one: ResourceAdvice, shown: Any) -> Cell:
+    before = shown(one.request) if one.request is not None else "-"
+    text = f"{before} -> {shown(one.target)}"
+    if one.target is not None and one.lower_bound is not None and one.upper_bound is not None:
+        text += f" [{shown(one.lower_bound)}..{shown(one.upper_bound)}]"
+    if one.target_limit is not None:
+        text += f" limit {shown(one.target_limit)}"
+    return Cell(text)
+
+
+def _compare(one: ContainerAdvice) -> str | None:
+    if one.cpu.compare is None and one.memory.compare is None:
+        return None
+    return f"{_cpu(one.cpu.compare)}, {_memory(one.memory.compare)}"
+
+
+def _view(advice: RecommendationReport) -> View:
+    compared = any(_compare(one) is not None for one in advice.containers)
+    columns = [
+        Column("NAMESPACE"),
+        Column("WORKLOAD"),
+        Column("CONTAINER"),
+        Column("PODS", "right"),
+        Column("CPU request -> target [lower..upper]"),
+        Column("MEMORY"),
+        Column("SEVERITY"),
+        Column("INFO"),
+        Column("SAMPLES", "right", wide=True),
+    ]
+    if compared:
+        columns.insert(6, Column("COMPARE"))
+    rows = []
+    for one in advice.containers:
+        row: list[Any] = [
+            one.namespace,
+            one.workload,
+            one.container,
+            one.pods,
+            _resource(one.cpu, _cpu),
+            _resource(one.memory, _memory),
+            Cell(one.severity, _TONES[one.severity]),
+            ", ".join(one.info),
+            one.samples,
+        ]
+        if compared:
+            row.insert(6, _compare(one))
+        rows.append(row)
+    return View(headline=_headline(advice), tables=[Table(columns, rows)], names=list(_names(advice.containers)))
+
+
+def _names(containers: Iterable[ContainerAdvice]) -> Iterator[str]:
+    return iter(dict.fromkeys(f"{one.namespace}/{one.workload}" for one in containers))
+
+
+def _headline(advice: RecommendationReport) -> str:
+    if not advice.containers:
+        return "No workload to recommend for."
+    cpu, memory = advice.change_millicores, advice.change_bytes
+    changes = (
+        f"{'fall' if cpu < 0 else 'rise'} by {abs(cpu) / 1000:,.4g} cpu",
+        f"{'fall' if memory < 0 else 'rise'} by {_memory(abs(memory))}",
+    )
+    same = (cpu < 0) == (memory < 0)
+    text = f"{changes[0]} and {_memory(abs(memory)) if same else changes[1]}"
+    return (
+        f"Requests would {text} (of {advice.requested_millicores / 1000:,.4g} cpu, {_memory(advice.requested_bytes)})."
+    )

@@ -1,0 +1,522 @@
+"""Requests for every workload of a dump from recorded usage: what ``kscale recommend`` answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from kscale._native import _histogram
+from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.core import Pod
+from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import Selector
+from kscale.objects.vpa import (
+    RecommendedContainerResources,
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerStatus,
+)
+from kscale.records import Record
+from kscale.series.columns import SeriesKey
+from kscale.series.usage_reader import UsageBatch
+from kscale.vpa.clock import UNSET, from_text, to_text
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender import RecommenderResult, Round, load_pods, load_vpas, run_once
+from kscale.vpa.resources import CPU, MEMORY
+from kscale.vpa.strategies import Advised, ContainerUsage, Recommender, Strategy
+from kscale.vpa.target import WELL_KNOWN, Controllers
+from kscale.vpa.workloads import Workload, Workloads
+
+__all__ = ["SEVERITIES", "ContainerAdvice", "RecommendationReport", "ResourceAdvice", "advise", "patch_of", "vpa_of"]
+
+SEVERITIES: Final = ("unknown", "good", "ok", "warning", "critical")
+"""From the least to the most; ``unknown`` where there is no advice."""
+_CPU_STEPS: Final = ((500, "critical"), (250, "warning"), (100, "ok"))
+_MEMORY_STEPS: Final = ((500 << 20, "critical"), (250 << 20, "warning"), (100 << 20, "ok"))
+
+
+class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
+    """One resource of one container: CPU in millicores, memory in bytes; None = not set, no advice."""
+
+    request: int | None = None
+    limit: int | None = None
+    target: int | None = None
+    target_limit: int | None = None
+    lower_bound: int | None = None
+    upper_bound: int | None = None
+    compare: int | None = None
+    """The target in the status of the dump's own VPA."""
+    severity: str = "unknown"
+
+
+class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
+    """One container of a workload."""
+
+    namespace: str
+    workload: str
+    api_version: str
+    container: str
+    vpa: str
+    """The VPA that recommends, or the name of the implied one."""
+    implied: bool
+    pods: int
+    samples: int
+    cpu: ResourceAdvice
+    memory: ResourceAdvice
+    severity: str = "unknown"
+    info: list[str] = []
+
+
+class RecommendationReport(Record, frozen=True):
+    """Recommended requests per workload and container, and what they change in all."""
+
+    KIND: ClassVar[str] = "RecommendationReport"
+
+    strategy: str
+    now: str | None
+    """The moment that the recommendation is for: the last sample unless given."""
+    containers: list[ContainerAdvice]
+    requested_millicores: int
+    requested_bytes: int
+    change_millicores: int
+    """What the requests of all live pods would change by; containers without advice count as unchanged."""
+    change_bytes: int
+    counts: dict[str, int]
+    """Samples and pods by what became of them."""
+    notes: list[str]
+
+
+@dataclass(slots=True)
+class _Feed:
+    """Usage on its way into the model."""
+
+    state: ClusterState
+    workloads: Workloads
+    strategy: Strategy
+    counts: Counter[str] = field(default_factory=Counter)
+    newest: int = UNSET
+    usage: dict[tuple[str, str, str, str], ContainerUsage] = field(default_factory=dict)
+    first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
+
+    def resolve(self, key: SeriesKey, named: str) -> Workload | None:
+        """The workload of a pod; pods that are gone are added to the model."""
+        pod = (key.namespace, key.pod)
+        if pod in self.workloads.pod_owner:
+            return self.workloads.pod_owner[pod]
+        if pod not in self.first_seen:
+            found = self.workloads.owner_of_gone(key.namespace, key.pod, named)
+            self.first_seen[pod] = found
+            self.counts["pods gone, mapped to their workload" if found else "pods of no known workload"] += 1
+        return self.first_seen[pod]
+
+    def add(self, batch: UsageBatch) -> None:
+        """One batch."""
+        state = self.state
+        known = np.zeros(len(batch.keys), bool)
+        owners: list[Workload | None] = []
+        for i, (key, named) in enumerate(zip(batch.keys, batch.workloads, strict=True)):
+            owner = self.resolve(key, named)
+            owners.append(owner)
+            if owner is None or not key.container or key.container == "POD":
+                continue
+            pod = state.pods.get((key.namespace, key.pod))
+            if pod is None:
+                pod = state.add_pod(key.namespace, key.pod, owner.labels, "Unknown", 0)
+            if key.container not in pod.containers and key.container not in pod.init_containers:
+                if key.container not in owner.containers:
+                    self.counts["containers that their workload does not have"] += 1
+                    continue
+                state.add_container(pod, key.container, (0, 0), 0)
+            known[i] = True
+        if len(batch):
+            self.newest = max(self.newest, int(batch.time.max()))
+        order = _time_order(batch.series, batch.time)
+        for values, kind, unit in ((batch.cpu, CPU_SAMPLE, 1000.0), (batch.memory, MEMORY_SAMPLE, 1.0)):
+            if values is not None:
+                self._add_kind(batch, values, kind, unit, known, order)
+                if self.strategy.needs_samples:
+                    self._keep(batch, values, kind, owners, known, order)
+
+    def _add_kind(
+        self,
+        batch: UsageBatch,
+        values: npt.NDArray[np.float64],
+        kind: int,
+        unit: float,
+        known: npt.NDArray[np.bool_],
+        order: npt.NDArray[np.int64] | None,
+    ) -> None:
+        series, time = batch.series, batch.time
+        if order is not None:
+            series, time, values = series[order], time[order], values[order]
+        finite = np.isfinite(values)
+        if not finite.all():
+            self.counts["infinite values, left out"] += int(np.count_nonzero(np.isinf(values)))
+            self.counts["missing values"] += int(np.count_nonzero(np.isnan(values)))
+            series, time, values = series[finite], time[finite], np.ascontiguousarray(values[finite])
+        if not known.all():
+            keep = known[series]
+            self.counts["samples of no known workload"] += int(len(keep) - np.count_nonzero(keep))
+            series, time, values = series[keep], time[keep], np.ascontiguousarray(values[keep])
+        if len(values) == 0:
+            return
+        negative = int(np.count_nonzero(values < 0))
+        if negative:
+            self.counts["negative samples, taken as 0"] += negative
+        amounts = np.empty(len(values), np.int64)
+        _histogram.amounts(np.ascontiguousarray(values), unit, amounts)
+        names = [(key.namespace, key.pod, key.container) for key in batch.keys]
+        usage = Usage(names, np.ascontiguousarray(series), np.ascontiguousarray(time), amounts, kind)
+        refused = self.state.add_usage(usage, 0)
+        self.counts["samples"] += len(values) - len(refused)
+        if refused:
+            self.counts["samples that are doubled or out of order, discarded"] += len(refused)
+
+    def _keep(
+        self,
+        batch: UsageBatch,
+        values: npt.NDArray[np.float64],
+        kind: int,
+        owners: Sequence[Workload | None],
+        known: npt.NDArray[np.bool_],
+        order: npt.NDArray[np.int64] | None,
+    ) -> None:
+        """For strategies that look at the samples themselves."""
+        series = batch.series if order is None else batch.series[order]
+        values = values if order is None else values[order]
+        by_series = np.argsort(series, kind="stable")
+        bounds = np.searchsorted(series[by_series], np.arange(len(batch.keys) + 1))
+        for i, (key, owner) in enumerate(zip(batch.keys, owners, strict=True)):
+            if owner is None or not known[i]:
+                continue
+            own = values[by_series[bounds[i] : bounds[i + 1]]]
+            own = np.maximum(own[np.isfinite(own)], 0.0)
+            kept = self.usage.setdefault(
+                (owner.key.namespace, owner.key.kind, owner.key.name, key.container), ContainerUsage()
+            )
+            pods = kept.cpu if kind == CPU_SAMPLE else kept.memory
+            pods[key.pod] = np.concatenate([pods[key.pod], own]) if key.pod in pods else own
+
+
+def _time_order(series: npt.NDArray[np.int32], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
+    """How to sort a batch so that each series is in order of time; None where it is already."""
+    if len(time) < 2 or bool((time[1:] >= time[:-1]).all()):
+        return None
+    same = series[1:] == series[:-1]
+    runs = 1 + int(np.count_nonzero(~same))
+    if runs == len(np.unique(series[np.concatenate(([True], ~same))])) and bool((time[1:] >= time[:-1])[same].all()):
+        return None
+    return np.argsort(time, kind="stable")
+
+
+# -- the dump --------------------------------------------------------------------------------------------------
+
+
+def _out_of_memory(pods: Iterable[Pod], workloads: Workloads) -> list[tuple[tuple[str, str, str], int, int, int]]:
+    """Containers that were killed for memory the last time they ended, as events."""
+    events = []
+    for pod in pods:
+        if (pod.namespace, pod.name) not in workloads.pod_owner:
+            continue
+        requests = {container.name: container.resources.requests or {} for container in pod.spec.containers}
+        for status in pod.status.container_statuses:
+            for ended in (status.state.terminated, status.last_state.terminated):
+                if ended is None or ended.reason != "OOMKilled" or not ended.finished_at:
+                    continue
+                asked = requests.get(status.name, {}).get(MEMORY)
+                amount = asked.value() if asked is not None else 0
+                events.append(((pod.namespace, pod.name, status.name), from_text(ended.finished_at), amount, OOM))
+    return sorted(events, key=lambda event: event[1])
+
+
+def _scaled_horizontally(hpas: Iterable[Any]) -> dict[tuple[str, str, str], set[str]]:
+    """Workload -> the resources whose utilisation an HPA looks at."""
+    found: dict[tuple[str, str, str], set[str]] = {}
+    for hpa in hpas:
+        if not isinstance(hpa, HorizontalPodAutoscaler):
+            continue
+        target = hpa.spec.scale_target_ref
+        names = set()
+        for metric in hpa.spec.metrics or ():
+            for source in (metric.resource, metric.container_resource):
+                if source is not None and source.target.average_utilization is not None:
+                    names.add(source.name)
+        found.setdefault((hpa.namespace, target.kind, target.name), set()).update(names)
+    return found
+
+
+def advise(
+    cluster: Any,
+    history: Iterable[UsageBatch],
+    *,
+    options: RecommenderOptions | None = None,
+    strategy: Strategy | None = None,
+    now: int | None = None,
+    checkpoints: Sequence[VerticalPodAutoscalerCheckpoint] = (),
+    namespaces: Collection[str] = (),
+    kinds: Collection[str] = (),
+    selector: str = "",
+    points_required: int = 1,
+    threads: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> RecommendationReport:
+    """Recommend requests for the workloads of a cluster (what :func:`kscale.load` returns).
+
+    ``namespaces``, ``kinds`` (``Deployment``, ...) and ``selector`` (labels of pod templates) choose workloads.
+    A container with fewer CPU samples than ``points_required`` gets no advice. ``progress`` is told the number of rows
+    read so far.
+    """
+    strategy = strategy or Recommender()
+    wanted = parse_selector(selector) if selector else Selector()
+    objects = [item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind)]
+    pods = [pod for pod in cluster.pods() if pod.status.phase not in ("Pending", "Succeeded", "Failed")]
+    controllers = Controllers(objects)
+    own_vpas: list[VerticalPodAutoscaler] = list(cluster.all("VerticalPodAutoscaler"))
+    workloads = Workloads(controllers, pods, own_vpas)
+    chosen = [
+        item
+        for item in workloads.items.values()
+        if (not namespaces or item.key.namespace in namespaces)
+        and (not kinds or item.key.kind.lower() in {kind.lower() for kind in kinds})
+        and wanted.matches(item.labels)
+    ]
+    workloads.items = {(w.key.namespace, w.key.kind, w.key.name): w for w in chosen}
+    state = ClusterState(options, threads=threads)
+    live = [pod for item in chosen for pod in item.pods]
+    vpas = [msgspec.structs.replace(item.vpa, status=VerticalPodAutoscalerStatus()) for item in chosen]
+    state.store.reserve(sum(len(item.containers) for item in chosen), sum(len(p.spec.containers) for p in live))
+    load_vpas(state, vpas, controllers, now or 0)
+    load_pods(state, live, now or 0)
+    feed = _Feed(state, workloads, strategy)
+    rows = 0
+    for batch in history:
+        feed.add(batch)
+        rows += len(batch)
+        if progress is not None:
+            progress(rows)
+    ooms = _out_of_memory(live, workloads)
+    moment = now if now is not None else feed.newest
+    if moment == UNSET:
+        moment = max((event[1] for event in ooms), default=0)
+    if now is not None and feed.newest > now:
+        feed.counts["samples later than the moment asked about: the newest is taken in as it is"] += 1
+    result = run_once(
+        state,
+        Round(
+            vpas=vpas,
+            pods=live,
+            controllers=controllers,
+            usage=[Usage.from_events(ooms)] if ooms else [],
+            checkpoints=checkpoints,
+            write_checkpoints=False,
+        ),
+        now=moment,
+    )
+    killed = {(workloads.pod_owner[name[:2]].name, name[0], name[2]): amount for name, _, amount, _ in ooms}
+    return _report(chosen, state, result, feed, strategy, moment, killed, cluster, points_required, workloads)
+
+
+# -- the report ------------------------------------------------------------------------------------------------
+
+
+def _severity(current: int | None, target: int | None, steps: Sequence[tuple[int, str]]) -> str:
+    if target is None:
+        return "unknown"
+    if current is None:
+        return "warning"
+    return next((name for least, name in steps if abs(current - target) >= least), "good")
+
+
+def _samples(state: ClusterState, item: Workload) -> Counter[str]:
+    vpa = state.vpas[item.vpa.namespace, item.vpa.name]
+    counts: Counter[str] = Counter()
+    for key, aggregate in vpa.aggregates.items():
+        counts[key.container] += int(state.store.samples[aggregate.row])
+    for name, aggregate in vpa.initial_states.items():
+        counts[name] += int(state.store.samples[aggregate.row])
+    return counts
+
+
+def _report(
+    chosen: Sequence[Workload],
+    state: ClusterState,
+    result: RecommenderResult,
+    feed: _Feed,
+    strategy: Strategy,
+    moment: int,
+    killed: Mapping[tuple[str, str, str], int],
+    cluster: Any,
+    points_required: int,
+    workloads: Workloads,
+) -> RecommendationReport:
+    horizontal = _scaled_horizontally(cluster.all("HorizontalPodAutoscaler"))
+    by_vpa = {(v.namespace, v.name): v.recommendation for v in result.vpas}
+    containers: list[ContainerAdvice] = []
+    totals = [0, 0, 0, 0]
+    for item in sorted(chosen, key=lambda w: (w.key.namespace, w.key.kind, w.key.name)):
+        recommendation = by_vpa.get((item.vpa.namespace, item.vpa.name))
+        recommended = {
+            r.container_name: r
+            for r in (recommendation.container_recommendations if recommendation is not None else ())
+        }
+        samples = _samples(state, item)
+        for name in item.containers:
+            identity = (item.key.namespace, item.key.kind, item.key.name)
+            usage = feed.usage.get((*identity, name)) or ContainerUsage()
+            usage.recommendation = recommended.get(name)
+            oom = killed.get((item.name, item.key.namespace, name))
+            usage.oom_memory = oom or 0
+            enough = samples[name] >= points_required
+            advised = strategy.advise(usage) if enough else Advised()
+            info = [] if enough else ["not enough data" if samples[name] else "no data"]
+            if horizontal.get(identity, set()) & {CPU, MEMORY}:
+                info.append("HPA detected")
+            if oom is not None:
+                info.append("OOM")
+            advice = _container_advice(item, name, advised, samples[name], info)
+            containers.append(advice)
+            for i, one in enumerate((advice.cpu, advice.memory)):
+                totals[i] += (one.request or 0) * advice.pods
+                if one.target is not None:
+                    totals[i + 2] += (one.target - (one.request or 0)) * advice.pods
+    notes = [*workloads.unresolved, *result.diagnostics]
+    if workloads.bare_pods:
+        feed.counts["pods without a workload that is asked about"] += workloads.bare_pods
+    return RecommendationReport(
+        strategy=strategy.name,
+        now=to_text(moment),
+        containers=containers,
+        requested_millicores=totals[0],
+        requested_bytes=totals[1],
+        change_millicores=totals[2],
+        change_bytes=totals[3],
+        counts={name: count for name, count in sorted(feed.counts.items()) if count},
+        notes=notes,
+    )
+
+
+def _container_advice(item: Workload, name: str, advised: Advised, samples: int, info: list[str]) -> ContainerAdvice:
+    resources = item.containers[name].resources
+    live = next((c.resources for pod in item.pods for c in pod.spec.containers if c.name == name), resources)
+    own = {r.container_name: r for r in _status_recommendations(item)} if not item.implied else {}
+    compared = (own[name].target or {}) if name in own else {}
+    requests, limits = live.requests or {}, live.limits or {}
+    cpu = ResourceAdvice(
+        request=requests[CPU].milli_value() if CPU in requests else None,
+        limit=limits[CPU].milli_value() if CPU in limits else None,
+        target=advised.cpu_request,
+        target_limit=advised.cpu_limit,
+        lower_bound=advised.cpu_lower,
+        upper_bound=advised.cpu_upper,
+        compare=compared[CPU].milli_value() if CPU in compared else None,
+    )
+    memory = ResourceAdvice(
+        request=requests[MEMORY].value() if MEMORY in requests else None,
+        limit=limits[MEMORY].value() if MEMORY in limits else None,
+        target=advised.memory_request,
+        target_limit=advised.memory_limit,
+        lower_bound=advised.memory_lower,
+        upper_bound=advised.memory_upper,
+        compare=compared[MEMORY].value() if MEMORY in compared else None,
+    )
+    cpu.severity = _severity(cpu.request, cpu.target, _CPU_STEPS)
+    memory.severity = _severity(memory.request, memory.target, _MEMORY_STEPS)
+    return ContainerAdvice(
+        namespace=item.key.namespace,
+        workload=item.name,
+        api_version=item.key.api_version,
+        container=name,
+        vpa=item.vpa.name,
+        implied=item.implied,
+        pods=sum(1 for pod in item.pods if any(c.name == name for c in pod.spec.containers)),
+        samples=samples,
+        cpu=cpu,
+        memory=memory,
+        severity=max((cpu.severity, memory.severity), key=SEVERITIES.index),
+        info=info,
+    )
+
+
+def _status_recommendations(item: Workload) -> list[RecommendedContainerResources]:
+    recommendation = item.vpa.status.recommendation
+    return recommendation.container_recommendations if recommendation is not None else []
+
+
+# -- other forms -----------------------------------------------------------------------------------------------
+
+
+def _quantities(advice: ContainerAdvice, quality: str) -> tuple[dict[str, str], dict[str, str]]:
+    """(requests, limits) as texts; ``quality``: ``guaranteed`` (target twice), ``burstable`` (the bounds), or empty."""
+    pairs = ((CPU, advice.cpu, "m"), (MEMORY, advice.memory, ""))
+    requests, limits = {}, {}
+    for name, one, unit in pairs:
+        request, limit = one.target, one.target_limit
+        if quality == "guaranteed":
+            limit = one.target
+        elif quality == "burstable":
+            request, limit = one.lower_bound or one.target, one.upper_bound or one.target
+        if request is not None:
+            requests[name] = f"{request}{unit}"
+        if limit is not None:
+            limits[name] = f"{limit}{unit}"
+    return requests, limits
+
+
+def vpa_of(advice: Sequence[ContainerAdvice]) -> dict[str, Any]:
+    """A VerticalPodAutoscaler in mode Off with the recommendation in its status, for the containers of one workload."""
+    first = advice[0]
+    kind, _, name = first.workload.partition("/")
+    recommendations = []
+    for one in advice:
+        if one.cpu.target is None and one.memory.target is None:
+            continue
+        lists = {
+            "target": "target",
+            "lowerBound": "lower_bound",
+            "upperBound": "upper_bound",
+            "uncappedTarget": "target",
+        }
+        entry: dict[str, Any] = {"containerName": one.container}
+        for field_name, attribute in lists.items():
+            cpu, memory = getattr(one.cpu, attribute), getattr(one.memory, attribute)
+            values = {CPU: f"{cpu}m" if cpu is not None else None, MEMORY: str(memory) if memory is not None else None}
+            if any(values.values()):
+                entry[field_name] = {key: value for key, value in values.items() if value}
+        recommendations.append(entry)
+    return {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": first.vpa, "namespace": first.namespace},
+        "spec": {
+            "targetRef": {"apiVersion": first.api_version, "kind": kind, "name": name},
+            "updatePolicy": {"updateMode": "Off"},
+        },
+        "status": {"recommendation": {"containerRecommendations": recommendations}},
+    }
+
+
+def patch_of(advice: Sequence[ContainerAdvice], quality: str = "") -> dict[str, Any]:
+    """A strategic merge patch that gives one workload's containers their requests (and limits where advised)."""
+    first = advice[0]
+    kind, _, name = first.workload.partition("/")
+    containers = []
+    for one in advice:
+        requests, limits = _quantities(one, quality)
+        resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
+        if resources:
+            containers.append({"name": one.container, "resources": resources})
+    template: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
+    spec = {"jobTemplate": {"spec": template}} if kind == "CronJob" else template
+    return {
+        "apiVersion": first.api_version,
+        "kind": kind,
+        "metadata": {"name": name, "namespace": first.namespace},
+        "spec": spec,
+    }

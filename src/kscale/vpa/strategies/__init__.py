@@ -1,0 +1,26 @@
+"""Ways to turn usage into requests. A strategy is a small class; its settings become flags of the command line."""
+
+from __future__ import annotations
+
+from kscale.vpa.strategies.base import (
+    Advised,
+    ContainerUsage,
+    Strategy,
+    find_strategy,
+    register,
+    strategies,
+)
+from kscale.vpa.strategies.percentile import Percentile, PercentileLimit
+from kscale.vpa.strategies.recommender import Recommender
+
+__all__ = [
+    "Advised",
+    "ContainerUsage",
+    "Percentile",
+    "PercentileLimit",
+    "Recommender",
+    "Strategy",
+    "find_strategy",
+    "register",
+    "strategies",
+]

@@ -1,0 +1,248 @@
+"""``kscale recommend`` on a generated cluster, and on histories that are not as they should be."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+
+import kscale.vpa
+from unit.cli.support import Run, kscale
+
+START = 1767571200  # 2026-01-05T00:00:00Z
+HEADER = "time,namespace,pod,container,cpu_cores,memory_bytes\n"
+MIB = 2**20
+
+
+def dump() -> dict[str, Any]:
+    labels = {"app": "web"}
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {
+            "containers": [{"name": "app", "image": "x", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}]
+        },
+    }
+    owner = {"apiVersion": "apps/v1", "controller": True, "uid": "u"}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
+    replica_set = {
+        "apiVersion": "apps/v1",
+        "kind": "ReplicaSet",
+        "metadata": {
+            "name": "web-5d4f8", "namespace": "shop",
+            "ownerReferences": [{**owner, "kind": "Deployment", "name": "web"}],
+        },
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }  # fmt: skip
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-5d4f8-abcde", "namespace": "shop", "labels": labels,
+            "ownerReferences": [{**owner, "kind": "ReplicaSet", "name": "web-5d4f8"}],
+        },
+        "spec": {"nodeName": "n1", **template["spec"]},
+        "status": {"phase": "Running"},
+    }  # fmt: skip
+    return {"apiVersion": "v1", "kind": "List", "items": [deployment, replica_set, pod]}
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Path:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps(dump()))
+    return path
+
+
+def rows(
+    count: int, *, pod: str = "web-5d4f8-abcde", cpu: object = 0.1, memory: object = 300 * MIB, container: str = "app"
+) -> list[str]:
+    return [f"{START + 60 * i},shop,{pod},{container},{cpu},{memory}\n" for i in range(count)]
+
+
+def recommend(cluster: Path, lines: list[str], *more: object) -> Run:
+    history = cluster.parent / "usage.csv"
+    history.write_text(HEADER + "".join(lines))
+    return kscale("recommend", "-f", cluster, "--history", history, *more)
+
+
+def answer(run: Run) -> dict[str, Any]:
+    assert run.code == 0, run.stderr
+    found: dict[str, Any] = json.loads(run.stdout)
+    return found
+
+
+def test_table(cluster: Path) -> None:
+    run = recommend(cluster, rows(200))
+    assert run.code == 0
+    assert run.stdout.splitlines()[0].startswith("Requests would fall by 0.374 cpu and ")
+    assert "500m -> 126m [" in run.stdout
+    assert "Deployment/web" in run.stdout
+    assert "400 samples" in run.stderr
+
+
+def test_record_names_what_was_decided(cluster: Path) -> None:
+    record = answer(recommend(cluster, rows(200), "-o", "json"))
+    assert (record["kind"], record["strategy"], record["now"]) == (
+        "RecommendationReport",
+        "vpa",
+        "2026-01-05T03:19:00Z",
+    )
+    (one,) = record["containers"]
+    assert (one["vpa"], one["implied"], one["pods"], one["samples"]) == ("deployment-web", True, 1, 200)
+    assert one["cpu"] == {
+        "request": 500, "limit": None, "target": 126, "targetLimit": None, "lowerBound": 124, "upperBound": 1037,
+        "compare": None, "severity": "warning",
+    }  # fmt: skip
+    assert one["memory"]["target"] == 380258472
+
+
+def test_parquet_equals_csv(cluster: Path) -> None:
+    lines = rows(300) + rows(300, pod="web-5d4f8-xyzxz", cpu=0.4)
+    expected = answer(recommend(cluster, lines, "-o", "json"))
+    parts = [line.strip().split(",") for line in lines]
+    table = pa.table(
+        {
+            "time": pa.array([int(p[0]) * 1000 for p in parts]).cast(pa.timestamp("ms", "UTC")),
+            **{name: [p[i] for p in parts] for i, name in enumerate(["namespace", "pod", "container"], 1)},
+            "cpu_cores": [float(p[4]) for p in parts],
+            "memory_bytes": [float(p[5]) for p in parts],
+        }
+    )
+    path = cluster.parent / "usage.parquet"
+    pq.write_table(table, path, row_group_size=100)
+    assert answer(kscale("recommend", "-f", cluster, "--history", path, "-o", "json")) == expected
+    damaged = cluster.parent / "damaged.parquet"
+    damaged.write_bytes(path.read_bytes()[:-200])
+    run = kscale("recommend", "-f", cluster, "--history", damaged)
+    assert run.code == 2
+    assert "damaged.parquet: not readable as Parquet" in run.stderr
+
+
+def test_order_of_rows_does_not_matter(cluster: Path) -> None:
+    lines = [f"{START + 60 * i},shop,web-5d4f8-abcde,app,{0.05 * (i % 7)},{(200 + i) * MIB}\n" for i in range(150)]
+    expected = answer(recommend(cluster, lines, "-o", "json"))
+    assert answer(recommend(cluster, lines[::-1], "-o", "json")) == expected
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (rows(150) + rows(150), "samples that are doubled or out of order"),
+        (rows(150) + rows(3, cpu="nan", pod="web-5d4f8-bcdfg"), "missing values"),
+        (rows(150) + rows(3, cpu="inf", pod="web-5d4f8-bcdfg"), "infinite values"),
+        (rows(150) + rows(3, cpu=-1, pod="web-5d4f8-bcdfg"), "negative samples, taken as 0"),
+        (rows(150) + rows(3, container="other"), "containers that their workload does not have"),
+        (rows(150) + rows(3, pod="nobody"), "pods of no known workload"),
+        (rows(150) + rows(3, pod="web-7c9d2-qwrtz"), "pods gone, mapped to their workload"),
+    ],
+)
+def test_odd_rows_are_counted(cluster: Path, lines: list[str], said: str) -> None:
+    run = recommend(cluster, lines)
+    assert run.code == 0
+    assert said in run.stderr
+    assert "500m -> " in run.stdout
+
+
+def test_samples_from_the_future(cluster: Path) -> None:
+    run = recommend(cluster, rows(150), "--now", "2026-01-04T00:00:00Z")
+    assert run.code == 0
+    assert "later than the moment asked about" in run.stderr
+
+
+def test_gaps_of_days_and_empty_histories(cluster: Path) -> None:
+    late = [line.replace(line[:10], str(int(line[:10]) + 5 * 86400)) for line in rows(100)]
+    assert "500m -> " in recommend(cluster, rows(100) + late).stdout
+    assert "no data" in recommend(cluster, []).stdout
+    assert "not enough data" in recommend(cluster, rows(5)).stdout
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("time,namespace,pod,cpu_cores\n1,a,b,1\n", "no column 'container'"),
+        ("time,namespace,pod,container\n1,a,b,c\n", "neither a column 'cpu_cores' nor 'memory_bytes'"),
+        (HEADER + "1,a,b,c,many,1\n", "not readable as CSV"),
+        (HEADER + "soon,a,b,c,1,1\n", '"soon" is not a time'),
+    ],
+)
+def test_histories_that_cannot_be_read(cluster: Path, text: str, said: str) -> None:
+    path = cluster.parent / "bad.csv"
+    path.write_text(text)
+    run = kscale("recommend", "-f", cluster, "--history", path)
+    assert run.code == 2
+    assert said in run.stderr
+
+
+def test_prometheus(cluster: Path) -> None:
+    def series(name: str, value: str) -> dict[str, Any]:
+        metric = {"__name__": name, "ns": "shop", "pod_name": "web-5d4f8-abcde", "container": "app"}
+        return {"metric": metric, "values": [[START + 60 * i, value] for i in range(200)]}
+
+    result = [series("cpu_usage", "0.1"), series("container_memory_working_set_bytes", str(300 * MIB))]
+    path = cluster.parent / "range.json"
+    path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}))
+    mapped = ("--label-map", "namespace=ns,pod=pod_name", "-o", "json")
+    ours = answer(kscale("recommend", "-f", cluster, "--history", path, *mapped))
+    assert ours["containers"] == answer(recommend(cluster, rows(200), "-o", "json"))["containers"]
+
+
+def test_objects_for_kubectl(cluster: Path) -> None:
+    (vpa,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "vpa").stdout)
+    assert vpa["spec"]["updatePolicy"] == {"updateMode": "Off"}
+    assert vpa["spec"]["targetRef"] == {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    (item,) = vpa["status"]["recommendation"]["containerRecommendations"]
+    assert item["target"] == {"cpu": "126m", "memory": "380258472"}
+    target = cluster.parent / "patch.yaml"
+    run = recommend(cluster, rows(200), "-o", "patch", "--qos", "guaranteed", "--output-file", target)
+    assert (run.code, run.stdout) == (0, "")
+    (patch,) = yaml.safe_load_all(target.read_text())
+    (container,) = patch["spec"]["template"]["spec"]["containers"]
+    assert container["resources"]["requests"] == container["resources"]["limits"]
+    assert container["resources"]["requests"] == {"cpu": "126m", "memory": "380258472"}
+
+
+def test_strategies_and_their_settings(cluster: Path) -> None:
+    lines = [f"{START + 60 * i},shop,web-5d4f8-abcde,app,{0.01 * i},{300 * MIB}\n" for i in range(200)]
+    (one,) = answer(recommend(cluster, lines, "--strategy", "percentile", "-o", "json"))["containers"]
+    assert (one["cpu"]["target"], one["cpu"]["targetLimit"]) == (1891, None)
+    assert one["memory"]["target"] == one["memory"]["targetLimit"] == 345 * MIB
+    (half,) = answer(
+        recommend(cluster, lines, "--strategy", "percentile", "--cpu-percentile", 50, "-o", "json")
+    )["containers"]  # fmt: skip
+    assert half["cpu"]["target"] == 995
+    (both,) = answer(recommend(cluster, lines, "--strategy", "percentile-limit", "-o", "json"))["containers"]
+    assert both["cpu"]["target"] < both["cpu"]["targetLimit"]
+    run = recommend(cluster, lines, "--strategy", "vpa", "--cpu-percentile", 50)
+    assert run.code == 2
+    assert "strategy vpa has no setting cpu_percentile" in run.stderr
+    assert "no strategy 'best'" in recommend(cluster, lines, "--strategy", "best").stderr
+
+
+def test_choice_and_fail_on(cluster: Path) -> None:
+    assert recommend(cluster, rows(200), "-r", "statefulset").stdout.startswith("No workload")
+    assert recommend(cluster, rows(200), "-n", "other").stdout.startswith("No workload")
+    assert recommend(cluster, rows(200), "-l", "app=db").stdout.startswith("No workload")
+    assert recommend(cluster, rows(200), "--fail-on", "severity>=warning").code == 1
+    assert recommend(cluster, rows(200), "--fail-on", "severity>=critical", "--min-memory", "900").code == 0
+    assert recommend(cluster, rows(200), "--fail-on", "badness>3").code == 2
+
+
+def test_generated_usage(tmp_path: Path) -> None:
+    cluster, usage = tmp_path / "c.json", tmp_path / "usage.parquet"
+    made = kscale("generate", "--nodes", 4, "--pods", 30, "--lean", "--to", cluster, "--usage", usage)
+    assert made.code == 0, made.stderr
+    record = answer(kscale("recommend", "-f", cluster, "--history", usage, "-o", "json"))
+    assert any(one["cpu"]["target"] for one in record["containers"])
+    for threads in (1, 3):
+        same = kscale("recommend", "-f", cluster, "--history", usage, "-o", "json", "--threads", threads)
+        assert answer(same) == record
