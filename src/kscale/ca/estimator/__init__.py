@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from kscale.ca.estimator.binpacking import estimate, estimate_many
+from kscale.ca.estimator.legacy import BasicEstimate, OldBinpackingEstimate, basic_estimate, old_binpacking_estimate
 from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.result import EstimateResult
 
-__all__ = ["EstimateOptions", "EstimateResult", "NodeGroupSize", "estimate", "estimate_many"]
+__all__ = [
+    "BasicEstimate",
+    "EstimateOptions",
+    "EstimateResult",
+    "NodeGroupSize",
+    "OldBinpackingEstimate",
+    "basic_estimate",
+    "estimate",
+    "estimate_many",
+    "old_binpacking_estimate",
+]

@@ -1,0 +1,271 @@
+"""The packing engine through its binding only: arrays in, arrays out, against a few obvious lines of Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale._native import _engine
+from kscale.errors import NativeError
+
+Problem = dict[str, Any]
+
+
+def build(p: Problem) -> _engine.Engine:
+    """An engine with one zone key, one hostname key, a spread row and an anti-affinity row."""
+    free = np.array(p["free"], dtype=np.int64).reshape(2, -1)
+    n = free.shape[1]
+    engine = _engine.Engine(2, 2, 1)
+    engine.set_statics(np.array(p["static"], dtype=np.uint16).reshape(2, 3))
+    engine.append_nodes(
+        free,
+        np.array(p["slots"], dtype=np.int64),
+        np.array(p["classes"], dtype=np.int32),
+        np.array(p["cordoned"], dtype=np.uint8),
+    )
+    zone = engine.add_key(np.array(p["zones"], dtype=np.int32), 3)
+    host = engine.add_key(np.arange(n, dtype=np.int32), n)
+    engine.set_eligibility(np.ones((1, 3), dtype=np.uint8))
+    spread = engine.add_row(zone, np.zeros(3, dtype=np.int64), eligibility=0)
+    anti = engine.add_row(host, np.zeros(n, dtype=np.int64))
+    of_kind: dict[str, dict[str, Any] | None] = {
+        "plain": None,
+        "spread": {"spread": [(spread, p["skew"], 1, 1)], "spread_touch": [spread]},
+        "anti": {"own_anti": [anti], "touch": [anti]},
+        "port": {"ports": [(0, -1)]},
+        "specific": {"ports": [(0, 0)]},
+    }
+    extras = [of_kind[kind] for kind in p["kinds"]]
+    count = len(extras)
+    request = np.array(p["requests"], dtype=np.int64).reshape(count, 2)
+    engine.add_classes(
+        request,
+        request,
+        np.array(p["rows"], dtype=np.int32),
+        np.zeros(count, dtype=np.uint8),
+        np.array([kind == "spread" for kind in p["kinds"]], dtype=np.uint8),
+        extras,
+    )
+    return engine
+
+
+class Slow:
+    """The same rules without any cleverness."""
+
+    def __init__(self, p: Problem) -> None:
+        self.p = p
+        self.free = [list(row) for row in p["free"]]
+        self.slots = list(p["slots"])
+        self.pods: list[list[str]] = [[] for _ in p["slots"]]
+        self.cursor = 0
+
+    def fits(self, c: int, n: int) -> bool:
+        p, kind = self.p, self.p["kinds"][c]
+        if p["static"][p["rows"][c]][p["classes"][n]]:
+            return False
+        if kind in ("port", "specific") and any(k in ("port", "specific") for k in self.pods[n]):
+            return False
+        if self.slots[n] < 1:
+            return False
+        if any(want > 0 and want > self.free[r][n] for r, want in enumerate(p["requests"][c])):
+            return False
+        if kind == "anti" and "anti" in self.pods[n]:
+            return False
+        if kind == "spread":
+            if p["zones"][n] < 0:
+                return False
+            counts = {z: 0 for z in p["zones"] if z >= 0}
+            for m, pods in enumerate(self.pods):
+                if p["zones"][m] >= 0:
+                    counts[p["zones"][m]] += pods.count("spread")
+            return counts[p["zones"][n]] + 1 - min(counts.values()) <= p["skew"]
+        return True
+
+    def any_node(self, c: int) -> int:
+        n = len(self.slots)
+        for step in range(n):
+            node = (self.cursor + 1 + step) % n
+            if not self.p["cordoned"][node] and self.fits(c, node):
+                self.cursor = node
+                return node
+        return -1
+
+    def place(self, c: int, n: int) -> None:
+        self.pods[n].append(self.p["kinds"][c])
+        self.slots[n] -= 1
+        for r, want in enumerate(self.p["requests"][c]):
+            self.free[r][n] -= want
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> Problem:
+    n = draw(st.integers(1, 80))
+    kinds = draw(st.lists(st.sampled_from(["plain", "spread", "anti", "port", "specific"]), min_size=1, max_size=5))
+
+    def column(elements: st.SearchStrategy[int]) -> list[int]:
+        return draw(st.lists(elements, min_size=n, max_size=n))
+
+    return {
+        "free": [column(st.integers(-1, 9)), column(st.integers(0, 9))],
+        "slots": column(st.integers(0, 4)),
+        "classes": column(st.integers(0, 2)),
+        "cordoned": column(st.sampled_from([0, 0, 0, 1])),
+        "zones": column(st.integers(-1, 2)),
+        "static": [draw(st.lists(st.sampled_from([0, 0, 1 << 3, 1 << 10]), min_size=3, max_size=3)) for _ in range(2)],
+        "kinds": kinds,
+        "rows": draw(st.lists(st.integers(0, 1), min_size=len(kinds), max_size=len(kinds))),
+        "requests": [[draw(st.integers(0, 3)), draw(st.integers(0, 3))] for _ in kinds],
+        "skew": draw(st.integers(1, 2)),
+        "pods": draw(st.lists(st.integers(0, len(kinds) - 1), max_size=60)),
+    }
+
+
+@given(problems())
+def test_scans_and_placements_match_the_slow_rules(problem: Problem) -> None:
+    engine, slow = build(problem), Slow(problem)
+    for c in problem["pods"]:
+        expected = slow.any_node(c)
+        assert engine.any_node(c) == expected
+        assert engine.cursor == slow.cursor
+        if expected >= 0:
+            slow.place(c, expected)
+            engine.place(c, expected)
+        assert [engine.check(c, n) == 0 for n in range(engine.nodes)] == [slow.fits(c, n) for n in range(engine.nodes)]
+
+
+@given(problems(), st.data())
+def test_what_is_undone_never_happened(problem: Problem, data: st.DataObject) -> None:
+    engine = build(problem)
+    template = _engine.Template(
+        engine, node_class=0, unschedulable=False, slots=3, free=[5, 5], domain=[1, -2], pods=[0]
+    )
+    sums = []
+    placed: list[tuple[int, int]] = []
+    for step in data.draw(
+        st.lists(st.sampled_from(["fork", "revert", "commit", "place", "unplace", "add"]), max_size=25)
+    ):
+        if step == "fork":
+            sums.append((engine.checksum(), list(placed)))
+            engine.fork()
+        elif step == "revert" and sums:
+            engine.revert()
+            before, placed = sums.pop()
+            assert engine.checksum() == before
+        elif step == "commit" and sums:
+            engine.commit()
+            sums.pop()
+        elif step == "place":
+            node = data.draw(st.integers(0, engine.nodes - 1))
+            pod = data.draw(st.integers(0, engine.n_classes - 1))
+            engine.place(pod, node)
+            placed.append((pod, node))
+        elif step == "unplace" and placed and problem["kinds"][placed[-1][0]] not in ("port", "specific"):
+            before = engine.checksum()
+            engine.fork()
+            engine.unplace(*placed[-1])
+            engine.revert()
+            assert engine.checksum() == before
+        elif step == "add":
+            engine.add(template, engine.nodes)
+    while sums:
+        engine.revert()
+        assert engine.checksum() == sums.pop()[0]
+
+
+@given(problems())
+def test_unplace_is_the_inverse_of_place(problem: Problem) -> None:
+    engine = build(problem)
+    before = engine.checksum()
+    counted = [i for i, c in enumerate(problem["pods"]) if problem["kinds"][c] not in ("port", "specific")]
+    chosen = [problem["pods"][i] for i in counted]
+    for i, c in enumerate(chosen):
+        engine.place(c, i % engine.nodes)
+    for i, c in reversed(list(enumerate(chosen))):
+        engine.unplace(c, i % engine.nodes)
+    assert engine.checksum() == before
+
+
+@given(problems(), st.sampled_from([1, 2, 7]))
+def test_sweep_matches_checks_for_any_thread_count(problem: Problem, threads: int) -> None:
+    plain = {**problem, "kinds": ["plain"] * len(problem["kinds"])}
+    engine = build(plain)
+    request = np.array(plain["requests"], dtype=np.int64).reshape(-1, 2)
+    free = np.array(plain["free"], dtype=np.int64)
+    slots = np.array(plain["slots"], dtype=np.int64)
+    verdict = _engine.sweep(
+        request,
+        np.array(plain["rows"], dtype=np.int32),
+        free,
+        slots,
+        np.array(plain["classes"], dtype=np.int32),
+        np.array(plain["static"], dtype=np.uint16),
+        threads=threads,
+    )
+    expected = [[engine.check(c, n) for n in range(engine.nodes)] for c in range(len(request))]
+    assert verdict.tolist() == expected
+    fits = _engine.sweep_resources(request, free, slots, threads=threads)
+    slow = Slow({**plain, "static": [[0] * 3] * 2})
+    assert fits.tolist() == [[slow.fits(c, n) for n in range(engine.nodes)] for c in range(len(request))]
+
+
+SMALL: Problem = {
+    "free": [[4, 4], [4, 4]], "slots": [2, 2], "classes": [0, 1], "cordoned": [0, 0], "zones": [0, 1],
+    "static": [[0, 0, 0], [0, 0, 0]], "kinds": ["plain"], "rows": [0], "requests": [[1, 1]], "skew": 1, "pods": [],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda e: e.check(1, 0),
+        lambda e: e.check(0, 2),
+        lambda e: e.check(-1, 0),
+        lambda e: e.place(0, 99),
+        lambda e: e.place(5, 0),
+        lambda e: e.unplace(0, -1),
+        lambda e: e.remove_node(2),
+        lambda e: e.revert(),
+        lambda e: e.commit(),
+        lambda e: e.any_node(7),
+        lambda e: e.any_node(0, np.ones(5, dtype=np.uint8)),
+        lambda e: e.row(9),
+        lambda e: e.total(0),
+        lambda e: e.add_row(5, np.zeros(1, dtype=np.int64)),
+        lambda e: e.add_row(0, np.zeros(50, dtype=np.int64)),
+        lambda e: e.use_port(0, (9, 0)),
+        lambda e: e.use_volume(0, 1, 0),
+        lambda e: e.set_classes(np.array([0, 9], dtype=np.int32)),
+        lambda e: e.set_classes(np.array([0], dtype=np.int32)),
+        lambda e: e.verdicts(np.array([3], dtype=np.int32)),
+        lambda e: setattr(e, "cursor", -1),
+        lambda e: _engine.Template(e, node_class=9, unschedulable=False, slots=1, free=[1, 1], domain=[0, 0]),
+        lambda e: _engine.Template(e, node_class=0, unschedulable=False, slots=1, free=[1], domain=[0, 0]),
+        lambda e: _engine.Template(e, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[9, 0]),
+        lambda e: e.add(good(build(SMALL))),
+        lambda e: e.estimate(np.array([0], np.int32), np.array([0, 2], np.int32), good(e)),
+        lambda e: e.estimate(np.array([0], np.int32), np.array([1, 1], np.int32), good(e)),
+        lambda e: e.estimate(np.array([4], np.int32), np.array([0, 1], np.int32), good(e)),
+        lambda e: e.try_schedule(*(np.array([0], np.int32),) * 4, np.array([0, 2], np.int32)),
+        lambda e: e.try_schedule(np.array([0], np.int32), np.array([9], np.int32), *(np.array([-1], np.int32),) * 2,
+                                 np.array([0, 1], np.int32)),
+    ],
+)  # fmt: skip
+def test_the_door_refuses_what_would_reach_outside(call: Any) -> None:
+    engine = build(SMALL)
+    before = engine.checksum()
+    with pytest.raises(NativeError):
+        call(engine)
+    assert engine.checksum() == before
+
+
+def good(engine: _engine.Engine) -> _engine.Template:
+    return _engine.Template(engine, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[0, -2])
+
+
+def test_other_dtypes_are_refused() -> None:
+    with pytest.raises(ValueError, match="Buffer dtype mismatch"):
+        build(SMALL).verdicts(np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]
