@@ -97,6 +97,7 @@ class Provider:
 
     def __init__(self, given: dict[str, Any]) -> None:
         self.errors = {group["id"]: group["increase_error"] for group in given["groups"] if group.get("increase_error")}
+        self.not_atomic = {group["id"] for group in given["groups"] if group.get("atomic_increase_not_implemented")}
         self.groups = ca.Groups([_group(group) for group in given["groups"]], given.get("node_group_errors"))
         self.calls: list[dict[str, Any]] = []
 
@@ -113,6 +114,8 @@ class Provider:
         if isinstance(action, DecreaseTargetSize):
             group.target_size += action.delta
             return None
+        if action.atomic and action.group in self.not_atomic:
+            return ca.AutoscalerError("", "Not implemented")
         self.calls.append({"group": action.group, "delta": action.delta, "atomic": action.atomic})
         error = self.errors.get(action.group)
         if error is None or error.get("target_raised"):
@@ -169,6 +172,7 @@ def history(
 ) -> tuple[ClusterState, list[dict[str, str]]]:
     """The cluster state after the recorded history and an update at ``now``, and the events of the way there."""
     state = ClusterState()
+    machines = {node.metadata.name: True for node in nodes}
     events: list[ca.Event] = []
     for item in [*(given.get("history") or []), {"op": "update_nodes", "at": given["now"]}]:
         time = to_datetime(item["at"])
@@ -179,7 +183,7 @@ def history(
             state = register_failed_scale_up(state, item["group"], error, item["delta"], time, options)
         else:
             update: ClusterUpdate = provider.run(
-                update_nodes_steps(state, nodes, provider.groups, now=time, options=options)
+                update_nodes_steps(state, nodes, provider.groups, now=time, options=options, has_instance=machines)
             )
             state = update.state
             events += update.events

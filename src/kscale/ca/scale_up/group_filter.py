@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -75,14 +75,19 @@ def filter_groups(
     node_count: int,
     now: datetime,
     options: AutoscalingOptions,
+    known_templates: Container[str] | None = None,
 ) -> FilteredGroups:
     """Sorts out groups that cannot grow; the first check that fails is the reason.
 
     ``templates`` are template nodes by group id; ``node_count`` counts all nodes, upcoming ones included.
+    ``known_templates`` are the groups that had a template when the cluster state was updated (None: all had); the
+    others are never in back-off.
     """
     result = FilteredGroups()
     for group in groups:
-        found = _reasons(group, templates, tracker, state, node_count, now, options)
+        known = known_templates is None or group.id in known_templates
+        reason = not_ready_reason(group, state, now, options, has_template=known) if group.exists else None
+        found = [reason] if reason is not None else _reasons(group, templates, tracker, node_count, options)
         if found:
             result.skipped[group.id] = found
         else:
@@ -94,16 +99,10 @@ def _reasons(
     group: Group,
     templates: Mapping[str, Node],
     tracker: QuotaTracker,
-    state: ClusterState,
     node_count: int,
-    now: datetime,
     options: AutoscalingOptions,
 ) -> list[str]:
     node = templates.get(group.id)
-    if group.exists:
-        reason = not_ready_reason(group, state, now, options, has_template=node is not None)
-        if reason is not None:
-            return [reason]
     if group.target_size_error is not None:
         return [NOT_READY]
     if group.target_size >= group.max_size:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -40,11 +40,13 @@ def scale_up_to_min_size_steps(
     now: datetime,
     options: AutoscalingOptions,
     quotas: Sequence[Quota] | None = None,
+    known_templates: Container[str] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> Generator[IncreaseSize, AutoscalerError | None, MinSizeScaleUp]:
     """Raises every existing, healthy group to its minimum size as far as limits allow; an action for each.
 
-    ``quotas`` default to the cluster-wide maxima of the options. Upstream compares ``--max-nodes-total`` with the
+    ``quotas`` default to the cluster-wide maxima of the options; ``known_templates`` as in
+    :func:`kscale.ca.scale_up.group_filter.filter_groups`. Upstream compares ``--max-nodes-total`` with the
     *group's* size here, asks quotas for each group as if it were the only one, and does not look at the maximum size.
     """
     limits = [cluster_maximum(options.resource_limiter)] if quotas is None else quotas
@@ -56,7 +58,10 @@ def scale_up_to_min_size_steps(
         return MinSizeScaleUp(status=ScaleUpStatus(result=ERROR, error=failure.record), events=events, state=state)
     plan = []
     for group in groups:
-        info = _wanted(group, templates.get(group.id), tracker, state, now, options, events)
+        known = known_templates is None or group.id in known_templates
+        if group.exists and not_ready_reason(group, state, now, options, has_template=known) is not None:
+            continue
+        info = _wanted(group, templates.get(group.id), tracker, options, events)
         if info is not None:
             plan.append(info)
     if not plan:
@@ -79,16 +84,12 @@ def _wanted(
     group: Group,
     node: Node | None,
     tracker: QuotaTracker,
-    state: ClusterState,
-    now: datetime,
     options: AutoscalingOptions,
     events: list[Event],
 ) -> ScaleUpInfo | None:
     if not group.exists or group.target_size_error is not None or group.target_size >= group.min_size:
         return None
-    if not_ready_reason(group, state, now, options, has_template=node is not None) is not None or node is None:
-        return None
-    if quota_reasons(tracker, group, node, 1):
+    if node is None or quota_reasons(tracker, group, node, 1):
         return None
     try:
         want = tracker.check(group, node, group.min_size - group.target_size).allowed
