@@ -1,0 +1,298 @@
+"""Which groups are asked, how a plan is divided and carried out, and what is said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from ca_objects import T0, node
+from kscale import ca
+from kscale.ca.backoff import ScaleUpError
+from kscale.ca.cluster_state import ClusterState, register_failed_scale_up, update_nodes
+from kscale.ca.errors import ErrorRecord
+from kscale.ca.quota import Quota, QuotaTracker
+from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
+from kscale.ca.scale_up.group_filter import filter_groups
+from kscale.ca.scale_up.min_size import MinSizeScaleUp, scale_up_to_min_size_steps
+from kscale.ca.scale_up.plan import balance_scale_ups
+from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, ScaleUpStatus, status_events
+from kscale.objects.core import Node
+
+_OPTIONS = ca.AutoscalingOptions()
+_Answer = ca.AutoscalerError | None
+
+
+def _group(name: str, target: int, max_size: int = 10, **more: Any) -> ca.Group:
+    return ca.Group(id=name, target_size=target, max_size=max_size, **more)
+
+
+def _templates(*names: str, cpu_m: int = 1000) -> dict[str, Node]:
+    return {name: node(f"template-{name}", cpu_m, 10) for name in names}
+
+
+def _tracker(**limits: int) -> QuotaTracker:
+    return QuotaTracker.maximum([Quota(id="cluster-wide", limits=limits)], [], ca.Groups())
+
+
+def _state(*groups: ca.Group) -> ClusterState:
+    return update_nodes(ClusterState(), [], ca.Groups(groups), now=T0, options=_OPTIONS).state
+
+
+def _run(steps: Generator[IncreaseSize, _Answer, Any], *answers: _Answer) -> tuple[list[IncreaseSize], Any]:
+    asked = []
+    try:
+        asked.append(next(steps))
+        for answer in answers:
+            asked.append(steps.send(answer))  # noqa: PERF401  (StopIteration must not pass through a generator)
+    except StopIteration as stop:
+        return asked, stop.value
+    raise AssertionError("more actions than answers")
+
+
+# -- which groups are asked ------------------------------------------------------------------------------------
+
+_ATOMIC = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
+
+
+@pytest.mark.parametrize(
+    ("group", "limits", "options", "reason"),
+    [
+        (_group("g", 0), {}, {}, None),
+        (_group("g", 10), {}, {}, "max node group size reached"),
+        (_group("g", 11), {}, {}, "max node group size reached"),
+        (_group("g", 0, target_size_error="down"), {}, {}, "not ready for scale-up"),
+        (_group("g", 0), {"cpu": 0}, {}, 'exceeded quota: "cluster-wide", resources: cpu'),
+        (_group("g", 5, options=_ATOMIC), {"cpu": 4}, {}, 'exceeded quota: "cluster-wide", resources: cpu'),
+        (_group("g", 5, options=_ATOMIC), {"cpu": 5}, {}, None),
+        (
+            _group("g", 5, options=_ATOMIC),
+            {},
+            {"max_nodes_total": 6},
+            "atomic scale-up exceeds cluster node count limit",
+        ),
+        (_group("g", 5, options=_ATOMIC), {}, {"max_nodes_total": 7}, None),
+        (_group("g", 5, options=_ATOMIC, options_error="down"), {}, {"max_nodes_total": 6}, None),
+        (_group("other", 0), {}, {}, "not ready for scale-up"),
+        (_group("g", 0, exists=False), {}, {}, None),
+    ],
+)
+def test_groups_that_are_skipped(
+    group: ca.Group, limits: dict[str, int], options: dict[str, Any], reason: str | None
+) -> None:
+    known = ca.Group(id=group.id, max_size=10)
+    found = filter_groups(
+        [group],
+        templates=_templates("g"),
+        tracker=_tracker(**limits),
+        state=_state(known),
+        node_count=2,
+        now=T0,
+        options=ca.AutoscalingOptions(**options),
+    )
+    assert found.skipped == ({} if reason is None else {group.id: [reason]})
+    assert found.valid == ([group] if reason is None else [])
+
+
+def test_groups_that_are_not_safe() -> None:
+    group = _group("g", 0)
+    state = register_failed_scale_up(
+        _state(group), "g", ScaleUpError(class_="Other", code="x", message="m"), 1, T0, _OPTIONS
+    )
+
+    def skipped(state: ClusterState, **more: Any) -> dict[str, list[str]]:
+        return filter_groups(
+            [group],
+            templates=_templates("g"),
+            tracker=_tracker(),
+            state=state,
+            node_count=0,
+            now=T0,
+            options=_OPTIONS,
+            **more,
+        ).skipped
+
+    assert skipped(ClusterState()) == {"g": ["not ready for scale-up"]}
+    assert skipped(state) == {"g": ["in backoff after failed scale-up"]}
+    assert skipped(state, known_templates=[]) == {}
+
+
+# -- dividing --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("sizes", "limits", "expected"),
+    [
+        ((1, 1, 1), {}, {"ng1": 3, "ng2": 3, "ng3": 3}),
+        ((1, 2, 2), {"nodes": 1}, {"ng1": 2}),
+        ((1, 1, 2), {"nodes": 4}, {"ng1": 4, "ng2": 2}),
+    ],
+)
+def test_plans_stay_within_quotas(
+    sizes: tuple[int, int, int], limits: dict[str, int], expected: dict[str, int]
+) -> None:
+    groups = [_group(f"ng{i}", size) for i, size in enumerate(sizes, start=1)]
+    plan = balance_scale_ups(
+        groups[0], groups[1:], 6, templates=_templates("ng1", "ng2", "ng3"), tracker=_tracker(**limits)
+    )
+    assert {info.group: info.new for info in plan if info.new} == expected
+
+
+def test_similar_groups_without_template_take_no_part() -> None:
+    plan = balance_scale_ups(_group("a", 1), [_group("b", 1)], 4, templates=_templates("a"), tracker=_tracker())
+    assert [(info.group, info.new) for info in plan] == [("a", 5)]
+
+
+# -- carrying out ----------------------------------------------------------------------------------------------
+
+_PLAN = [
+    ca.ScaleUpInfo(group="a", current=1, new=3, max=10),
+    ca.ScaleUpInfo(group="b", current=1, new=2, max=10),
+]
+_GROUPS = ca.Groups([_group("a", 1), _group("b", 1)])
+_DOWN = ca.AutoscalerError("", "down")
+
+
+def _execute(*answers: _Answer, **more: Any) -> tuple[list[IncreaseSize], Execution]:
+    parallel = more.pop("parallel", False)
+    options = ca.AutoscalingOptions(parallel_scale_up=parallel)
+    return _run(
+        execute_steps(more.pop("plan", _PLAN), _GROUPS, ClusterState(), now=T0, options=options, **more), *answers
+    )
+
+
+def test_success() -> None:
+    asked, done = _execute(None, None)
+    assert asked == [IncreaseSize(group="a", delta=2), IncreaseSize(group="b", delta=1)]
+    assert (done.error, done.failed_groups) == (None, [])
+    assert {name: request.increase for name, request in done.state.scale_up_requests.items()} == {"a": 2, "b": 1}
+    assert [event.message for event in done.events] == [
+        "Scale-up: setting group a size to 3 instead of 1 (max: 10)",
+        "Scale-up: group a size set to 3 instead of 1 (max: 10)",
+        "Scale-up: setting group b size to 2 instead of 1 (max: 10)",
+        "Scale-up: group b size set to 2 instead of 1 (max: 10)",
+    ]
+
+
+def test_the_first_error_ends_it() -> None:
+    asked, done = _execute(_DOWN)
+    assert len(asked) == 1
+    assert done.error == ca.AutoscalerError("cloudProviderError", "failed to increase node group size: down")
+    assert done.failed_groups == ["a"]
+    assert done.events[-1].message == "Scale-up failed for group a: down"
+    assert list(done.state.backoffs) == ["a"]
+    typed = ca.AutoscalerError("authError", "auth error")
+    assert _execute(typed)[1].error == ca.AutoscalerError("authError", "failed to increase node group size: auth error")
+
+
+def test_in_parallel_all_are_tried() -> None:
+    asked, done = _execute(_DOWN, ca.AutoscalerError("", "gone"), parallel=True)
+    assert len(asked) == 2
+    assert done.failed_groups == ["a", "b"]
+    assert done.error is not None
+    assert done.error.message == (
+        'failed to increase node group size: down ...and other errors: ["failed to increase node group size: gone"]'
+    )
+    asked, done = _execute(plan=[_PLAN[0], _PLAN[0]], parallel=True)
+    assert asked == []
+    assert done.error == ca.AutoscalerError("internalError", "assertion failure: detected group double scaling: a")
+
+
+def test_atomic_increases_fall_back_where_they_are_not_implemented() -> None:
+    asked, done = _execute(ca.AutoscalerError("", "Not implemented"), None, atomic=True, plan=_PLAN[:1])
+    assert [action.atomic for action in asked] == [True, False]
+    assert done.error is None
+
+
+def test_negative_increases_are_found_out_afterwards() -> None:
+    asked, done = _execute(None, plan=[ca.ScaleUpInfo(group="a", current=3, new=1, max=10)])
+    assert asked == [IncreaseSize(group="a", delta=-2)]
+    assert done.error == ca.AutoscalerError("internalError", "increase in number of nodes cannot be negative, got: -2")
+
+
+# -- minimum sizes ---------------------------------------------------------------------------------------------
+
+
+def test_groups_below_their_minimum() -> None:
+    groups = ca.Groups([_group("ng1", 1, min_size=3, nodes=["a"]), _group("ng2", 1, min_size=1, nodes=["b"])])
+    nodes = [node("a", 16_000, 10, ready=True), node("b", 16_000, 10, ready=True)]
+    steps = scale_up_to_min_size_steps(
+        nodes,
+        groups,
+        templates=_templates("ng1", "ng2", cpu_m=16_000),
+        state=update_nodes(ClusterState(), nodes, groups, now=T0, options=_OPTIONS).state,
+        now=T0,
+        options=_OPTIONS,
+        quotas=[Quota(id="cluster-wide", limits={"cpu": 48})],
+    )
+    asked, done = _run(steps, None)
+    assert isinstance(done, MinSizeScaleUp)
+    assert asked == [IncreaseSize(group="ng1", delta=1)]
+    assert [(info.group, info.new) for info in done.status.scale_ups] == [("ng1", 2)]
+    assert done.state.ranges["ng1"].current_target == 2
+    assert groups["ng1"].target_size == 1
+
+
+def test_usage_that_cannot_be_told() -> None:
+    groups = ca.Groups([], {"a": "down"})
+    steps = scale_up_to_min_size_steps(
+        [node("a", 1, 1)], groups, templates={}, state=ClusterState(), now=T0, options=_OPTIONS
+    )
+    _, done = _run(steps)
+    message = 'could not create quotas tracker: failed to get node group for node "a": down'
+    assert done.status.error == ErrorRecord(type="internalError", message=message)
+
+
+# -- what is said ----------------------------------------------------------------------------------------------
+
+
+def test_reasons_are_counted_over_groups_that_exist() -> None:
+    status = ScaleUpStatus(
+        result="ScaleUpNoOptionsAvailable",
+        pods_remain_unschedulable=[
+            RemainingPod(
+                pod="default/p",
+                rejected_groups={
+                    "g1": ["not schedulable"],
+                    "g2": ["not schedulable"],
+                    "g3": ["also not schedulable"],
+                    "tmp": ["never shown"],
+                },
+                skipped_groups={"g4": ["max limit reached"], "g5": ["not ready"], "g6": ["max limit reached"]},
+            )
+        ],
+        considered_groups=[
+            *(ConsideredGroup(id=f"g{i}") for i in range(1, 7)),
+            ConsideredGroup(id="tmp", exists=False),
+        ],
+    )
+    (event,) = status_events(status)
+    assert (event.object, event.reason) == ("Pod/default/p", "NotTriggerScaleUp")
+    assert event.message == (
+        "pod didn't trigger scale-up: 1 also not schedulable, 1 not ready, 2 max limit reached, 2 not schedulable"
+    )
+
+
+@pytest.mark.parametrize(
+    ("result", "remaining", "triggered", "expected"),
+    [
+        ("ScaleUpNoOptionsAvailable", 2, 0, ["NotTriggerScaleUp"] * 2),
+        ("ScaleUpSuccessful", 2, 1, ["TriggeredScaleUp"]),
+        ("ScaleUpError", 3, 0, []),
+        ("ScaleUpLimitedByMaxNodesTotal", 3, 0, ["NotTriggerScaleUp"] * 3),
+    ],
+)
+def test_events_by_result(result: str, remaining: int, triggered: int, expected: list[str]) -> None:
+    status = ScaleUpStatus(
+        result=result,
+        scale_ups=_PLAN if triggered else [],
+        pods_triggered=[f"d/t{i}" for i in range(triggered)],
+        pods_remain_unschedulable=[RemainingPod(pod=f"d/r{i}") for i in range(remaining)],
+    )
+    events = status_events(status)
+    assert [event.reason for event in events] == expected
+    if result == "ScaleUpLimitedByMaxNodesTotal":
+        assert events[0].message == "pod didn't trigger scale-up: max total nodes in cluster reached"
+    if triggered:
+        assert events[0].message == "pod triggered scale-up: [{a 1->3 (max: 10)} {b 1->2 (max: 10)}]"
