@@ -28,6 +28,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("estimate", "kscale.cli.commands.estimate", "How many nodes the pending pods need, and why not fewer."),
     Entry("explain", "kscale.cli.commands.explain", "Why a pod fits nowhere, with the arithmetic."),
     Entry("fit", "kscale.cli.commands.fit", "Would a manifest fit on the nodes that exist?"),
+    Entry("replay hpa", "kscale.cli.commands.replay_hpa", "HPAs over recorded load, in virtual time.", "Autoscalers"),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
     Entry(
         "generate",

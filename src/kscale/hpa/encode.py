@@ -15,7 +15,7 @@ from kscale.hpa.actions import Failure, GetMetric, GetScale, Outcome
 from kscale.hpa.behavior import History, Rules
 from kscale.hpa.columns import MetricRows, TargetColumns
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, ConditionColumns, Memory
-from kscale.hpa.metric_sources import source_of, tolerances_of
+from kscale.hpa.metric_sources import resource_target, source_of, tolerances_of, value_target
 from kscale.hpa.metrics_client import RESTMetricsClient
 from kscale.hpa.moments import from_text
 from kscale.hpa.options import HPAOptions
@@ -28,7 +28,6 @@ from kscale.objects.autoscaling import (
     ExternalMetricSource,
     HorizontalPodAutoscaler,
     MetricSpec,
-    MetricTarget,
     ObjectMetricSource,
     PodsMetricSource,
     ResourceMetricSource,
@@ -281,7 +280,7 @@ class _Batch:
         self, row: dict[str, Any], source: ResourceMetricSource | ContainerResourceMetricSource, where: tuple[str, str]
     ) -> str:
         container = source.container if isinstance(source, ContainerResourceMetricSource) else ""
-        mode, target = _resource_target(source.target)
+        mode, target = resource_target(source.target)
         if target is None:
             row["given"] = 1
             return mode
@@ -315,7 +314,7 @@ class _Batch:
     def _value(
         self, row: dict[str, Any], source: ObjectMetricSource | ExternalMetricSource, namespace: str, status: int
     ) -> str:
-        mode, target = _value_target(source)
+        mode, target = value_target(source)
         if mode.endswith("per_pod"):
             row["current"] = status
         try:
@@ -395,22 +394,3 @@ class _Batch:
             selectors=selectors,
             groups=self.groups,
         )
-
-
-def _resource_target(target: MetricTarget) -> tuple[str, int | None]:
-    if target.average_value is not None:
-        return "usage", target.average_value.milli_value()
-    return "utilization", target.average_utilization
-
-
-def _value_target(source: ObjectMetricSource | ExternalMetricSource) -> tuple[str, int | None]:
-    wanted = source.target
-    if isinstance(source, ExternalMetricSource):
-        if wanted.average_value is not None:
-            return "external_per_pod", wanted.average_value.milli_value()
-        return "external_value", None if wanted.value is None else wanted.value.milli_value()
-    if wanted.type == "Value" and wanted.value is not None:
-        return "object_value", wanted.value.milli_value()
-    if wanted.type == "AverageValue" and wanted.average_value is not None:
-        return "object_per_pod", wanted.average_value.milli_value()
-    return "object_value", None

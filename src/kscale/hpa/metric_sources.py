@@ -35,7 +35,17 @@ from kscale.objects.autoscaling import (
 )
 from kscale.objects.quantity import BINARY_SI, DECIMAL_SI, Quantity
 
-__all__ = ["MetricError", "MetricProposal", "Target", "compute", "source_of", "status_quantity", "tolerances_of"]
+__all__ = [
+    "MetricError",
+    "MetricProposal",
+    "Target",
+    "compute",
+    "resource_target",
+    "source_of",
+    "status_quantity",
+    "tolerances_of",
+    "value_target",
+]
 
 _NEITHER: Final = {
     "Resource": (
@@ -327,3 +337,24 @@ def _external(
 
 def _external_name(metric: MetricIdentifier) -> str:
     return f"external metric {metric.name}({print_label_selector(metric.selector)})"
+
+
+def resource_target(target: MetricTarget) -> tuple[str, int | None]:
+    """(calculator mode, target: milli or percent; None where none is set) of a resource."""
+    if target.average_value is not None:
+        return "usage", target.average_value.milli_value()
+    return "utilization", target.average_utilization
+
+
+def value_target(source: ObjectMetricSource | ExternalMetricSource) -> tuple[str, int | None]:
+    """(calculator mode, target in milli; None where none is set) of an Object or External metric."""
+    wanted = source.target
+    if isinstance(source, ExternalMetricSource):
+        if wanted.average_value is not None:
+            return "external_per_pod", wanted.average_value.milli_value()
+        return "external_value", None if wanted.value is None else wanted.value.milli_value()
+    if wanted.type == "Value" and wanted.value is not None:
+        return "object_value", wanted.value.milli_value()
+    if wanted.type == "AverageValue" and wanted.average_value is not None:
+        return "object_per_pod", wanted.average_value.milli_value()
+    return "object_value", None

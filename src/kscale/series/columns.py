@@ -52,8 +52,12 @@ class Series:
         labels: Sequence[Mapping[str, str]] = (),
         source: str = "",
         first_row: int = 1,
+        ordered: bool = True,
     ) -> Series:
-        """Columns whose lengths, order and values are checked. Raises ``InputError`` that names row and series."""
+        """Columns whose lengths, values and order (if ``ordered``) are checked.
+
+        Raises ``InputError`` that names row and series.
+        """
         if not len(series) == len(time) == len(value):
             raise ValueError("series, time and value must be of one length")
         bad = np.flatnonzero(~np.isfinite(value))
@@ -64,6 +68,8 @@ class Series:
                     f"{value[row]} is not a number", source, f"row {row + first_row} ({keys[series[row]]})", "value"
                 )
             )
+        if not ordered:
+            return cls(tuple(keys), series, time, value, tuple(labels) or tuple({} for _ in keys))
         order = np.argsort(series, kind="stable")
         sorted_series, sorted_time = series[order], time[order]
         back = np.flatnonzero((sorted_series[1:] == sorted_series[:-1]) & (sorted_time[1:] <= sorted_time[:-1]))

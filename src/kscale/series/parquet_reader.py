@@ -23,6 +23,7 @@ def read_parquet(
     columns: Mapping[str, str] | None = None,
     labels: Sequence[str] = (),
     unit: str = "s",
+    events: bool = False,
     source: str = "<bytes>",
 ) -> Series:
     """Rows of a Parquet file; arguments as of :func:`~kscale.series.read_csv`. A time may be a timestamp too (UTC)."""
@@ -31,14 +32,15 @@ def read_parquet(
         import pyarrow.parquet as pq
     except ImportError:
         raise MissingExtraError("reading Parquet", "data") from None
+    counted = events and not value
     names = [(columns or {}).get(name, name) for name in KEY_COLUMNS]
     try:
         present = set(pq.read_schema(pa.BufferReader(data)).names)
-        missing = [name for name in (time, value, *labels) if name not in present]
+        missing = [name for name in (time, *([] if counted else [value]), *labels) if name not in present]
         if missing:
             found = ", ".join(sorted(present))
             raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {found})", source))
-        wanted = [time, value, *labels, *(name for name in names if name in present)]
+        wanted = [time, *([] if counted else [value]), *labels, *(name for name in names if name in present)]
         table = pq.read_table(pa.BufferReader(data), columns=list(dict.fromkeys(wanted)))
     except pa.ArrowException as error:
         raise InputError(Problem(f"not a Parquet file: {error}", source)) from None
@@ -46,14 +48,14 @@ def read_parquet(
         if table.column(name).null_count:
             raise InputError(Problem("holds a null", source, field=name))
     try:
-        values = table.column(value).cast(pa.float64()).to_numpy()
+        values = np.ones(table.num_rows) if counted else table.column(value).cast(pa.float64()).to_numpy()
     except pa.ArrowException as error:
         raise InputError(Problem(f"not numbers: {error}", source, field=value)) from None
     times = _times(pa, table.column(time), unit, source, time)
     parts = [_texts(pa, table, name) if name in present else [] for name in names]
     kept = [_texts(pa, table, name) for name in labels]
     keys, numbers, tags = encode_keys(parts, kept, labels, table.num_rows, source)
-    return Series.of(keys, numbers, times, values, labels=tags, source=source)
+    return Series.of(keys, numbers, times, values, labels=tags, source=source, ordered=not events)
 
 
 def _texts(pa: Any, table: Any, name: str) -> list[str]:

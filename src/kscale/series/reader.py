@@ -24,6 +24,7 @@ def read(
     columns: Mapping[str, str] | None = None,
     labels: Sequence[str] = (),
     unit: str = "s",
+    events: bool = False,
 ) -> Series:
     """A file by its suffix: ``.csv``, ``.parquet``, ``.json`` (a Prometheus range answer), each with ``.gz`` too.
 
@@ -43,9 +44,13 @@ def read(
             raise InputError(Problem(f"not gzip: {error}", source)) from None
         name = name.removesuffix(".gz")
     if name.endswith(".csv"):
-        return read_csv(data, value=value, time=time, columns=columns, labels=labels, unit=unit, source=source)
+        return read_csv(
+            data, value=value, time=time, columns=columns, labels=labels, unit=unit, events=events, source=source
+        )
     if name.endswith(".parquet"):
-        return read_parquet(data, value=value, time=time, columns=columns, labels=labels, unit=unit, source=source)
+        return read_parquet(
+            data, value=value, time=time, columns=columns, labels=labels, unit=unit, events=events, source=source
+        )
     if name.endswith(".json"):
         return read_prometheus(data, columns=columns, source=source)
     raise InputError(Problem("a series is read from .csv, .parquet or .json (a Prometheus range answer)", source))

@@ -1,0 +1,186 @@
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "kscale/hpa/decide.hpp"
+#include "kscale/hpa/replica_calculator.hpp"
+
+// One HPA over recorded load in virtual time: a reconcile every period (decide_row), and the plant that answers it.
+//
+// The plant: the load at a moment is that of the last sample; pods become ready `startup` after they are made and are
+// Pending till then; scaling down takes the newest. A metric read at t is of t - lag: the load of that moment, spread
+// evenly over the pods of now that were ready then; the others have no sample.
+namespace kscale::hpa {
+
+struct Replay {
+  Mode mode;
+  bool cpu;
+  std::int64_t target;
+  Tolerances tolerances;
+  std::int64_t cpu_initialization, initial_readiness;
+  std::int32_t minimum, maximum;
+  bool behavior, scale_to_zero;
+  Rules up, down;
+  std::int64_t legacy_window;
+  std::int64_t request;  // milli, of each pod
+  std::int64_t startup, lag, period, window, begin;
+  std::int32_t start;  // replicas
+  const std::int64_t* times;
+  const double* load;  // in units, not milli
+  std::ptrdiff_t samples;
+  const std::int32_t* recorded;  // replicas at every tick: the plant follows them (open loop); or null
+};
+
+struct ReplayColumns {  // one row a tick
+  std::int32_t* replicas;
+  std::int32_t* ready;
+  std::int32_t* desired;
+  std::int32_t* proposal;
+  std::int64_t* usage;
+  std::uint8_t* branch;
+};
+
+namespace detail {
+
+// Milli-units as Quantity.MilliValue gives them: away from zero.
+inline std::int64_t milli(double amount) noexcept {
+  const double scaled = amount * 1000.0;
+  return to_int64(scaled < 0 ? std::floor(scaled) : std::ceil(scaled));
+}
+
+// The load of the last sample not after t; before the first one, the first.
+class Load {
+ public:
+  Load(const std::int64_t* times, const double* load, std::ptrdiff_t n) noexcept : times_(times), load_(load), n_(n) {}
+  double at(std::int64_t t) noexcept {
+    while (next_ < n_ && times_[next_] <= t) ++next_;
+    return load_[next_ == 0 ? 0 : next_ - 1];
+  }
+
+ private:
+  const std::int64_t* times_;
+  const double* load_;
+  std::ptrdiff_t n_, next_ = 0;
+};
+
+// Slots of a history that grow as needed.
+struct Log {
+  std::vector<std::int32_t> values;
+  std::vector<std::int64_t> times;
+  std::vector<std::uint8_t> outdated;
+  std::int64_t begin = 0, capacity = 0, size = 0;
+  void reserve() {
+    if (size + 2 <= capacity) return;
+    capacity = 2 * size + 8;
+    values.resize(static_cast<std::size_t>(capacity));
+    times.resize(static_cast<std::size_t>(capacity));
+    outdated.resize(static_cast<std::size_t>(capacity));
+  }
+  Slots slots() noexcept { return {&begin, &capacity, &size}; }
+};
+
+// One row of rules as columns.
+struct RulesRow {
+  std::uint8_t select;
+  std::int64_t begin = 0, end;
+  explicit RulesRow(const Rules& rules) noexcept
+      : select(static_cast<std::uint8_t>(rules.select)), end(static_cast<std::int64_t>(rules.policies.size)) {}
+  RulesColumns columns(const Rules& rules) const noexcept {
+    return {&select, &rules.window, &begin, &end, {rules.policies.type, rules.policies.value, rules.policies.period}};
+  }
+};
+
+}  // namespace detail
+
+inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& out) {
+  std::vector<std::int64_t> made;  // of each pod, oldest first
+  std::vector<std::uint8_t> phase, deleting, ready, started, present;
+  std::vector<std::int64_t> ready_at, values, sample_times, windows, requests;
+  const auto resize = [&](std::int32_t count, std::int64_t now, bool at_once) {
+    const auto old = made.size(), n = static_cast<std::size_t>(std::max(count, 0));
+    made.resize(n, at_once ? now - in.startup - in.cpu_initialization - in.initial_readiness - in.lag - kSecond : now);
+    phase.resize(n);
+    deleting.resize(n, 0);
+    ready.resize(n);
+    started.resize(n, 1);
+    present.resize(n);
+    values.resize(n);
+    sample_times.resize(n);
+    windows.resize(n, in.window);
+    requests.resize(n, in.request);
+    ready_at.resize(n);
+    for (auto i = old; i < n; ++i) ready_at[i] = made[i] + in.startup;
+  };
+
+  detail::Log past, added, removed;
+  std::uint8_t status[kConditions] = {}, reason[kConditions] = {};
+  std::int64_t transition[kConditions] = {};
+  detail::Load load(in.times, in.load, in.samples);
+  const detail::RulesRow up(in.up), down(in.down);
+  std::uint8_t zero = 0, behavior = in.behavior, fresh = 1, error = 0;
+  const std::uint8_t object_metric = in.mode != Mode::utilization && in.mode != Mode::usage;
+  const std::int64_t metrics_begin = 0, metrics_end = 1;
+  std::int32_t size = in.start;
+  resize(size, in.begin, true);
+
+  for (std::ptrdiff_t tick = 0; tick < ticks; ++tick) {
+    const std::int64_t now = in.begin + tick * in.period, seen = now - in.lag;
+    if (in.recorded != nullptr) resize(size = in.recorded[tick], now, tick == 0);
+    const auto pods = static_cast<std::ptrdiff_t>(made.size());
+    std::int32_t ready_now = 0, ready_then = 0;
+    for (std::size_t i = 0; i < made.size(); ++i) {
+      const bool is_ready = ready_at[i] <= now, was_ready = ready_at[i] <= seen;
+      phase[i] = static_cast<std::uint8_t>(is_ready ? Phase::running : Phase::pending);
+      ready[i] = static_cast<std::uint8_t>(is_ready ? Ready::yes : Ready::no);
+      present[i] = was_ready;
+      ready_now += is_ready;
+      ready_then += was_ready;
+    }
+    const double amount = load.at(seen);
+    const std::int64_t each = detail::milli(ready_then > 0 ? amount / static_cast<double>(ready_then) : 0.0);
+    std::fill(values.begin(), values.end(), each);
+    std::fill(sample_times.begin(), sample_times.end(), seen);
+    const std::int64_t whole = detail::milli(amount);
+
+    const bool sampled = object_metric || ready_then > 0;
+    const Row row{in.mode,        in.cpu, sampled ? Error::none : Error::no_metrics, size, in.target, in.tolerances, 0,
+                  pods,           0,      0,  -1, 0, 0, 0, 1};
+    const Answer answer = replicas(row, {phase.data(), deleting.data(), ready.data(), started.data(), made.data(),
+                                         ready_at.data()},
+                                   {present.data(), values.data(), sample_times.data(), windows.data()},
+                                   requests.data(), &whole,
+                                   {now, in.cpu_initialization, in.initial_readiness});
+    error = answer.error == Error::none ? 0 : 1;
+    past.reserve();
+    added.reserve();
+    removed.reserve();
+    const DecideInput given{
+        {&zero, &size, &in.minimum, &in.maximum, &object_metric, &behavior, &zero, &fresh, &metrics_begin, &metrics_end},
+        {&answer.replicas, &error},
+        up.columns(in.up),
+        down.columns(in.down),
+        {now, in.legacy_window, in.scale_to_zero}};
+    const Histories histories{{past.slots(), past.values.data(), past.times.data()},
+                              {added.slots(), added.values.data(), added.times.data(), added.outdated.data()},
+                              {removed.slots(), removed.values.data(), removed.times.data(), removed.outdated.data()}};
+    std::int32_t desired, proposal, stabilized, best, invalid, first_invalid;
+    std::uint8_t branch, rescaled, why, events, error_class;
+    decide_row(given, 0, histories, {status, reason, transition},
+               {&branch, &desired, &proposal, &stabilized, &best, &invalid, &first_invalid, &rescaled, &why, &events,
+                &error_class});
+    fresh = 0;
+    out.replicas[tick] = size;
+    out.ready[tick] = ready_now;
+    out.desired[tick] = desired;
+    out.proposal[tick] = proposal;
+    out.usage[tick] = answer.usage;
+    out.branch[tick] = branch;
+    if (in.recorded == nullptr && desired != size) resize(size = desired, now, false);
+  }
+}
+
+}  // namespace kscale::hpa
