@@ -19,6 +19,7 @@ class Entry(NamedTuple):
 # Order here is order in the help. Sections appear in the order of their first command.
 COMMANDS: tuple[Entry, ...] = (
     Entry("hpa", "kscale.cli.commands.hpa", "What would the HorizontalPodAutoscalers do, and why.", "Autoscalers"),
+    Entry("replay hpa", "kscale.cli.commands.replay_hpa", "HPAs over recorded load, in virtual time.", "Autoscalers"),
     Entry(
         "recommend",
         "kscale.cli.commands.recommend",
@@ -28,7 +29,6 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("estimate", "kscale.cli.commands.estimate", "How many nodes the pending pods need, and why not fewer."),
     Entry("explain", "kscale.cli.commands.explain", "Why a pod fits nowhere, with the arithmetic."),
     Entry("fit", "kscale.cli.commands.fit", "Would a manifest fit on the nodes that exist?"),
-    Entry("replay hpa", "kscale.cli.commands.replay_hpa", "HPAs over recorded load, in virtual time.", "Autoscalers"),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
     Entry(
         "generate",
