@@ -17,11 +17,8 @@ DOCUMENTS: dict[str, str] = {
     "Explanation": "kscale.capacity.records",
     "FitReport": "kscale.capacity.records",
     "HPAReport": "kscale.hpa.report",
-<<<<<<< HEAD
     "RecommendationReport": "kscale.vpa.advice",
-=======
     "ReplayReport": "kscale.hpa.replay",
->>>>>>> 684ad6a (Replay of HPAs over recorded load)
     "SchemaList": "kscale.schemas",
     "Validation": "kscale.capacity.validation",
 }
