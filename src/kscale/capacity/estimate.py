@@ -12,6 +12,8 @@ from kscale.objects.requests import PODS, demand, to_integers
 
 __all__ = ["estimate_groups", "rejections_of"]
 
+EXPENDABLE_CUTOFF = -10  # upstream's --expendable-pods-priority-cutoff
+
 
 def estimate_groups(
     snapshot: Any,
@@ -19,14 +21,17 @@ def estimate_groups(
     *,
     pods: Sequence[str] | None = None,
     ignore_existing: bool = False,
+    expendable_cutoff: int = EXPENDABLE_CUTOFF,
     placements: bool = False,
 ) -> EstimateReport:
     """The report on the pending pods (or on ``pods``, names of pending pods), one line per group.
 
     ``groups`` carry their template. ``ignore_existing`` leaves out the nodes that exist; ``placements`` adds where each
-    pod goes. Raises ``InputError`` for a group without a template.
+    pod goes. Pods of a priority below ``expendable_cutoff`` are left out, as upstream does. Raises ``InputError`` for
+    a group without a template.
     """
-    pending = list(snapshot.pending if pods is None else pods)
+    asked = list(snapshot.pending if pods is None else pods)
+    pending = [name for name in asked if snapshot.record(name).priority >= expendable_cutoff]
     existing: Mapping[str, str] = {}
     unmodelled: dict[str, None] = {}
     if not ignore_existing and pending:
@@ -44,6 +49,7 @@ def estimate_groups(
     return EstimateReport(
         pending=len(pending),
         gated=snapshot.counts["gated"],
+        expendable=len(asked) - len(pending),
         on_existing=len(existing),
         need_new=len(rest) - len(nowhere),
         nowhere=len(nowhere),

@@ -73,12 +73,14 @@ class EstimateReport(Record, frozen=True):
 
     ``pending`` = ``onExisting`` + ``needNew`` + ``nowhere``. ``needNew`` counts the pods that at least one group would
     take, ``nowherePods`` names those that none would. ``gated`` pods wait for scheduling gates and are not pending.
+    ``expendable`` pods have a priority below the autoscaler's cut-off: it adds no nodes for them; they do not count.
     ``unmodelled`` lists what the pods use and kscale does not judge yet. ``existing`` (when asked for): pod -> node.
     """
 
     KIND = "EstimateReport"
     pending: int
     gated: int
+    expendable: int
     on_existing: int
     need_new: int
     nowhere: int

@@ -81,7 +81,7 @@ class LazyGroup(TyperGroup):
             section = entry.section if entry is not None else _group_section(words)
             text = entry.help if entry is not None else f"{', '.join(registry.children(words))}."
             sections.setdefault(section, []).append((name, text))
-        for section, rows in sections.items():
+        for section, rows in sorted(sections.items(), key=lambda item: registry.place(item[0])):
             with formatter.section(section):
                 formatter.write_dl(rows)
 

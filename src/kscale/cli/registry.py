@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["COMMANDS", "Entry", "children", "find"]
+__all__ = ["COMMANDS", "SECTIONS", "Entry", "children", "find", "place"]
 
 
 class Entry(NamedTuple):
@@ -16,7 +16,9 @@ class Entry(NamedTuple):
     section: str = "Capacity"
 
 
-# Order here is order in the help. Sections appear in the order of their first command.
+SECTIONS = ("Capacity", "Autoscalers", "Tools")  # in the order of the help
+
+# Order here is the order of the help within a section.
 COMMANDS: tuple[Entry, ...] = (
     Entry("hpa", "kscale.cli.commands.hpa", "What would the HorizontalPodAutoscalers do, and why.", "Autoscalers"),
     Entry("replay hpa", "kscale.cli.commands.replay_hpa", "HPAs over recorded load, in virtual time.", "Autoscalers"),
@@ -38,6 +40,11 @@ COMMANDS: tuple[Entry, ...] = (
     ),
     Entry("schema", "kscale.cli.commands.schema", "Print the JSON Schema of a document kscale writes.", "Tools"),
 )
+
+
+def place(section: str) -> int:
+    """Where a section stands in the help; unknown ones come last."""
+    return SECTIONS.index(section) if section in SECTIONS else len(SECTIONS)
 
 
 def find(words: str) -> Entry | None:

@@ -126,6 +126,14 @@ def test_which_pods_are_asked_about(dump: Path, groups: Path, arguments: list[st
     assert kscale("estimate", "-f", dump, "-g", groups, *arguments).stdout.startswith(headline)
 
 
+def test_expendable_pods_are_counted_apart(tmp_path: Path, groups: Path) -> None:
+    path = write(tmp_path / "low.json", node("n1"), pod("low-0", "64", priority=-11), pod("edge-0", "1", priority=-10))
+    result = kscale("estimate", "-f", path, "--node", "n1")
+    assert result.code == 0
+    assert result.stdout.startswith("1 pod pending: 1 fit on nodes that exist")
+    assert "1 pod not counted: so low a priority that no node is added for them." in result.stdout
+
+
 def test_the_record_is_whole_and_fits_its_schema(dump: Path, groups: Path) -> None:
     record = json.loads(kscale("estimate", "-f", dump, "-g", groups, "-o", "json").stdout)
     jsonschema.validate(record, schema("EstimateReport"))

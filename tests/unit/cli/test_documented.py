@@ -1,7 +1,12 @@
-"""What README and docs/cli.md show was run: every ``$ kscale ...`` in a console block prints what stands below it."""
+"""What README and docs/cli.md show was run: every ``$ kscale ...`` in a console block prints what stands below it.
+
+After a change of the output or of the example, ``PYTHONPATH=tests python tests/unit/cli/test_documented.py`` writes the
+blocks anew; read the difference before you commit it.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from pathlib import Path
@@ -11,23 +16,41 @@ import pytest
 from unit.cli.support import kscale
 
 ROOT = Path(__file__).parents[3]
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+PAGES = (ROOT / "README.md", ROOT / "docs" / "cli.md")
+BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 
 
-def commands() -> list[tuple[str, str]]:
+def commands(block: str) -> list[tuple[str, str]]:
+    """(command line, output) of a block."""
     found = []
-    for page in (ROOT / "README.md", ROOT / "docs" / "cli.md"):
-        for block in BLOCK.findall(page.read_text(encoding="utf-8")):
-            for part in block.split("$ ")[1:]:
-                line, _, output = part.partition("\n")
-                found.append((line, output))
+    for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+        line, _, output = part.partition("\n")
+        found.append((line, output))
     return found
 
 
-@pytest.mark.parametrize(("line", "output"), commands(), ids=[line for line, _ in commands()])
-def test_what_is_shown_was_run(line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def run(line: str) -> str:
     program, *arguments = shlex.split(line)
     assert program == "kscale"
+    return kscale(*arguments).stdout
+
+
+SHOWN = [
+    each for page in PAGES for block in BLOCK.findall(page.read_text(encoding="utf-8")) for each in commands(block)
+]
+
+
+@pytest.mark.parametrize(("line", "output"), SHOWN, ids=[line for line, _ in SHOWN])
+def test_what_is_shown_was_run(line: str, output: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    result = kscale(*arguments)
-    assert result.stdout.rstrip("\n").splitlines() == output.rstrip("\n").splitlines()
+    assert run(line).rstrip("\n").splitlines() == output.rstrip("\n").splitlines()
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        page.write_text(
+            BLOCK.sub(lambda match: "\n".join(f"$ {line}\n{run(line)}" for line, _ in commands(match[0])), text),
+            encoding="utf-8",
+        )

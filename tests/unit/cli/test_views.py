@@ -55,6 +55,7 @@ def report(*groups: GroupEstimate, pending: int = 412, nowhere: int = 6, gated: 
     return EstimateReport(
         pending=pending,
         gated=gated,
+        expendable=0,
         on_existing=96 if pending else 0,
         need_new=pending - 96 - nowhere if groups else 0,
         nowhere=nowhere,
@@ -163,8 +164,8 @@ def test_explain_of_a_pod_that_fits_and_of_one_that_runs() -> None:
 def test_explain_shows_a_screenful_and_says_so() -> None:
     many = explanation([], *(NodeVerdict(node=f"n-{n}", first=no("NodeName")) for n in range(100)))
     shown = text(many, explanation_view(many))
-    assert shown.count("NodeName") == 25
-    assert "... and 75 more; -o wide shows all." in shown
+    assert shown.count("NodeName") == 10
+    assert "... and 90 more; -o wide shows all." in shown
     assert text(many, explanation_view(many), Format.WIDE).count("NodeName") == 100
     assert text(many, explanation_view(many), Format.CSV).count("NodeName") == 100
 

@@ -63,6 +63,8 @@ def estimate_view(report: EstimateReport, explain: str) -> View:
         footer.append(f"{pods(report.nowhere)} {fit} nowhere: {explain} {report.nowhere_pods[0]}")
     if report.gated:
         footer.append(f"{pods(report.gated)} not counted: waiting for scheduling gates.")
+    if report.expendable:
+        footer.append(f"{pods(report.expendable)} not counted: so low a priority that no node is added for them.")
     if report.unmodelled:
         footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
     return View(

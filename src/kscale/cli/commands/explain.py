@@ -17,7 +17,7 @@ __all__ = ["EPILOG", "command", "explanation_view"]
 
 EPILOG = DUMP_HELP
 MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
-ROWS = 25  # nodes shown without -o wide
+ROWS = 10  # nodes shown without -o wide
 
 
 def command(
