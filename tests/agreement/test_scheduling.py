@@ -18,6 +18,7 @@ FEATURES = [
     ("plain",),
     ("plain", "ports"),
     ("plain", "hostile"),
+    ("plain", "spread", "profile"),
     ("affinity",),
     ("spread",),
     ("volumes",),

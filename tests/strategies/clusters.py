@@ -1,7 +1,9 @@
 """Random clusters and the problems posed to them.
 
 `features` switches parts on: `plain` (resources, taints, node selection, declared features, in-place resize), `ports`,
-`affinity`, `spread`, `volumes`, `dra`; `hostile`, which is not among FEATURES, adds requests so large that they wrap.
+`affinity`, `spread`, `volumes`, `dra`. Not among FEATURES are `hostile` (requests so large that they wrap) and
+`profile` (plug-in arguments, disabled Filters, Services for default spread constraints).
+
 A problem has the shape of a recorded input of the kinds `fit`, `estimate` and `filter-schedulable`, so whatever runs
 those runs these.
 """
@@ -309,6 +311,39 @@ def device_objects(draw: st.DrawFn, node_names: list[str], extended: bool) -> li
     return objects
 
 
+SERVICES = [
+    {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"s{index}", "namespace": namespace}, "spec": spec}
+    for index, (namespace, spec) in enumerate(
+        [
+            ("default", {"selector": {"app": "a"}}),
+            ("default", {"selector": {"rev": "1"}}),
+            ("prod", {"selector": {"app": "b"}}),
+            ("default", {}),
+            ("default", {"selector": {}}),
+        ]
+    )
+]
+
+
+@cache
+@st.composite
+def profiles(draw: st.DrawFn) -> Json:
+    """Options of the scheduler profile."""
+    options: Json = {}
+    added = {REQUIRED: {"nodeSelectorTerms": draw(NODE_TERMS)}}
+    given_sometimes(draw, options, "added_affinity", st.just(added), 5)
+    defaults = [
+        {"topologyKey": key, "maxSkew": draw(st.integers(1, 2)), "whenUnsatisfiable": "DoNotSchedule"}
+        for key in draw(st.lists(st.sampled_from([ZONE, HOSTNAME, "rack"]), unique=True, max_size=2))
+    ]
+    given_sometimes(draw, options, "default_constraints", st.just(defaults), 1)
+    given_sometimes(draw, options, "ignored_resources", st.just([pieces.EXTENDED]), 4)
+    given_sometimes(draw, options, "ignored_resource_groups", st.just(["example.com"]), 6)
+    plugins = ["NodeResourcesFit", "TaintToleration", "PodTopologySpread", "NodeName"]
+    given_sometimes(draw, options, "disabled_filters", st.lists(st.sampled_from(plugins), max_size=2, unique=True), 5)
+    return options
+
+
 @cache
 @st.composite
 def clusters(draw: st.DrawFn, features: Features = FEATURES, *, max_nodes: int = 4, max_pods: int = 6) -> Json:
@@ -318,6 +353,9 @@ def clusters(draw: st.DrawFn, features: Features = FEATURES, *, max_nodes: int =
     objects += [draw(placed_pods(f"p{i}", names, features)) for i in range(draw(st.integers(0, max_pods)))]
     options: Json = {}
     given_sometimes(draw, options, "cursor", st.integers(0, max_nodes), 2)
+    if "profile" in features:
+        options |= draw(profiles())
+        objects += draw(st.lists(st.sampled_from(SERVICES), max_size=2, unique_by=str))
     if "affinity" in features:
         objects += namespace_objects()
     if "volumes" in features:
