@@ -23,7 +23,6 @@ __all__ = [
     "estimates",
     "find_pod",
     "first_no",
-    "place",
     "prefilter_failure",
     "template",
     "verdicts",
@@ -55,18 +54,18 @@ class Estimated:
         return [name for name in names if name in self.scheduled]
 
 
-def place(snapshot: Any, names: Sequence[str]) -> tuple[dict[str, str], Any, Sequence[str]]:
-    """Where each pod goes on nodes that exist (those that stay are left out), the snapshot with them placed, and what
-    is not modelled."""
-    placed = kscale.place(snapshot, pods=names)
-    return placed.placement, placed.snapshot_after, placed.unmodelled
-
-
-def estimates(snapshot: Any, names: Sequence[str], groups: Sequence[NodeGroup]) -> Iterator[Estimated]:
-    """Upstream's estimate for each group that takes the pods alone, without a cap."""
+def estimates(
+    snapshot: Any, names: Sequence[str], groups: Sequence[NodeGroup], *, cursor: int = 0
+) -> Iterator[Estimated]:
+    """Upstream's estimate for each group that takes the pods alone, without a cap; every scan starts at ``cursor``."""
     options = [kscale.EstimateOptions(max_nodes=0)] * len(groups)
     results = kscale.estimate_many(
-        snapshot, names, templates=[template(group) for group in groups], options=options, fresh_cursor=True
+        snapshot,
+        names,
+        templates=[template(group) for group in groups],
+        options=options,
+        cursor=cursor,
+        fresh_cursor=True,
     )
     for result in results:
         bound = result.lower_bound if result.scheduled else None

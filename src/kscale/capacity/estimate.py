@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+import kscale
 from kscale.capacity import answers
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Rejection
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.requests import PODS, demand, to_integers
 
 __all__ = ["estimate_groups", "rejections_of"]
@@ -34,14 +36,18 @@ def estimate_groups(
     pending = [name for name in asked if snapshot.record(name).priority >= expendable_cutoff]
     existing: Mapping[str, str] = {}
     unmodelled: dict[str, None] = {}
-    if not ignore_existing and pending:
-        existing, snapshot, left_out = answers.place(snapshot, pending)
-        unmodelled.update(dict.fromkeys(left_out))
-    rest = [name for name in pending if name not in existing]
+    rest, cursor = pending, 0
+    if not ignore_existing:
+        placed = kscale.place(snapshot, pods=pending)
+        existing, rest = placed.placement, [*placed.unschedulable, *placed.not_tried]  # in the order tried: by priority
+        snapshot, cursor = placed.snapshot_after, placed.state.cursor
+        unmodelled.update(dict.fromkeys(placed.unmodelled))
     homeless = set(rest)
+    # A new node brings its own DaemonSet pods; those that wait belong to nodes that exist (FilterOutDaemonSets).
+    wanted = [name for name in rest if not is_daemonset_pod(snapshot.pod(name))]
     lines: list[GroupEstimate] = []
     groups = list(groups)
-    for group, result in zip(groups, answers.estimates(snapshot, rest, groups), strict=True):
+    for group, result in zip(groups, answers.estimates(snapshot, wanted, groups, cursor=cursor), strict=True):
         homeless.difference_update(result.scheduled)
         unmodelled.update(dict.fromkeys(result.unmodelled))
         lines.append(_line(snapshot, group, result, placements))

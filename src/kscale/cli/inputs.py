@@ -78,7 +78,8 @@ class Source(OptionGroup):
         bool, typer.Option("--skip-invalid", help="Go on without the objects that cannot be read; they are counted.")
     ] = False
     threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="Threads to use; the answer never depends on it.")
+        int | None,
+        typer.Option("--threads", min=1, help="Threads, where more than one helps; the answer never depends on it."),
     ] = None
 
     def check(self) -> None:

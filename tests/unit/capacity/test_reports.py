@@ -1,0 +1,209 @@
+"""Estimates, explanations and fits as a program gets them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kscale
+from kscale.capacity.estimate import estimate_groups
+from kscale.capacity.explain import event_text, explain, nearest
+from kscale.capacity.fit import fit_workloads
+from kscale.capacity.records import NodeVerdict, PluginVerdict, Shortage
+from kscale.capacity.templates import with_templates
+from kscale.objects.apps import DaemonSet
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+
+
+def node(name: str, cpu: str = "4", *, ready: bool = True, taint: str = "", **labels: str) -> Node:
+    return from_dict(
+        {
+            "kind": "Node",
+            "metadata": {"name": name, "labels": labels},
+            "spec": {"taints": [{"key": taint, "effect": "NoSchedule"}] if taint else []},
+            "status": {
+                "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
+                "conditions": [{"type": "Ready", "status": "True" if ready else "False"}],
+            },
+        },
+        Node,
+    )
+
+
+def pod(name: str, cpu: str = "1", owner: str = "", **spec: Any) -> Pod:
+    owners = [{"kind": owner, "name": "o", "uid": "o", "controller": True}] if owner else []
+    return from_dict(
+        {
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "d", "uid": name, "ownerReferences": owners},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}], **spec},
+        },
+        Pod,
+    )
+
+
+def daemonset(name: str, cpu: str = "1") -> DaemonSet:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": containers}}
+    metadata = {"name": name, "namespace": "d", "uid": name}
+    return from_dict({"kind": "DaemonSet", "metadata": metadata, "spec": {"template": template}}, DaemonSet)
+
+
+def group(identity: str, cpu: str = "4", **more: Any) -> NodeGroup:
+    return NodeGroup(id=identity, template=NodeTemplate(node=node(identity, cpu)), **more)
+
+
+def templates(cluster: kscale.Cluster, *groups: NodeGroup) -> list[NodeGroup]:
+    return with_templates(cluster, cluster.snapshot(), groups)
+
+
+def test_pending_equals_the_three_parts() -> None:
+    cluster = kscale.load(node("n", "2"), pod("a"), pod("b"), pod("c"), pod("huge", "99"))
+    report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")))
+    assert (report.pending, report.on_existing, report.need_new, report.nowhere) == (4, 2, 1, 1)
+    assert report.nowhere_pods == ["d/huge"]
+    (line,) = report.groups
+    assert (line.nodes, line.bound, line.pods, line.limited_by) == (1, 1, 1, "cpu")
+    assert line.utilization["cpu"] == 0.25
+    assert line.rejections[0].reasons == ["Insufficient cpu"]
+    assert line.rejections[0].example == "d/huge"
+
+
+def test_the_highest_priority_gets_the_room_that_exists() -> None:
+    cluster = kscale.load(node("n", "1"), pod("low"), pod("high", priority=5))
+    report = estimate_groups(cluster.snapshot(), [], placements=True)
+    assert report.existing == {"d/high": "n"}
+    assert report.nowhere_pods == ["d/low"]
+
+
+def test_pods_of_daemonsets_get_no_new_nodes() -> None:
+    cluster = kscale.load(node("n", "1"), pod("agent", "2", owner="DaemonSet"))
+    report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")))
+    assert (report.groups[0].nodes, report.nowhere_pods) == (0, ["d/agent"])
+
+
+def test_daemonset_pods_take_room_on_new_nodes() -> None:
+    cluster = kscale.load(node("n", "0"), daemonset("agent"), *(pod(f"p{n}") for n in range(6)))
+    report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")))
+    assert (report.groups[0].nodes, report.groups[0].bound) == (2, 2)
+    assert report.groups[0].utilization["cpu"] == 1.0
+
+
+def test_every_group_is_judged_by_its_own_template() -> None:
+    cluster = kscale.load(pod("a", "3"), pod("b", "3"), pod("c", "20"))
+    report = estimate_groups(cluster.snapshot(), templates(cluster, group("small"), group("big", "32")))
+    assert [(line.nodes, line.bound, line.pods) for line in report.groups] == [(2, 2, 2), (1, 1, 3)]
+    assert [line.rejections for line in report.groups][1] == []
+
+
+def test_templates_come_from_the_group_a_node_or_its_members() -> None:
+    cluster = kscale.load(node("bad", "1", ready=False, pool="x"), node("good", "2", pool="x"), node("n", "8"))
+    made = templates(
+        cluster,
+        group("own"),
+        NodeGroup(id="from", from_node="n", target_size=0),
+        NodeGroup(id="named", nodes=["bad", "good"]),
+        NodeGroup(id="selected", node_selector={"pool": "x"}),
+    )
+    found = [each.template.node for each in made if each.template is not None]
+    assert [str((each.status.allocatable or {})["cpu"]) for each in found] == ["4", "8", "2", "2"]
+    assert [each.target_size for each in made] == [0, 0, 2, 2]
+    assert not {each.name for each in found} & {"bad", "good", "n"}
+
+
+def test_what_a_group_says_is_put_on_top_of_the_node() -> None:
+    cluster = kscale.load(node("n", taint="old", a="1", b="1"))
+    (made,) = templates(
+        cluster,
+        NodeGroup(
+            id="g",
+            from_node="n",
+            labels={"b": "2"},
+            taints=node("t", taint="new").spec.taints,
+            capacity={"cpu": kscale.Quantity("16")},
+        ),
+    )
+    assert made.template is not None
+    labels = made.template.node.metadata.labels or {}
+    assert (labels["a"], labels["b"]) == ("1", "2")
+    assert [taint.key for taint in made.template.node.spec.taints] == ["old", "new"]
+    assert str((made.template.node.status.allocatable or {})["cpu"]) == "16"
+
+
+def test_all_groups_without_a_template_are_named() -> None:
+    cluster = kscale.load(node("n"))
+    with pytest.raises(kscale.InputError) as caught:
+        templates(cluster, NodeGroup(id="a", from_node="x"), NodeGroup(id="b"), group("c"))
+    assert [str(problem) for problem in caught.value.problems] == [
+        "node group a: node x is not in the input",
+        "node group b: has no template, and none of its nodes is in the input",
+    ]
+
+
+def test_explanation_holds_the_arithmetic() -> None:
+    cluster = kscale.load(node("n1", "1"), node("n2", "2", taint="db"), pod("p", "4"))
+    report = explain(cluster.snapshot(), "d/p", templates(cluster, group("g", "2"), group("h", "4")))
+    assert report.event == "0/2 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint(s)."
+    first, second = report.verdicts
+    assert first.first.shortages == [Shortage(resource="cpu", asked="4", free="1", short="3")]
+    assert (second.first.plugin, [no.plugin for no in second.also]) == ("TaintToleration", ["NodeResourcesFit"])
+    assert report.nearest is not None
+    assert report.nearest.node == "n1"
+    assert [(answer.group, answer.fits) for answer in report.groups] == [("g", False), ("h", True)]
+
+
+def test_a_prefilter_that_fails_speaks_for_all_nodes() -> None:
+    volume = {"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}
+    cluster = kscale.load(node("n"), pod("p", volumes=[volume]))
+    report = explain(cluster.snapshot(), "d/p")
+    assert report.event == '0/1 nodes are available: persistentvolumeclaim "gone" not found.'
+    assert (report.verdicts, report.fits) == ([], False)
+
+
+def test_a_node_set_is_worded_as_by_kube_scheduler() -> None:
+    field = {"key": "metadata.name", "operator": "In", "values": ["elsewhere"]}
+    terms = [{"matchFields": [field]}]
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+    cluster = kscale.load(node("n"), pod("p", affinity=affinity))
+    report = explain(cluster.snapshot(), "d/p")
+    assert report.event == "0/1 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
+
+
+def test_event_text_sorts_entries_as_texts() -> None:
+    reasons = [["b"]] * 2 + [["a", "b"]] * 10
+    assert event_text(reasons, 12) == "0/12 nodes are available: 10 a, 12 b."
+    assert event_text([["x"]] * 10 + [["y"]] * 2, 12) == "0/12 nodes are available: 10 x, 2 y."
+    assert event_text([], 3, "pod has unbound immediate PersistentVolumeClaims") == (
+        "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims."
+    )
+    assert event_text([], 0) == "no nodes available to schedule pods"
+
+
+def test_nearest_prefers_fewer_obstacles_then_the_smaller_shortage() -> None:
+    def no(plugin: str, *short: str) -> PluginVerdict:
+        shortages = [Shortage(resource="cpu", asked="4", free="0", short=amount) for amount in short]
+        return PluginVerdict(plugin=plugin, reasons=["r"], shortages=shortages)
+
+    verdicts = [
+        NodeVerdict(node="taint", first=no("TaintToleration")),
+        NodeVerdict(node="far", first=no("NodeResourcesFit", "3")),
+        NodeVerdict(node="near", first=no("NodeResourcesFit", "1500m")),
+    ]
+    found = nearest(verdicts)
+    assert found is not None
+    assert found.node == "near"
+    assert nearest([]) is None
+
+
+def test_workloads_take_room_from_each_other() -> None:
+    cluster = kscale.load(node("n1", "2"), node("n2", "2"))
+    report = fit_workloads(cluster.snapshot(), [daemonset("agent"), pod("a", "1"), pod("b", "2")], placements=True)
+    agent, first, second = report.workloads
+    assert (agent.replicas, agent.fit, agent.placement) == (2, 2, {"n1": 1, "n2": 1})
+    assert first.fit == 1
+    assert (second.fit, second.rejections[0].reasons) == (0, ["Insufficient cpu"])
+    assert second.event == "0/2 nodes are available: 2 Insufficient cpu."
+    assert (report.replicas, report.fit) == (4, 3)
