@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kscale._native import _knapsack
-from kscale.errors import MissingExtraError
+from kscale.errors import MissingExtraError, NativeError
 from kscale.scheduling.bounds.instance import Bound, Instance, ceil_div
 
 __all__ = ["column_generation", "column_generation_of"]
@@ -200,7 +200,10 @@ class _Master:
     def __init__(self, highspy: Any, count: NDArray[np.int64]) -> None:
         self._highs = highspy.Highs()
         self._highs.setOptionValue("output_flag", False)
-        self._highs.setOptionValue("threads", 1)
+        # Simplex: a vertex has integral prices more often, and the next solve starts from it. The number of threads is
+        # left alone: HiGHS has one pool for the process and refuses another number.
+        self._highs.setOptionValue("solver", "simplex")
+        self._optimal = highspy.HighsModelStatus.kOptimal
         self._infinity = highspy.kHighsInf
         for n in count.tolist():
             self._highs.addRow(float(n), self._infinity, 0, [], [])
@@ -223,5 +226,7 @@ class _Master:
     def solve(self) -> tuple[float, NDArray[np.float64]]:
         """The value of the restricted program and its prices."""
         self._highs.run()
+        if self._highs.getModelStatus() != self._optimal:
+            raise NativeError(f"HiGHS gave up: {self._highs.modelStatusToString(self._highs.getModelStatus())}")
         objective = float(self._highs.getInfo().objective_function_value)
         return objective, np.asarray(self._highs.getSolution().row_dual, dtype=np.float64)
