@@ -6,6 +6,7 @@ node selection, identity) have numbers of their own, so that verdicts are comput
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any
 
 import msgspec
@@ -79,6 +80,14 @@ class Interner:
         self.identities: list[PodClass] = []  # one class of each (namespace, labels, terminating)
         self._by_key: dict[Any, int] = {}
         self._facets: dict[Any, int] = {}
+        self._lock = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        with self._lock:
+            return {name: value.copy() for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
 
     def _facet(self, key: Any) -> int:
         return self._facets.setdefault(key, len(self._facets))
@@ -89,6 +98,11 @@ class Interner:
         index = self._by_key.get(key)
         if index is not None:
             return self.classes[index]
+        with self._lock:  # snapshots of one cluster may be used from several threads
+            index = self._by_key.get(key)
+            return self.classes[index] if index is not None else self._add(key, values)
+
+    def _add(self, key: Any, values: dict[str, Any]) -> PodClass:
         identity_key = ("identity", *key[:3])
         fresh = identity_key not in self._facets
         index = len(self.classes)
