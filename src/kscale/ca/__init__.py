@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from kscale.ca.options import ResourceLimiter as ResourceLimiter
     from kscale.ca.options import ScaleDownOptions as ScaleDownOptions
     from kscale.ca.options import ScaleUpOptions as ScaleUpOptions
+    from kscale.ca.orchestrator import Orchestration as Orchestration
+    from kscale.ca.orchestrator import orchestrate as orchestrate
+    from kscale.ca.orchestrator import orchestrate_steps as orchestrate_steps
     from kscale.ca.scale_down.atomic import registered_nodes as registered_nodes
     from kscale.ca.scale_down.budgets import BudgetGroup as BudgetGroup
     from kscale.ca.scale_down.budgets import DeletionsInProgress as DeletionsInProgress
@@ -74,6 +77,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "ScaleDownOptions",
         "ScaleUpOptions",
     ),
+    "orchestrator": ("Orchestration", "orchestrate", "orchestrate_steps"),
     "quota": (),
     "scale_down.atomic": ("registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"),
@@ -111,6 +115,7 @@ __all__ = [
     "NodeGroupAutoscalingOptions",
     "NodeInGroup",
     "Option",
+    "Orchestration",
     "PodRun",
     "RankOptions",
     "Ranking",
@@ -133,6 +138,8 @@ __all__ = [
     "filter_out_schedulable",
     "find_similar",
     "groups_of",
+    "orchestrate",
+    "orchestrate_steps",
     "quota",
     "registered_nodes",
     "scale_up_to_min_size_steps",

@@ -14,7 +14,7 @@ def check(case: dict[str, Any]) -> None:
     assert {"similar": _similar, "find_similar": _find_similar, "balance": _balance}[given["op"]](given) == want
 
 
-def _comparator(given: dict[str, Any]) -> ca.Comparator:
+def comparator_of(given: dict[str, Any]) -> ca.Comparator:
     ratios = given.get("ratios")
     names = ("max_allocatable_difference_ratio", "max_free_difference_ratio", "memory_difference_ratio")
     return ca.Comparator(
@@ -31,7 +31,7 @@ def _similar(given: dict[str, Any]) -> dict[str, Any]:
     one, other = golden_ca.template(given["a"]), golden_ca.template(given["b"])
     assert one is not None
     assert other is not None
-    comparator = _comparator(given)
+    comparator = comparator_of(given)
     verdict = ca.similar(one, other, comparator)
     assert ca.similar(other, one, comparator) == verdict
     return {"similar": verdict.similar, "reasons": verdict.reasons}
@@ -41,10 +41,10 @@ def _find_similar(given: dict[str, Any]) -> dict[str, Any]:
     templates = {group["id"]: golden_ca.template(group.get("template")) for group in given["groups"]}
     known = {name: template for name, template in templates.items() if template is not None}
     try:
-        found = ca.find_similar(given["group"], list(templates), known, _comparator(given))
+        found = ca.find_similar(given["group"], list(templates), known, comparator_of(given))
     except ca.AutoscalerError as error:
         return {"similar_groups": [], "error": golden_ca.error_of(error)}
-    assert ca.SimilarGroups(list(templates), known, _comparator(given)).of(given["group"]) == found
+    assert ca.SimilarGroups(list(templates), known, comparator_of(given)).of(given["group"]) == found
     return {"similar_groups": found, "error": None}
 
 

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import golden_ca
+from golden_support import adapter, world
 from kscale import ca
 from kscale.ca import quota
 from kscale.ca.backoff import ScaleUpError
@@ -23,12 +24,18 @@ from kscale.ca.cluster_state import (
     update_nodes_steps,
 )
 from kscale.ca.errors import ErrorRecord
+from kscale.ca.expander.types import Filtered
+from kscale.ca.node_infos import mixed_templates
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, not_triggered_parts
-from kscale.objects.core import Node
-from kscale.objects.decode import from_dict
+from kscale.objects.apps import DaemonSet
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.meta import KubeObject
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quota import CapacityQuota
 from kscale.objects.times import to_datetime
 
+_SUFFIX = "7777777"
 _FLAGS = (
     "max_nodes_total",
     "max_nodes_per_scaleup",
@@ -44,8 +51,10 @@ _FLAGS = (
 
 
 def unsupported(case: dict[str, Any]) -> str | None:
-    op = case["input"]["op"]
-    return f"operation {op}" if op in ("scale_up", "salvo") else None
+    given = case["input"]
+    if given["op"] == "salvo":
+        return "operation salvo"
+    return "node auto-provisioning" if given.get("autoprovisioning") else None
 
 
 def check(case: dict[str, Any]) -> None:
@@ -56,17 +65,99 @@ def check(case: dict[str, Any]) -> None:
     provider = Provider(given)
     options = options_of(given)
     now = to_datetime(given["now"])
-    nodes = golden_ca.of_type([golden_ca.read(item) for item in given.get("objects") or []], Node)
+    objects = [golden_ca.read(item) for item in given.get("objects") or []]
+    nodes = golden_ca.of_type(objects, Node)
     state, events_before = history(given, provider, nodes, options, now)
     got: dict[str, Any] = {
         "events_before": events_before,
         "cluster_state_before": cluster_state(state, provider.groups, now, options),
     }
-    templates = {g.id: g.template.node for g in provider.groups if g.template is not None}
+    templates = templates_of(given, provider.groups, objects, options, now)
+    if given.get("templates") == "computed":
+        got["templates"] = {name: _template(template) for name, template in templates.items()}
+    for name in given.get("drop_templates") or []:
+        templates.pop(name, None)
+    provider.fail_sizes()
+    run = _min_size if given["op"] == "scale_up_to_min_size" else _scale_up
+    got |= run(given, want, provider, nodes, templates, state, options, now)
+    got |= {
+        "increase_calls": sorted(provider.calls, key=lambda call: call["group"])
+        if options.parallel_scale_up
+        else provider.calls,
+        "targets_after": {group.id: group.target_size for group in provider.groups},
+    }
+    if options.parallel_scale_up:
+        got["failed_resize_groups"] = sorted(got["failed_resize_groups"])
+    assert got == _expected(want)
+
+
+def _scale_up(
+    given: dict[str, Any],
+    want: dict[str, Any],
+    provider: Provider,
+    nodes: list[Node],
+    templates: dict[str, NodeTemplate],
+    state: ClusterState,
+    options: ca.AutoscalingOptions,
+    now: datetime,
+) -> dict[str, Any]:
+    config = given.get("priority_config_map")
+    steps = ca.orchestrate_steps(
+        world(given.get("objects") or [], {}),
+        given.get("pending") or [],
+        provider.groups,
+        nodes=nodes,
+        templates=templates,
+        state=state,
+        now=now,
+        options=options,
+        expanders=given.get("expanders") or [],
+        filters={"none": lambda options, given: Filtered(survivors=[])},
+        expander_input=ca.ExpanderInput(
+            priorities=None if config is None else config.get("data") or {},
+            prices=adapter("expander").Prices(given.get("prices") or {}),
+            cluster_node_count=given.get("cluster_node_count", len(nodes)),
+            gpu_label=golden_ca.GPU_LABEL,
+        ),
+        quotas=quotas_of(given),
+        comparator=adapter("balance").comparator_of(given.get("options") or {}),
+        all_or_nothing=bool(given.get("all_or_nothing")),
+        stop_after_options=(given.get("options") or {}).get("binpacking_stop_after_options", 0),
+    )
+    done = provider.run(steps)
+    expansion = done.expansion
+    got = status_of(done.status) | {
+        "options": [
+            {"group": o.group, "node_count": o.node_count, "pods": o.pods, "similar": o.similar} for o in done.options
+        ],
+        "events": sorted(
+            (with_parts(golden_ca.event_of(e), done.status) for e in done.events + ca.status_events(done.status)),
+            key=_event_order,
+        ),
+        "cluster_state_after": cluster_state(done.state, provider.groups, now, options),
+    }
+    if "expander_steps" in want:
+        got["expander_steps"] = [
+            {"expander": step.expander, "survivors": [o.group for o in step.filtered.survivors]}
+            for step in (expansion.steps if expansion is not None else [])
+        ]
+    return got
+
+
+def _min_size(
+    given: dict[str, Any],
+    want: dict[str, Any],
+    provider: Provider,
+    nodes: list[Node],
+    templates: dict[str, NodeTemplate],
+    state: ClusterState,
+    options: ca.AutoscalingOptions,
+    now: datetime,
+) -> dict[str, Any]:
     steps = ca.scale_up_to_min_size_steps(
         nodes,
         provider.groups,
-        templates=templates,
+        templates={name: template.node for name, template in templates.items()},
         state=state,
         now=now,
         options=options,
@@ -74,22 +165,62 @@ def check(case: dict[str, Any]) -> None:
         gpu_label=golden_ca.GPU_LABEL,
     )
     done = provider.run(steps)
-    got |= status_of(done.status) | {
+    return status_of(done.status) | {
         "events": golden_ca.sorted_events(done.events + ca.status_events(done.status)),
-        "increase_calls": provider.calls,
-        "targets_after": {group.id: group.target_size for group in provider.groups},
         "cluster_state_after": cluster_state(done.state, provider.groups, now, options),
         "options": [],
     }
+
+
+def _event_order(event: dict[str, Any]) -> tuple[str, ...]:
+    return event["object"], event["reason"], event["type"], event["message"]
+
+
+def _expected(want: dict[str, Any]) -> dict[str, Any]:
     expected = dict(want)
-    expected.pop("expander_steps", None)
+    expected["events"] = sorted(want["events"], key=_event_order)
     for part in ("cluster_state_before", "cluster_state_after"):
         groups = {
             name: {key: values[key] for key in ("healthy", "backed_off", "safe")}
             for name, values in want[part]["groups"].items()
         }
         expected[part] = {"upcoming": want[part]["upcoming"], "groups": groups}
-    assert got == expected
+    return expected
+
+
+def templates_of(
+    given: dict[str, Any],
+    groups: ca.Groups,
+    objects: list[KubeObject],
+    options: ca.AutoscalingOptions,
+    now: datetime,
+) -> dict[str, NodeTemplate]:
+    if given.get("templates") != "computed":
+        return {group.id: group.template for group in groups if group.template is not None}
+    pods: dict[str, list[Pod]] = {}
+    for pod in golden_ca.of_type(objects, Pod):
+        pods.setdefault(pod.spec.node_name, []).append(pod)
+    return mixed_templates(
+        golden_ca.of_type(objects, Node),
+        lambda node: NodeTemplate(node=node, pods=pods.get(node.metadata.name, [])),
+        [from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
+        groups,
+        now=now,
+        options=options,
+        suffix=_SUFFIX,
+    ).templates
+
+
+def _template(template: NodeTemplate) -> dict[str, Any]:
+    """As recorded: without the suffix that upstream draws."""
+    labels = template.node.metadata.labels or {}
+    return {
+        "node_name": template.node.metadata.name.removesuffix(f"-{_SUFFIX}"),
+        "labels": {name: value.removesuffix(f"-{_SUFFIX}") for name, value in labels.items()},
+        "taints": [to_dict(taint) for taint in template.node.spec.taints],
+        "unschedulable": template.node.spec.unschedulable,
+        "pods": [pod.key.removesuffix(f"-{_SUFFIX}") for pod in template.pods],
+    }
 
 
 class Provider:
@@ -100,6 +231,12 @@ class Provider:
         self.not_atomic = {group["id"] for group in given["groups"] if group.get("atomic_increase_not_implemented")}
         self.groups = ca.Groups([_group(group) for group in given["groups"]], given.get("node_group_errors"))
         self.calls: list[dict[str, Any]] = []
+        self._size_errors = {g["id"]: g["target_size_error"] for g in given["groups"] if g.get("target_size_error")}
+
+    def fail_sizes(self) -> None:
+        """From the call on, some target sizes cannot be read."""
+        for name, error in self._size_errors.items():
+            self.groups[name].target_size_error = error
 
     def run(self, steps: Generator[Any, Any, Any]) -> Any:
         try:
@@ -161,7 +298,9 @@ def options_of(given: dict[str, Any]) -> ca.AutoscalingOptions:
     )
 
 
-def quotas_of(given: dict[str, Any]) -> list[quota.Quota]:
+def quotas_of(given: dict[str, Any]) -> list[quota.Quota] | ca.AutoscalerError:
+    if given.get("quota_provider_error"):
+        return ca.AutoscalerError("", given["quota_provider_error"])
     objects = [from_dict(item, CapacityQuota) for item in given.get("capacity_quotas") or []]
     limiter = ca.ResourceLimiter(min=given.get("min_limits") or {}, max=given.get("limits") or {})
     return [quota.cluster_maximum(limiter), *quota.capacity_quota_limits(objects)[0]]

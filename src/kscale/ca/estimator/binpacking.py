@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from copy import copy
 from typing import Any
 
 import numpy as np
@@ -29,7 +30,7 @@ from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["decreasing", "estimate", "estimate_many", "template_of"]
+__all__ = ["GroupedPods", "decreasing", "estimate", "estimate_groups", "estimate_many", "template_of"]
 
 TemplateLike = Node | NodeTemplate | NodeGroup | dict[str, Any]
 
@@ -51,7 +52,7 @@ def template_of(template: TemplateLike) -> NodeTemplate:
     return NodeTemplate(node=template)
 
 
-class _Pods:
+class GroupedPods:
     """Pods of an estimate, grouped: what does not depend on the template."""
 
     def __init__(self, snapshot: Snapshot, records: list[PodRecord], groups: Sequence[int] | None) -> None:
@@ -67,6 +68,18 @@ class _Pods:
         of_pod = np.fromiter((numbers[pod.index] for pod in self.classes), np.int32, len(records))
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
+
+    def restricted(self, groups: Sequence[int]) -> GroupedPods:
+        """The same pods, some of the groups, in the order given."""
+        if list(groups) == list(range(len(self.starts) - 1)):
+            return self
+        part = copy(self)
+        spans = [slice(self.starts[g], self.starts[g + 1]) for g in groups]
+        empty = np.zeros(0, np.int32)
+        part.members = np.concatenate([empty, *(self.members[span] for span in spans)])
+        part.class_of = np.concatenate([empty, *(self.class_of[span] for span in spans)])
+        part.starts = np.cumsum([0, *(span.stop - span.start for span in spans)]).astype(np.int32)
+        return part
 
     def exemplar(self, group: int) -> PodClass | None:
         """The class of a group's first pod; None for an empty group."""
@@ -160,13 +173,13 @@ def estimate_many(
     if groups is not None:
         members = [[pod_record(pod) for pod in group] for group in groups]
         starts = np.cumsum([0, *map(len, members)]).tolist()
-        grouped = _Pods(snapshot, [pod for group in members for pod in group], starts)
+        grouped = GroupedPods(snapshot, [pod for group in members for pod in group], starts)
     elif pods is None:
         if "pending groups" not in snapshot.cache:
-            snapshot.cache["pending groups"] = _Pods(snapshot, snapshot.pending_records, None)
+            snapshot.cache["pending groups"] = GroupedPods(snapshot, snapshot.pending_records, None)
         grouped = snapshot.cache["pending groups"]
     else:
-        grouped = _Pods(snapshot, pods_of(snapshot, pods), None)
+        grouped = GroupedPods(snapshot, pods_of(snapshot, pods), None)
     session = Session(snapshot, grouped.unique.values(), prepared, profile)
     session.engine.cursor = cursor
     results = []
@@ -174,13 +187,19 @@ def estimate_many(
         if fresh_cursor:
             session.engine.cursor = cursor
         chosen = (options[i] if options is not None else None) or EstimateOptions()
-        results.append(_estimate(snapshot, grouped, template, i, chosen, session))
+        results.append(estimate_groups(snapshot, grouped, template, i, chosen, session))
     return results
 
 
-def _estimate(
-    snapshot: Snapshot, pods: _Pods, template: NodeTemplate, number: int, options: EstimateOptions, session: Session
+def estimate_groups(
+    snapshot: Snapshot,
+    pods: GroupedPods,
+    template: NodeTemplate,
+    number: int,
+    options: EstimateOptions,
+    session: Session,
 ) -> EstimateResult:
+    """One estimate on a session that holds the pods' classes; ``number``: the template's there."""
     limit = node_limit(options)
     exemplars = [pods.exemplar(group) for group in range(len(pods.starts) - 1)]
     order = decreasing(exemplars, template)
@@ -222,7 +241,7 @@ def _estimate(
     )
 
 
-def _reorder(pods: _Pods, order: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+def _reorder(pods: GroupedPods, order: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """(positions in the grouped pods, group starts) of the groups in another order."""
     if order == list(range(len(order))):
         return np.arange(len(pods.members)), pods.starts

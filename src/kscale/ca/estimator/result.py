@@ -103,6 +103,11 @@ class EstimateResult:
         """The same, as records."""
         return [self.records[i] for i in self.pod_of[self.order_numbers].tolist()]
 
+    @property
+    def class_of_scheduled(self) -> NDArray[np.int32]:
+        """int32[scheduled]: class numbers of the pods, in the order they were placed."""
+        return self._class_of[self.order_numbers]
+
     @cached_property
     def placement(self) -> dict[str, str]:
         """Pod -> node, in the order they were placed. New nodes are ``<template>-e-<i>``."""

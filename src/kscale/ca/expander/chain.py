@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import msgspec
 
@@ -10,7 +10,7 @@ from kscale.ca.events import Event
 from kscale.ca.expander.grpc import grpc_steps
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, GRPC, build_chain
-from kscale.ca.expander.types import ExpanderInput, Filtered, Option, Ranking, RankOptions, Rng
+from kscale.ca.expander.types import ExpanderInput, Filter, Filtered, Option, Ranking, RankOptions, Rng
 from kscale.errors import InputError
 
 __all__ = ["ExpanderStep", "Expansion", "expand", "expand_steps"]
@@ -48,21 +48,24 @@ def expand_steps(
     given: ExpanderInput | None = None,
     *,
     rng: Rng | None = None,
+    filters: Mapping[str, Filter] | None = None,
 ) -> Generator[RankOptions, Ranking | None, Expansion]:
     """The chain as a step machine: yields :class:`RankOptions` where ``grpc`` asks, and is sent a :class:`Ranking`.
 
     The first filter sees even a single option; once exactly one survives the later ones are not run. Ties that
-    remain go to ``rng``, or without one to the first survivor. Raises :class:`kscale.ca.AutoscalerError` for a
-    chain that cannot be built, :class:`InputError` for ``price`` without prices.
+    remain go to ``rng``, or without one to the first survivor. ``filters`` are further expanders by name. Raises
+    :class:`kscale.ca.AutoscalerError` for a chain that cannot be built, :class:`InputError` for ``price`` without
+    prices.
     """
     given = given or ExpanderInput()
-    names = build_chain(expanders)
+    known = {**FILTERS, **(filters or {})}
+    names = build_chain(expanders, known)
     if "price" in names and given.prices is None:
         raise InputError("the price expander needs prices")
     survivors = list(options)
     steps: list[ExpanderStep] = []
     for name in names:
-        filtered = (yield from grpc_steps(survivors, given)) if name == GRPC else FILTERS[name](survivors, given)
+        filtered = (yield from grpc_steps(survivors, given)) if name == GRPC else known[name](survivors, given)
         steps.append(ExpanderStep(expander=name, filtered=filtered))
         survivors = filtered.survivors
         if len(survivors) == 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.expander.least_nodes import least_nodes
@@ -29,10 +29,11 @@ FILTERS: dict[str, Filter] = {
 EXPANDER_NAMES = (RANDOM, *FILTERS, GRPC)
 
 
-def build_chain(names: Sequence[str]) -> list[str]:
+def build_chain(names: Sequence[str], own: Container[str] = ()) -> list[str]:
     """The names of the filters to run, in order (``random`` is what follows every chain, and is not listed).
 
-    Raises :class:`AutoscalerError` for a repeated or an unknown name and for one that comes after ``random``.
+    ``own`` are names of filters that the caller brings along. Raises :class:`AutoscalerError` for a repeated or an
+    unknown name and for one that comes after ``random``.
     """
     filters: list[str] = []
     seen: set[str] = set()
@@ -50,7 +51,7 @@ def build_chain(names: Sequence[str]) -> list[str]:
         seen.add(name)
         if name == RANDOM:
             complete = name
-        elif name in FILTERS or name == GRPC:
+        elif name in FILTERS or name == GRPC or name in own:
             filters.append(name)
         else:
             raise AutoscalerError(INTERNAL_ERROR, f"Expander {name} not supported")

@@ -39,7 +39,7 @@ def scale_up_to_min_size_steps(
     state: ClusterState,
     now: datetime,
     options: AutoscalingOptions,
-    quotas: Sequence[Quota] | None = None,
+    quotas: Sequence[Quota] | AutoscalerError | None = None,
     known_templates: Container[str] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> Generator[IncreaseSize, AutoscalerError | None, MinSizeScaleUp]:
@@ -52,6 +52,8 @@ def scale_up_to_min_size_steps(
     limits = [cluster_maximum(options.resource_limiter)] if quotas is None else quotas
     events: list[Event] = []
     try:
+        if isinstance(limits, AutoscalerError):
+            raise limits
         tracker = QuotaTracker.maximum(limits, nodes, groups, gpu_label=gpu_label)
     except AutoscalerError as error:
         failure = AutoscalerError(error.type or INTERNAL_ERROR, f"could not create quotas tracker: {error.message}")

@@ -1,0 +1,501 @@
+"""One scale-up from pods that need nodes to resized groups: a step machine (``core/scaleup/orchestrator``)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Generator, Mapping, Sequence
+from dataclasses import replace as replace_input
+from datetime import datetime
+from itertools import groupby, pairwise
+
+import msgspec
+
+from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up, recalculate, upcoming_nodes
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
+from kscale.ca.estimator.binpacking import GroupedPods, estimate_groups
+from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
+from kscale.ca.estimator.reasons import verdicts_on_new_node
+from kscale.ca.estimator.result import EstimateResult
+from kscale.ca.events import Event
+from kscale.ca.expander.chain import Expansion, expand_steps
+from kscale.ca.expander.types import ExpanderInput, Filter, Option, PodRun, Ranking, RankOptions, Rng
+from kscale.ca.groups import Group, Groups
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
+from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
+from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
+from kscale.ca.scale_up.plan import balance_scale_ups
+from kscale.ca.scale_up.pod_groups import PodGroups
+from kscale.ca.scale_up.status import (
+    ALL_OR_NOTHING,
+    ERROR,
+    EXECUTION_FAILED,
+    EXPANDER_FILTERED,
+    NO_OPTIONS_AVAILABLE,
+    SUCCESSFUL,
+    ConsideredGroup,
+    RemainingPod,
+    ScaleUpStatus,
+)
+from kscale.ca.similarity import Comparator, SimilarGroups
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.pods import PodsLike, pods_of
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.session import Session
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["ExpansionOption", "Orchestration", "orchestrate", "orchestrate_steps"]
+
+THRESHOLDS = ("static", "sng", "cluster")
+
+Action = IncreaseSize | RankOptions
+Outcome = AutoscalerError | Ranking | None
+
+
+class ExpansionOption(msgspec.Struct, kw_only=True):
+    """One way to scale up, as the expander saw it, with the estimate behind it. ``pods`` in placement order."""
+
+    group: str
+    node_count: int
+    similar: list[str]
+    estimate: EstimateResult
+
+    @property
+    def pods(self) -> list[str]:
+        return self.estimate.scheduled
+
+
+class Orchestration(msgspec.Struct, kw_only=True):
+    """What was decided and done: the status, every option, the choice, events on the way, the cluster state after.
+
+    ``cursor`` is where the scan over nodes stands.
+    """
+
+    status: ScaleUpStatus
+    state: ClusterState
+    options: list[ExpansionOption]
+    expansion: Expansion | None
+    skipped: dict[str, list[str]]
+    events: list[Event]
+    cursor: int
+
+
+def orchestrate_steps(
+    snapshot: Snapshot,
+    pods: PodsLike,
+    groups: Groups,
+    *,
+    nodes: Sequence[Node],
+    templates: Mapping[str, NodeTemplate],
+    state: ClusterState,
+    now: datetime,
+    options: AutoscalingOptions | None = None,
+    expanders: Sequence[str] | None = None,
+    filters: Mapping[str, Filter] | None = None,
+    expander_input: ExpanderInput | None = None,
+    quotas: Sequence[Quota] | AutoscalerError | None = None,
+    comparator: Comparator | None = None,
+    profile: SchedulerProfile | None = None,
+    known_templates: Container[str] | None = None,
+    all_or_nothing: bool = False,
+    stop_after_options: int = 0,
+    cursor: int = 0,
+    rng: Rng | None = None,
+) -> Generator[Action, Outcome, Orchestration]:
+    """The bare orchestrator: the pods as given, no filtering before.
+
+    - ``nodes``: all nodes that count for limits, upcoming ones included; ``templates``: what a new node of a group is.
+    - ``expanders`` default to those of the options, ``filters`` are further ones by name; ``expander_input`` needs no
+      nodes.
+    - ``quotas`` default to the cluster-wide maxima of the options (an error: they could not be read), ``comparator`` to
+      upstream's default.
+    - ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`; ``stop_after_options``: no
+      further estimates once there are so many options (0 = all).
+
+    Yields :class:`IncreaseSize` (answered with None or an :class:`AutoscalerError`) and, for the grpc expander,
+    :class:`RankOptions` (answered with a :class:`Ranking` or None).
+    """
+    run = _Orchestrator(
+        snapshot, pods, groups, nodes, templates, state, now, options or AutoscalingOptions(), comparator, profile,
+        cursor,
+    )  # fmt: skip
+    run.all_or_nothing = all_or_nothing
+    given = replace_input(
+        expander_input or ExpanderInput(), nodes={name: item.node for name, item in templates.items()}
+    )
+    for name in upcoming_nodes(state, groups, now):
+        if name not in templates:
+            text = f"could not get upcoming nodes: failed to find template node for node group {name}"
+            return run.fail_early(AutoscalerError(INTERNAL_ERROR, text))
+    limits = [cluster_maximum(run.options.resource_limiter)] if quotas is None else quotas
+    try:
+        if isinstance(limits, AutoscalerError):
+            raise limits
+        tracker = QuotaTracker.maximum(limits, nodes, groups, gpu_label=given.gpu_label)
+    except AutoscalerError as error:
+        text = f"could not create quotas tracker: {error.message}"
+        return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
+    run.filter(tracker, known_templates)
+    run.find_options(stop_after_options)
+    if not run.found:
+        return run.finish(NO_OPTIONS_AVAILABLE)
+    names = run.options.expander_names if expanders is None else expanders
+    question = expand_steps(run.expander_options(names), names, given, rng=rng, filters=filters)
+    run.expansion = yield from _chosen(question)
+    run.events += run.expansion.events
+    best = run.expansion.best
+    if best is None or best.node_count <= 0:
+        run.egs.give_up(EXPANDER_FILTERED)
+        return run.finish(NO_OPTIONS_AVAILABLE)
+    return (yield from run.carry_out(best, tracker))
+
+
+def _chosen(
+    steps: Generator[RankOptions, Ranking | None, Expansion],
+) -> Generator[Action, Outcome, Expansion]:
+    try:
+        question = next(steps)
+        while True:
+            answer = yield question
+            question = steps.send(answer if isinstance(answer, Ranking) else None)
+    except StopIteration as stop:
+        expansion: Expansion = stop.value
+        return expansion
+
+
+class _Orchestrator:
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pods: PodsLike,
+        groups: Groups,
+        nodes: Sequence[Node],
+        templates: Mapping[str, NodeTemplate],
+        state: ClusterState,
+        now: datetime,
+        options: AutoscalingOptions,
+        comparator: Comparator | None,
+        profile: SchedulerProfile | None,
+        cursor: int,
+    ) -> None:
+        self.snapshot = snapshot
+        self.groups = groups
+        self.nodes = nodes
+        self.templates = templates
+        self.state = state
+        self.now = now
+        self.options = options
+        self.all_or_nothing = False
+        self.comparator = comparator
+        self.grouped = GroupedPods(snapshot, pods_of(snapshot, pods), None)
+        keys = [self.grouped.records[i].key for i in self.grouped.members.tolist()]
+        self.egs = PodGroups([keys[a:b] for a, b in pairwise(self.grouped.starts.tolist())])
+        self.number = {name: i for i, name in enumerate(templates)}
+        self.session = Session(snapshot, self.grouped.unique.values(), list(templates.values()), profile)
+        self.session.engine.cursor = cursor
+        self.filtered = FilteredGroups()
+        self.schedulable: dict[str, list[int]] = {}
+        self.found: list[ExpansionOption] = []
+        self.expansion: Expansion | None = None
+        self.events: list[Event] = []
+        self._similar: SimilarGroups | None = None
+
+    # -- groups and options ------------------------------------------------------------------------------------
+
+    def filter(self, tracker: QuotaTracker, known_templates: Container[str] | None) -> None:
+        self.filtered = filter_groups(
+            self.groups,
+            templates={name: item.node for name, item in self.templates.items()},
+            tracker=tracker,
+            state=self.state,
+            node_count=len(self.nodes),
+            now=self.now,
+            options=self.options,
+            known_templates=known_templates,
+        )
+        for group in self.filtered.valid:
+            self.schedulable[group.id] = self.judge(group.id, self.egs)
+
+    def judge(self, group: str, egs: PodGroups) -> list[int]:
+        """The numbers of the pod groups whose first pod fits an empty node of the group."""
+        exemplars = [int(self.grouped.class_of[start]) for start in self.grouped.starts[:-1]]
+        verdicts = verdicts_on_new_node(
+            self.session, self.templates[group], self.number[group], dict.fromkeys(exemplars), 0
+        )
+        taken = []
+        for number, exemplar in enumerate(exemplars):
+            if verdicts[exemplar].ok:
+                egs.accept(number, group)
+                taken.append(number)
+            else:
+                egs.reject(number, group, verdicts[exemplar].reasons)
+        return taken
+
+    def similar_to(self, group: Group) -> list[str]:
+        """Groups that may share a scale-up of this one: alike, safe, and taking at least the same pods."""
+        mine = self.schedulable.get(group.id)
+        if not self.options.balance_similar_node_groups or is_zero_or_max(group, self.options) or not mine:
+            return []
+        if self._similar is None:
+            self._similar = SimilarGroups([item.id for item in self.groups], self.templates, self.comparator)
+        return [
+            name
+            for name in self._similar.of(group.id)
+            if name in self.schedulable and set(mine) <= set(self.schedulable[name]) and self.is_safe(self.groups[name])
+        ]
+
+    def is_safe(self, group: Group) -> bool:
+        return not group.exists or is_safe_to_scale_up(self.state, group.id, self.now, self.options)
+
+    def find_options(self, stop_after: int) -> None:
+        for group in self.filtered.valid:
+            option = self.option(group)
+            if option is not None:
+                self.found.append(option)
+            if stop_after and len(self.found) >= stop_after:
+                break
+
+    def option(self, group: Group) -> ExpansionOption | None:
+        mine = self.schedulable[group.id]
+        if not mine:
+            return None
+        similar = self.similar_to(group)
+        result = estimate_groups(
+            self.snapshot,
+            self.grouped.restricted(mine),
+            self.templates[group.id],
+            self.number[group.id],
+            EstimateOptions(
+                max_nodes=self.options.max_nodes_per_scaleup,
+                thresholds=THRESHOLDS,
+                node_group=_size(group),
+                similar_node_groups=tuple(_size(self.groups[name]) for name in similar),
+                cluster_max_nodes=self.options.max_nodes_total,
+                current_node_count=len(self.nodes),
+                fast_path=self.options.fastpath_binpacking_enabled,
+            ),
+            self.session,
+        )
+        count = result.node_count
+        if is_zero_or_max(group, self.options) and count > 0:
+            if self.all_or_nothing and count > group.max_size:
+                return None
+            count = group.max_size
+        if count == 0 or not result.scheduled:
+            return None
+        if self.all_or_nothing and len(result.scheduled) < len(self.grouped.records):
+            return None
+        return ExpansionOption(group=group.id, node_count=count, similar=similar, estimate=result)
+
+    def expander_options(self, names: Sequence[str]) -> list[Option]:
+        """What the expander sees. Where nobody looks at single pods, like pods in a row are counted only."""
+        one_by_one = not {"price", "grpc"}.isdisjoint(names)
+        return [
+            Option(
+                group=item.group,
+                node_count=item.node_count,
+                pods=_runs(item.estimate, one_by_one=one_by_one),
+                similar=item.similar,
+                exists=self.groups[item.group].exists,
+            )
+            for item in self.found
+        ]
+
+    # -- carrying out ------------------------------------------------------------------------------------------
+
+    def carry_out(self, best: Option, tracker: QuotaTracker) -> Generator[Action, Outcome, Orchestration]:
+        group = self.groups[best.group]
+        chosen = next(item for item in self.found if item.group == best.group)
+        capped = cap_by_max_nodes_total(
+            best.node_count,
+            len(self.nodes),
+            self.options.max_nodes_total,
+            status_config_map=f"{self.options.namespace}/{self.options.status_config_map_name}",
+        )
+        self.events += capped.events
+        if capped.error is not None:
+            return self.fail(capped.error, chosen)
+        template = self.templates.get(group.id)
+        if template is None:
+            error = AutoscalerError(CLOUD_PROVIDER_ERROR, "No node info for best expansion option!")
+            return self.fail(error, chosen)
+        try:
+            new_nodes = tracker.check(group, template.node, capped.new_nodes).allowed
+        except AutoscalerError as error:
+            text = f"failed to check resource quotas: {error.message}"
+            return self.fail(AutoscalerError(error.type or INTERNAL_ERROR, text), chosen)
+        if new_nodes < capped.new_nodes and self.all_or_nothing:
+            return self.abort()
+        try:
+            plan = balance_scale_ups(
+                group,
+                [self.groups[name] for name in self.similar_to(group)],
+                new_nodes,
+                templates={name: item.node for name, item in self.templates.items()},
+                tracker=tracker,
+            )
+        except AutoscalerError as error:
+            return self.fail(error, chosen)
+        if self.all_or_nothing and sum(info.new - info.current for info in plan) < new_nodes:
+            return self.abort()
+        done = yield from _executed(
+            execute_steps(plan, self.groups, self.state, now=self.now, options=self.options, atomic=self.all_or_nothing)
+        )
+        self.events += done.events
+        self.state = done.state
+        if done.error is not None:
+            failed = set(done.failed_groups)
+            if not self.options.parallel_scale_up:
+                names = [info.group for info in plan]
+                failed.update(names[names.index(done.failed_groups[0]) :])
+            self.egs.fail(failed, EXECUTION_FAILED)
+            status = ScaleUpStatus(
+                result=ERROR,
+                error=done.error.record,
+                pods_triggered=chosen.pods,
+                failed_resize_groups=done.failed_groups,
+                pods_remain_unschedulable=self.remaining(),
+            )
+            return self.result(status)
+        grown = self.groups.with_targets({info.group: info.new for info in plan})
+        self.state = recalculate(self.state, grown)
+        status = ScaleUpStatus(
+            result=SUCCESSFUL,
+            scale_ups=plan,
+            pods_triggered=chosen.pods,
+            pods_remain_unschedulable=self.remaining(),
+            pods_await_evaluation=self.egs.awaiting(group.id),
+            considered_groups=self.considered(),
+        )
+        return self.result(status)
+
+    # -- reporting ---------------------------------------------------------------------------------------------
+
+    def considered(self) -> list[ConsideredGroup]:
+        return [ConsideredGroup(id=group.id, exists=group.exists) for group in self.groups]
+
+    def remaining(self) -> list[RemainingPod]:
+        skipped = self.filtered.skipped
+        if not self.options.scaleup_simulation_for_skipped_node_groups_enabled:
+            return self.egs.remaining(skipped)
+        # What the skipped groups would have said; where they would not have taken the pod, that counts.
+        judged = PodGroups([found.pods for found in self.egs.groups])
+        for group in self.groups:
+            if group.id in skipped and group.id in self.number:
+                self.judge(group.id, judged)
+        found = []
+        for real, simulated in zip(self.egs.groups, judged.groups, strict=True):
+            if real.schedulable:
+                continue
+            rejected = {**real.errors, **simulated.errors}
+            left = {name: reasons for name, reasons in skipped.items() if name not in simulated.errors}
+            found += [RemainingPod(pod=pod, rejected_groups=rejected, skipped_groups=left) for pod in real.pods]
+        return found
+
+    def finish(self, result: str) -> Orchestration:
+        return self.result(
+            ScaleUpStatus(
+                result=result, pods_remain_unschedulable=self.remaining(), considered_groups=self.considered()
+            )
+        )
+
+    def abort(self) -> Orchestration:
+        self.egs.give_up(ALL_OR_NOTHING)
+        return self.finish(NO_OPTIONS_AVAILABLE)
+
+    def fail_early(self, error: AutoscalerError) -> Orchestration:
+        pods = [RemainingPod(pod=pod) for found in self.egs.groups for pod in found.pods]
+        return self.result(ScaleUpStatus(result=ERROR, error=error.record, pods_remain_unschedulable=pods))
+
+    def fail(self, error: AutoscalerError, chosen: ExpansionOption) -> Orchestration:
+        self.egs.give_up(EXECUTION_FAILED)
+        return self.result(
+            ScaleUpStatus(
+                result=ERROR,
+                error=error.record,
+                pods_triggered=chosen.pods,
+                pods_remain_unschedulable=self.remaining(),
+            )
+        )
+
+    def result(self, status: ScaleUpStatus) -> Orchestration:
+        return Orchestration(
+            status=status,
+            state=self.state,
+            options=self.found,
+            expansion=self.expansion,
+            skipped=self.filtered.skipped,
+            events=self.events,
+            cursor=self.session.engine.cursor,
+        )
+
+
+def _executed(
+    steps: Generator[IncreaseSize, AutoscalerError | None, Execution],
+) -> Generator[Action, Outcome, Execution]:
+    try:
+        action = next(steps)
+        while True:
+            answer = yield action
+            action = steps.send(answer if isinstance(answer, AutoscalerError) else None)
+    except StopIteration as stop:
+        done: Execution = stop.value
+        return done
+
+
+def _size(group: Group) -> NodeGroupSize:
+    return NodeGroupSize(
+        id=group.id,
+        max_size=group.max_size,
+        target_size=group.target_size,
+        target_size_error=group.target_size_error is not None,
+    )
+
+
+def _runs(estimate: EstimateResult, *, one_by_one: bool) -> list[PodRun]:
+    records = estimate.scheduled_records
+    if one_by_one:
+        return [PodRun(record.pod) for record in records]
+    classes = estimate.class_of_scheduled.tolist()
+    runs = []
+    for _, members in groupby(range(len(records)), key=classes.__getitem__):
+        numbers = list(members)
+        runs.append(PodRun(records[numbers[0]].pod, len(numbers)))
+    return runs
+
+
+def orchestrate(
+    snapshot: Snapshot,
+    pods: PodsLike,
+    groups: Groups,
+    *,
+    nodes: Sequence[Node],
+    templates: Mapping[str, NodeTemplate],
+    state: ClusterState,
+    now: datetime,
+    options: AutoscalingOptions | None = None,
+    expander_input: ExpanderInput | None = None,
+    quotas: Sequence[Quota] | AutoscalerError | None = None,
+    rng: Rng | None = None,
+) -> Orchestration:
+    """:func:`orchestrate_steps` as if everything succeeded (and nobody answered for the grpc expander): a dry run."""
+    steps = orchestrate_steps(
+        snapshot,
+        pods,
+        groups,
+        nodes=nodes,
+        templates=templates,
+        state=state,
+        now=now,
+        options=options,
+        expander_input=expander_input,
+        quotas=quotas,
+        rng=rng,
+    )
+    try:
+        next(steps)
+        while True:
+            steps.send(None)
+    except StopIteration as stop:
+        found: Orchestration = stop.value
+        return found
