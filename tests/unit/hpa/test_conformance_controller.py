@@ -1,0 +1,356 @@
+"""Facts of upstream's ``horizontal_test.go``: whole reconciles of one HPA, and the selector store."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from kscale.hpa.actions import Action, Failure, GetMetric, GetScale, ListPods, PutScale, WriteStatus
+from kscale.hpa.conditions import find
+from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.moments import SECOND, from_text
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.records import Reconciliation
+from kscale.hpa.selector_store import SelectorStore
+from kscale.hpa.state import HPAState, Recommendation, Written
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
+from unit.hpa.support import NOW, Fixture, pods
+
+TIME = from_text(NOW)
+SHORT = {"AS": "AbleToScale", "SA": "ScalingActive", "SL": "ScalingLimited", "Z": "ScaledToZero"}
+OK = {"AS": "SucceededRescale", "SA": "ValidMetricFound", "SL": "DesiredWithinRange", "Z": "NotScaledToZero"}
+SERVICE = {"kind": "Service", "name": "front", "apiVersion": "v1"}
+FAILING = "external lag"
+
+
+def metric(text: str) -> dict[str, Any]:
+    kind, *rest = text.split()
+    if kind == "bogus":
+        return {"type": "CheddarCheese"}
+    if kind == "cpu":
+        target = {"type": "Utilization", "averageUtilization": int(rest[0])}
+        return {"type": "Resource", "resource": {"name": "cpu", "target": target}}
+    if kind.startswith("container"):
+        target = {"type": "Utilization", "averageUtilization": int(rest[0])}
+        source = {"name": "cpu", "container": kind, "target": target}
+        return {"type": "ContainerResource", "containerResource": source}
+    target = {"type": "Value", "value": rest[-1]}
+    if rest[0] == "avg":
+        target = {"type": "AverageValue", "averageValue": rest[-1]}
+    source = {"metric": {"name": "failing" if rest[0] == "failing" else "qps"}, "target": target}
+    if kind == "object":
+        return {"type": "Object", "object": {**source, "describedObject": SERVICE}}
+    if kind == "pods":
+        target = {"type": "AverageValue", "averageValue": rest[-1]}
+        return {"type": "Pods", "pods": {"metric": {"name": "qps"}, "target": target}}
+    return {"type": "External", "external": source}
+
+
+@dataclass
+class Case:
+    name: str
+    bounds: tuple[int, int]
+    size: tuple[int, int]  # spec, status
+    metrics: list[str]
+    levels: list[int] = field(default_factory=list)
+    requests: list[float] = field(default_factory=list)
+    desired: int = 0
+    want: dict[str, str | None] = field(default_factory=dict)
+    state: str = ""
+    past: list[tuple[int, int]] | None = None  # (replicas, seconds ago); None: first pass
+    zero: bool = False  # ScaledToZero was true
+    gate: bool = True
+    behavior: dict[str, Any] | None = None
+    failure: str = ""
+    rivals: dict[str, str] = field(default_factory=dict)
+    selector: str = "name=test-pod"
+    error: str = "none"
+    action: str | None = None
+    status: dict[str, Any] = field(default_factory=dict)
+
+
+def ok(**changes: str | None) -> dict[str, str | None]:
+    return {**OK, **changes}
+
+
+ONES = [1.0] * 3
+NEAR = [0.9, 1.0, 1.1]
+DOWN = [100, 300, 500, 250, 250]
+EMPTY: list[tuple[int, int]] = []
+HOLD = {"AS": "ReadyForNewScale"}
+IGNORED_UP = {"levels": [500, 700], "requests": [1.0] * 4, "size": (2, 2), "desired": 4}
+CAPPED = {
+    "scaleUp": {"stabilizationWindowSeconds": 0, "policies": [{"type": "Percent", "value": 700, "periodSeconds": 60}]}
+}
+COMPUTED = [0.4, 0.2, 0.31, 0.29, 0.302, 0.298, 0.301, 0.299, 0.3, 0.3]
+DISABLED = {"AS": "SucceededGetScale", "SA": "ScalingDisabled"}
+BOTH_MIN = {"AS": "SucceededRescale", "Z": "NotScaledToZero", "SA": None, "SL": None}
+
+CASES = [
+    Case("scale up", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok()),
+    Case("unready less", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 4, ok(), "rdy FTT"),
+    Case("hot less", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 4, ok(), "st hcc"),
+    Case("failed ignored", (2, 6), metrics=["cpu 30"], want=ok(), state="rdy TTFF,ph RRFF", **IGNORED_UP),
+    Case("deleting ignored", (2, 6), metrics=["cpu 30"], want=ok(), state="rdy TTFF,del 0011", **IGNORED_UP),
+    Case("unready in range", (2, 6), (3, 3), ["cpu 30"], [400, 500, 700], ONES, 3, HOLD, "rdy TFF"),
+    Case("hot, no scale", (2, 6), (3, 3), ["cpu 30"], [400, 500, 700], ONES, 3, ok(AS="ReadyForNewScale", Z=None),
+         "rdy TFF,st chh"),
+    Case("down", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 5, 3, ok(), past=EMPTY),
+    Case("down, unready", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 5, 2, ok(), "rdy TTTFF", EMPTY),
+    Case("down, hot", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 5, 2, ok(), "st ccchh", EMPTY),
+    Case("down, failed", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 7, 3, ok(), "rdy TTTTTFF,ph RRRRRFF", EMPTY),
+    Case("down, deleting", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 7, 3, ok(), "rdy TTTTTFF,del 0000011", EMPTY),
+    Case("first pass holds", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 5, 5, {"AS": "ScaleDownStabilized"}),
+    Case("container up", (2, 6), (3, 3), ["container1 30"], [300, 500, 700], ONES, 5, ok()),
+    Case("container down", (2, 6), (5, 5), ["container2 50"], DOWN, [1.0] * 5, 3, ok(), past=EMPTY),
+    Case("pods up", (2, 6), (3, 3), ["pods qps 15"], [20000, 10000, 30000], [], 4, ok()),
+    Case("pods, unready", (2, 6), (3, 3), ["pods qps 15"], [50000, 10000, 30000], [], 6, ok(), "rdy TTF,st cch"),
+    Case("pods, capped", (2, 6), (3, 3), ["pods qps 15"], [50000, 15000, 30000], [], 6, ok(SL="TooManyReplicas"),
+         "rdy FTF,st hch"),
+    Case("object value up", (2, 6), (3, 3), ["object value 15"], [20000], [], 4, ok()),
+    Case("object value down", (2, 6), (5, 5), ["object value 20"], [12000], [], 3, ok(), past=EMPTY),
+    Case("object per pod up", (2, 6), (3, 3), ["object avg 10"], [40000], [], 4, ok()),
+    Case("object per pod down", (2, 6), (5, 5), ["object avg 20"], [60000], [], 3, ok(), past=EMPTY),
+    Case("external value up", (2, 6), (3, 3), ["external value 6666m"], [8600], [], 4, ok()),
+    Case("external value down", (2, 6), (5, 5), ["external value 14400m"], [8600], [], 3, ok(), past=EMPTY),
+    Case("external per pod up", (2, 6), (3, 3), ["external avg 2222m"], [8600], [], 4, ok()),
+    Case("external per pod down", (2, 6), (5, 5), ["external avg 3000m"], [8600], [], 3, ok(), past=EMPTY),
+    Case("object to zero", (0, 6), (5, 5), ["object value 20"], [0], [], 0, ok(Z="ScaledToZero"), past=EMPTY),
+    Case("external to zero", (0, 6), (5, 5), ["external value 14400m"], [0], [], 0, ok(Z="ScaledToZero"), past=EMPTY),
+    Case("to zero, gate off", (0, 6), (5, 5), ["object value 20"], [0], [], 0, ok(Z=None), past=EMPTY, gate=False),
+    Case("from zero", (0, 6), (0, 0), ["object value 15"], [20000], [], 2, ok(), zero=True),
+    Case("from zero, gate off", (0, 6), (0, 0), ["object value 15"], [20000], [], 0, {**DISABLED, "Z": None},
+         zero=True, gate=False),
+    Case("from zero ignores tolerance", (0, 6), (0, 0), ["object value 1"], [1000], [], 1, ok(), zero=True),
+    Case("from zero, min raised", (2, 6), (0, 0), ["object value 15"], [10000], [], 2, ok(SL="TooFewReplicas"),
+         zero=True),
+    Case("from zero, min raised, gate off", (2, 6), (0, 0), ["object value 15"], [10000], [], 0, DISABLED, zero=True,
+         gate=False),
+    Case("from zero without condition", (0, 6), (0, 0), ["object value 15"], [20000], [], 0, DISABLED),
+    Case("from zero, cpu + bogus", (0, 6), (0, 0), ["cpu 30", "bogus"], [300, 400, 500], ONES, 0, DISABLED),
+    Case("manual zero", (1, 6), (0, 0), ["cpu 50"], [], [], 0, DISABLED),
+    Case("zero replicas, min 3", (3, 5), (0, 0), ["cpu 90"], [], [], 0, DISABLED),
+    Case("normal rescale clears Z", (1, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok(), zero=True),
+    Case("one metric invalid, up", (2, 6), (3, 3), ["cpu 30", "bogus"], [300, 400, 500], ONES, 4, ok(), error="spec",
+         action="scale_up"),
+    Case("one metric failing, up", (2, 6), (3, 3), ["cpu 30", "external failing 1"], [300, 400, 500], ONES, 4, ok(),
+         error="internal"),
+    Case("one metric invalid, down", (2, 6), (5, 5), ["cpu 50", "bogus"], DOWN, [1.0] * 5, 5,
+         {"AS": "SucceededGetScale", "SA": "InvalidMetricSourceType"}, past=EMPTY, error="spec"),
+    Case("one metric failing, down", (2, 6), (5, 5), ["cpu 50", "external failing 1"], DOWN, [1.0] * 5, 5,
+         {"SA": "FailedGetExternalMetric"}, past=EMPTY, error="internal"),
+    Case("only invalid type", (2, 6), (3, 3), ["bogus"], [], [], 3, {"SA": "InvalidMetricSourceType"}, error="spec"),
+    *(
+        Case(f"all failing: {text}", (1, 100), (3, 3), [text], [], ONES, 3, {"SA": f"FailedGet{kind}Metric"},
+             failure="metrics", error="internal")
+        for text, kind in (("cpu 10", "Resource"), ("pods qps 1", "Pods"), ("object value 1", "Object"),
+                           ("external value 1", "External"))
+    ),
+    Case("tolerance", (1, 5), (3, 3), ["cpu 100"], [1010, 1030, 1020], NEAR, 3, HOLD),
+    Case("tolerance 1 % up", (1, 5), (3, 3), ["cpu 100"], [1010, 1030, 1020], NEAR, 4, ok(),
+         behavior={"scaleUp": {"tolerance": "0.01"}}),
+    Case("tolerance 90 % down", (1, 5), (3, 3), ["cpu 100"], [300] * 3, ONES, 3, HOLD,
+         behavior={"scaleDown": {"tolerance": "0.9"}}),
+    Case("tolerance, pods", (1, 5), (3, 3), ["pods qps 20"], [20000, 20001, 21000], [], 3, HOLD),
+    Case("tolerance, object", (1, 5), (3, 3), ["object value 20"], [20050], [], 3, HOLD),
+    Case("tolerance, external", (2, 6), (4, 4), ["external value 8666m"], [8600], [], 4, HOLD),
+    Case("tolerance per pod, object", (2, 6), (4, 4), ["object avg 2200m"], [8600], [], 4, HOLD),
+    Case("tolerance per pod, external", (2, 6), (4, 4), ["external avg 2200m"], [8600], [], 4, HOLD),
+    Case("min", (2, 5), (3, 3), ["cpu 90"], [10, 95, 10], NEAR, 2, ok(SL="TooFewReplicas"), past=EMPTY),
+    Case("zero allowed", (0, 5), (3, 3), ["cpu 90"], [0, 0, 0], NEAR, 0, ok(), past=EMPTY),
+    Case("zero, min 2", (2, 5), (3, 3), ["cpu 90"], [0, 0, 0], NEAR, 2, ok(SL="TooFewReplicas"), past=EMPTY),
+    Case("below min", (3, 5), (2, 2), ["cpu 90"], [], [], 3, BOTH_MIN),
+    Case("above max", (3, 5), (10, 10), ["cpu 90"], [], [], 5, BOTH_MIN),
+    Case("immediately up", (2, 6), (1, 1), ["cpu 90"], [], [], 2, BOTH_MIN, status={"lastScaleTime": NOW}),
+    Case("immediately down", (2, 5), (6, 6), ["cpu 50"], [], [], 5, BOTH_MIN, status={"lastScaleTime": NOW}),
+    Case("max", (2, 5), (3, 3), ["cpu 90"], [8000, 9500, 1000], NEAR, 5, ok(SL="TooManyReplicas")),
+    Case("superfluous metrics", (2, 6), (4, 4), ["cpu 100"], [4000, 9500, 3000, 7000, 3200, 2000], [1.0] * 4, 6,
+         ok(SL="TooManyReplicas")),
+    Case("missing metrics", (2, 6), (4, 4), ["cpu 100"], [400, 95], [1.0] * 4, 3, ok(), past=EMPTY),
+    Case("empty metrics", (2, 6), (4, 4), ["cpu 100"], [], [1.0] * 4, 4, {"SA": "FailedGetResourceMetric"},
+         error="internal"),
+    Case("no pods", (1, 5), (1, 1), ["cpu 100"], [200], [], 1, {"SA": "FailedGetResourceMetric"}, error="internal"),
+    Case("missing reports", (1, 5), (4, 4), ["cpu 50"], [200], [0.2], 2, ok(), past=EMPTY),
+    Case("event created", (1, 5), (1, 1), ["cpu 50"], [200], [0.2], 2, ok()),
+    Case("event not created", (1, 5), (2, 2), ["cpu 50"], [200, 200], [0.4, 0.4], 2, HOLD),
+    Case("up cap", (1, 100), (3, 3), ["cpu 10"], [100, 200, 300], [0.1] * 3, 24, ok(SL="ScaleUpLimit"),
+         behavior=CAPPED),
+    Case("up cap > max", (1, 20), (3, 3), ["cpu 10"], [100, 200, 300], [0.1] * 3, 20, ok(SL="TooManyReplicas"),
+         behavior=CAPPED),
+    Case("surge", (1, 8), (4, 5), ["cpu 50"], [500] * 5, [1.0] * 5, 4, HOLD),
+    Case("selector missing", (1, 100), (3, 3), ["cpu 10"], [], ONES, 3, {"SA": "InvalidSelector"}, selector="",
+         error="internal"),
+    Case("selector invalid", (1, 100), (3, 3), ["cpu 10"], [], ONES, 3, {"SA": "InvalidSelector"},
+         selector="cheddar cheese", error="internal"),
+    Case("other selector", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok(),
+         rivals={"test-hpa-2": "cheddar=cheese"}),
+    Case("same selector", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 3, {"SA": "AmbiguousSelector"},
+         rivals={"test-hpa-2": "name=test-pod"}, error="internal"),
+    Case("overlapping selector", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 3, {"SA": "AmbiguousSelector"},
+         rivals={"test-hpa-2": "name in (test-pod,other)"}, error="internal"),
+    Case("get scale fails", (1, 100), (3, 3), ["cpu 10"], [], [], 3,
+         {"AS": "FailedGetScale", "SA": None, "SL": None, "Z": None}, failure="get", error="internal"),
+    Case("update scale fails", (1, 5), (3, 3), ["cpu 100"], [150] * 3, [0.1] * 3, 3,
+         {"AS": "FailedUpdateScale", "SA": "ValidMetricFound", "SL": "DesiredWithinRange"}, failure="put",
+         error="internal"),
+    Case("update conflicts once", (2, 6), (3, 3), ["cpu 50"], [600, 700, 800], ONES, 5, ok(), failure="conflict"),
+    Case("recent scale does not delay", (1, 5), (3, 3), ["pods qps 15"], [20000, 10000, 30000], ONES, 4, ok(),
+         status={"lastScaleTime": NOW}),
+    Case("stabilise down", (1, 5), (4, 4), ["cpu 100"], [50] * 3, [0.1] * 3, 4, {"AS": "ScaleDownStabilized"},
+         past=[(10, 600), (4, 60)]),
+    Case("computed tolerance a", (0, 1000), (10, 10), ["cpu 56"], [150] * 10, COMPUTED, 9, ok(), past=EMPTY),
+    Case("computed tolerance b", (0, 1000), (10, 10), ["cpu 55"], [150] * 10, COMPUTED, 10, HOLD, past=EMPTY),
+]  # fmt: skip
+
+
+class World:
+    """A replication controller ``test-rc`` and its pods."""
+
+    def __init__(self, case: Case) -> None:
+        self.case, self.puts, self.written = case, 0, False
+        kinds = {each.split()[0] for each in case.metrics}
+        per_container = [[level // 2, level // 2] for level in case.levels]
+        values = [] if kinds & {"cpu", "container1", "container2"} else case.levels
+        count = len(case.requests) or (0 if case.name == "no pods" else case.size[1])
+        requests = [round(each * 500) for each in case.requests] or [500] * count
+        self.pods: list[Pod] = pods(count, requests, case.state, since_start=True)
+        self.fixture = Fixture(self.pods, levels=per_container, values=values, timestamp=NOW)
+
+    def __call__(self, action: Action) -> Any:
+        case = self.case
+        if isinstance(action, GetScale):
+            if case.failure == "get":
+                return Failure("internal error", "InternalError")
+            status = ScaleStatus(replicas=case.size[1], selector=case.selector)
+            return Scale(spec=ScaleSpec(replicas=case.size[0]), status=status)
+        if isinstance(action, PutScale):
+            self.puts += 1
+            if case.failure == "put" or (case.failure == "conflict" and self.puts == 1):
+                return Failure("fake error", "Conflict" if case.failure == "conflict" else "InternalError")
+            return None
+        if isinstance(action, WriteStatus):
+            self.written = True
+            return "11"
+        if isinstance(action, GetMetric) and (case.failure == "metrics" or action.metric == "failing"):
+            return Failure("something went wrong")
+        assert isinstance(action, (GetMetric, ListPods))
+        return self.fixture(action)
+
+
+def reconciled(case: Case) -> tuple[Reconciliation, World]:
+    conditions = [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}] if case.zero else []
+    document = {
+        "metadata": {"name": "test-hpa", "namespace": "test-namespace", "uid": "u"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "test-rc"},
+            "minReplicas": case.bounds[0],
+            "maxReplicas": case.bounds[1],
+            "metrics": [metric(each) for each in case.metrics],
+            **({} if case.behavior is None else {"behavior": case.behavior}),
+        },
+        "status": {
+            "currentReplicas": case.size[0],
+            "desiredReplicas": case.size[0],
+            "conditions": conditions,
+            **case.status,
+        },
+    }
+    past = None
+    if case.past is not None:
+        past = tuple(Recommendation(value, TIME - age * SECOND) for value, age in case.past)
+    store = SelectorStore()
+    store.put_if_absent("test-namespace", "test-hpa")
+    for name, selector in case.rivals.items():
+        store.put_if_absent("test-namespace", name, selector)
+    options = HPAOptions(
+        horizontal_pod_autoscaler_cpu_initialization_period=120,
+        horizontal_pod_autoscaler_initial_readiness_delay=10,
+        feature_gates={"HPAScaleToZero": case.gate},
+    )
+    world = World(case)
+    hpa = apply_defaults(from_dict(document, HorizontalPodAutoscaler))
+    machine = reconcile(hpa, HPAState(recommendations=past), now=TIME, options=options, selectors=store)
+    return run(machine, world), world
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_one_reconcile(case: Case) -> None:
+    out, world = reconciled(case)
+    assert out.status.desired_replicas == case.desired
+    for short, reason in case.want.items():
+        condition = find(out.status.conditions, SHORT[short])
+        assert (None if condition is None else condition.reason) == reason
+    assert out.error_class == case.error
+    if case.action is not None:
+        assert out.action == case.action
+    rescales = [each.message for each in out.events if each.reason == "SuccessfulRescale"]
+    if case.name == "event created":
+        assert rescales == ["New size: 2; reason: cpu resource utilization (percentage of request) above target"]
+    assert bool(rescales) == (case.desired != case.size[0])
+    assert world.written
+
+
+def test_an_hpa_that_is_up_to_date_is_not_written() -> None:
+    case = Case("again", (2, 6), (2, 2), ["cpu 80"], [400, 500, 700], ONES, 2, state="st chh", past=EMPTY)
+    first, _ = reconciled(case)
+    hpa_status = first.status
+    world = World(case)
+    document = {
+        "metadata": {"name": "test-hpa", "namespace": "test-namespace"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "test-rc"},
+            "minReplicas": 2,
+            "maxReplicas": 6,
+            "metrics": [metric("cpu 80")],
+        },
+    }
+    hpa = apply_defaults(from_dict(document, HorizontalPodAutoscaler))
+    hpa.status = hpa_status
+    out = run(reconcile(hpa, first.state, now=TIME + 15 * SECOND), world)
+    assert not world.written
+    assert not out.status_written
+    assert [each.action for each in out.observations] == ["scale_down"]
+    assert out.action == "none"
+
+
+def test_staleness() -> None:
+    hpa = from_dict({"metadata": {"uid": "u"}, "spec": {}}, HorizontalPodAutoscaler)
+    state = HPAState(written=Written("u", "5"))
+
+    def answer(action: Action) -> Failure:
+        return Failure(str(action))
+
+    stale = run(reconcile(hpa, state, now=TIME, seen_version="1"), answer)
+    assert stale.stale
+    assert stale.error == (
+        "read version: 1 is not as new as written version: 5 for group resource horizontalpodautoscalers.autoscaling"
+    )
+    assert stale.state.written == Written("u", "5")
+    for version in ("5", "6", "", "abc"):
+        fresh = run(reconcile(hpa, state, now=TIME, seen_version=version), answer)
+        assert not fresh.stale
+        assert fresh.state.written is None
+
+
+def test_selector_store() -> None:
+    store = SelectorStore()
+    assert store.put_if_absent("ns", "a", "app=web")
+    assert not store.put_if_absent("ns", "a", "app=other")
+    assert store.matching("ns", [{"app": "web"}]) == ["a"]
+    assert not store.put_if_present("ns", "unknown", "app=web")
+    assert store.put_if_absent("ns", "b")
+    assert store.matching("ns", [{"app": "web"}]) == ["a"]
+    assert store.put_if_present("ns", "b", "app in (web,db)")
+    both = [{"app": "web"}]
+    assert [len(store.matching("ns", both, limit)) for limit in (0, 2, 1)] == [2, 2, 1]
+    assert store.matching("other", both) == []
+    assert store.copy().matching("ns", both) == ["a", "b"]
+    assert store.delete("ns", "a")
+    assert not store.delete("ns", "a")
+    assert store.delete("ns", "b")
+    assert store.namespaces() == ()
