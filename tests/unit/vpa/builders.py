@@ -1,0 +1,74 @@
+"""Small objects for the tables."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscale.objects.core import LimitRange, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.quantity import Quantity
+from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
+from kscale.vpa.limit_range import LimitRanges
+
+Pair = tuple[str | None, str | None]
+"""(cpu, memory) as texts."""
+
+
+def resources(pair: Pair | None) -> dict[str, str] | None:
+    if pair is None:
+        return None
+    return {name: text for name, text in zip(("cpu", "memory"), pair, strict=True) if text is not None}
+
+
+def quantities(pair: Pair | None) -> dict[str, Quantity]:
+    return {name: Quantity(text) for name, text in (resources(pair) or {}).items()}
+
+
+def container(name: str, requests: Pair | None = None, limits: Pair | None = None) -> dict[str, Any]:
+    given = {"requests": resources(requests), "limits": resources(limits)}
+    return {"name": name, "resources": {key: value for key, value in given.items() if value is not None}}
+
+
+def pod(
+    *containers: dict[str, Any],
+    name: str = "pod",
+    owner: tuple[str, str] = ("ReplicaSet", "rs"),
+    annotations: dict[str, str] | None = None,
+    labels: dict[str, str] | None = None,
+    status: dict[str, Any] | None = None,
+) -> Pod:
+    reference = {"apiVersion": "apps/v1", "kind": owner[0], "name": owner[1], "controller": True}
+    metadata = {
+        "name": name, "namespace": "default", "uid": f"uid-{name}", "ownerReferences": [reference],
+        "annotations": annotations, "labels": labels or {"app": "x"},
+    }  # fmt: skip
+    body = {"metadata": metadata, "spec": {"containers": list(containers)}, "status": status or {"phase": "Running"}}
+    return from_dict(body, Pod)
+
+
+def recommended(name: str, target: Pair | None, lower: Pair | None = None, upper: Pair | None = None) -> dict[str, Any]:
+    lists = {"target": resources(target), "lowerBound": resources(lower), "upperBound": resources(upper)}
+    return {"containerName": name, **{key: value for key, value in lists.items() if value is not None}}
+
+
+def recommendation(*items: dict[str, Any]) -> RecommendedPodResources:
+    return from_dict({"containerRecommendations": list(items)}, RecommendedPodResources)
+
+
+def vpa(*items: dict[str, Any], policies: list[dict[str, Any]] | None = None, **spec: Any) -> VerticalPodAutoscaler:
+    body: dict[str, Any] = {
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": "name", "namespace": "default"},
+        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs"}, **spec},
+        "status": {"recommendation": {"containerRecommendations": list(items)}} if items else {},
+    }
+    if policies is not None:
+        body["spec"]["resourcePolicy"] = {"containerPolicies": policies}
+    return from_dict(body, VerticalPodAutoscaler)
+
+
+def limit_ranges(type_: str, **limits: Pair) -> LimitRanges:
+    item = {"type": type_, **{key: resources(pair) for key, pair in limits.items()}}
+    body = {"metadata": {"name": "lr", "namespace": "default"}, "spec": {"limits": [item]}}
+    return LimitRanges.of([from_dict(body, LimitRange)])
