@@ -890,8 +890,10 @@ def test_what_the_old_object_had_is_let_through() -> None:
     kept = admit_vpa(broken, broken)
     assert kept.allowed
     assert kept.warnings == [
-        f'{POLICY}.controlledResources[1]: unsupported value "broken" is allowed only because it is present in the '
-        'existing VPA object; supported values: "cpu", "memory"'
+        (
+            f'{POLICY}.controlledResources[1]: unsupported value "broken" is allowed only because it is present in the '
+            'existing VPA object; supported values: "cpu", "memory"'
+        )
     ]
     for spec in ({"updatePolicy": {"updateMode": "InPlace"}}, policies(oomMinBumpUp="2"), {"startupBoost": BOOST}):
         assert admit_vpa(vpa(**spec), vpa(**spec)).allowed

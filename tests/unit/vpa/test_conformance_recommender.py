@@ -575,8 +575,10 @@ def test_oldest_checkpoints_are_written_first() -> None:
         (
             "name",
             {"version": "v3", "memoryHistogram": {"bucketWeights": {"176": 1}, "totalWeight": 1.0}},
-            "cannot load checkpoint for VPA default/name. "
-            "Reason: checkpoint has bucket 176 that is exceeding histogram buckets 176",
+            (
+                "cannot load checkpoint for VPA default/name. "
+                "Reason: checkpoint has bucket 176 that is exceeding histogram buckets 176"
+            ),
         ),
     ],
 )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kscale.objects.core import Container
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
 from kscale.objects.meta import Condition
