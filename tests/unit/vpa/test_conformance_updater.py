@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.core import Container
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
 from kscale.objects.meta import Condition
@@ -502,7 +501,8 @@ def kinds(result: UpdaterResult) -> dict[str, int]:
     ("mode", "states", "evictions", "resizes"),
     [
         ("Auto", "rrrrr", 5, 0), ("Recreate", "rrrrr", 5, 0), ("Initial", "rrrrr", 0, 0), ("Off", "rrrrr", 0, 0),
-        ("InPlaceOrRecreate", "rrrrr", 0, 5), ("InPlaceOrRecreate", "iiiii", 5, 0), ("InPlaceOrRecreate", "ggggg", 0, 0),
+        ("InPlaceOrRecreate", "rrrrr", 0, 5), ("InPlaceOrRecreate", "iiiii", 5, 0),
+        ("InPlaceOrRecreate", "ggggg", 0, 0),
         ("InPlace", "rrrrr", 0, 5), ("InPlace", "ggggg", 0, 5),
     ],
 )  # fmt: skip
