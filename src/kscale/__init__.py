@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from kscale.errors import InputError, KscaleError
 
 if TYPE_CHECKING:
-    from kscale import ca, hpa, vpa
+    from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.objects.quantity import Quantity
@@ -39,6 +39,7 @@ _LAZY: dict[str, str] = {
     "fit": "kscale.scheduling.fit",
     "load": "kscale.snapshot.reading",
     "place": "kscale.scheduling.place",
+    "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",
     "vpa": "kscale.vpa",
 }
@@ -61,6 +62,7 @@ __all__ = [
     "hpa",
     "load",
     "place",
+    "plugin",
     "vpa",
 ]
 

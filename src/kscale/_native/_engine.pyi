@@ -1,5 +1,5 @@
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +10,12 @@ PREFILTER_FAILED: int
 FAKE: int
 NOWHERE: int
 NOT_TRIED: int
+
+class _Plugin(Protocol):
+    @property
+    def name(self) -> str: ...
+    @property
+    def address(self) -> int: ...
 
 class Template:
     owner: Engine
@@ -59,6 +65,7 @@ class Engine:
         hostname_spread: NDArray[np.uint8],
         extras: list[dict[str, Any] | None],
     ) -> int: ...
+    def add_user(self, plugin: _Plugin, columns: Sequence[int]) -> None: ...
     def reset_classes(self) -> None: ...
     def check(self, pod: int, node: int) -> int: ...
     def verdicts(self, pods: NDArray[np.int32]) -> NDArray[np.uint32]: ...

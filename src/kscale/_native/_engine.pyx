@@ -5,7 +5,7 @@ An Engine has a single owner: it must not be used from two threads at once. Sepa
 """
 
 from cpython.exc cimport PyErr_CheckSignals
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libcpp cimport bool as cbool
 from libcpp.memory cimport unique_ptr, make_unique
 from libcpp.utility cimport move
@@ -51,6 +51,8 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         vector[int32_t] claims
         vector[c_Disk] disks
         vector[c_Volume] volumes
+    ctypedef int32_t (*c_UserPredicate "kscale::engine::UserPredicate")(
+        const int64_t*, const int64_t*, int64_t, int64_t, int64_t, int64_t) noexcept
     cdef cppclass c_Row "kscale::engine::Row":
         int32_t key
         vector[int64_t] count
@@ -86,6 +88,9 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         void use_volume(int32_t, int32_t, int32_t, cbool) except +
         void use_port(int32_t, c_Port) except +
         int32_t add_class(const int64_t*, const int64_t*, int32_t, cbool, cbool, unique_ptr[c_Extra]) except +
+        int32_t add_user(c_UserPredicate, vector[int32_t]) except +
+        int32_t user_failed()
+        void forget_failure()
         void reset_classes()
         uint32_t check(int32_t, int32_t)
         uint32_t check_single(int32_t, int32_t)
@@ -259,11 +264,13 @@ cdef class Engine:
     cdef int32_t n_ports
     cdef int32_t n_groups
     cdef int32_t n_claims
+    cdef list users
 
     def __cinit__(self, n_resources, n_port_keys=0, n_ports=0, disabled=0):
         cdef int32_t resources = _in_range(n_resources, 1, 4097, "n_resources")
         self.n_port_keys = _in_range(n_port_keys, 0, 1 << 24, "n_port_keys")
         self.n_ports = _in_range(n_ports, 0, 1 << 24, "n_ports")
+        self.users = []
         self.owner = make_unique[c_Engine](resources, self.n_port_keys, self.n_ports, <uint16_t>disabled)
         self.e = self.owner.get()
 
@@ -446,6 +453,25 @@ cdef class Engine:
                              hostname_spread[i] != 0, move(extra))
         return first
 
+    def add_user(self, plugin not None, columns not None):
+        """A compiled predicate (``name``, ``address``; kept alive as long as the engine) on these resource columns."""
+        cdef vector[int32_t] wanted
+        if len(columns) > 64:
+            raise NativeError("a predicate may ask for at most 64 columns")
+        for column in columns:
+            wanted.push_back(_in_range(column, 0, self.e.resources(), "column"))
+        cdef uintptr_t address = plugin.address
+        if not address:
+            raise NativeError(f"plug-in {plugin.name!r} has no code")
+        self.users.append(plugin)
+        self.e.add_user(<c_UserPredicate>address, wanted)
+
+    cdef _users_worked(self):
+        cdef int32_t failed = self.e.user_failed()
+        if failed >= 0:
+            self.e.forget_failure()
+            raise NativeError(f"plug-in {self.users[failed].name!r} failed")
+
     def reset_classes(self):
         """Forget pod classes, rows and groups; nodes, keys and drivers stay."""
         if self.e.depth():
@@ -457,7 +483,9 @@ cdef class Engine:
 
     def check(self, pod, node):
         """PreFilter and Filters of a class on one node: 0, FILTERED, PREFILTER_FAILED, or plug-in | detail << 8."""
-        return self.e.check_single(_in_range(pod, 0, self.e.classes(), "pod"), self._node(node))
+        cdef uint32_t verdict = self.e.check_single(_in_range(pod, 0, self.e.classes(), "pod"), self._node(node))
+        self._users_worked()
+        return verdict
 
     cdef int32_t _node(self, object node) except -1:
         cdef int32_t n = _in_range(node, 0, self.e.nodes(), "node")
@@ -478,6 +506,7 @@ cdef class Engine:
             for p in range(n):
                 for i in range(nodes):
                     out[p, i] = self.e.check(pods[p], i)
+        self._users_worked()
         return result
 
     def dynamic(self, pod, node):
@@ -519,6 +548,7 @@ cdef class Engine:
         cdef int32_t found
         with nogil:
             found = self.e.any_node(p, mask)
+        self._users_worked()
         return found
 
     # -- changes -----------------------------------------------------------------------------------------------------
@@ -590,6 +620,7 @@ cdef class Engine:
             c_estimate(self.e[0], given, out, _interrupted, <void*>problems)
         if problems:
             raise problems[0]
+        self._users_worked()
         return placement, order[:out.scheduled], out.nodes_added, out.nodes_with_pods, out.status, out.stopped_at
 
     def try_schedule(self, const int32_t[::1] pod_class not None, const int32_t[::1] hint not None,
@@ -638,6 +669,7 @@ cdef class Engine:
             c_try_schedule(self.e[0], given, out, _interrupted, <void*>problems)
         if problems:
             raise problems[0]
+        self._users_worked()
         return node, order[:out.placed], out.overflowing
 
     # -- looking -----------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.scheduling.plugins import BY_ORDINAL, PROFILE
-from kscale.scheduling.plugins.base import ERROR, Plugin, Status
+from kscale.scheduling.plugins.base import ERROR, UNSCHEDULABLE, Plugin, Status
 from kscale.scheduling.plugins.inter_pod_affinity import AFFINITY, EXISTING_ANTI_AFFINITY, OWN_ANTI_AFFINITY
 from kscale.scheduling.plugins.node_ports import PORT_TAKEN
 from kscale.scheduling.plugins.node_resources_fit import insufficient
@@ -31,6 +31,8 @@ from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["DYNAMIC_STATUSES", "FitResult", "fit"]
+
+_USER_PREDICATE = 15
 
 DYNAMIC_STATUSES: dict[tuple[int, int], Status] = {
     (5, 0): PORT_TAKEN,
@@ -150,6 +152,18 @@ class FitResult:
                 plugin=", ".join(sorted(outcome.choosers)),
                 code="UnschedulableAndUnresolvable",
                 unexpected="PreFilter filtered the Node out",
+            )
+        if code & 0xFF == _USER_PREDICATE:
+            predicate = self.session.profile.predicates[code >> 8]
+            return Verdict(
+                pod=name,
+                node=node,
+                ok=False,
+                type=FAILING_PREDICATE,
+                plugin=predicate.name,
+                code=UNSCHEDULABLE,
+                reasons=(predicate.reason,),
+                debug=f'nodeName: "{node}"',
             )
         plugin = BY_ORDINAL[code & 0xFF]
         status, numbers = self._status(plugin, code >> 8, pod_class, number, n)

@@ -74,6 +74,9 @@ class Session:
         self._compile_resources()
         self._build_engine()
         self._template_room: list[tuple[int, list[int]]] = []
+        for predicate in self.profile.predicates:
+            wanted = (*FIXED_RESOURCES, *predicate.resources)
+            self.engine.add_user(predicate, [self.resources.index(name) for name in wanted])
         self.templates = [self._template(i, template) for i, template in enumerate(templates)]
 
     def _fresh(self, pod: PodClass) -> bool:
@@ -134,6 +137,7 @@ class Session:
     def _compile_resources(self) -> None:
         self._demands = [_FIT.counted(pod, self.ctx) for pod in self.pods]
         scalars = {name for demand in self._demands[: self._checked] for name, amount in demand.items() if amount > 0}
+        scalars |= {name for predicate in self.profile.predicates for name in predicate.resources}
         self.resources: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars - set(FIXED_RESOURCES)))
 
     def _vector(self, amounts: dict[str, int]) -> list[int]:

@@ -152,7 +152,25 @@ u32 Engine::check(i32 pod, i32 node) const {
       if (const u32 found = check_pods(*extra, node, nullptr)) return found;
   }
   const u32 late = bits & ~((1u << kDynamicResources) - 1) & 0xFFFFu;
-  return late ? static_cast<u32>(std::countr_zero(late)) : kFits;
+  if (late) return static_cast<u32>(std::countr_zero(late));
+  return users_.empty() ? kFits : check_users(pod, node);
+}
+
+u32 Engine::check_users(i32 pod, i32 node) const {
+  constexpr std::size_t most = 64;  // columns a predicate may ask for; checked at the binding
+  i64 request[most], free[most];
+  for (std::size_t u = 0; u < users_.size(); ++u) {
+    const User& user = users_[u];
+    for (std::size_t c = 0; c < user.columns.size(); ++c) {
+      request[c] = request_[idx(pod) * idx(n_resources_) + idx(user.columns[c])];
+      free[c] = free_[idx(user.columns[c])][idx(node)];
+    }
+    const i32 verdict = user.predicate(request, free, static_cast<i64>(user.columns.size()), slots_[idx(node)], pod, node);
+    if (verdict == 0) continue;
+    if (verdict != 1 && user_failed_ < 0) user_failed_ = static_cast<i32>(u);
+    return code(kUserPlugin, static_cast<u32>(u));
+  }
+  return kFits;
 }
 
 i64 Engine::capacity(i32 pod, i32 node) const {
@@ -188,6 +206,7 @@ u64 Engine::stamp(i32 pod) const {
 }
 
 Engine::Candidates* Engine::candidates(i32 pod, i32 low) {
+  if (!users_.empty()) return nullptr;
   auto& memo = memo_[idx(pod)];
   if (!memo) {
     constexpr std::size_t most = std::size_t{64} << 20;  // entries in all; beyond it classes are scanned afresh

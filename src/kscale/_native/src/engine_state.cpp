@@ -146,6 +146,11 @@ i32 Engine::add_class(const i64* request, const i64* occupancy, i32 static_row, 
   return classes() - 1;
 }
 
+i32 Engine::add_user(UserPredicate predicate, std::vector<i32> columns) {
+  users_.push_back({predicate, std::move(columns)});
+  return static_cast<i32>(users_.size()) - 1;
+}
+
 void Engine::reset_classes() {
   request_.clear();
   occupancy_.clear();

@@ -49,6 +49,11 @@ class Engine {
   // request, occupancy: [n_resources]; prefilter_failed: no node is ever tried.
   i32 add_class(const i64* request, const i64* occupancy, i32 static_row, bool prefilter_failed,
                 bool hostname_spread, std::unique_ptr<Extra> extra);
+  // Asked last, of every pod and node. Its verdict may depend on anything of the node, so nothing is remembered or
+  // counted in closed form once there is one.
+  i32 add_user(UserPredicate predicate, std::vector<i32> columns);
+  i32 user_failed() const { return user_failed_; }  // number of a user predicate that failed since the last look, or -1
+  void forget_failure() { user_failed_ = -1; }
   void reset_classes();  // forgets pod classes and rows, keeps nodes, keys and ports
 
   // -- predicates --------------------------------------------------------------------------------------------------
@@ -60,6 +65,7 @@ class Engine {
   u32 check_pods(const Extra& extra, i32 node, i32* which) const;
   bool ports_free(const Extra& extra, i32 node) const;
   u32 check_disks(const Extra& extra, i32 node) const;
+  u32 check_users(i32 pod, i32 node) const;
   bool volumes_fit(const Extra& extra, i32 node, i32* driver) const;
   i64 capacity(i32 pod, i32 node) const;              // how many more of a local class fit, one after the other
   // First passing node in list order from position `start`, wrapping; cordoned nodes and those that `acceptable`
@@ -100,7 +106,7 @@ class Engine {
   const Extra* extra(i32 pod) const { return extra_[idx(pod)].get(); }
   bool hostname_spread(i32 pod) const { return hostname_spread_[idx(pod)] != 0; }
   bool prefilter_failed(i32 pod) const { return prefilter_failed_[idx(pod)] != 0; }
-  bool local(i32 pod) const { return local_[idx(pod)] != 0; }
+  bool local(i32 pod) const { return local_[idx(pod)] != 0 && users_.empty(); }
   const std::vector<NodeDisk>& disks(i32 node) const { return disks_[idx(node)]; }
   const std::vector<NodeVolume>& volumes(i32 node) const { return volumes_[idx(node)]; }
   u64 checksum() const;                               // of all counters: equal states have equal sums
@@ -164,6 +170,8 @@ class Engine {
   std::vector<Row> rows_;
   std::vector<i32> spread_rows_;
   std::vector<i64> totals_;
+  std::vector<User> users_;
+  mutable i32 user_failed_ = -1;
   std::vector<i64> claim_users_;
   // undo
   std::vector<Entry> journal_;

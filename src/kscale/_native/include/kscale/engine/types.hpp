@@ -118,6 +118,15 @@ struct Row {
   u64 version = 0;  // moves when the row may have become more permissive
 };
 
+// A predicate of the user's, compiled to a C function: 0 = fits, 1 = does not, anything else = it failed.
+// `request` and `free` hold the columns it asked for. Called without the GIL.
+using UserPredicate = i32 (*)(const i64* request, const i64* free, i64 n_columns, i64 slots, i64 pod, i64 node);
+
+struct User {
+  UserPredicate predicate = nullptr;
+  std::vector<i32> columns;
+};
+
 struct Template {  // a prepared node to copy
   i32 node_class = 0;
   u8 unschedulable = 0;

@@ -1,0 +1,186 @@
+"""User-written predicates and scorers, compiled by numba and run in the native loop without the GIL (extra [plugins]).
+
+A predicate is asked last, after every Filter of the profile, of each pod and node that passed so far::
+
+    @kscale.plugin.predicate(reason="node(s) would be left with too little memory")
+    def keeps_a_reserve(request, free, slots):
+        return free[1] - request[1] >= 1 << 30
+
+    profile = kscale.SchedulerProfile(predicates=(keeps_a_reserve,))
+
+``request`` and ``free`` are int64 arrays of the columns cpu (milli-units), memory, ephemeral storage (bytes) and then
+the ``resources`` that the decorator names; ``slots`` is how many pods the node still takes. Functions must be
+deterministic, must not start threads, and may be called from several threads at once; nothing checks that. A function
+that raises stops the call with :class:`kscale.errors.NativeError`; it never counts as a verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _scoring
+from kscale.errors import InputError, MissingExtraError
+from kscale.scheduling.pods import PodsLike, pods_of
+from kscale.snapshot.columns import FIXED_RESOURCES
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["PredicatePlugin", "ScorePlugin", "predicate", "registered", "scorer", "scores"]
+
+_Function = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PredicatePlugin:
+    """A compiled predicate. Keeps alive the code that its address points at."""
+
+    name: str
+    reason: str
+    resources: tuple[str, ...]
+    address: int
+    _code: Any = field(repr=False, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ScorePlugin:
+    """A compiled scorer. Keeps alive the code that its address points at."""
+
+    name: str
+    resources: tuple[str, ...]
+    address: int
+    _code: Any = field(repr=False, compare=False)
+
+
+_REGISTRY: dict[str, PredicatePlugin | ScorePlugin] = {}
+
+
+def registered(name: str) -> PredicatePlugin | ScorePlugin:
+    """A plug-in by name. Raises InputError."""
+    try:
+        return _REGISTRY[name]
+    except KeyError:
+        raise InputError(f"no plug-in {name!r}; known: {', '.join(sorted(_REGISTRY)) or 'none'}") from None
+
+
+def _numba() -> Any:
+    try:
+        import numba
+    except ImportError:
+        raise MissingExtraError("a compiled plug-in", "plugins") from None
+    return numba
+
+
+def _register(plugin: PredicatePlugin | ScorePlugin) -> None:
+    if plugin.name in _REGISTRY:
+        raise InputError(f"there is a plug-in {plugin.name!r} already")
+    _REGISTRY[plugin.name] = plugin
+
+
+@overload
+def predicate(function: _Function) -> PredicatePlugin: ...
+@overload
+def predicate(
+    *, name: str | None = ..., reason: str | None = ..., resources: Sequence[str] = ...
+) -> Callable[[_Function], PredicatePlugin]: ...
+
+
+def predicate(
+    function: _Function | None = None,
+    *,
+    name: str | None = None,
+    reason: str | None = None,
+    resources: Sequence[str] = (),
+) -> PredicatePlugin | Callable[[_Function], PredicatePlugin]:
+    """Compile ``function(request, free, slots) -> bool`` into a predicate and register it by name.
+
+    ``reason``: what a rejected pod is told; ``resources``: further columns of ``request`` and ``free``.
+    """
+
+    def compile_it(inner: _Function) -> PredicatePlugin:
+        numba = _numba()
+        types = numba.types
+        judged = numba.njit(inner)
+        array = types.CPointer(types.int64)
+        signature = types.int32(array, array, types.int64, types.int64, types.int64, types.int64)
+
+        @numba.cfunc(signature)
+        def call(request_at, free_at, columns, slots, _pod, _node):  # type: ignore[no-untyped-def]  # numba types it
+            request = numba.carray(request_at, (columns,))
+            free = numba.carray(free_at, (columns,))
+            try:
+                fits = judged(request, free, slots)
+            except Exception:  # noqa: BLE001  # nothing may leave a C function
+                return 2
+            return 0 if fits else 1
+
+        chosen = name or inner.__name__
+        text = reason or f"node(s) rejected by plug-in {chosen}"
+        plugin = PredicatePlugin(chosen, text, tuple(resources), call.address, call)
+        _register(plugin)
+        return plugin
+
+    return compile_it if function is None else compile_it(function)
+
+
+@overload
+def scorer(function: _Function) -> ScorePlugin: ...
+@overload
+def scorer(*, name: str | None = ..., resources: Sequence[str] = ...) -> Callable[[_Function], ScorePlugin]: ...
+
+
+def scorer(
+    function: _Function | None = None, *, name: str | None = None, resources: Sequence[str] = ()
+) -> ScorePlugin | Callable[[_Function], ScorePlugin]:
+    """Compile ``function(request, free) -> float`` into a scorer and register it by name.
+
+    The loop over nodes is compiled around the function: the boundary is crossed once per pod, not once per node.
+    """
+
+    def compile_it(inner: _Function) -> ScorePlugin:
+        numba = _numba()
+        types = numba.types
+        scored = numba.njit(inner, error_model="python")
+        integers, floats = types.CPointer(types.int64), types.CPointer(types.float64)
+        signature = types.int32(integers, integers, types.int64, types.int64, floats)
+
+        @numba.cfunc(signature)
+        def row(request_at, free_at, nodes, columns, scores_at):  # type: ignore[no-untyped-def]  # numba types it
+            request = numba.carray(request_at, (columns,))
+            free = numba.carray(free_at, (nodes, columns))
+            result = numba.carray(scores_at, (nodes,))
+            try:
+                for node in range(nodes):
+                    result[node] = scored(request, free[node])
+            except Exception:  # noqa: BLE001  # nothing may leave a C function
+                return 1
+            return 0
+
+        plugin = ScorePlugin(name or inner.__name__, tuple(resources), row.address, row)
+        _register(plugin)
+        return plugin
+
+    return compile_it if function is None else compile_it(function)
+
+
+def scores(
+    snapshot: Snapshot, pods: PodsLike = None, *, scorer: ScorePlugin | str, threads: int = 1
+) -> NDArray[np.float64]:
+    """float64[pods, nodes]: what a scorer gives every pod (None = the pending ones) on every node as it is now.
+
+    The result does not depend on ``threads``. Raises NativeError naming the first pod the scorer failed on.
+    """
+    plugin = registered(scorer) if isinstance(scorer, str) else scorer
+    if not isinstance(plugin, ScorePlugin):
+        raise InputError(f"plug-in {plugin.name!r} is not a scorer")
+    columns = (*FIXED_RESOURCES, *plugin.resources)
+    classes = snapshot.classify(pods_of(snapshot, pods))
+    unique = {pod.index: pod for pod in classes}
+    request = np.array([[pod.demand.get(name, 0) for name in columns] for pod in unique.values()], dtype=np.int64)
+    free = np.ascontiguousarray(np.stack([snapshot.free(name) for name in columns], axis=1))
+    rows = _scoring.score_all(request.reshape(len(unique), len(columns)), free, plugin, threads=threads)
+    number = {index: i for i, index in enumerate(unique)}
+    return rows[[number[pod.index] for pod in classes]]
