@@ -1,1 +1,67 @@
-"""Horizontal Pod Autoscaler decisions."""
+"""Horizontal Pod Autoscaler decisions.
+
+One reconcile can be followed in this order: :mod:`~kscale.hpa.reconcile` (the step machine),
+:mod:`~kscale.hpa.selector_store`, :mod:`~kscale.hpa.metric_sources`, :mod:`~kscale.hpa.metrics_client`,
+:mod:`~kscale.hpa.replica_calculator`, :mod:`~kscale.hpa.pod_groups`, :mod:`~kscale.hpa.behavior`,
+:mod:`~kscale.hpa.conditions`, :mod:`~kscale.hpa.state`. :mod:`~kscale.hpa.decide` is the same over columns.
+"""
+
+from __future__ import annotations
+
+from kscale.hpa.actions import Failure, GetMetric, GetScale, ListPods, PutScale, WriteStatus
+from kscale.hpa.admission import Admission, admit
+from kscale.hpa.conversion import from_v1, to_v1
+from kscale.hpa.decide import Decisions, decide, decide_columns
+from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.dump import Dump, read_dump
+from kscale.hpa.options import FEATURE_GATES, HPAOptions
+from kscale.hpa.queries import MetricLists
+from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.records import Reconciliation
+from kscale.hpa.replay import Plant, Replay, ReplayReport, replay, replay_report
+from kscale.hpa.replica_calculator import ReplicaCalculator, Replicas, Tolerances
+from kscale.hpa.report import HPAReport, hpa_report
+from kscale.hpa.selector_store import SelectorStore
+from kscale.hpa.state import ControllerState, HPAState, settled
+from kscale.hpa.validation import validate, validate_status
+
+__all__ = [
+    "FEATURE_GATES",
+    "Admission",
+    "ControllerState",
+    "Decisions",
+    "Dump",
+    "Failure",
+    "GetMetric",
+    "GetScale",
+    "HPAOptions",
+    "HPAReport",
+    "HPAState",
+    "ListPods",
+    "MetricLists",
+    "Plant",
+    "PutScale",
+    "Reconciliation",
+    "Replay",
+    "ReplayReport",
+    "ReplicaCalculator",
+    "Replicas",
+    "SelectorStore",
+    "Tolerances",
+    "WriteStatus",
+    "admit",
+    "apply_defaults",
+    "decide",
+    "decide_columns",
+    "from_v1",
+    "hpa_report",
+    "read_dump",
+    "reconcile",
+    "replay",
+    "replay_report",
+    "run",
+    "settled",
+    "to_v1",
+    "validate",
+    "validate_status",
+]
