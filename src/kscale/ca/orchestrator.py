@@ -8,6 +8,7 @@ from datetime import datetime
 from itertools import groupby, pairwise
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up, recalculate, upcoming_nodes
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
@@ -21,6 +22,7 @@ from kscale.ca.expander.types import ExpanderInput, Filter, Option, PodRun, Rank
 from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
+from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
 from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
 from kscale.ca.scale_up.plan import balance_scale_ups
@@ -33,10 +35,13 @@ from kscale.ca.scale_up.status import (
     NO_OPTIONS_AVAILABLE,
     SUCCESSFUL,
     ConsideredGroup,
+    CreatedGroups,
     RemainingPod,
     ScaleUpStatus,
 )
 from kscale.ca.similarity import Comparator, SimilarGroups
+from kscale.ca.templates import TaintConfig, template_from_group
+from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.pods import PodsLike, pods_of
@@ -48,8 +53,8 @@ __all__ = ["ExpansionOption", "Orchestration", "orchestrate", "orchestrate_steps
 
 THRESHOLDS = ("static", "sng", "cluster")
 
-Action = IncreaseSize | RankOptions
-Outcome = AutoscalerError | Ranking | None
+Action = IncreaseSize | RankOptions | CreateGroup
+Outcome = AutoscalerError | Ranking | CreatedNodeGroups | None
 
 
 class ExpansionOption(msgspec.Struct, kw_only=True):
@@ -96,6 +101,8 @@ def orchestrate_steps(
     quotas: Sequence[Quota] | AutoscalerError | None = None,
     comparator: Comparator | None = None,
     profile: SchedulerProfile | None = None,
+    candidates: Sequence[Group] | AutoscalerError = (),
+    daemonsets: Sequence[DaemonSet] = (),
     known_templates: Container[str] | None = None,
     all_or_nothing: bool = False,
     stop_after_options: int = 0,
@@ -109,17 +116,21 @@ def orchestrate_steps(
       nodes.
     - ``quotas`` default to the cluster-wide maxima of the options (an error: they could not be read), ``comparator`` to
       upstream's default.
+    - ``candidates``: groups that could be made (``exists`` False); theirs are among ``templates`` too. An error: they
+      could not be listed. ``daemonsets`` run on templates of groups that were made.
     - ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`; ``stop_after_options``: no
       further estimates once there are so many options (0 = all).
 
-    Yields :class:`IncreaseSize` (answered with None or an :class:`AutoscalerError`) and, for the grpc expander,
-    :class:`RankOptions` (answered with a :class:`Ranking` or None).
+    Yields :class:`IncreaseSize` (answered with None or an :class:`AutoscalerError`), :class:`CreateGroup` for a
+    candidate (see there) and, for the grpc expander, :class:`RankOptions` (answered with a :class:`Ranking` or None).
     """
     run = _Orchestrator(
         snapshot, pods, groups, nodes, templates, state, now, options or AutoscalingOptions(), comparator, profile,
         cursor,
     )  # fmt: skip
     run.all_or_nothing = all_or_nothing
+    run.daemonsets = daemonsets
+    run.known = known_templates if known_templates is not None else {group.id for group in groups}
     given = replace_input(
         expander_input or ExpanderInput(), nodes={name: item.node for name, item in templates.items()}
     )
@@ -127,6 +138,9 @@ def orchestrate_steps(
         if name not in templates:
             text = f"could not get upcoming nodes: failed to find template node for node group {name}"
             return run.fail_early(AutoscalerError(INTERNAL_ERROR, text))
+    if isinstance(candidates, AutoscalerError):
+        return run.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
+    run.every = Groups([*groups, *candidates], groups.node_errors)
     limits = [cluster_maximum(run.options.resource_limiter)] if quotas is None else quotas
     try:
         if isinstance(limits, AutoscalerError):
@@ -135,7 +149,7 @@ def orchestrate_steps(
     except AutoscalerError as error:
         text = f"could not create quotas tracker: {error.message}"
         return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
-    run.filter(tracker, known_templates)
+    run.filter(tracker)
     run.find_options(stop_after_options)
     if not run.found:
         return run.finish(NO_OPTIONS_AVAILABLE)
@@ -180,8 +194,14 @@ class _Orchestrator:
     ) -> None:
         self.snapshot = snapshot
         self.groups = groups
+        self.every = groups
+        """With those that could be made."""
+        self.created: list[CreatedNodeGroups] = []
+        self.daemonsets: Sequence[DaemonSet] = ()
+        self.known: Container[str] = ()
+        """Groups that had a template when the cluster state was updated."""
         self.nodes = nodes
-        self.templates = templates
+        self.templates = dict(templates)
         self.state = state
         self.now = now
         self.options = options
@@ -190,28 +210,30 @@ class _Orchestrator:
         self.grouped = GroupedPods(snapshot, pods_of(snapshot, pods), None)
         keys = [self.grouped.records[i].key for i in self.grouped.members.tolist()]
         self.egs = PodGroups([keys[a:b] for a, b in pairwise(self.grouped.starts.tolist())])
-        self.number = {name: i for i, name in enumerate(templates)}
+        self.profile = profile
         self.session = Session(snapshot, self.grouped.unique.values(), list(templates.values()), profile)
         self.session.engine.cursor = cursor
+        self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
         self.filtered = FilteredGroups()
         self.schedulable: dict[str, list[int]] = {}
         self.found: list[ExpansionOption] = []
         self.expansion: Expansion | None = None
         self.events: list[Event] = []
+        self.considered_more: list[Group] = []
         self._similar: SimilarGroups | None = None
 
     # -- groups and options ------------------------------------------------------------------------------------
 
-    def filter(self, tracker: QuotaTracker, known_templates: Container[str] | None) -> None:
+    def filter(self, tracker: QuotaTracker) -> None:
         self.filtered = filter_groups(
-            self.groups,
+            self.every,
             templates={name: item.node for name, item in self.templates.items()},
             tracker=tracker,
             state=self.state,
             node_count=len(self.nodes),
             now=self.now,
             options=self.options,
-            known_templates=known_templates,
+            known_templates=self.known,
         )
         for group in self.filtered.valid:
             self.schedulable[group.id] = self.judge(group.id, self.egs)
@@ -219,9 +241,8 @@ class _Orchestrator:
     def judge(self, group: str, egs: PodGroups) -> list[int]:
         """The numbers of the pod groups whose first pod fits an empty node of the group."""
         exemplars = [int(self.grouped.class_of[start]) for start in self.grouped.starts[:-1]]
-        verdicts = verdicts_on_new_node(
-            self.session, self.templates[group], self.number[group], dict.fromkeys(exemplars), 0
-        )
+        session, which = self.compiled[group]
+        verdicts = verdicts_on_new_node(session, self.templates[group], which, dict.fromkeys(exemplars), 0)
         taken = []
         for number, exemplar in enumerate(exemplars):
             if verdicts[exemplar].ok:
@@ -237,11 +258,15 @@ class _Orchestrator:
         if not self.options.balance_similar_node_groups or is_zero_or_max(group, self.options) or not mine:
             return []
         if self._similar is None:
-            self._similar = SimilarGroups([item.id for item in self.groups], self.templates, self.comparator)
+            names = [item.id for item in self.groups]
+            names += [item.id for item in self.every if item.id not in self.groups]
+            self._similar = SimilarGroups(names, self.templates, self.comparator)
         return [
             name
             for name in self._similar.of(group.id)
-            if name in self.schedulable and set(mine) <= set(self.schedulable[name]) and self.is_safe(self.groups[name])
+            if name in self.groups
+            and set(mine) <= set(self.schedulable.get(name, ()))
+            and self.is_safe(self.groups[name])
         ]
 
     def is_safe(self, group: Group) -> bool:
@@ -264,7 +289,7 @@ class _Orchestrator:
             self.snapshot,
             self.grouped.restricted(mine),
             self.templates[group.id],
-            self.number[group.id],
+            self.compiled[group.id][1],
             EstimateOptions(
                 max_nodes=self.options.max_nodes_per_scaleup,
                 thresholds=THRESHOLDS,
@@ -296,7 +321,7 @@ class _Orchestrator:
                 node_count=item.node_count,
                 pods=_runs(item.estimate, one_by_one=one_by_one),
                 similar=item.similar,
-                exists=self.groups[item.group].exists,
+                exists=self.every[item.group].exists,
             )
             for item in self.found
         ]
@@ -304,7 +329,7 @@ class _Orchestrator:
     # -- carrying out ------------------------------------------------------------------------------------------
 
     def carry_out(self, best: Option, tracker: QuotaTracker) -> Generator[Action, Outcome, Orchestration]:
-        group = self.groups[best.group]
+        group = self.every[best.group]
         chosen = next(item for item in self.found if item.group == best.group)
         capped = cap_by_max_nodes_total(
             best.node_count,
@@ -326,6 +351,22 @@ class _Orchestrator:
             return self.fail(AutoscalerError(error.type or INTERNAL_ERROR, text), chosen)
         if new_nodes < capped.new_nodes and self.all_or_nothing:
             return self.abort()
+        if not group.exists and not group.async_upcoming:
+            if self.all_or_nothing and group.max_size < new_nodes:
+                return self.abort()
+            made = yield CreateGroup(group=group.id, asynchronous=self.options.async_node_groups)
+            if isinstance(made, AutoscalerError):
+                status = ScaleUpStatus(
+                    result=ERROR,
+                    error=made.record,
+                    pods_triggered=chosen.pods,
+                    failed_creation_groups=[group.id],
+                )
+                return self.result(status)
+            if not isinstance(made, CreatedNodeGroups):
+                made = CreatedNodeGroups(main=replace(group, exists=True, target_size=0))
+            self.adopt(group.id, made)
+            group = made.main
         try:
             plan = balance_scale_ups(
                 group,
@@ -339,7 +380,15 @@ class _Orchestrator:
         if self.all_or_nothing and sum(info.new - info.current for info in plan) < new_nodes:
             return self.abort()
         done = yield from _executed(
-            execute_steps(plan, self.groups, self.state, now=self.now, options=self.options, atomic=self.all_or_nothing)
+            execute_steps(
+                plan,
+                self.groups,
+                self.state,
+                now=self.now,
+                options=self.options,
+                atomic=self.all_or_nothing,
+                known_templates=self.known,
+            )
         )
         self.events += done.events
         self.state = done.state
@@ -355,6 +404,7 @@ class _Orchestrator:
                 pods_triggered=chosen.pods,
                 failed_resize_groups=done.failed_groups,
                 pods_remain_unschedulable=self.remaining(),
+                created_groups=self.created_groups(),
             )
             return self.result(status)
         grown = self.groups.with_targets({info.group: info.new for info in plan})
@@ -366,13 +416,52 @@ class _Orchestrator:
             pods_remain_unschedulable=self.remaining(),
             pods_await_evaluation=self.egs.awaiting(group.id),
             considered_groups=self.considered(),
+            created_groups=self.created_groups(),
         )
         return self.result(status)
+
+    def adopt(self, old: str, made: CreatedNodeGroups) -> None:
+        """Takes groups that were made into account, in place of the candidate."""
+        fresh = {}
+        for item in (made.main, *made.extra):
+            if item.template is not None and item.template_error is None:
+                fresh[item.id] = template_from_group(
+                    item.template,
+                    self.daemonsets,
+                    item.id,
+                    suffix="0",
+                    taints=TaintConfig.from_options(self.options),
+                )
+        late = Session(self.snapshot, self.grouped.unique.values(), list(fresh.values()), self.profile)
+        self.compiled.update({name: (late, i) for i, name in enumerate(fresh)})
+        main = made.main.id
+        self.schedulable[main] = self.schedulable[old]
+        self.templates[main] = fresh.get(main, self.templates[old])
+        if made.extra and main in fresh:
+            self.egs.erase(old)
+            self.schedulable[main] = self.judge(main, self.egs)
+        else:
+            self.egs.rename(old, main)
+        if main != old:
+            del self.templates[old], self.schedulable[old]
+        for item in made.extra:
+            if item.id in fresh:
+                self.templates[item.id] = fresh[item.id]
+                self.schedulable[item.id] = self.judge(item.id, self.egs)
+        self.groups = Groups([*self.groups, made.main, *made.extra], self.groups.node_errors)
+        self.created.append(made)
+        self.considered_more = [item for item in (made.main, *made.extra) if item.id != old]
+        self._similar = None
+        self.state = recalculate(self.state, self.groups)
 
     # -- reporting ---------------------------------------------------------------------------------------------
 
     def considered(self) -> list[ConsideredGroup]:
-        return [ConsideredGroup(id=group.id, exists=group.exists) for group in self.groups]
+        every = [*self.every, *self.considered_more]
+        return [ConsideredGroup(id=group.id, exists=group.exists) for group in every]
+
+    def created_groups(self) -> list[CreatedGroups]:
+        return [CreatedGroups(main=made.main.id, extra=[item.id for item in made.extra]) for made in self.created]
 
     def remaining(self) -> list[RemainingPod]:
         skipped = self.filtered.skipped
@@ -380,8 +469,8 @@ class _Orchestrator:
             return self.egs.remaining(skipped)
         # What the skipped groups would have said; where they would not have taken the pod, that counts.
         judged = PodGroups([found.pods for found in self.egs.groups])
-        for group in self.groups:
-            if group.id in skipped and group.id in self.number:
+        for group in self.every:
+            if group.id in skipped and group.id in self.templates:
                 self.judge(group.id, judged)
         found = []
         for real, simulated in zip(self.egs.groups, judged.groups, strict=True):

@@ -26,6 +26,7 @@ from kscale.ca.cluster_state import (
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.expander.types import Filtered
 from kscale.ca.node_infos import mixed_templates
+from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, not_triggered_parts
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
@@ -52,9 +53,7 @@ _FLAGS = (
 
 def unsupported(case: dict[str, Any]) -> str | None:
     given = case["input"]
-    if given["op"] == "salvo":
-        return "operation salvo"
-    return "node auto-provisioning" if given.get("autoprovisioning") else None
+    return "operation salvo" if given["op"] == "salvo" else None
 
 
 def check(case: dict[str, Any]) -> None:
@@ -78,6 +77,9 @@ def check(case: dict[str, Any]) -> None:
     for name in given.get("drop_templates") or []:
         templates.pop(name, None)
     provider.fail_sizes()
+    candidates = provider.candidates()
+    if not isinstance(candidates, ca.AutoscalerError):
+        templates |= {group.id: group.template for group in candidates if group.template is not None}
     run = _min_size if given["op"] == "scale_up_to_min_size" else _scale_up
     got |= run(given, want, provider, nodes, templates, state, options, now)
     got |= {
@@ -122,10 +124,13 @@ def _scale_up(
         quotas=quotas_of(given),
         comparator=adapter("balance").comparator_of(given.get("options") or {}),
         all_or_nothing=bool(given.get("all_or_nothing")),
+        candidates=provider.candidates(),
+        daemonsets=[from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
         stop_after_options=(given.get("options") or {}).get("binpacking_stop_after_options", 0),
     )
     done = provider.run(steps)
     expansion = done.expansion
+    provider.groups = ca.Groups([*provider.groups, *provider.made], provider.groups.node_errors)
     got = status_of(done.status) | {
         "options": [
             {"group": o.group, "node_count": o.node_count, "pods": o.pods, "similar": o.similar} for o in done.options
@@ -231,7 +236,48 @@ class Provider:
         self.not_atomic = {group["id"] for group in given["groups"] if group.get("atomic_increase_not_implemented")}
         self.groups = ca.Groups([_group(group) for group in given["groups"]], given.get("node_group_errors"))
         self.calls: list[dict[str, Any]] = []
+        self.provisioning = given.get("autoprovisioning") or {}
+        self.asynchronous = bool((given.get("options") or {}).get("async_node_groups"))
+        self.made: list[ca.Group] = []
         self._size_errors = {g["id"]: g["target_size_error"] for g in given["groups"] if g.get("target_size_error")}
+
+    def candidates(self) -> list[ca.Group] | ca.AutoscalerError:
+        """What the injected group-list processor appends."""
+        if "list_processor_error" in self.provisioning:
+            return ca.AutoscalerError("", self.provisioning["list_processor_error"])
+        return [
+            ca.Group(
+                id=item["id"],
+                min_size=item["min"],
+                max_size=item["max"],
+                template=golden_ca.template(item.get("template")),
+                exists=False,
+                autoprovisioned=True,
+            )
+            for item in self.provisioning.get("candidates") or []
+        ]
+
+    def create(self, action: CreateGroup) -> CreatedNodeGroups | ca.AutoscalerError:
+        """What the injected group manager does."""
+        item = next(item for item in self.provisioning["candidates"] if item["id"] == action.group)
+        error = item.get("create_error")
+        if error:
+            return ca.AutoscalerError(error.get("type") or "", error["message"])
+        template = golden_ca.template(item.get("created_template") or item.get("template"))
+        self.made = [
+            ca.Group(
+                id=name,
+                min_size=item["min"],
+                max_size=item["max"],
+                template=None if item.get("created_without_template") else template,
+                exists=not self.asynchronous,
+                async_upcoming=self.asynchronous,
+                autoprovisioned=True,
+            )
+            for name in item["created_ids"]
+        ]
+        self.errors |= item.get("created_increase_errors") or {}
+        return CreatedNodeGroups(main=self.made[0], extra=self.made[1:])
 
     def fail_sizes(self) -> None:
         """From the call on, some target sizes cannot be read."""
@@ -246,8 +292,12 @@ class Provider:
         except StopIteration as stop:
             return stop.value
 
-    def answer(self, action: ca.IncreaseSize | DecreaseTargetSize) -> ca.AutoscalerError | None:
-        group = self.groups[action.group]
+    def answer(
+        self, action: ca.IncreaseSize | DecreaseTargetSize | CreateGroup
+    ) -> ca.AutoscalerError | CreatedNodeGroups | None:
+        if isinstance(action, CreateGroup):
+            return self.create(action)
+        group = next((made for made in self.made if made.id == action.group), None) or self.groups[action.group]
         if isinstance(action, DecreaseTargetSize):
             group.target_size += action.delta
             return None

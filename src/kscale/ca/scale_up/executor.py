@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Container, Generator, Sequence
 from datetime import datetime
 
 import msgspec
@@ -47,14 +47,15 @@ def execute_steps(
     now: datetime,
     options: AutoscalingOptions,
     atomic: bool = False,
-    has_template: bool = True,
+    known_templates: Container[str] | None = None,
 ) -> Generator[IncreaseSize, AutoscalerError | None, Execution]:
     """Yields an :class:`IncreaseSize` for each line of the plan and is sent its outcome.
 
     One after the other, the first error ends it; with ``parallel_scale_up`` all are tried and errors are combined.
-    Increases are registered in the state, failures put the group in back-off.
+    Increases are registered in the state, failures put the group in back-off if the state knew a template of it
+    (``known_templates``; None: of all groups).
     """
-    run = _Run(groups, state, now, options, has_template)
+    run = _Run(groups, state, now, options, known_templates)
     errors: list[AutoscalerError] = []
     failed: list[str] = []
     if options.parallel_scale_up:
@@ -75,13 +76,18 @@ def execute_steps(
 
 class _Run:
     def __init__(
-        self, groups: Groups, state: ClusterState, now: datetime, options: AutoscalingOptions, has_template: bool
+        self,
+        groups: Groups,
+        state: ClusterState,
+        now: datetime,
+        options: AutoscalingOptions,
+        known_templates: Container[str] | None,
     ) -> None:
         self.groups = groups
         self.state = state
         self.now = now
         self.options = options
-        self.has_template = has_template
+        self.known_templates = known_templates
         self.events: list[Event] = []
 
     def say(self, kind: str, reason: str, message: str) -> None:
@@ -121,5 +127,5 @@ class _Run:
             delta,
             self.now,
             self.options,
-            has_template=self.has_template,
+            has_template=self.known_templates is None or group in self.known_templates,
         )

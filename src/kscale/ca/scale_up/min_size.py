@@ -68,7 +68,7 @@ def scale_up_to_min_size_steps(
             plan.append(info)
     if not plan:
         return MinSizeScaleUp(status=ScaleUpStatus(result=NOT_NEEDED), events=events, state=state)
-    done = yield from execute_steps(plan, groups, state, now=now, options=options)
+    done = yield from execute_steps(plan, groups, state, now=now, options=options, known_templates=known_templates)
     events += done.events
     if done.error is not None:
         status = ScaleUpStatus(result=ERROR, error=done.error.record, failed_resize_groups=done.failed_groups)

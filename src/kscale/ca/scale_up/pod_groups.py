@@ -36,6 +36,19 @@ class PodGroups:
         """The node group does not take them."""
         self.groups[number].errors[group] = list(reasons)
 
+    def rename(self, old: str, new: str) -> None:
+        """A group that did not exist was made, under another name."""
+        for found in self.groups:
+            found.schedulable_groups = [new if group == old else group for group in found.schedulable_groups]
+            if old in found.errors:
+                found.errors[new] = found.errors.pop(old)
+
+    def erase(self, group: str) -> None:
+        """Nothing is known of the group any more."""
+        for found in self.groups:
+            found.schedulable_groups = [name for name in found.schedulable_groups if name != group]
+            found.errors.pop(group, None)
+
     def give_up(self, reason: str) -> None:
         """Everything that would have fitted somewhere stays."""
         for found in self.groups:
