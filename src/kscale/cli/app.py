@@ -9,7 +9,7 @@ Adding a command takes one file and one line:
 
            More, shown by --help.
            '''
-           cluster = read(source, show.terminal)          # kscale.cli.inputs: -f -n -A -l --skip-invalid --threads
+           cluster, snapshot = read(source, show.terminal)   # kscale.cli.inputs: -f -n -A -l --skip-invalid
            with show.terminal.step("deciding"):           # spinner after 0.5 s on a terminal, time with -v
                report = kscale.capacity.something(...)    # the rule lives below, where programs can call it
            return Answer(record=report, view=lambda: _view(report), exit_code=0 if report.ok else 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from kscale.cli.words import counted, plural
 
 if TYPE_CHECKING:
     from kscale.errors import Problem
+    from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.loading import LoadReport
+    from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["DUMP_COMMAND", "DUMP_HELP", "Source", "read", "say_read"]
 
@@ -117,17 +120,21 @@ class Source(OptionGroup):
         return [word for name in self.filename for word in ("-f", shlex.quote(name))]
 
 
-def read(source: Source, terminal: Terminal, *, matter: Iterable[str] = ()) -> Any:
-    """The cluster in the sources; what was read is said on stderr, with the kinds of ``matter`` that are missing."""
+def read(source: Source, terminal: Terminal, *, matter: Iterable[str] = ()) -> tuple[Cluster, Snapshot]:
+    """The cluster in the sources and its snapshot. What was read is said on stderr, and which kinds of ``matter`` are
+    missing."""
     source.check()
     with terminal.step(f"reading {source.what}"):
         cluster = kscale.load(*source.filename, strict=not source.skip_invalid)
+    if not gc.get_freeze_count():  # every full collection would walk a cluster that stays until the process ends anyway
+        gc.freeze()
+    snapshot = cluster.snapshot()
     if cluster.report is not None:
         say_read(cluster.report, source.what, terminal, matter)
-    lost = cluster.snapshot().counts["on unknown nodes"]
+    lost = snapshot.counts["on unknown nodes"]
     if lost:
         terminal.warn(f"{lost:,} {'pod runs' if lost == 1 else 'pods run'} on a node that is not in the input")
-    return cluster
+    return cluster, snapshot
 
 
 def say_read(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:

@@ -78,6 +78,7 @@ class FitResult:
         self._classes = snapshot.classify(pods)
         self.session = Session(snapshot, self._classes, profile=profile)
         self._index = {name: i for i, name in enumerate(self.pods)}
+        self._running: dict[int, list[Plugin]] = {}
 
     @cached_property
     def codes(self) -> NDArray[np.uint32]:
@@ -206,12 +207,7 @@ class FitResult:
         n = self._node(node)
         found = []
         dynamic = self.session.engine.dynamic(number, n)
-        for plugin in PROFILE:
-            if plugin.name in self.session.profile.disabled_filters:
-                continue
-            answer = plugin.prefilter(pod_class, self.session.ctx)
-            if answer.skip or answer.failure is not None:
-                continue
+        for plugin in self._filters(pod_class):
             detail, _ = dynamic.get(plugin.ordinal, (-1, -1))
             status, numbers = self._status(plugin, detail, pod_class, number, n)
             if status is not None:
@@ -227,6 +223,20 @@ class FitResult:
                         numbers=numbers,
                     )
                 )
+        return found
+
+    def _filters(self, pod: PodClass) -> list[Plugin]:
+        """The plug-ins whose Filter runs for a class: not disabled, and their PreFilter neither skipped nor failed."""
+        found = self._running.get(pod.index)
+        if found is None:
+            answers = [(plugin, plugin.prefilter(pod, self.session.ctx)) for plugin in PROFILE]
+            found = self._running[pod.index] = [
+                plugin
+                for plugin, answer in answers
+                if plugin.name not in self.session.profile.disabled_filters
+                and not answer.skip
+                and answer.failure is None
+            ]
         return found
 
     def _status(

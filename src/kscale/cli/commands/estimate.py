@@ -35,8 +35,7 @@ def command(
     """
     from kscale.capacity.estimate import estimate_groups
 
-    cluster = read(source, show.terminal, matter=MATTER)
-    snapshot = cluster.snapshot()
+    cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("estimating"):
         report = estimate_groups(

@@ -34,8 +34,7 @@ def command(
     from kscale.capacity.explain import explain
 
     name = pod if "/" in pod else f"{source.namespace or 'default'}/{pod}"
-    cluster = read(source, show.terminal, matter=MATTER)
-    snapshot = cluster.snapshot()
+    cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("explaining"):
         report = explain(snapshot, name, groups)

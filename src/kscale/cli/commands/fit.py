@@ -36,9 +36,9 @@ def command(
     from kscale.snapshot.loading import load_objects
 
     workloads = workloads_in((loaded.obj for loaded in load_objects(*pod)), ", ".join(pod))
-    cluster = read(source, show.terminal, matter=MATTER)
+    _, snapshot = read(source, show.terminal, matter=MATTER)
     with show.terminal.step("placing"):
-        report = fit_workloads(cluster.snapshot(), workloads, placements=show.whole)
+        report = fit_workloads(snapshot, workloads, placements=show.whole)
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
 
 
