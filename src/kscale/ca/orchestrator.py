@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Container, Generator, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
-from itertools import groupby, pairwise
+from itertools import pairwise
 
 import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up, recalculate, upcoming_nodes
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
-from kscale.ca.estimator.binpacking import GroupedPods, estimate_groups
+from kscale.ca.estimator.binpacking import estimate_groups, group_pods
 from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.ca.estimator.result import EstimateResult
@@ -44,7 +44,7 @@ from kscale.ca.templates import TaintConfig, template_from_group
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.pods import PodsLike, pods_of
+from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.snapshot import Snapshot
@@ -207,7 +207,7 @@ class _Orchestrator:
         self.options = options
         self.all_or_nothing = False
         self.comparator = comparator
-        self.grouped = GroupedPods(snapshot, pods_of(snapshot, pods), None)
+        self.grouped = group_pods(snapshot, pods)
         keys = [self.grouped.records[i].key for i in self.grouped.members.tolist()]
         self.egs = PodGroups([keys[a:b] for a, b in pairwise(self.grouped.starts.tolist())])
         self.profile = profile
@@ -306,9 +306,10 @@ class _Orchestrator:
             if self.all_or_nothing and count > group.max_size:
                 return None
             count = group.max_size
-        if count == 0 or not result.scheduled:
+        fitting = len(result.order_numbers)
+        if count == 0 or not fitting:
             return None
-        if self.all_or_nothing and len(result.scheduled) < len(self.grouped.records):
+        if self.all_or_nothing and fitting < len(self.grouped.records):
             return None
         return ExpansionOption(group=group.id, node_count=count, similar=similar, estimate=result)
 
@@ -542,15 +543,9 @@ def _size(group: Group) -> NodeGroupSize:
 
 
 def _runs(estimate: EstimateResult, *, one_by_one: bool) -> list[PodRun]:
-    records = estimate.scheduled_records
     if one_by_one:
-        return [PodRun(record.pod) for record in records]
-    classes = estimate.class_of_scheduled.tolist()
-    runs = []
-    for _, members in groupby(range(len(records)), key=classes.__getitem__):
-        numbers = list(members)
-        runs.append(PodRun(records[numbers[0]].pod, len(numbers)))
-    return runs
+        return [PodRun(record.pod) for record in estimate.scheduled_records]
+    return [PodRun(record.pod, count) for record, count in estimate.runs]
 
 
 def orchestrate(

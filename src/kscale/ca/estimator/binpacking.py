@@ -30,7 +30,7 @@ from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["GroupedPods", "decreasing", "estimate", "estimate_groups", "estimate_many", "template_of"]
+__all__ = ["GroupedPods", "decreasing", "estimate", "estimate_groups", "estimate_many", "group_pods", "template_of"]
 
 TemplateLike = Node | NodeTemplate | NodeGroup | dict[str, Any]
 
@@ -85,6 +85,16 @@ class GroupedPods:
         """The class of a group's first pod; None for an empty group."""
         start = self.starts[group]
         return None if start == self.starts[group + 1] else self.classes[self.members[start]]
+
+
+def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
+    """The pods of a call in equivalence groups; the pending ones are grouped once for a snapshot."""
+    if pods is not None:
+        return GroupedPods(snapshot, pods_of(snapshot, pods), None)
+    found: GroupedPods | None = snapshot.cache.get("pending groups")
+    if found is None:
+        found = snapshot.cache["pending groups"] = GroupedPods(snapshot, snapshot.pending_records, None)
+    return found
 
 
 def _score(pod: PodClass, cpu: int, memory: int) -> float:
@@ -174,12 +184,8 @@ def estimate_many(
         members = [[pod_record(pod) for pod in group] for group in groups]
         starts = np.cumsum([0, *map(len, members)]).tolist()
         grouped = GroupedPods(snapshot, [pod for group in members for pod in group], starts)
-    elif pods is None:
-        if "pending groups" not in snapshot.cache:
-            snapshot.cache["pending groups"] = GroupedPods(snapshot, snapshot.pending_records, None)
-        grouped = snapshot.cache["pending groups"]
     else:
-        grouped = GroupedPods(snapshot, pods_of(snapshot, pods), None)
+        grouped = group_pods(snapshot, pods)
     session = Session(snapshot, grouped.unique.values(), prepared, profile)
     session.engine.cursor = cursor
     results = []

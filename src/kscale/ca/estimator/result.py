@@ -103,10 +103,14 @@ class EstimateResult:
         """The same, as records."""
         return [self.records[i] for i in self.pod_of[self.order_numbers].tolist()]
 
-    @property
-    def class_of_scheduled(self) -> NDArray[np.int32]:
-        """int32[scheduled]: class numbers of the pods, in the order they were placed."""
-        return self._class_of[self.order_numbers]
+    @cached_property
+    def runs(self) -> list[tuple[PodRecord, int]]:
+        """(a pod, how many in a row are alike): the pods that fit, in the order they were placed."""
+        classes = self._class_of[self.order_numbers]
+        starts = np.flatnonzero(np.r_[True, classes[1:] != classes[:-1]]) if len(classes) else np.zeros(0, np.int64)
+        lengths = np.diff(np.append(starts, len(classes))).tolist()
+        firsts = self.pod_of[self.order_numbers[starts]].tolist()
+        return [(self.records[first], length) for first, length in zip(firsts, lengths, strict=True)]
 
     @cached_property
     def placement(self) -> dict[str, str]:

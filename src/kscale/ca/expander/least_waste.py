@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 
 from kscale.ca.expander.minimum import Minimum
 from kscale.ca.expander.types import ExpanderInput, Filtered, Option, PodRun
@@ -43,44 +42,43 @@ def least_waste(options: Sequence[Option], given: ExpanderInput) -> Filtered:
     return result
 
 
-_Requests = dict[int, tuple[Pod, Quantity, Quantity]]
-"""By identity of a pod (kept alive here): its requests of cpu and memory."""
+_Requests = dict[int, tuple[Pod, int, int]]
+"""By identity of a pod (kept alive here): what it requests of cpu and memory, in billionths."""
+
+_NANO = 10**9
 
 
 def _wasted(option: Option, node: Node, known: _Requests) -> tuple[float, float]:
     capacity = node.status.capacity or {}
     cpu = wrap_int64(capacity.get(CPU, _NOTHING).milli_value() * option.node_count)
     memory = wrap_int64(capacity.get(MEMORY, _NOTHING).value() * option.node_count)
-    used_cpu = used_memory = _NOTHING
-    # Adding is exact, so that equal requests may be counted first.
-    for (pod_cpu, pod_memory), count in _by_requests(option.pods, known).items():
-        used_cpu = used_cpu + _times(pod_cpu, count)
-        used_memory = used_memory + _times(pod_memory, count)
+    used_cpu, used_memory = _used(option.pods, known)
     return (
-        divide(float(wrap_int64(cpu - used_cpu.milli_value())), float(cpu)),
-        divide(float(wrap_int64(memory - used_memory.value())), float(memory)),
+        divide(float(wrap_int64(cpu - used_cpu)), float(cpu)),
+        divide(float(wrap_int64(memory - used_memory)), float(memory)),
     )
 
 
-def _by_requests(runs: Sequence[PodRun], known: _Requests) -> dict[tuple[Quantity, Quantity], int]:
-    counts: dict[int, int] = {}
+def _used(runs: Sequence[PodRun], known: _Requests) -> tuple[int, int]:
+    """(milli-CPU, bytes), each rounded up once after the exact sum."""
+    cpu = memory = 0
     for run in runs:
-        identity = id(run.pod)
-        if identity not in known:
+        found = known.get(id(run.pod))
+        if found is None:
             requests = occupancy(run.pod)
-            known[identity] = run.pod, requests.get(CPU, _NOTHING), requests.get(MEMORY, _NOTHING)
-        counts[identity] = counts.get(identity, 0) + run.count
-    found: dict[tuple[Quantity, Quantity], int] = {}
-    for identity, count in counts.items():
-        key = known[identity][1:]
-        found[key] = found.get(key, 0) + count
-    return found
+            found = run.pod, _nano(requests.get(CPU, _NOTHING)), _nano(requests.get(MEMORY, _NOTHING))
+            known[id(run.pod)] = found
+        cpu += found[1] * run.count
+        memory += found[2] * run.count
+    return _rounded(cpu, _NANO // 1000), _rounded(memory, _NANO)
 
 
-@lru_cache(maxsize=1 << 14)
-def _times(quantity: Quantity, count: int) -> Quantity:
-    """``quantity`` added ``count`` times, by doubling."""
-    if count < 2:
-        return quantity if count else _NOTHING
-    half = _times(quantity, count // 2)
-    return half + half + quantity if count % 2 else half + half
+def _nano(quantity: Quantity) -> int:
+    """Every quantity is a whole number of billionths."""
+    return int(quantity.as_fraction() * _NANO)
+
+
+def _rounded(amount: int, unit: int) -> int:
+    """Away from zero, as a quantity is read; sums beyond 64 bits wrap."""
+    whole = -(-abs(amount) // unit)
+    return wrap_int64(whole if amount >= 0 else -whole)
