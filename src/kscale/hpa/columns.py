@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _replicas
+from kscale._native._names import NameTable
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns
 
@@ -137,25 +138,18 @@ def calculate(
 class PodTable:
     """Rows of pods by key (``namespace/name``), for joining samples by name."""
 
-    __slots__ = ("_last", "_rows", "keys")
+    __slots__ = ("_table", "keys")
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self.keys = tuple(keys)
-        self._rows = dict(zip(self.keys, range(len(self.keys)), strict=True))
-        self._last: tuple[Sequence[str], NDArray[np.int64]] = ((), np.empty(0, np.int64))
+        self.keys = keys
+        self._table = NameTable(keys)
 
     def __len__(self) -> int:
-        return len(self.keys)
+        return len(self._table)
 
     def rows(self, keys: Sequence[str]) -> NDArray[np.int64]:
-        """The row of each key, -1 where there is none. The keys of last time are not looked up again."""
-        if list(keys) != self._last[0]:
-            try:
-                rows = np.fromiter(map(self._rows.__getitem__, keys), np.int64, len(keys))
-            except KeyError:
-                rows = np.fromiter((self._rows.get(key, -1) for key in keys), np.int64, len(keys))
-            self._last = list(keys), rows
-        return self._last[1]
+        """The row of each key, -1 where there is none; cheapest where the keys come in the order of the rows."""
+        return self._table.rows(keys)
 
 
 class SampleTable:

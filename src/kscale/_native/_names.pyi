@@ -1,0 +1,9 @@
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+class NameTable:
+    def __init__(self, keys: Iterable[str]) -> None: ...
+    def __len__(self) -> int: ...
+    def rows(self, keys: Iterable[str]) -> NDArray[np.int64]: ...
