@@ -68,6 +68,11 @@ class LazyGroup(TyperGroup):
         return None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if len(args) > 1 and registry.find(f"{self.words} {args[0]}".strip()) is not None:
+            # A command of two words beside one of its first word alone: explain POD, explain hpa NS/NAME.
+            longer = registry.find(f"{self.words} {args[0]} {args[1]}".strip())
+            if longer is not None:
+                return f"{args[0]} {args[1]}", _command(longer), args[2:]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             near = get_close_matches(args[0], self.list_commands(ctx), n=2)
             ctx.fail(f"no command {args[0]!r}." + (f" Did you mean {' or '.join(near)}?" if near else ""))

@@ -21,6 +21,7 @@ SECTIONS = ("Capacity", "Autoscalers", "Tools")  # in the order of the help
 # Order here is the order of the help within a section.
 COMMANDS: tuple[Entry, ...] = (
     Entry("hpa", "kscale.cli.commands.hpa", "What would the HorizontalPodAutoscalers do, and why.", "Autoscalers"),
+    Entry("explain hpa", "kscale.cli.commands.explain_hpa", "Pod groups and every step of an HPA.", "Autoscalers"),
     Entry("replay hpa", "kscale.cli.commands.replay_hpa", "HPAs over recorded load, in virtual time.", "Autoscalers"),
     Entry(
         "recommend",

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _replicas
-from kscale._native._names import NameTable
+from kscale._native import _names, _replicas
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns
 
@@ -142,7 +141,7 @@ class PodTable:
 
     def __init__(self, keys: Sequence[str]) -> None:
         self.keys = keys
-        self._table = NameTable(keys)
+        self._table = _names.NameTable(keys)
 
     def __len__(self) -> int:
         return len(self._table)

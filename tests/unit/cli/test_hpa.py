@@ -53,6 +53,8 @@ def test_selection_and_names() -> None:
     explained = kscale("hpa", *ALL, "shop/web")
     assert "largest proposal" in explained.stdout
     assert "SuccessfulRescale" in explained.stdout
+    assert kscale("explain", "hpa", "shop/web", *ALL).stdout == explained.stdout
+    assert kscale("explain", "hpa", *ALL).code == 2
 
 
 def test_what_is_missing_is_said() -> None:

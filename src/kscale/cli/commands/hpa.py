@@ -16,7 +16,7 @@ from kscale.hpa.dump import read_dump
 from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
 from kscale.hpa.state import ControllerState
 
-__all__ = ["command"]
+__all__ = ["answer", "command"]
 
 _FAIL_ON = ("rescale", "limited", "error")
 
@@ -60,11 +60,35 @@ def command(
     Reads HPAs (v1, v2), KEDA ScaledObjects, their scale targets, pods, and metrics lists (metrics.k8s.io,
     custom.metrics.k8s.io, external.metrics.k8s.io).
     """
+    return answer(
+        names or (),
+        source,
+        show,
+        metrics=metrics or (),
+        now=now,
+        state=state,
+        changed_only=changed_only,
+        fail_on=fail_on,
+    )
+
+
+def answer(
+    names: Sequence[str],
+    source: Source,
+    show: Show,
+    *,
+    metrics: Sequence[str] = (),
+    now: str = "",
+    state: str = "settled",
+    changed_only: bool = False,
+    fail_on: str = "",
+) -> Answer:
+    """Read, decide, and list the HPAs asked about, or explain those that are named."""
     if fail_on and fail_on not in _FAIL_ON:
         raise typer.BadParameter(f"{fail_on!r} is not one of {', '.join(_FAIL_ON)}", param_hint="--fail-on")
     source.check()
     with show.terminal.step(f"reading {source.what}"):
-        dump = read_dump(*source.filename, metrics=_metrics(metrics or ()), strict=not source.skip_invalid)
+        dump = read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
     show.terminal.note(f"read {source.what}: {counted(dump.read)}")
     for problem in dump.problems:
         show.terminal.warn(f"left out: {problem}")
