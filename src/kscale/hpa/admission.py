@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +17,10 @@ from kscale.objects.field_errors import FieldError
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = ["Admission", "DecodeError", "admit", "decode"]
+
+
+_INT64: Final = frozenset({"generation", "observedGeneration", "deletionGracePeriodSeconds"})
+"""The integers that are not int32."""
 
 
 class DecodeError(ValueError):
@@ -72,6 +76,8 @@ def _check(value: Any, type_: msgspec.inspect.Type, struct: str, path: tuple[str
     if isinstance(type_, msgspec.inspect.UnionType):
         type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
     wanted, fits = _go_type(type_, value, package)
+    if path and path[-1] in _INT64 and isinstance(type_, msgspec.inspect.IntType):
+        wanted, fits = "int64", isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
     if isinstance(type_, msgspec.inspect.CustomType):
         _check_quantity(value)
         return

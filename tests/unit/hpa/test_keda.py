@@ -1,0 +1,65 @@
+"""ScaledObjects as the HPAs that KEDA generates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kscale.hpa.admission import admit
+from kscale.hpa.dump import read_dump
+from kscale.hpa.keda import hpa_of, unmodelled
+
+
+def scaled(**spec: Any) -> dict[str, Any]:
+    triggers = [
+        {"type": "rabbitmq", "metadata": {"queueLength": "30"}},
+        {"type": "prometheus", "name": "rate", "metricType": "Value", "metadata": {"threshold": "5"}},
+        {"type": "cpu", "metadata": {"value": "60"}},
+        {"type": "memory", "metricType": "AverageValue", "metadata": {"value": "1Gi", "containerName": "app"}},
+    ]
+    return {
+        "apiVersion": "keda.sh/v1alpha1",
+        "kind": "ScaledObject",
+        "metadata": {"name": "jobs", "namespace": "ns"},
+        "spec": {"scaleTargetRef": {"name": "worker"}, "triggers": triggers, **spec},
+    }
+
+
+def test_triggers_become_metrics() -> None:
+    document = hpa_of(scaled(maxReplicaCount=9))
+    hpa = admit(document).hpa
+    assert hpa is not None
+    assert (hpa.metadata.name, hpa.spec.min_replicas, hpa.spec.max_replicas) == ("keda-hpa-jobs", 1, 9)
+    first, second, third, fourth = hpa.spec.metrics or []
+    assert first.external is not None
+    assert first.external.metric.name == "s0-rabbitmq"
+    assert str(first.external.target.average_value) == "30"
+    assert second.external is not None
+    assert (second.external.metric.name, str(second.external.target.value)) == ("s1-rate", "5")
+    assert third.resource is not None
+    assert third.resource.target.average_utilization == 60
+    assert fourth.container_resource is not None
+    assert fourth.container_resource.container == "app"
+
+
+def test_settings_of_the_generated_hpa() -> None:
+    advanced = {"horizontalPodAutoscalerConfig": {"name": "mine", "behavior": {"scaleUp": {"tolerance": "0.2"}}}}
+    document = hpa_of(scaled(minReplicaCount=3, advanced=advanced))
+    assert document["metadata"]["name"] == "mine"
+    assert document["spec"]["minReplicas"] == 3
+    assert document["spec"]["behavior"] == {"scaleUp": {"tolerance": "0.2"}}
+
+
+def test_what_keda_does_itself_is_listed() -> None:
+    assert unmodelled(scaled(minReplicaCount=1)) == []
+    assert unmodelled(scaled(idleReplicaCount=0, fallback={}, advanced={"scalingModifiers": {}})) == [
+        "activation between 0 and 1 replicas (pollingInterval, cooldownPeriod)",
+        "idleReplicaCount",
+        "fallback",
+        "advanced.scalingModifiers",
+    ]
+
+
+def test_an_hpa_in_the_dump_goes_before_the_generated_one() -> None:
+    there = hpa_of(scaled(maxReplicaCount=50))
+    dump = read_dump(scaled(maxReplicaCount=9), there)
+    assert [hpa.spec.max_replicas for hpa in dump.hpas.values()] == [50]
