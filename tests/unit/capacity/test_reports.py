@@ -138,8 +138,8 @@ def test_all_groups_without_a_template_are_named() -> None:
     with pytest.raises(kscale.InputError) as caught:
         templates(cluster, NodeGroup(id="a", from_node="x"), NodeGroup(id="b"), group("c"))
     assert [str(problem) for problem in caught.value.problems] == [
-        "node group a: node x is not in the input",
-        "node group b: has no template, and none of its nodes is in the input",
+        'node group a: fromNode: there is no node "x"',
+        "node group b: no template, and no node of the group to model one on",
     ]
 
 

@@ -160,7 +160,7 @@ def test_one_node_of_the_dump_is_a_group(dump: Path) -> None:
     result = kscale("estimate", "-f", dump, "--node", "n1", "-n", "a")
     assert "like-n1         4" in result.stdout
     missing = kscale("estimate", "-f", dump, "--node", "nope")
-    assert (missing.code, "node nope is not in the input" in missing.stderr) == (2, True)
+    assert (missing.code, 'there is no node "nope"' in missing.stderr) == (2, True)
 
 
 CATALOGUE = "instance_type,arch,vcpu,memory_mib,gpu,ondemand_usd_per_hour_x\nm.big,amd64,8,16384,0,0.5\n"
