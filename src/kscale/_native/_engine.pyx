@@ -105,6 +105,9 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         void unplace(int32_t, int32_t) except +
         int32_t add_copy(const c_Template&, int32_t) except +
         void remove_node(int32_t) except +
+        void set_ghost_rows(const uint8_t*) except +
+        void vacate(int32_t, const int32_t*, int32_t) except +
+        void remove_ghost(int32_t) except +
         void fork() except +
         cbool revert() except +
         cbool commit()
@@ -569,6 +572,25 @@ cdef class Engine:
 
     def remove_node(self, node):
         self.e.remove_node(self._node(node))
+
+    def set_ghost_rows(self, const uint8_t[::1] leaves not None):
+        """Which counter rows stop counting a node as soon as it is vacated: uint8[rows]."""
+        if leaves.shape[0] != self.e.rows():
+            raise NativeError("set_ghost_rows: one entry a row")
+        self.e.set_ghost_rows(&leaves[0] if leaves.shape[0] else NULL)
+
+    def vacate(self, node, const int32_t[::1] pods not None):
+        """Take these pods (classes, int32[n]: all that are there) off a node that is about to go."""
+        _check_indices(pods, 0, self.e.classes(), "pods")
+        self.e.vacate(self._node(node), &pods[0] if pods.shape[0] else NULL, <int32_t>pods.shape[0])
+
+    def remove_ghost(self, node):
+        """Remove a vacated node."""
+        self.e.remove_ghost(self._node(node))
+
+    @property
+    def n_rows(self):
+        return self.e.rows()
 
     cpdef fork(self):
         self.e.fork()

@@ -50,6 +50,11 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.drainability.engine import drain_status as drain_status
     from kscale.ca.scale_down.drainability.engine import drainability as drainability
     from kscale.ca.scale_down.pdb import RemainingPdbTracker as RemainingPdbTracker
+    from kscale.ca.scale_down.removal import RemovableNode as RemovableNode
+    from kscale.ca.scale_down.removal import RemovalResult as RemovalResult
+    from kscale.ca.scale_down.removal import RemovalSimulator as RemovalSimulator
+    from kscale.ca.scale_down.removal import UnremovableCandidate as UnremovableCandidate
+    from kscale.ca.scale_down.removal import simulate_removals as simulate_removals
     from kscale.ca.scale_up.executor import IncreaseSize as IncreaseSize
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
     from kscale.ca.scale_up.status import ScaleUpStatus as ScaleUpStatus
@@ -84,6 +89,13 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.drainability.context": ("DrainContext", "Listers"),
     "scale_down.drainability.engine": ("DrainJudge", "default_rules", "drain_status", "drainability"),
     "scale_down.pdb": ("RemainingPdbTracker",),
+    "scale_down.removal": (
+        "RemovableNode",
+        "RemovalResult",
+        "RemovalSimulator",
+        "UnremovableCandidate",
+        "simulate_removals",
+    ),
     "templates": (),
     "scale_up.executor": ("IncreaseSize",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
@@ -120,12 +132,16 @@ __all__ = [
     "RankOptions",
     "Ranking",
     "RemainingPdbTracker",
+    "RemovableNode",
+    "RemovalResult",
+    "RemovalSimulator",
     "ResourceLimiter",
     "ScaleDownOptions",
     "ScaleUpInfo",
     "ScaleUpOptions",
     "ScaleUpStatus",
     "SimilarGroups",
+    "UnremovableCandidate",
     "balance",
     "build_chain",
     "combine",
@@ -144,6 +160,7 @@ __all__ = [
     "registered_nodes",
     "scale_up_to_min_size_steps",
     "similar",
+    "simulate_removals",
     "status_events",
     "templates",
 ]

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.objects.core import Taint
 from kscale.objects.selectors import SelectorError
+from kscale.objects.taints import first_untolerated
 from kscale.scheduling.context import Context
 from kscale.scheduling.node_classes import NodeClasses
 from kscale.scheduling.plugins.inter_pod_affinity import Term, carried_terms, incoming_terms
@@ -148,6 +150,14 @@ class Counters:
             nodes = nodes[mask[nodes]]
         domains = domain[nodes]
         return np.bincount(domains[domains >= 0], minlength=size).astype(np.int64)
+
+    def leaving(self, taint: Taint, rows: int) -> NDArray[np.uint8]:
+        """uint8[rows]: which engine rows stop counting a node once it carries the taint."""
+        found = np.zeros(rows, dtype=np.uint8)
+        for row, (_, pod) in self.spread_rows.items():
+            if row.tolerations is not None and first_untolerated(pod.tolerations, (taint,)) is not None:
+                found[self._row_of[row]] = 1
+        return found
 
     def extra(self, pod: PodClass) -> dict[str, Any]:
         """What the engine has to know of a class: its checks and which rows count it once it is placed."""

@@ -7,6 +7,8 @@ from typing import Any
 import msgspec
 
 from kscale.objects.core import Namespace, ReplicationController, Service
+from kscale.objects.meta import KubeObject
+from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kscale.objects.storage import (
     CSIDriver,
@@ -24,9 +26,11 @@ INFORMED_KINDS = frozenset(
     {
         "Namespace", "Service", "ReplicationController", "ReplicaSet", "StatefulSet", "PersistentVolume",
         "PersistentVolumeClaim", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment",
-        "ResourceClaim", "ResourceSlice", "DeviceClass",
+        "ResourceClaim", "ResourceSlice", "DeviceClass", "DaemonSet", "Job", "PodDisruptionBudget",
     }
 )  # fmt: skip
+
+_WORKLOADS = ("ReplicationController", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 
 
 class Informers(msgspec.Struct, frozen=True, eq=False):
@@ -45,6 +49,8 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
     resource_claims: dict[tuple[str, str], ResourceClaim]
     resource_slices: list[ResourceSlice]
     device_classes: dict[str, DeviceClass]
+    workloads: list[KubeObject]
+    budgets: list[PodDisruptionBudget]
 
     @classmethod
     def of(cls, objects: dict[str, dict[str, Any]]) -> Informers:
@@ -80,4 +86,6 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
             resource_claims={(each.namespace, each.name): each for each in all_of("ResourceClaim")},
             resource_slices=all_of("ResourceSlice"),
             device_classes={each.name: each for each in all_of("DeviceClass")},
+            workloads=[each for kind in _WORKLOADS for each in all_of(kind)],
+            budgets=all_of("PodDisruptionBudget"),
         )

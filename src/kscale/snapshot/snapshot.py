@@ -87,6 +87,11 @@ class Snapshot:
         """The pending pods themselves."""
         return [self._pods[row] for row in self._pending_rows]
 
+    @cached_property
+    def placed_records(self) -> list[PodRecord]:
+        """The placed pods themselves, in order of appearance."""
+        return [*(self._pods[row] for row in self._placed_rows), *self._added]
+
     def record(self, key: str) -> PodRecord:
         """A placed or pending pod by name. Raises KeyError."""
         row = self._row_of.get(key)

@@ -413,12 +413,28 @@ i32 Engine::add_copy(const Template& t, i32 copy) {
   return node;
 }
 
-void Engine::remove_node(i32 node) {
+void Engine::gone(i32 node) {
   ++growth_;
   if (!marks_.empty()) log(Undo::kNodeGone, 0, node, 0, 0);
   gone_[idx(node)] = 1;
   removed_.insert(std::lower_bound(removed_.begin(), removed_.end(), node), node);
+}
+
+void Engine::remove_node(i32 node) {
+  gone(node);
   for (const i32 r : spread_rows_) enroll(r, node, -1);
+}
+
+void Engine::vacate(i32 node, const i32* pods, i32 count) {
+  for (i32 i = 0; i < count; ++i) unplace(pods[i], node);
+  for (const i32 r : spread_rows_)
+    if (leaves_ghosts(r)) enroll(r, node, -1);
+}
+
+void Engine::remove_ghost(i32 node) {
+  gone(node);
+  for (const i32 r : spread_rows_)
+    if (!leaves_ghosts(r)) enroll(r, node, -1);
 }
 
 // ---- forks ---------------------------------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ class Engine {
   void unplace(i32 pod, i32 node);
   i32 add_copy(const Template& t, i32 copy);
   void remove_node(i32 node);                         // its pods must be unplaced first
+  // A ghost: a node on its way out. It keeps its place in the list and takes no pods; rows for which ghost_rows says so
+  // (their constraint honours taints) stop counting its domain at once, the others when it is removed.
+  void set_ghost_rows(const u8* leaves) { ghost_leaves_.assign(leaves, leaves + rows_.size()); }
+  void vacate(i32 node, const i32* pods, i32 count);  // takes the pods off and leaves a ghost
+  void remove_ghost(i32 node);
   void fork();
   bool revert();                                      // false: nothing was forked
   bool commit();
@@ -120,6 +125,8 @@ class Engine {
   void rollback(const Entry& entry);
   void count(i32 row, i32 domain, i64 delta);
   void enroll(i32 row, i32 node, i32 delta);          // a node joins or leaves a spread row
+  bool leaves_ghosts(i32 row) const { return !ghost_leaves_.empty() && ghost_leaves_[idx(row)]; }
+  void gone(i32 node);
   void shape(i32 row);                                // log a row's minimum before it changes
   void settle(Row& row, i64 before, i64 after);       // minimum after one registered domain changed
   void take_ports(const Extra& extra, i32 node);
@@ -169,6 +176,7 @@ class Engine {
   // counters
   std::vector<Row> rows_;
   std::vector<i32> spread_rows_;
+  std::vector<u8> ghost_leaves_;          // [row], or empty
   std::vector<i64> totals_;
   std::vector<User> users_;
   mutable i32 user_failed_ = -1;
