@@ -22,6 +22,8 @@ FEATURES = [
     ("affinity",),
     ("spread",),
     ("volumes",),
+    ("dra",),
+    ("plain", "dra"),
     ("plain", "ports", "affinity", "spread", "volumes"),
 ]
 

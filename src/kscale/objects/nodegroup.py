@@ -6,17 +6,19 @@ import msgspec
 
 from kscale.objects.base import ApiStruct, ResourceList
 from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode
 
 __all__ = ["NodeGroup", "NodeGroupOptions", "NodeTemplate"]
 
 
 class NodeTemplate(ApiStruct):
-    """What a new node of a group would be: the node, the pods that come with it, its CSI drivers."""
+    """What a new node of a group would be: the node, the pods that come with it, its CSI drivers, its own devices."""
 
     node: Node = msgspec.field(default_factory=Node)
     pods: list[Pod] = []
     csi_node: CSINode | None = None
+    resource_slices: list[ResourceSlice] = []
 
 
 class NodeGroupOptions(ApiStruct):

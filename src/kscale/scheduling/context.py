@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kscale.objects.core import Node, Taint
+from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode, PersistentVolume
+from kscale.scheduling.devices.allocator import Allocator
+from kscale.scheduling.devices.claims import Wanted, device_class_of
+from kscale.scheduling.devices.inventory import Inventory
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.volumes import claim_names, class_name
 from kscale.snapshot.informers import Informers
@@ -30,6 +35,8 @@ class NodeFacts:
     unschedulable: bool
     features: frozenset[str]
     csi_node: CSINode | None
+    offered: frozenset[str]
+    """Resources of which something is allocatable."""
 
     @classmethod
     def of(cls, node: Node, csi_node: CSINode | None) -> NodeFacts:
@@ -41,6 +48,7 @@ class NodeFacts:
             unschedulable=node.spec.unschedulable,
             features=frozenset(node.status.declared_features),
             csi_node=csi_node,
+            offered=frozenset(name for name, q in (node.status.allocatable or {}).items() if q.sign > 0),
         )
 
 
@@ -53,6 +61,10 @@ class Context:
         self.informers: Informers = snapshot.informers
         self.dra = snapshot.dra
         self.csi = snapshot.csi
+        self.local_slices: list[ResourceSlice] = []
+        """Those of nodes that the snapshot does not have; complete before ``devices`` is first read."""
+        self.wanted: dict[int, Wanted] = {}
+        self._delegable: dict[str, bool] = {}
 
     def csi_node(self, name: str) -> CSINode | None:
         """The CSINode of an existing node."""
@@ -98,6 +110,30 @@ class Context:
     def claim_in_use(self, namespace: str, name: str) -> bool:
         """Whether any placed pod uses the claim."""
         return self.claim_users.get((namespace, name), 0) > 0
+
+    def delegable(self, resource: str) -> bool:
+        """Whether a device class stands for the resource on nodes that have none of it themselves."""
+        found = self._delegable.get(resource)
+        if found is None:
+            found = self.dra and device_class_of(resource, self.informers.device_classes) is not None
+            self._delegable[resource] = found
+        return found
+
+    @cached_property
+    def devices(self) -> Inventory:
+        """The devices of all nodes, those of templates included."""
+        claims = self.informers.resource_claims.values()
+        return Inventory([*self.informers.resource_slices, *self.local_slices], claims)
+
+    @cached_property
+    def allocator(self) -> Allocator:
+        """Allocates these devices."""
+        return Allocator(self.devices, self.informers.device_classes)
+
+    def device_content(self, node: NodeFacts) -> Hashable:
+        """Equal for nodes that DynamicResources cannot tell apart."""
+        offered = frozenset(name for name in node.offered if self.delegable(name))
+        return self.devices.content(self.devices.offers(node)), offered
 
     @cached_property
     def carried(self) -> dict[Term, list[int]]:

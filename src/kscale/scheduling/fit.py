@@ -76,7 +76,7 @@ class FitResult:
         self.nodes = nodes
         self.pods = [pod.key for pod in pods]
         self._classes = snapshot.classify(pods)
-        self.session = Session(snapshot, self._classes, profile=profile)
+        self.session = Session(snapshot, self._classes, profile=profile, one_by_one=True)
         self._index = {name: i for i, name in enumerate(self.pods)}
         self._running: dict[int, list[Plugin]] = {}
 
@@ -111,7 +111,7 @@ class FitResult:
     @cached_property
     def unmodelled(self) -> list[str]:
         """What pods use that no rule here looks at; empty = everything was taken into account."""
-        return unmodelled_of(self._classes, self.snapshot)
+        return unmodelled_of(self.session)
 
     # -- one pod -----------------------------------------------------------------------------------------------------
 
@@ -247,7 +247,7 @@ class FitResult:
             allocatable = {
                 resource: int(column[node]) for resource, column in self.snapshot.columns.allocatable.items()
             }
-            status, short = insufficient(self.session.demand(number), free, allocatable, slots)
+            status, short = insufficient(self.session.demand(number, allocatable), free, allocatable, slots)
             return status, tuple({"resource": name, "asked": asked, "free": have} for name, asked, have in short)
         status = plugin.check(pod, self.session.classes.facts(node), self.session.ctx)
         if status is None:

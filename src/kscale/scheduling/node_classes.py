@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale.scheduling.context import Context, NodeFacts
-from kscale.scheduling.plugins.base import CORDON, CSI, FEATURES, NAME, TAINTS
+from kscale.scheduling.plugins.base import CORDON, CSI, DEVICES, FEATURES, NAME, TAINTS
 
 __all__ = ["NodeClasses"]
 
@@ -29,12 +30,12 @@ class NodeClasses:
         self.columns = columns
         self.existing = len(ctx.snapshot.columns)
         self.size = self.existing + len(extra)
+        self._facts: dict[int, NodeFacts] = {}
         codes = self._combine(columns)
         _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
         rank = np.argsort(np.argsort(first))  # number classes in order of appearance
         self.of: NDArray[np.int32] = rank[inverse].astype(np.int32)
         self.exemplars: list[int] = [int(i) for i in np.sort(first)]
-        self._facts: dict[int, NodeFacts] = {}
         self._groups: dict[frozenset[str], tuple[list[int], NDArray[np.int64]]] = {}
 
     def __len__(self) -> int:
@@ -69,14 +70,15 @@ class NodeClasses:
     def _combine(self, columns: frozenset[str]) -> Codes:
         codes = np.zeros(self.size, dtype=np.int64)
         for column in sorted(columns):
-            part = self._codes(column)
+            part = self.codes(column)
             width = int(part.max(initial=-1)) + 2
             codes = codes * width + (part + 1)
             if len(codes) and codes.max() > 1 << 40:  # keep the product of widths inside int64
                 codes = np.unique(codes, return_inverse=True)[1]
         return codes
 
-    def _codes(self, column: str) -> Codes:
+    def codes(self, column: str) -> Codes:
+        """int64[nodes]: equal for nodes that agree in the column."""
         if column == NAME:
             return np.arange(self.size, dtype=np.int64)
         nodes = self.ctx.snapshot.columns
@@ -84,6 +86,8 @@ class NodeClasses:
             return self._with_extra(nodes.unschedulable, [int(facts.unschedulable) for facts in self.extra])
         if column == TAINTS:
             return self._taints()
+        if column == DEVICES:
+            return self._devices
         if column in (FEATURES, CSI):
             return self._opaque(column)
         label = nodes.label(column)
@@ -110,6 +114,12 @@ class NodeClasses:
             key = _taint_key(tuple(t for t in facts.taints if t.effect in ("NoSchedule", "NoExecute")))
             ids.append(known.setdefault(key, len(known)))
         return self._with_extra(nodes.taint_ids, ids)
+
+    @cached_property
+    def _devices(self) -> Codes:
+        known: dict[Hashable, int] = {}
+        contents = (self.ctx.device_content(self.facts(i)) for i in range(self.size))
+        return np.fromiter((known.setdefault(content, len(known)) for content in contents), np.int64, self.size)
 
     def _opaque(self, column: str) -> Codes:
         """Columns of values that are compared as a whole."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _engine
 from kscale.errors import StateError
+from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.pods import PodsLike, pods_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -108,14 +109,13 @@ class PlaceResult:
     @cached_property
     def snapshot_after(self) -> Snapshot:
         """The snapshot with these pods in place."""
-        return self.snapshot.with_placed(
-            [self.records[i] for i in self._order], [int(self.node[i]) for i in self._order]
-        )
+        records, nodes = [self.records[i] for i in self._order], [int(self.node[i]) for i in self._order]
+        return self.snapshot.with_placed(records, nodes, reserve(self.snapshot, records, nodes))
 
     @cached_property
     def unmodelled(self) -> list[str]:
         """What pods use that no rule here looks at."""
-        return unmodelled_of(self._session.pods, self.snapshot)
+        return unmodelled_of(self._session)
 
     def to_dict(self) -> dict[str, Any]:
         """Placement and rest, as plain data."""

@@ -8,7 +8,7 @@ node list, nodes that are added later behind it.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,11 @@ from numpy.typing import NDArray
 
 from kscale._native import _engine
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.objects.requests import PODS, to_integers
+from kscale.objects.requests import PODS, is_scalar, to_integers
 from kscale.scheduling.context import Context, NodeFacts
 from kscale.scheduling.counters import HOSTNAME, Counters, hostname_spread
+from kscale.scheduling.devices.counting import PLENTY, DeviceCounting
+from kscale.scheduling.devices.inventory import for_node
 from kscale.scheduling.node_classes import NodeClasses
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.base import NAME, Plugin
@@ -43,7 +45,7 @@ _FRESH = "\0"  # no selector can spell out the name of a fresh copy
 
 class Session:
     """``pods``: classes whose verdicts are asked for, by session number; ``templates``: prepared nodes to copy;
-    ``present``: further classes that are only placed or taken off.
+    ``present``: further classes that are only placed or taken off; ``one_by_one``: nothing is going to be placed.
 
     ``engine``: the packing engine, holding every existing node with the pods placed there.
     """
@@ -55,6 +57,8 @@ class Session:
         templates: Sequence[NodeTemplate] = (),
         profile: SchedulerProfile | None = None,
         present: Iterable[PodClass] = (),
+        *,
+        one_by_one: bool = False,
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile or SchedulerProfile()
@@ -71,7 +75,7 @@ class Session:
         self._checked = len(checked)
         self.counters = Counters(self.ctx, checked, self.pods)
         self._compile_nodes(templates)
-        self._compile_resources()
+        self._compile_resources(one_by_one)
         self._build_engine()
         self._template_room: list[tuple[int, list[int]]] = []
         for predicate in self.profile.predicates:
@@ -130,15 +134,44 @@ class Session:
         facts = NodeFacts.of(template.node, template.csi_node if self.snapshot.csi else None)
         facts.name = name
         facts.labels = {**facts.labels, HOSTNAME: name}
+        if self.snapshot.dra and template.resource_slices:
+            suffix = name.removeprefix(f"{template.node.metadata.name}-")
+            self.ctx.local_slices += for_node(template.resource_slices, name, suffix)
         return facts
 
     # -- resources ---------------------------------------------------------------------------------------------------
 
-    def _compile_resources(self) -> None:
+    def _compile_resources(self, one_by_one: bool) -> None:
         self._demands = [_FIT.counted(pod, self.ctx) for pod in self.pods]
         scalars = {name for demand in self._demands[: self._checked] for name, amount in demand.items() if amount > 0}
         scalars |= {name for predicate in self.profile.predicates for name in predicate.resources}
         self.resources: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars - set(FIXED_RESOURCES)))
+        self.devices: DeviceCounting | None = None
+        self._taken = [pod.occupancy for pod in self.pods]
+        if not one_by_one and self.ctx.dra and "DynamicResources" not in self.profile.disabled_filters:
+            self.devices = DeviceCounting(self.ctx, self.pods[: self._checked], self.classes)
+            self.resources += self.devices.columns
+            for i, pod in enumerate(self.pods[: self._checked] if self.devices.columns else ()):
+                devices = self.devices.demand(pod)
+                if devices:
+                    self._demands[i] = {**self._demands[i], **devices}
+                    self._taken[i] = {**self._taken[i], **devices}
+
+    def _left_to_devices(self, name: str, allocatable: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Nodes on which DynamicResources sees to a resource: they have none, and a device class stands for it."""
+        if not self.ctx.dra or not is_scalar(name) or not self.ctx.delegable(name):
+            return None
+        return allocatable <= 0
+
+    def _free(self, name: str) -> NDArray[np.int64]:
+        if self.devices is not None and name in self.devices.columns:
+            return self.devices.free(name)[: self.classes.existing]
+        free = self.snapshot.free(name)
+        column = self.snapshot.columns.allocatable.get(name)
+        delegated = self._left_to_devices(name, np.zeros_like(free) if column is None else column)
+        if delegated is not None:
+            free[delegated] += PLENTY
+        return free
 
     def _vector(self, amounts: dict[str, int]) -> list[int]:
         return [amounts.get(name, 0) for name in self.resources]
@@ -160,7 +193,7 @@ class Session:
         self.engine = engine
         rows, row_of = self._static_rows(disabled)
         engine.set_statics(rows)
-        free = np.stack([snapshot.free(name) for name in self.resources])
+        free = np.stack([self._free(name) for name in self.resources])
         slots = snapshot.columns.slots - snapshot.pod_count
         engine.append_nodes(
             np.ascontiguousarray(free), slots, classes.of[: classes.existing].copy(), snapshot.columns.unschedulable
@@ -181,7 +214,7 @@ class Session:
             np.array([self._vector(demand) for demand in self._demands], dtype=np.int64).reshape(
                 count, len(self.resources)
             ),
-            np.array([self._vector(pod.occupancy) for pod in self.pods], dtype=np.int64).reshape(
+            np.array([self._vector(taken) for taken in self._taken], dtype=np.int64).reshape(
                 count, len(self.resources)
             ),
             row_of,
@@ -347,6 +380,12 @@ class Session:
                 taken[name] = taken.get(name, 0) + amount
         bound = limits(facts.csi_node)
         free = [_wrap(integers.get(name, 0) - taken.get(name, 0)) for name in self.resources]
+        for r, name in enumerate(self.resources):
+            if self.devices is not None and name in self.devices.columns:
+                free[r] = int(self.devices.free(name)[self.classes.existing + first])
+            delegated = self._left_to_devices(name, np.array([integers.get(name, 0)]))
+            if delegated is not None and delegated[0]:
+                free[r] += PLENTY
         slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
         self._template_room.append((slots, free))
         return _engine.Template(
@@ -371,7 +410,9 @@ class Session:
 
     def free_on(self, node: int) -> tuple[dict[str, int], int]:
         """(free amounts by resource, free pod slots) of a node now."""
-        return dict(zip(self.resources, self.engine.free(node).tolist(), strict=True)), self.engine.slots(node)
+        amounts = zip(self.resources, self.engine.free(node).tolist(), strict=True)
+        free = {name: n - PLENTY * (n > PLENTY // 2) for name, n in amounts if not name.startswith("\0")}
+        return free, self.engine.slots(node)
 
     def template_facts(self, i: int) -> NodeFacts:
         """What predicates read of a copy of a template whose name nothing spells out."""
@@ -385,9 +426,17 @@ class Session:
         """What an empty copy of a template has free, by ``resources``."""
         return self._template_room[i][1]
 
-    def demand(self, pod: int) -> dict[str, int]:
-        """What the Fit plug-in counts of a class."""
-        return self._demands[pod]
+    def demand(self, pod: int, allocatable: Mapping[str, int]) -> dict[str, int]:
+        """What the Fit plug-in counts of a class on a node with so much of everything."""
+        found = self._demands[pod]
+        if not self.ctx.dra:
+            return found
+        return {
+            name: amount
+            for name, amount in found.items()
+            if not name.startswith("\0")
+            and not (allocatable.get(name, 0) <= 0 and is_scalar(name) and self.ctx.delegable(name))
+        }
 
 
 def _outside(names: frozenset[str], node: NodeFacts) -> bool:

@@ -155,8 +155,13 @@ class Snapshot:
         # Looked up by name: the view needs the plug-ins of the floor above, and imports point down only.
         return import_module("kscale.scheduling.view").View(self, pods, **options)
 
-    def with_placed(self, pods: Sequence[PodRecord], nodes: Sequence[int]) -> Snapshot:
-        """Another snapshot in which these pods run on these nodes (by number), after those already there."""
+    def with_placed(
+        self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None = None
+    ) -> Snapshot:
+        """Another snapshot in which these pods run on these nodes (by number), after those already there.
+
+        ``informers``: what the informers hold then, if that changes.
+        """
         classes = self.classify(pods)
         used = {name: column.copy() for name, column in self.used.items()}
         pod_count = self.pod_count.copy()
@@ -172,7 +177,7 @@ class Snapshot:
         return Snapshot(
             interner=self.interner,
             nodes=self.columns,
-            informers=self.informers,
+            informers=informers or self.informers,
             used=used,
             pod_count=pod_count,
             placed_rows=self._placed_rows,

@@ -12,10 +12,6 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.storage import CSINode
 
 
-def unsupported(case: dict[str, Any]) -> str | None:
-    return "dynamic resource allocation" if case["input"].get("options", {}).get("dra") else None
-
-
 def expanded(entries: list[dict[str, Any]]) -> list[dict[str, Any]]:
     pods = []
     for entry in entries:

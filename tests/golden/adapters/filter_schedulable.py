@@ -10,10 +10,6 @@ from golden_support import profile_of, world
 _WORKLOAD = ("Node", "Pod")
 
 
-def unsupported(case: dict[str, Any]) -> str | None:
-    return "dynamic resource allocation" if case["input"].get("options", {}).get("dra") else None
-
-
 def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
     options = given.get("options", {})

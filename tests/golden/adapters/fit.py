@@ -8,10 +8,6 @@ import kscale
 from golden_support import decoded, profile_of, world
 
 
-def unsupported(case: dict[str, Any]) -> str | None:
-    return "dynamic resource allocation" if case["input"].get("options", {}).get("dra") else None
-
-
 def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
     options = given.get("options", {})

@@ -8,13 +8,15 @@ from kscale._native import _engine
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.requests import to_integers
 from kscale.scheduling.fit import DYNAMIC_STATUSES
-from kscale.scheduling.plugins import BY_ORDINAL
-from kscale.scheduling.plugins.base import ERROR
+from kscale.scheduling.plugins import BY_NAME, BY_ORDINAL, PROFILE
+from kscale.scheduling.plugins.base import ERROR, UNRESOLVABLE
 from kscale.scheduling.plugins.node_resources_fit import insufficient
 from kscale.scheduling.session import Session
 from kscale.scheduling.verdict import FAILING_PREDICATE, Verdict
 
 __all__ = ["verdicts_on_new_node"]
+
+_FIT = BY_NAME["NodeResourcesFit"]
 
 
 def verdicts_on_new_node(
@@ -45,19 +47,34 @@ def _verdict(session: Session, template: NodeTemplate, which: int, number: int, 
         names = sorted(outcome.choosers)
         reason = f"node(s) didn't satisfy plugin(s) [{' '.join(names)}]"
         return _no(", ".join(names), "UnschedulableAndUnresolvable", (reason,))
-    plugin = BY_ORDINAL[code & 0xFF]
+    plugin, detail = BY_ORDINAL[code & 0xFF], code >> 8
     if plugin.name == "NodeResourcesFit":
         free, slots = session.free_on(node)
         allocatable = to_integers(template.node.status.allocatable or {})
-        status, short = insufficient(session.demand(number), free, allocatable, slots)
-        assert status is not None
+        status, short = insufficient(session.demand(number, allocatable), free, allocatable, slots)
+        if status is None:  # only devices are short
+            return _later(session, which, number, node)
         numbers = tuple({"resource": name, "asked": asked, "free": have} for name, asked, have in short)
         return _no(plugin.name, status.code, status.reasons, numbers)
     status = plugin.check(session.pods[number], session.template_facts(which), session.ctx)
-    status = status or DYNAMIC_STATUSES.get((plugin.ordinal, code >> 8))
+    status = status or DYNAMIC_STATUSES.get((plugin.ordinal, detail))
     if status is None:
         return _no(plugin.name, ERROR, ())
     return _no(plugin.name, status.code, status.reasons)
+
+
+def _later(session: Session, which: int, number: int, node: int) -> Verdict:
+    """The first plug-in that says no behind NodeResourcesFit."""
+    dynamic = session.engine.dynamic(number, node)
+    for plugin in PROFILE[_FIT.ordinal :]:
+        if plugin.name in session.outcomes[number].skipped or plugin.name in session.profile.disabled_filters:
+            continue
+        detail, _ = dynamic.get(plugin.ordinal, (-1, -1))
+        status = plugin.check(session.pods[number], session.template_facts(which), session.ctx)
+        status = status or DYNAMIC_STATUSES.get((plugin.ordinal, detail))
+        if status is not None:
+            return _no(plugin.name, status.code, status.reasons)
+    return _no("DynamicResources", UNRESOLVABLE, ("cannot allocate all claims",))
 
 
 def _no(plugin: str, code: str, reasons: tuple[str, ...], numbers: tuple[dict[str, object], ...] = ()) -> Verdict:

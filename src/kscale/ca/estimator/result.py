@@ -13,6 +13,7 @@ from kscale._native import _engine
 from kscale.ca.estimator.options import EstimateOptions
 from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.devices.counting import PLENTY
 from kscale.scheduling.session import Session
 from kscale.scheduling.unmodelled import unmodelled_of
 from kscale.scheduling.verdict import Verdict
@@ -172,17 +173,17 @@ class EstimateResult:
         session = self._session
         on_new = self.placement_numbers >= len(self.snapshot.nodes)
         numbers, count = np.unique(self._class_of[on_new], return_counts=True)
-        resources = session.resources
+        roomy = session.template_free(self._number)
+        chosen = [r for r, n in enumerate(roomy) if n < PLENTY // 2 and not session.resources[r].startswith("\0")]
+        resources = [session.resources[r] for r in chosen]
         demand = np.array(
             [[1, *(session.pods[n].occupancy.get(name, 0) for name in resources)] for n in numbers], dtype=np.int64
         ).reshape(len(numbers), len(resources) + 1)
-        capacity = np.array(
-            [session.template_slots(self._number), *session.template_free(self._number)], dtype=np.int64
-        )
+        capacity = np.array([session.template_slots(self._number), *(roomy[r] for r in chosen)], dtype=np.int64)
         most = np.array([1 if session.pods[n].ports else 2**31 - 1 for n in numbers], dtype=np.int64)
         return best_bound(demand, count.astype(np.int64), np.maximum(capacity, 0), most)
 
     @cached_property
     def unmodelled(self) -> list[str]:
         """What pods use that no rule here looks at."""
-        return unmodelled_of(self._session.pods, self.snapshot)
+        return unmodelled_of(self._session)

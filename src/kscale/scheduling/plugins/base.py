@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CORDON",
     "CSI",
+    "DEVICES",
     "ERROR",
     "FEATURES",
     "NAME",
@@ -41,6 +42,7 @@ TAINTS = "\0taints"
 CORDON = "\0unschedulable"
 FEATURES = "\0features"
 CSI = "\0csi"
+DEVICES = "\0devices"
 
 
 @dataclass(frozen=True, slots=True)

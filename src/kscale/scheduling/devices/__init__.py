@@ -1,0 +1,3 @@
+"""Devices of dynamic resource allocation: what nodes offer, what claims want, and whether the two meet."""
+
+from __future__ import annotations

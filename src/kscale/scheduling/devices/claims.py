@@ -1,0 +1,145 @@
+"""The claims of a pod: which have devices and which need some (upstream: ``dynamicresources``, PreFilter)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.requests import is_scalar
+from kscale.objects.resource import (
+    DeviceClaim,
+    DeviceClass,
+    DeviceRequest,
+    ExactDeviceRequest,
+    ResourceClaim,
+    ResourceClaimSpec,
+)
+
+if TYPE_CHECKING:
+    from kscale.scheduling.context import Context, NodeFacts
+    from kscale.snapshot.interner import PodClass
+
+__all__ = [
+    "MOST_CONSUMERS",
+    "ClaimError",
+    "Wanted",
+    "claims_of",
+    "device_class_of",
+    "extended_claim",
+    "extended_resources",
+    "to_allocate",
+    "wanted",
+]
+
+MOST_CONSUMERS = 256
+"""Consumers that a claim may be reserved for (``ResourceClaimReservedForMaxSize``)."""
+
+_IMPLICIT = "deviceclass.resource.kubernetes.io/"
+_EXTENDED_CLAIM = "<extended-resources>"
+
+
+class ClaimError(Exception):
+    """A claim cannot be used; the text is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """``allocated``: claims that have their devices; ``open``: claims that need some; ``extended``: amounts of extended
+    resources that a device class stands for."""
+
+    allocated: tuple[ResourceClaim, ...] = ()
+    open: tuple[ResourceClaim, ...] = ()
+    extended: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def nothing(self) -> bool:
+        """Nothing to look at."""
+        return not (self.allocated or self.open or self.extended)
+
+
+def device_class_of(resource: str, classes: Mapping[str, DeviceClass]) -> DeviceClass | None:
+    """The device class behind a name of an extended resource: the first that declares it, or is named in it."""
+    for device_class in classes.values():
+        if resource in (device_class.spec.extended_resource_name, _IMPLICIT + device_class.name):
+            return device_class
+    return None
+
+
+def extended_resources(pod: PodClass, ctx: Context) -> tuple[tuple[str, int], ...]:
+    """(resource, amount) of what the pod asks for and a device class stands for, by name."""
+    if not ctx.dra or not ctx.informers.device_classes:
+        return ()
+    return tuple(
+        (name, amount)
+        for name, amount in sorted(pod.demand.items())
+        if amount > 0 and is_scalar(name) and ctx.delegable(name)
+    )
+
+
+def claims_of(pod: PodClass, ctx: Context) -> list[ResourceClaim]:
+    """The claims of a pod, in its order. Raises ClaimError."""
+    found = []
+    statuses = dict(reversed(pod.claim_statuses))  # the first of a name counts
+    for entry, given, _ in pod.claims:
+        name = given
+        if name is None:
+            if entry not in statuses:
+                raise ClaimError(f'pod "{pod.namespace}/{pod.pod_name}": ResourceClaim not created yet')
+            name = statuses[entry]
+            if name is None:  # the template asked for nothing
+                continue
+        if not ctx.dra:
+            raise ClaimError("object not found: dra manager is disabled")
+        claim = ctx.informers.resource_claims.get((pod.namespace, name))
+        if claim is None:
+            raise ClaimError(f"claim {pod.namespace}/{name} not found")
+        if claim.metadata.deletion_timestamp is not None:
+            raise ClaimError(f'resourceclaim "{name}" is being deleted')
+        owners = claim.metadata.owner_references
+        if given is None and not any(owner.controller and owner.uid == pod.pod_uid for owner in owners):
+            whose = f"{pod.namespace}/{pod.pod_name}"
+            raise ClaimError(f"ResourceClaim {pod.namespace}/{name} was not created for Pod {whose} (Pod is not owner)")
+        found.append(claim)
+    return found
+
+
+def wanted(pod: PodClass, ctx: Context) -> Wanted:
+    """What the plug-in has to see to. Raises ClaimError."""
+    found = ctx.wanted.get(pod.index)
+    if found is None:
+        found = ctx.wanted[pod.index] = _wanted(pod, ctx)
+    return found
+
+
+def _wanted(pod: PodClass, ctx: Context) -> Wanted:
+    claims = claims_of(pod, ctx)
+    for claim in claims:
+        consumers = claim.status.reserved_for
+        mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
+        if claim.status.allocation is not None and not mine and len(consumers) >= MOST_CONSUMERS:
+            raise ClaimError("resourceclaim in use")
+    return Wanted(
+        tuple(claim for claim in claims if claim.status.allocation is not None),
+        tuple(claim for claim in claims if claim.status.allocation is None),
+        extended_resources(pod, ctx),
+    )
+
+
+def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, DeviceClass]) -> ResourceClaim:
+    """The claim that stands for extended resources."""
+    requests = []
+    for i, (name, amount) in enumerate(amounts):
+        device_class = device_class_of(name, classes)
+        exact = ExactDeviceRequest(device_class_name=device_class.name if device_class else "", count=amount)
+        requests.append(DeviceRequest(name=f"request-{i}", exactly=exact))
+    return ResourceClaim(
+        metadata=ObjectMeta(name=_EXTENDED_CLAIM), spec=ResourceClaimSpec(devices=DeviceClaim(requests=requests))
+    )
+
+
+def to_allocate(need: Wanted, node: NodeFacts, classes: Mapping[str, DeviceClass]) -> tuple[ResourceClaim, ...]:
+    """The open claims, and one for the extended resources that the node does not offer itself."""
+    amounts = tuple((name, amount) for name, amount in need.extended if name not in node.offered)
+    return (*need.open, extended_claim(amounts, classes)) if amounts else need.open
