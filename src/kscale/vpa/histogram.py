@@ -125,9 +125,10 @@ class Histograms:
         self.min_bucket = np.full(rows, options.num_buckets - 1, np.int32)
         self.max_bucket = np.zeros(rows, np.int32)
         self.reference = np.full(rows, UNSET, np.int64)
-        self._bind()
+        self.bind()
 
-    def _bind(self) -> None:
+    def bind(self) -> None:
+        """Tell the kernels of new columns."""
         self.native = _histogram.Bank(
             self.options.native,
             self.half_life,
@@ -155,7 +156,7 @@ class Histograms:
         more = Histograms(self.options, max(0, rows - len(self)), self.half_life)
         for name in ("weights", "total", "min_bucket", "max_bucket", "reference"):
             setattr(self, name, np.concatenate([getattr(self, name), getattr(more, name)]))
-        self._bind()
+        self.bind()
 
     def clear(self, rows: Sequence[int] | Rows) -> None:
         """Make rows as good as new."""
@@ -170,7 +171,7 @@ class Histograms:
         other = Histograms(self.options, 0, self.half_life)
         for name in ("weights", "total", "min_bucket", "max_bucket", "reference"):
             setattr(other, name, getattr(self, name).copy())
-        other._bind()
+        other.bind()
         return other
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Histograms:

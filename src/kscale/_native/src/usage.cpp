@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <vector>
 
+#include "kscale/dispatch.hpp"
 #include "kscale/parallel.hpp"
 
 namespace kscale::usage {
@@ -13,35 +16,49 @@ using histogram::kUnset;
 
 constexpr std::ptrdiff_t kMostThreads = 64;
 
-// Decay factors by distance from the reference: samples of one scrape share their time.
-class DecayCache {
- public:
-  explicit DecayCache(std::int64_t half_life) : half_life_(static_cast<double>(half_life)), entries_(kEntries) {}
-
-  double operator()(std::int64_t distance) noexcept {
-    if (!useful_) return go::exp2(static_cast<double>(distance) / half_life_);
-    Entry& entry = entries_[(static_cast<std::uint64_t>(distance) * 0x9E3779B97F4A7C15ULL) >> (64 - kBits)];
-    ++asked_;
-    if (entry.known && entry.distance == distance) return entry.factor;
-    if (++missed_ * 2 > asked_ + kPatience) useful_ = false;
-    entry = {distance, go::exp2(static_cast<double>(distance) / half_life_), true};
-    return entry.factor;
-  }
-
- private:
-  static constexpr int kBits = 14;
-  static constexpr std::size_t kEntries = std::size_t{1} << kBits;
-  static constexpr std::int64_t kPatience = 4 * static_cast<std::int64_t>(kEntries);
-  struct Entry {
-    std::int64_t distance = 0;
-    double factor = 0;
-    bool known = false;
-  };
-  double half_life_;
-  std::vector<Entry> entries_;
-  std::int64_t asked_ = 0, missed_ = 0;
-  bool useful_ = true;
+// Samples taken in but not yet added: their decay factors are computed together, which the compiler vectorizes.
+struct Pending {
+  static constexpr std::size_t kSize = 1024;
+  std::size_t count = 0;
+  std::array<double, kSize> weight{};  // first the distance from the reference in half lives, then the weight
+  std::array<std::int32_t, kSize> row{};
+  std::array<std::int32_t, kSize> bucket{};
 };
+
+// weight[i] = kCpuWeight * go::exp2(weight[i]) for exponents that neither overflow nor underflow: the same operations in
+// the same order, the integral part without a branch.
+KSCALE_CLONES void decay_all(double* weight, std::size_t n) noexcept {
+  constexpr double P1 = 1.66666666666666657415e-01, P2 = -2.77777777770155933842e-03, P3 = 6.61375632143793436117e-05,
+                   P4 = -1.65339022054652515390e-06, P5 = 4.13813679705723846039e-08;
+  for (std::size_t i = 0; i < n; ++i) {
+    const double x = weight[i];
+    const auto k = static_cast<std::int32_t>(x < 0 ? x - 0.5 : x + 0.5);
+    const double t = x - static_cast<double>(k);
+    const double hi = t * go::kLn2Hi;
+    const double lo = -t * go::kLn2Lo;
+    const double r = hi - lo;
+    const double square = r * r;
+    const double c = r - square * (P1 + square * (P2 + square * (P3 + square * (P4 + square * P5))));
+    const double y = 1 - ((lo - (r * c) / (2 - c)) - hi);
+    const double power = std::bit_cast<double>(static_cast<std::uint64_t>(static_cast<std::int64_t>(k) + 1023) << 52);
+    weight[i] = kCpuWeight * (y * power);
+  }
+}
+
+void add_pending(const Bank& bank, Pending& pending) noexcept {
+  const std::size_t n = pending.count;
+  bool ordinary = bank.half_life != 0;
+  if (ordinary)
+    for (std::size_t i = 0; i < n; ++i) ordinary &= std::fabs(pending.weight[i]) < 1000;
+  if (ordinary) {
+    decay_all(pending.weight.data(), n);
+  } else {
+    for (std::size_t i = 0; i < n; ++i)
+      pending.weight[i] = bank.half_life == 0 ? kCpuWeight : kCpuWeight * go::exp2(pending.weight[i]);
+  }
+  for (std::size_t i = 0; i < n; ++i) histogram::add(bank, pending.row[i], pending.bucket[i], pending.weight[i]);
+  pending.count = 0;
+}
 
 // Buckets of whole millicores, for the amounts that nearly all samples have.
 class MillicoreTable {
@@ -175,8 +192,9 @@ void add_cpu(const Bank& bank, const Containers& containers, const Aggregates& a
   const std::ptrdiff_t parts = std::clamp<std::ptrdiff_t>(threads, 1, kMostThreads);
   const Owners owners(containers, n, container, parts);
   parallel_for(parts, parts, [&](std::ptrdiff_t part, std::ptrdiff_t end) {
-    DecayCache decay(bank.half_life);
-    for (; part < end; ++part)
+    const auto half_life = static_cast<double>(bank.half_life);
+    Pending pending;
+    for (; part < end; ++part) {
       for (std::ptrdiff_t i = 0; i < n; ++i) {
         const std::int32_t c = container[i];
         if (owners.other(c, part)) continue;
@@ -187,15 +205,20 @@ void add_cpu(const Bank& bank, const Containers& containers, const Aggregates& a
           continue;
         }
         status[i] = kAccepted;
-        double weight = kCpuWeight;
-        if (bank.half_life != 0) {
-          if (histogram::needs_shift(bank, row, t)) histogram::shift(bank, row, t);
-          weight *= decay(histogram::difference(t, bank.reference[row]));
+        if (bank.half_life != 0 && histogram::needs_shift(bank, row, t)) {
+          add_pending(bank, pending);
+          histogram::shift(bank, row, t);
         }
-        histogram::add(bank, row, find(millicores[i]), weight);
+        const std::size_t at = pending.count++;
+        pending.weight[at] = static_cast<double>(histogram::difference(t, bank.reference[row])) / half_life;
+        pending.row[at] = row;
+        pending.bucket[at] = static_cast<std::int32_t>(find(millicores[i]));
+        if (pending.count == Pending::kSize) add_pending(bank, pending);
         count_sample(aggregates, row, t);
         containers.last_cpu[c] = t;
       }
+      add_pending(bank, pending);
+    }
   });
 }
 

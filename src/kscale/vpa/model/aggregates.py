@@ -62,8 +62,8 @@ class Aggregate:
         self.controlled_resources = None
 
 
-_AGGREGATE_COLUMNS: Final = ("first", "last", "samples", "interval", "interval_count", "oom_ratio", "oom_min_bump")
-_CONTAINER_COLUMNS: Final = ("aggregate", "last_cpu", "last_memory", "window_end", "memory_peak", "oom_peak")
+AGGREGATE_COLUMNS: Final = ("first", "last", "samples", "interval", "interval_count", "oom_ratio", "oom_min_bump")
+CONTAINER_COLUMNS: Final = ("aggregate", "last_cpu", "last_memory", "window_end", "memory_peak", "oom_peak")
 
 
 class Store:
@@ -106,7 +106,7 @@ class Store:
         old = len(self.first)
         self.cpu.resize(old + more)
         self.memory.resize(old + more)
-        for name in _AGGREGATE_COLUMNS:
+        for name in AGGREGATE_COLUMNS:
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros(more, column.dtype)]))
         self.free_rows[:0] = range(old + more - 1, old - 1, -1)
@@ -116,7 +116,7 @@ class Store:
         if more <= 0:
             return
         old = len(self.aggregate)
-        for name in _CONTAINER_COLUMNS:
+        for name in CONTAINER_COLUMNS:
             column = getattr(self, name)
             setattr(self, name, np.concatenate([column, np.zeros(more, column.dtype)]))
         self.free_slots[:0] = range(old + more - 1, old - 1, -1)

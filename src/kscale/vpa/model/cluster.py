@@ -87,6 +87,19 @@ class ClusterState:
         self._aggregate_index: LabelIndex[Aggregate] = LabelIndex()
         self._vpa_index: SelectorIndex[Vpa] = SelectorIndex()
 
+    def save(self) -> bytes:
+        """The state as bytes, exact; :meth:`load` reads them."""
+        from kscale.vpa.model.saved import save_state
+
+        return save_state(self)
+
+    @staticmethod
+    def load(data: bytes, *, threads: int = 1) -> ClusterState:
+        """A saved state; raises :class:`kscale.errors.StateError`."""
+        from kscale.vpa.model.saved import load_state
+
+        return load_state(data, threads=threads)
+
     def fork(self) -> ClusterState:
         """An independent copy, for what-if."""
         other = ClusterState(self.options, threads=self.threads)

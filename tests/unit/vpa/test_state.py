@@ -1,0 +1,138 @@
+"""Rounds of the recommender: batch equals one by one, saved and forked states go on as if nothing had happened."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale.errors import StateError
+from kscale.objects.apps import Deployment
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
+from kscale.vpa import ClusterState, Controllers, RecommenderOptions, RecommenderResult, Round, Usage, run_once
+from unit.vpa.builders import container, pod
+
+START = 1767571200 * 10**9
+HOUR = 3600 * 10**9
+LABELS = ("x", "y", "z")
+
+
+def deployment(name: str) -> Deployment:
+    selector = {"matchLabels": {"app": name}}
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"selector": selector},
+    }
+    return from_dict(body, Deployment)
+
+
+CONTROLLERS = Controllers(deployment(name) for name in LABELS)
+
+
+def vpas(policies: dict[str, Any]) -> list[VerticalPodAutoscaler]:
+    def one(name: str) -> VerticalPodAutoscaler:
+        body = {
+            "metadata": {"name": f"vpa-{name}", "namespace": "default"},
+            "spec": {
+                "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+                **policies.get(name, {}),
+            },
+        }
+        return from_dict(body, VerticalPodAutoscaler)
+
+    return [one(name) for name in LABELS]
+
+
+policies = st.dictionaries(
+    st.sampled_from(LABELS),
+    st.sampled_from([
+        {"resourcePolicy": {"containerPolicies": [{"containerName": "*", "mode": "Off"}]}},
+        {"resourcePolicy": {"containerPolicies": [{"containerName": "a", "controlledResources": ["cpu"]}]}},
+        {"resourcePolicy": {"containerPolicies": [{"containerName": "b", "maxAllowed": {"cpu": "50m"}}]}},
+    ]),
+)  # fmt: skip
+pods = st.lists(st.tuples(st.integers(0, 5), st.sampled_from(LABELS)), max_size=5, unique_by=lambda item: item[0])
+events = st.lists(
+    st.tuples(
+        st.tuples(st.just("default"), st.integers(0, 5).map("p{}".format), st.sampled_from(["a", "b", "c"])),
+        st.integers(0, 60).map(lambda h: START + h * HOUR),
+        st.integers(0, 40).map(lambda n: n * 30_000_000),
+        st.sampled_from([0, 0, 1, 1, 2]),
+    ).map(lambda e: (e[0], e[1], e[2] // 100_000 if e[3] == 0 else e[2], e[3])),
+    max_size=40,
+)
+rounds = st.lists(st.tuples(pods, events, policies, st.integers(1, 30)), min_size=1, max_size=4)
+
+
+def play(
+    state: ClusterState, given_rounds: list[Any], start: int = 0, *, split: bool = False
+) -> list[RecommenderResult]:
+    results = []
+    now = START
+    for number, (names, happened, rules, hours) in enumerate(given_rounds):
+        now += hours * HOUR
+        if number < start:
+            continue
+        live = [pod(container("a"), container("b"), name=f"p{i}", labels={"app": label}) for i, label in names]
+        usage = [Usage.from_events([event]) for event in happened] if split else [Usage.from_events(happened)]
+        given_round = Round(vpas=vpas(rules), pods=live, controllers=CONTROLLERS, usage=usage)
+        results.append(run_once(state, given_round, now=now))
+    return results
+
+
+@given(rounds, st.sampled_from([1, 3]))
+def test_batch_is_one_by_one(given_rounds: list[Any], threads: int) -> None:
+    batch, single = ClusterState(threads=threads), ClusterState()
+    assert play(batch, given_rounds) == play(single, given_rounds, split=True)
+    assert batch.save() == single.save()
+
+
+@given(rounds, st.integers(0, 3))
+def test_saved_and_forked_states_go_on(given_rounds: list[Any], after: int) -> None:
+    whole = ClusterState(RecommenderOptions(pod_recommendation_min_cpu_millicores=1.0))
+    expected = play(whole, given_rounds)
+    after = min(after, len(given_rounds))
+    part = ClusterState(whole.options)
+    play(part, given_rounds[:after])
+    before = part.save()
+    for other in (ClusterState.load(before), part.fork()):
+        assert other.save() == before
+        assert play(other, given_rounds, after) == expected[after:]
+    assert part.save() == before
+
+
+@given(rounds)
+def test_checkpoints_load_into_an_equal_recommendation_within_their_loss(given_rounds: list[Any]) -> None:
+    first = ClusterState()
+    results = play(first, given_rounds)
+    saved = [
+        from_dict(
+            {
+                "metadata": {"namespace": item.namespace, "name": f"{item.vpa}-{item.container}"},
+                "spec": {"vpaObjectName": item.vpa, "containerName": item.container},
+                "status": to_dict(item.status),
+            },
+            VerticalPodAutoscalerCheckpoint,
+        )
+        for result in results[-1].vpas
+        for item in result.checkpoints
+    ]
+    rules = given_rounds[-1][2]
+    again = run_once(
+        ClusterState(), Round(vpas=vpas(rules), controllers=CONTROLLERS, checkpoints=saved), now=START + 99 * HOUR
+    )
+    assert not again.diagnostics
+    counts = {(c.vpa, c.container): c.status.total_samples_count for r in results[-1].vpas for c in r.checkpoints}
+    assert {(c.vpa, c.container): c.status.total_samples_count for r in again.vpas for c in r.checkpoints} == counts
+
+
+@pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 nothing", None])
+def test_damaged_states(damage: bytes | None) -> None:
+    data = ClusterState().save()[:-30] if damage is None else damage
+    with pytest.raises(StateError):
+        ClusterState.load(data)
