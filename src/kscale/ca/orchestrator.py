@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Container, Generator, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
 from itertools import pairwise
@@ -240,16 +240,18 @@ class _Orchestrator:
 
     def judge(self, group: str, egs: PodGroups) -> list[int]:
         """The numbers of the pod groups whose first pod fits an empty node of the group."""
-        exemplars = [int(self.grouped.class_of[start]) for start in self.grouped.starts[:-1]]
+        exemplars = self.grouped.class_of[self.grouped.starts[:-1]].tolist()
         session, which = self.compiled[group]
-        verdicts = verdicts_on_new_node(session, self.templates[group], which, dict.fromkeys(exemplars), 0)
+        refused = [number for number, fits in _fits(session, which, dict.fromkeys(exemplars)).items() if not fits]
+        verdicts = verdicts_on_new_node(session, self.templates[group], which, refused, 0) if refused else {}
         taken = []
         for number, exemplar in enumerate(exemplars):
-            if verdicts[exemplar].ok:
+            verdict = verdicts.get(exemplar)
+            if verdict is None:
                 egs.accept(number, group)
                 taken.append(number)
             else:
-                egs.reject(number, group, verdicts[exemplar].reasons)
+                egs.reject(number, group, verdict.reasons)
         return taken
 
     def similar_to(self, group: Group) -> list[str]:
@@ -531,6 +533,17 @@ def _executed(
     except StopIteration as stop:
         done: Execution = stop.value
         return done
+
+
+def _fits(session: Session, which: int, classes: Iterable[int]) -> dict[int, bool]:
+    """Whether pods of the classes fit an empty node of a template, each alone."""
+    engine = session.engine
+    engine.fork()
+    try:
+        node = engine.add(session.templates[which], 0)
+        return {number: engine.check(number, node) == 0 for number in classes}
+    finally:
+        engine.revert()
 
 
 def _size(group: Group) -> NodeGroupSize:

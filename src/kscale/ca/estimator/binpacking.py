@@ -68,6 +68,12 @@ class GroupedPods:
         of_pod = np.fromiter((numbers[pod.index] for pod in self.classes), np.int32, len(records))
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
+        self.asked = np.zeros((len(self.starts) - 1, 2))
+        """float64[groups, 2]: cpu and memory of a group's first pod; an empty group asks for nothing."""
+        for group in range(len(self.starts) - 1):
+            first = self.exemplar(group)
+            if first is not None:
+                self.asked[group] = first.occupancy.get(CPU, 0), first.occupancy.get(MEMORY, 0)
 
     def restricted(self, groups: Sequence[int]) -> GroupedPods:
         """The same pods, some of the groups, in the order given."""
@@ -78,6 +84,7 @@ class GroupedPods:
         empty = np.zeros(0, np.int32)
         part.members = np.concatenate([empty, *(self.members[span] for span in spans)])
         part.class_of = np.concatenate([empty, *(self.class_of[span] for span in spans)])
+        part.asked = self.asked[list(groups)]
         part.starts = np.cumsum([0, *(span.stop - span.start for span in spans)]).astype(np.int32)
         return part
 
@@ -97,35 +104,20 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
     return found
 
 
-def _score(pod: PodClass, cpu: int, memory: int) -> float:
-    """Upstream's: requests relative to allocatable; other resources do not count.
+def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> list[int]:
+    """Groups by falling score; equal ones keep their order. ``asked``: float64[groups, 2], cpu and memory.
 
-    Upstream takes the requests with the pod's status here, and as they read: a huge one wraps to a negative number.
+    The score is upstream's: requests relative to allocatable; other resources do not count. Upstream takes the requests
+    with the pod's status here, and as they read: a huge one wraps to a negative number.
     """
-    score = 0.0
-    if cpu > 0:
-        score += float(pod.occupancy.get(CPU, 0)) / float(cpu)
-    if memory > 0:
-        score += float(pod.occupancy.get(MEMORY, 0)) / float(memory)
-    return score
-
-
-def decreasing(exemplars: Sequence[PodClass | None], template: NodeTemplate) -> list[int]:
-    """Groups by falling score; equal ones keep their order. An empty group scores 0."""
     allocatable = template.node.status.allocatable or {}
     zero = Quantity("0")
-    cpu, memory = allocatable.get(CPU, zero).milli_value(), allocatable.get(MEMORY, zero).value()
-    scores: dict[int, float] = {}
-    keys = []
-    for pod in exemplars:
-        if pod is None:
-            keys.append(0.0)
-            continue
-        score = scores.get(pod.index)
-        if score is None:
-            score = scores[pod.index] = _score(pod, cpu, memory)
-        keys.append(score)
-    order: list[int] = np.argsort(-np.array(keys), kind="stable").tolist()
+    amounts = allocatable.get(CPU, zero).milli_value(), allocatable.get(MEMORY, zero).value()
+    score = np.zeros(len(asked))
+    for column, amount in enumerate(amounts):
+        if amount > 0:
+            score += asked[:, column] / float(amount)
+    order: list[int] = np.argsort(-score, kind="stable").tolist()
     return order
 
 
@@ -207,13 +199,12 @@ def estimate_groups(
 ) -> EstimateResult:
     """One estimate on a session that holds the pods' classes; ``number``: the template's there."""
     limit = node_limit(options)
-    exemplars = [pods.exemplar(group) for group in range(len(pods.starts) - 1)]
-    order = decreasing(exemplars, template)
+    order = decreasing(pods.asked, template)
     packed = list(order)
     fast = -1
     if options.fast_path:
         sizes = np.diff(pods.starts)
-        fast = best_fast_path([(exemplars[g], int(sizes[g])) for g in order], template)
+        fast = best_fast_path([(pods.exemplar(g), int(sizes[g])) for g in order], template)
         if fast >= 0:
             packed.append(packed.pop(fast))
     members, starts = _reorder(pods, packed)
