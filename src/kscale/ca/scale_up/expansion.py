@@ -1,0 +1,222 @@
+"""Every way to scale up: which groups take which pods, how many nodes each would need (``core/scaleup``)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Mapping, Sequence
+from datetime import datetime
+from itertools import pairwise
+
+import msgspec
+
+from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up
+from kscale.ca.estimator.binpacking import estimate_groups, group_pods
+from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
+from kscale.ca.estimator.reasons import verdicts_on_new_node
+from kscale.ca.estimator.result import EstimateResult
+from kscale.ca.expander.types import Option, PodRun
+from kscale.ca.groups import Group, Groups
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.quota import QuotaTracker
+from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
+from kscale.ca.scale_up.pod_groups import PodGroups
+from kscale.ca.similarity import Comparator, SimilarGroups
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.pods import PodsLike
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.session import Session
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["ExpansionFinder", "ExpansionOption"]
+
+THRESHOLDS = ("static", "sng", "cluster")
+
+
+class ExpansionOption(msgspec.Struct, kw_only=True):
+    """One way to scale up, as the expander saw it, with the estimate behind it. ``pods`` in placement order."""
+
+    group: str
+    node_count: int
+    similar: list[str]
+    estimate: EstimateResult
+
+    @property
+    def pods(self) -> list[str]:
+        return self.estimate.scheduled
+
+
+class ExpansionFinder:
+    """One scale-up while its options are being found: the pods in equivalence groups, the compiled templates, and what
+    each group of nodes says of each group of pods."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pods: PodsLike,
+        groups: Groups,
+        nodes: Sequence[Node],
+        templates: Mapping[str, NodeTemplate],
+        state: ClusterState,
+        now: datetime,
+        options: AutoscalingOptions,
+        comparator: Comparator | None,
+        profile: SchedulerProfile | None,
+        cursor: int,
+    ) -> None:
+        self.snapshot = snapshot
+        self.groups = groups
+        self.every = groups
+        """With those that could be made."""
+        self.known: Container[str] = ()
+        """Groups that had a template when the cluster state was updated."""
+        self.nodes = nodes
+        self.templates = dict(templates)
+        self.state = state
+        self.now = now
+        self.options = options
+        self.all_or_nothing = False
+        self.comparator = comparator
+        self.grouped = group_pods(snapshot, pods)
+        keys = [self.grouped.records[i].key for i in self.grouped.members.tolist()]
+        self.egs = PodGroups([keys[a:b] for a, b in pairwise(self.grouped.starts.tolist())])
+        self.profile = profile
+        self.session = Session(snapshot, self.grouped.unique.values(), list(templates.values()), profile)
+        self.session.engine.cursor = cursor
+        self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
+        self.filtered = FilteredGroups()
+        self.schedulable: dict[str, list[int]] = {}
+        self.found: list[ExpansionOption] = []
+        self._similar: SimilarGroups | None = None
+
+    # -- groups and options ------------------------------------------------------------------------------------
+
+    def filter(self, tracker: QuotaTracker) -> None:
+        self.filtered = filter_groups(
+            self.every,
+            templates={name: item.node for name, item in self.templates.items()},
+            tracker=tracker,
+            state=self.state,
+            node_count=len(self.nodes),
+            now=self.now,
+            options=self.options,
+            known_templates=self.known,
+        )
+        for group in self.filtered.valid:
+            self.schedulable[group.id] = self.judge(group.id, self.egs)
+
+    def judge(self, group: str, egs: PodGroups) -> list[int]:
+        """The numbers of the pod groups whose first pod fits an empty node of the group."""
+        exemplars = self.grouped.class_of[self.grouped.starts[:-1]].tolist()
+        session, which = self.compiled[group]
+        refused = [number for number, fits in _fits(session, which, dict.fromkeys(exemplars)).items() if not fits]
+        verdicts = verdicts_on_new_node(session, self.templates[group], which, refused, 0) if refused else {}
+        taken = []
+        for number, exemplar in enumerate(exemplars):
+            verdict = verdicts.get(exemplar)
+            if verdict is None:
+                egs.accept(number, group)
+                taken.append(number)
+            else:
+                egs.reject(number, group, verdict.reasons)
+        return taken
+
+    def similar_to(self, group: Group) -> list[str]:
+        """Groups that may share a scale-up of this one: alike, safe, and taking at least the same pods."""
+        mine = self.schedulable.get(group.id)
+        if not self.options.balance_similar_node_groups or is_zero_or_max(group, self.options) or not mine:
+            return []
+        if self._similar is None:
+            names = [item.id for item in self.groups]
+            names += [item.id for item in self.every if item.id not in self.groups]
+            self._similar = SimilarGroups(names, self.templates, self.comparator)
+        return [
+            name
+            for name in self._similar.of(group.id)
+            if name in self.groups
+            and set(mine) <= set(self.schedulable.get(name, ()))
+            and self.is_safe(self.groups[name])
+        ]
+
+    def is_safe(self, group: Group) -> bool:
+        return not group.exists or is_safe_to_scale_up(self.state, group.id, self.now, self.options)
+
+    def find_options(self, stop_after: int) -> None:
+        for group in self.filtered.valid:
+            option = self.option(group)
+            if option is not None:
+                self.found.append(option)
+            if stop_after and len(self.found) >= stop_after:
+                break
+
+    def option(self, group: Group) -> ExpansionOption | None:
+        mine = self.schedulable[group.id]
+        if not mine:
+            return None
+        similar = self.similar_to(group)
+        result = estimate_groups(
+            self.snapshot,
+            self.grouped.restricted(mine),
+            self.templates[group.id],
+            self.compiled[group.id][1],
+            EstimateOptions(
+                max_nodes=self.options.max_nodes_per_scaleup,
+                thresholds=THRESHOLDS,
+                node_group=_size(group),
+                similar_node_groups=tuple(_size(self.groups[name]) for name in similar),
+                cluster_max_nodes=self.options.max_nodes_total,
+                current_node_count=len(self.nodes),
+                fast_path=self.options.fastpath_binpacking_enabled,
+            ),
+            self.session,
+        )
+        count = result.node_count
+        if is_zero_or_max(group, self.options) and count > 0:
+            if self.all_or_nothing and count > group.max_size:
+                return None
+            count = group.max_size
+        fitting = len(result.order_numbers)
+        if count == 0 or not fitting:
+            return None
+        if self.all_or_nothing and fitting < len(self.grouped.records):
+            return None
+        return ExpansionOption(group=group.id, node_count=count, similar=similar, estimate=result)
+
+    def expander_options(self, names: Sequence[str]) -> list[Option]:
+        """What the expander sees. Where nobody looks at single pods, like pods in a row are counted only."""
+        one_by_one = not {"price", "grpc"}.isdisjoint(names)
+        return [
+            Option(
+                group=item.group,
+                node_count=item.node_count,
+                pods=_runs(item.estimate, one_by_one=one_by_one),
+                similar=item.similar,
+                exists=self.every[item.group].exists,
+            )
+            for item in self.found
+        ]
+
+
+def _fits(session: Session, which: int, classes: Iterable[int]) -> dict[int, bool]:
+    """Whether pods of the classes fit an empty node of a template, each alone."""
+    engine = session.engine
+    engine.fork()
+    try:
+        node = engine.add(session.templates[which], 0)
+        return {number: engine.check(number, node) == 0 for number in classes}
+    finally:
+        engine.revert()
+
+
+def _size(group: Group) -> NodeGroupSize:
+    return NodeGroupSize(
+        id=group.id,
+        max_size=group.max_size,
+        target_size=group.target_size,
+        target_size_error=group.target_size_error is not None,
+    )
+
+
+def _runs(estimate: EstimateResult, *, one_by_one: bool) -> list[PodRun]:
+    if one_by_one:
+        return [PodRun(record.pod) for record in estimate.scheduled_records]
+    return [PodRun(record.pod, count) for record, count in estimate.runs]
