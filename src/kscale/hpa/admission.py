@@ -62,7 +62,9 @@ def decode(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
     if version not in types or kind != "HorizontalPodAutoscaler":
         raise DecodeError(f'no kind "{kind}" is registered for version "{version}"')
     type_ = types[version]
-    _check(data, msgspec.inspect.type_info(type_), "", (), version.rpartition("/")[2])
+    shape = msgspec.inspect.type_info(type_)
+    _check(data, shape, "", (), version.rpartition("/")[2])
+    data = _with_zeros(data, shape)
     if type_ is HorizontalPodAutoscalerV1:
         return from_v1(from_dict(data, HorizontalPodAutoscalerV1))
     hpa = apply_defaults(from_dict(data, HorizontalPodAutoscaler))
@@ -95,6 +97,26 @@ def _check(value: Any, type_: msgspec.inspect.Type, struct: str, path: tuple[str
     elif isinstance(type_, msgspec.inspect.DictType):
         for each in value.values():
             _check(each, type_.value_type, struct, path, package)
+
+
+def _with_zeros(value: Any, type_: msgspec.inspect.Type) -> Any:
+    """A null in a list or a map is the zero of its type, to Go."""
+    if isinstance(type_, msgspec.inspect.UnionType):
+        type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
+    if isinstance(type_, msgspec.inspect.ListType) and value is not None:
+        return [_with_zeros(_zero(type_.item_type) if each is None else each, type_.item_type) for each in value]
+    if isinstance(type_, msgspec.inspect.DictType) and value is not None:
+        return {key: _zero(type_.value_type) if each is None else each for key, each in value.items()}
+    if isinstance(type_, msgspec.inspect.StructType) and value is not None:
+        fields = {field.encode_name: field.type for field in type_.fields}
+        return {key: _with_zeros(each, fields[key]) if key in fields else each for key, each in value.items()}
+    return value
+
+
+def _zero(type_: msgspec.inspect.Type) -> Any:
+    if isinstance(type_, msgspec.inspect.StructType):
+        return {}
+    return "" if isinstance(type_, msgspec.inspect.StrType) else 0
 
 
 def _check_quantity(value: Any) -> None:

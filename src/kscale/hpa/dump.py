@@ -159,6 +159,7 @@ class Dump:
         data = _plain(record)
         group, kind = group_of(record.api_version), record.kind
         self.read[kind] += 1
+        _check_names(data)
         if group in _METRIC_GROUPS:
             self._add_metric(group, kind, data, namespace)
         elif kind == "HorizontalPodAutoscaler":
@@ -287,6 +288,18 @@ def _plain(record: Record) -> Any:
         data.setdefault("apiVersion", record.api_version)
         data.setdefault("kind", record.kind)
     return data
+
+
+def _check_names(data: Any) -> None:
+    """What every object has must have the right shape before anything else is looked at."""
+    if not isinstance(data, Mapping):
+        raise InputError("not an object")
+    for field_ in ("metadata", "spec", "status"):
+        if not isinstance(data.get(field_), Mapping | None):
+            raise InputError(Problem("expected an object", field=field_))
+    for name in ("name", "namespace"):
+        if not isinstance((data.get("metadata") or {}).get(name), str | None):
+            raise InputError(Problem("expected a text", field=f"metadata.{name}"))
 
 
 def _key(data: Mapping[str, Any]) -> str:

@@ -80,6 +80,12 @@ def hpa(**spec: Any) -> dict[str, Any]:
         (hpa(maxReplicas=-1), "HorizontalPodAutoscaler shop/web): spec.maxReplicas: Invalid value: -1"),
         (hpa(minReplicas=5), "must be greater than or equal to `minReplicas`"),
         (hpa(maxReplicas="three"), "json: cannot unmarshal string into Go struct field"),
+        (hpa(metrics=[None]), "spec.metrics[0].type: Required value: must specify a metric source type"),
+        ({**hpa(), "spec": []}, "spec: expected an object"),
+        (
+            {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": ["x"]}},
+            "metadata.name: expected a text",
+        ),
         (
             {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NonsenseList", "items": [{"kind": "Nonsense"}]},
             "expected a PodMetricsList",
