@@ -55,7 +55,7 @@ class Estimated:
 
 
 def estimates(
-    snapshot: Any, names: Sequence[str], groups: Sequence[NodeGroup], *, cursor: int = 0
+    snapshot: Any, names: Sequence[str | Pod], groups: Sequence[NodeGroup], *, cursor: int = 0
 ) -> Iterator[Estimated]:
     """Upstream's estimate for each group that takes the pods alone, without a cap; every scan starts at ``cursor``."""
     options = [kscale.EstimateOptions(max_nodes=0)] * len(groups)

@@ -9,23 +9,27 @@ from typing import Any
 import kscale
 from kscale.capacity import answers
 from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage
-from kscale.objects.core import Node
+from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
 
 __all__ = ["distance", "event_text", "explain", "nearest"]
 
 
-def explain(snapshot: Any, name: str, groups: Iterable[NodeGroup] = ()) -> Explanation:
-    """The explanation of one pod, ``namespace/name``; ``groups`` carry their template.
+def explain(snapshot: Any, pod: str | Pod, groups: Iterable[NodeGroup] = ()) -> Explanation:
+    """The explanation of one pod: ``namespace/name``, or an object that need not be in the snapshot.
 
-    Raises ``InputError`` for a pod that is not in the snapshot.
+    ``groups`` carry their template. Of a pod that waits for scheduling gates it says what would be without them.
+    Raises ``InputError`` for a name that is not in the snapshot.
     """
-    pod = answers.find_pod(snapshot, name)
+    if isinstance(pod, str):
+        pod = answers.find_pod(snapshot, pod)
+    name = pod.key
     nodes: Sequence[Node] = snapshot.columns.objects
-    if pod.spec.node_name:
-        return _explanation(name, nodes, node=pod.spec.node_name)
-    fit = kscale.fit(snapshot, pods=[name])
+    placed = pod.spec.node_name or pod.status.nominated_node_name
+    if placed:
+        return _explanation(name, nodes, node=placed)
+    fit = kscale.fit(snapshot, pods=[pod])
     failure = answers.prefilter_failure(fit, name, nodes)
     fits_on: list[str] = []
     verdicts: list[NodeVerdict] = []
@@ -42,7 +46,8 @@ def explain(snapshot: Any, name: str, groups: Iterable[NodeGroup] = ()) -> Expla
         verdicts=verdicts,
         event="" if fits_on else event_text([verdict.first.reasons for verdict in verdicts], len(nodes), failure),
         nearest=None if fits_on or failure else nearest(verdicts),
-        groups=[] if fits_on else _group_answers(snapshot, name, list(groups)),
+        groups=[] if fits_on else _group_answers(snapshot, pod, list(groups)),
+        gates=[gate.name for gate in pod.spec.scheduling_gates],
         unmodelled=list(fit.unmodelled),
     )
 
@@ -50,6 +55,7 @@ def explain(snapshot: Any, name: str, groups: Iterable[NodeGroup] = ()) -> Expla
 def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
     blank: dict[str, Any] = {
         "node": None, "fits_on": [], "verdicts": [], "event": "", "nearest": None, "groups": [], "unmodelled": [],
+        "gates": [],
     }  # fmt: skip
     parts = blank | parts
     return Explanation(pod=name, nodes=len(nodes), fits=bool(parts["node"] or parts["fits_on"]), **parts)
@@ -92,9 +98,9 @@ def _ratio(shortage: Shortage) -> float:
     return Quantity(shortage.short).approximate_float() / asked if asked > 0 else 0.0
 
 
-def _group_answers(snapshot: Any, name: str, groups: Sequence[NodeGroup]) -> list[GroupAnswer]:
-    results = answers.estimates(snapshot, [name], groups)
-    return [_group_answer(name, group, result) for group, result in zip(groups, results, strict=True)]
+def _group_answers(snapshot: Any, pod: Pod, groups: Sequence[NodeGroup]) -> list[GroupAnswer]:
+    results = answers.estimates(snapshot, [pod], groups)
+    return [_group_answer(pod.key, group, result) for group, result in zip(groups, results, strict=True)]
 
 
 def _group_answer(name: str, group: NodeGroup, result: answers.Estimated) -> GroupAnswer:

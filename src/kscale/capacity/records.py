@@ -136,7 +136,10 @@ class GroupAnswer(Part, frozen=True):
 
 
 class Explanation(Record, frozen=True):
-    """Why a pod fits nowhere, or where it fits. ``event`` is the text of kube-scheduler's FailedScheduling event."""
+    """Why a pod fits nowhere, or where it fits. ``event`` is the text of kube-scheduler's FailedScheduling event.
+
+    ``node``: where it runs already. ``gates``: scheduling gates it waits for; the rest is then what would be without.
+    """
 
     KIND = "Explanation"
     pod: str
@@ -148,6 +151,7 @@ class Explanation(Record, frozen=True):
     verdicts: list[NodeVerdict]
     nearest: Nearest | None
     groups: list[GroupAnswer]
+    gates: list[str]
     unmodelled: list[str]
 
 

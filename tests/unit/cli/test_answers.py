@@ -277,6 +277,18 @@ def test_explain_of_pods_that_fit_or_run(dump: Path) -> None:
     assert (runs.code, runs.stdout) == (0, "a/old-1 runs on n1.\n")
 
 
+def test_explain_of_a_pod_behind_gates(dump: Path, groups: Path) -> None:
+    result = kscale("explain", "-f", dump, "-g", groups, "a/gated-0")
+    assert result.stdout == (
+        "a/gated-0 waits for scheduling gates: [x]. Without them:\na/gated-0 fits on 1 of 3 nodes: n1.\n"
+        "\n"
+        "NODE  FIRST NO          ASKED                            FREE  ALSO\n"
+        "n2    NodeResourcesFit  cpu 1                            500m  -\n"
+        "n3    TaintToleration   db=yes:NoSchedule not tolerated        -\n"
+    )
+    assert result.code == 1
+
+
 def test_explain_of_an_unknown_pod_proposes_near_names(dump: Path) -> None:
     result = kscale("explain", "-f", dump, "a/wbe-0")
     assert result.code == 2

@@ -114,6 +114,7 @@ def explanation(fits_on: list[str], *verdicts: NodeVerdict, **more: object) -> E
         "node": None,
         "nearest": None,
         "groups": [],
+        "gates": [],
         "unmodelled": [],
         "event": "",
         "nodes": len(fits_on) + len(verdicts),

@@ -12,6 +12,8 @@ from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
+from kscale.objects.core import Pod
+from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "explanation_view"]
 
@@ -37,9 +39,18 @@ def command(
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("explaining"):
-        report = explain(snapshot, name, groups)
-    takes = report.fits or any(group.fits for group in report.groups)
+        report = explain(snapshot, _waiting(cluster, name) or name, groups)
+    takes = not report.gates and (report.fits or any(group.fits for group in report.groups))
     return Answer(report, lambda: explanation_view(report), exit_code=0 if takes else 1)
+
+
+def _waiting(cluster: Cluster, name: str) -> Pod | None:
+    """A pod that the snapshot leaves out because it waits for scheduling gates."""
+    try:
+        pod = cluster.pod(name)
+    except KeyError:
+        return None
+    return pod if pod.spec.scheduling_gates else None
 
 
 def explanation_view(report: Explanation) -> View:
@@ -66,6 +77,13 @@ _EXPLANATION_COLUMNS = (Column("NODE"), Column("FIRST NO"), Column("ASKED"), Col
 
 def _explanation_headline(report: Explanation) -> str:
     nodes = f"{report.nodes:,} {plural('node', report.nodes)}"
+    if report.gates:
+        gates = " ".join(report.gates)
+        return f"{report.pod} waits for scheduling gates: [{gates}]. Without them:\n{_whether(report, nodes)}"
+    return _whether(report, nodes)
+
+
+def _whether(report: Explanation, nodes: str) -> str:
     placed = f"{report.pod} runs on {report.node}" if report.node else ""
     if report.fits_on:
         on = f"{len(report.fits_on):,} of {nodes}: {', '.join(report.fits_on[:5])}"
