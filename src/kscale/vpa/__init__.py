@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from kscale.vpa.admission import PodAdmission, VpaAdmission, VpaIndex, admit_pod, admit_vpa, review
-from kscale.vpa.model import ClusterState, Usage
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.vpa.recommender import RecommenderResult, Round, VpaResult, run_once
 from kscale.vpa.target import ControllerKey, Controllers, Scale
 from kscale.vpa.updater import UpdaterResult, UpdaterRound, UpdaterState, run_updater, updater_steps
 
 __all__ = [
+    "CPU_SAMPLE",
+    "MEMORY_SAMPLE",
+    "OOM",
     "AdmissionOptions",
     "ClusterState",
     "ControllerKey",

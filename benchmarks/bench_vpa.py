@@ -1,0 +1,177 @@
+"""The VPA recommender's kernels and the whole way from a Parquet file to recommendations.
+
+Sizes: ``KSCALE_VPA_SCALE`` (default 0.005) times 10,000 containers with 10,000 samples each; 1 is the full workload of
+100 million samples. Two threads, production histograms with a half life of a day. Each benchmark asserts its answer
+against the same work done another way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kscale
+from kscale._native import _histogram as native
+from kscale.capacity.generate import generate
+from kscale.capacity.generate.usage import write_usage
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
+from kscale.series.usage_reader import read_usage
+from kscale.vpa import RecommenderOptions
+from kscale.vpa.advice import advise
+from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, UNSET, Histograms
+from kscale.vpa.logic import estimate
+from kscale.vpa.model.aggregates import Store
+
+SCALE = float(os.environ.get("KSCALE_VPA_SCALE", "0.005"))
+CONTAINERS = max(4, int(10_000 * SCALE))
+SAMPLES = 10_000
+DAY = 86400 * 10**9
+START = 1767582000 * 10**9
+THREADS = 2
+
+
+@dataclass
+class Columns:
+    """Empty histograms and containers, one aggregate each."""
+
+    bank: Histograms
+    usage: native.Usage
+    samples: Any
+
+
+def columns(bank: Histograms) -> Columns:
+    n = len(bank)
+
+    def unset() -> Any:
+        return np.full(n, UNSET, np.int64)
+
+    def zeros() -> Any:
+        return np.zeros(n, np.int64)
+
+    samples = zeros()
+    usage = native.Usage(
+        np.arange(n, dtype=np.int32), unset(), unset(), unset(), zeros(), zeros(), unset(), unset(), samples,
+        np.full(n, DAY, np.int64), np.full(n, 1.2), np.full(n, 104857600.0),
+    )  # fmt: skip
+    return Columns(bank, usage, samples)
+
+
+@pytest.fixture(scope="module")
+def millicores() -> Any:
+    rng = np.random.default_rng(0)
+    base = rng.integers(20, 2000, CONTAINERS)
+    return np.stack([rng.integers(b // 2, b * 2, SAMPLES, dtype=np.int32) for b in base])
+
+
+@pytest.fixture(scope="module")
+def grid() -> Any:
+    return START + np.arange(SAMPLES, dtype=np.int64) * 60 * 10**9
+
+
+def listed(millicores: Any, times: Any) -> tuple[Any, Any, Any, Any]:
+    n = millicores.size
+    container = np.repeat(np.arange(CONTAINERS, dtype=np.int32), SAMPLES)
+    return container, times, millicores.ravel().astype(np.int64), np.zeros(n, np.uint8)
+
+
+def test_cpu_samples_on_a_shared_grid(benchmark: Any, millicores: Any, grid: Any) -> None:
+    groups, containers = np.arange(CONTAINERS + 1), np.arange(CONTAINERS, dtype=np.int32)
+
+    def run(into: Columns) -> Columns:
+        discarded = np.zeros(CONTAINERS, np.int64)
+        into.usage.add_cpu_grid(into.bank.native, groups, containers, grid, millicores, discarded, THREADS)
+        return into
+
+    made = benchmark.pedantic(run, setup=lambda: ((columns(Histograms(CPU_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3)
+    one_by_one = columns(Histograms(CPU_OPTIONS, CONTAINERS, DAY))
+    container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS))
+    one_by_one.usage.add_cpu(one_by_one.bank.native, container, times, values, status, 1)
+    assert np.array_equal(made.bank.weights, one_by_one.bank.weights)
+    benchmark.extra_info["samples"] = millicores.size
+
+
+def test_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: Any) -> None:
+    jitter = np.random.default_rng(1).integers(0, 59 * 10**9, millicores.size)
+    container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS) + jitter)
+
+    def run(into: Columns) -> Columns:
+        into.usage.add_cpu(into.bank.native, container, times, values, status, THREADS)
+        return into
+
+    made = benchmark.pedantic(run, setup=lambda: ((columns(Histograms(CPU_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3)
+    assert not status.any()
+    assert made.samples.sum() == millicores.size
+    first = Histograms(CPU_OPTIONS, 1, DAY)
+    own = values[:SAMPLES] / 1000.0
+    first.add_samples(np.zeros(SAMPLES, np.int64), own, np.full(SAMPLES, 0.1), times[:SAMPLES])
+    assert np.array_equal(first.weights[0], made.bank.weights[0])
+    benchmark.extra_info["samples"] = millicores.size
+
+
+def test_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> None:
+    container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS))
+    values *= 1_000_000
+
+    def run(into: Columns) -> Columns:
+        into.usage.add_memory(into.bank.native, container, times, values, status, None, THREADS)
+        return into
+
+    made = benchmark.pedantic(
+        run, setup=lambda: ((columns(Histograms(MEMORY_OPTIONS, CONTAINERS, DAY)),), {}), rounds=3
+    )
+    single = columns(Histograms(MEMORY_OPTIONS, CONTAINERS, DAY))
+    single.usage.add_memory(single.bank.native, container, times, values, status.copy(), None, 1)
+    assert np.array_equal(made.bank.weights, single.bank.weights)
+    benchmark.extra_info["samples"] = millicores.size
+
+
+def test_one_pass_over_many_containers(benchmark: Any) -> None:
+    n = max(100, int(100_000 * min(1.0, SCALE * 20)))
+    rng = np.random.default_rng(2)
+    store = Store(RecommenderOptions())
+    store.reserve(n, 0)
+    for _ in range(n):
+        store.take_row()
+    rows = np.repeat(np.arange(n), 40)
+    level = rng.lognormal(-1.5, 1.0, n)[rows]
+    store.cpu.add_samples(
+        rows, level * rng.lognormal(0, 0.4, len(rows)), np.full(len(rows), 0.1), np.full(len(rows), START)
+    )
+    store.memory.add_samples(rows, level * 4e8, np.ones(len(rows)), np.full(len(rows), START))
+    store.first[:n], store.last[:n], store.samples[:n] = START, START + 3 * DAY, 40
+    numbers = np.ones(n, np.int64)
+    made = benchmark(lambda: estimate(store, numbers, store.options, threads=THREADS))
+    assert np.array_equal(made, estimate(store, numbers, store.options, threads=1))
+    assert (made[:, :, 1] <= made[:, :, 2]).all()
+    benchmark.extra_info["containers"] = n
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Path, Path, int]:
+    """A cluster with eight days of usage, a sample a minute, as Parquet and CSV."""
+    folder = tmp_path_factory.mktemp("usage")
+    count = max(20, int(10_000 * SCALE))
+    made = generate(max(2, count // 20), count, seed=1, pending=0, lean=True)
+    objects = list(made.objects())
+    (folder / "cluster.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}))
+    pods = [from_dict(item, Pod) for item in objects if item["kind"] == "Pod"]
+    for name in ("usage.parquet", "usage.csv"):
+        rows = write_usage(folder / name, pods, seed=1, hours=192.0, step=60.0)
+    return kscale.load(folder / "cluster.json"), folder / "usage.parquet", folder / "usage.csv", rows
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+def test_from_file_to_recommendation(benchmark: Any, recorded: tuple[Any, Path, Path, int], form: str) -> None:
+    cluster, parquet, text, rows = recorded
+    path = parquet if form == "parquet" else text
+    made = benchmark.pedantic(lambda: advise(cluster, read_usage(path), threads=THREADS), rounds=1)
+    assert made.counts["samples"] == 2 * rows
+    assert sum(one.cpu.target is not None for one in made.containers) > 0
+    benchmark.extra_info["rows"] = rows
