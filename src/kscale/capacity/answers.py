@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import kscale
 from kscale.capacity.records import PluginVerdict, Shortage
@@ -15,6 +15,9 @@ from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU
 from kscale.objects.taints import first_untolerated
+from kscale.scheduling.fit import FitResult
+from kscale.scheduling.verdict import Verdict
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
     "Estimated",
@@ -55,7 +58,7 @@ class Estimated:
 
 
 def estimates(
-    snapshot: Any, names: Sequence[str | Pod], groups: Sequence[NodeGroup], *, cursor: int = 0
+    snapshot: Snapshot, names: Sequence[str | Pod], groups: Sequence[NodeGroup], *, cursor: int = 0
 ) -> Iterator[Estimated]:
     """Upstream's estimate for each group that takes the pods alone, without a cap; every scan starts at ``cursor``."""
     options = [kscale.EstimateOptions(max_nodes=0)] * len(groups)
@@ -81,7 +84,7 @@ def estimates(
         )
 
 
-def _no(verdict: Any) -> No:
+def _no(verdict: Verdict) -> No:
     if verdict.ok:
         return No("", ["would fit an empty node, but not beside the pods placed first"])
     return No(verdict.plugin, verdict.reasons)
@@ -94,7 +97,7 @@ def template(group: NodeGroup) -> NodeTemplate:
     return group.template
 
 
-def find_pod(snapshot: Any, name: str) -> Pod:
+def find_pod(snapshot: Snapshot, name: str) -> Pod:
     """A pod by ``namespace/name``; raises InputError, with near names, for one that is not there."""
     try:
         pod: Pod = snapshot.pod(name)
@@ -105,7 +108,7 @@ def find_pod(snapshot: Any, name: str) -> Pod:
     return pod
 
 
-def prefilter_failure(fit: Any, name: str, nodes: Sequence[Node]) -> str:
+def prefilter_failure(fit: FitResult, name: str, nodes: Sequence[Node]) -> str:
     """The message of a PreFilter that fails the pod before any node is looked at; empty if none does."""
     if not nodes:
         return ""
@@ -113,7 +116,7 @@ def prefilter_failure(fit: Any, name: str, nodes: Sequence[Node]) -> str:
     return ", ".join(verdict.reasons) if verdict.unexpected == "PreFilter failed" else ""
 
 
-def verdicts(fit: Any, pod: Pod, name: str, node: Node) -> list[PluginVerdict]:
+def verdicts(fit: FitResult, pod: Pod, name: str, node: Node) -> list[PluginVerdict]:
     """Every plug-in that says no to the pod on this node, the one where upstream stops first; empty if it fits."""
     first = fit.verdict(name, node.name)
     if first.ok:
@@ -122,12 +125,12 @@ def verdicts(fit: Any, pod: Pod, name: str, node: Node) -> list[PluginVerdict]:
     return [_plugin_verdict(no, pod, node) for no in (first, *others)]
 
 
-def first_no(fit: Any, pod: Pod, name: str, node: Node) -> PluginVerdict:
+def first_no(fit: FitResult, pod: Pod, name: str, node: Node) -> PluginVerdict:
     """The no where upstream stops, of a pod that does not fit the node."""
     return _plugin_verdict(fit.verdict(name, node.name), pod, node)
 
 
-def _plugin_verdict(verdict: Any, pod: Pod, node: Node) -> PluginVerdict:
+def _plugin_verdict(verdict: Verdict, pod: Pod, node: Node) -> PluginVerdict:
     reasons = list(verdict.reasons)
     if not reasons:  # left out by a PreFilter's node set; kube-scheduler words it so
         reasons = [f"node(s) didn't satisfy plugin(s) [{' '.join(verdict.plugin.split(', '))}]"]

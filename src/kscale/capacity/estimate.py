@@ -11,6 +11,7 @@ from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Re
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.requests import PODS, demand, to_integers
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["estimate_groups", "rejections_of"]
 
@@ -18,7 +19,7 @@ EXPENDABLE_CUTOFF = -10  # upstream's --expendable-pods-priority-cutoff
 
 
 def estimate_groups(
-    snapshot: Any,
+    snapshot: Snapshot,
     groups: Iterable[NodeGroup],
     *,
     pods: Sequence[str] | None = None,
@@ -67,7 +68,7 @@ def estimate_groups(
     )
 
 
-def _line(snapshot: Any, group: NodeGroup, result: answers.Estimated, placements: bool) -> GroupEstimate:
+def _line(snapshot: Snapshot, group: NodeGroup, result: answers.Estimated, placements: bool) -> GroupEstimate:
     classes = [
         (demand(answers.find_pod(snapshot, names[0])), len(names))
         for names in (result.scheduled_of(names) for names in result.groups)

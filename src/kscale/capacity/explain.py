@@ -12,11 +12,12 @@ from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdi
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["distance", "event_text", "explain", "nearest"]
 
 
-def explain(snapshot: Any, pod: str | Pod, groups: Iterable[NodeGroup] = ()) -> Explanation:
+def explain(snapshot: Snapshot, pod: str | Pod, groups: Iterable[NodeGroup] = ()) -> Explanation:
     """The explanation of one pod: ``namespace/name``, or an object that need not be in the snapshot.
 
     ``groups`` carry their template. Of a pod that waits for scheduling gates it says what would be without them.
@@ -98,7 +99,7 @@ def _ratio(shortage: Shortage) -> float:
     return Quantity(shortage.short).approximate_float() / asked if asked > 0 else 0.0
 
 
-def _group_answers(snapshot: Any, pod: Pod, groups: Sequence[NodeGroup]) -> list[GroupAnswer]:
+def _group_answers(snapshot: Snapshot, pod: Pod, groups: Sequence[NodeGroup]) -> list[GroupAnswer]:
     results = answers.estimates(snapshot, [pod], groups)
     return [_group_answer(pod.key, group, result) for group, result in zip(groups, results, strict=True)]
 

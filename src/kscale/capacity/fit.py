@@ -17,6 +17,7 @@ from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.workloads import WORKLOADS, daemonset_pod, pods_of
 from kscale.snapshot.record import pod_record
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["fit_workloads", "workloads_in"]
 
@@ -29,7 +30,7 @@ def workloads_in(objects: Iterable[KubeObject], source: str = "") -> list[KubeOb
     return found
 
 
-def fit_workloads(snapshot: Any, workloads: Iterable[KubeObject], *, placements: bool = False) -> FitReport:
+def fit_workloads(snapshot: Snapshot, workloads: Iterable[KubeObject], *, placements: bool = False) -> FitReport:
     """The report on Pods, Deployments, Jobs, ...: how many of their pods find a place now, in the order given.
 
     What one workload takes is gone for the next. A DaemonSet is asked about one pod on every node where it should run.
@@ -60,7 +61,9 @@ def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> Workloa
     )
 
 
-def _replicas(snapshot: Any, workload: KubeObject, placements: bool) -> tuple[WorkloadFit, Any, Sequence[str]]:
+def _replicas(
+    snapshot: Snapshot, workload: KubeObject, placements: bool
+) -> tuple[WorkloadFit, Snapshot, Sequence[str]]:
     pods = list(pods_of(workload))
     placed = kscale.place(snapshot, pods=pods)
     after = placed.snapshot_after
@@ -77,7 +80,9 @@ def _replicas(snapshot: Any, workload: KubeObject, placements: bool) -> tuple[Wo
     return line, after, placed.unmodelled
 
 
-def _daemonset(snapshot: Any, workload: DaemonSet, placements: bool) -> tuple[WorkloadFit, Any, Sequence[str]]:
+def _daemonset(
+    snapshot: Snapshot, workload: DaemonSet, placements: bool
+) -> tuple[WorkloadFit, Snapshot, Sequence[str]]:
     pod = daemonset_pod(workload)
     nodes = [node for node in snapshot.columns.objects if should_run(workload, node)]
     fit = kscale.fit(snapshot, pods=[pod], nodes=[node.name for node in nodes])
@@ -105,7 +110,7 @@ def _daemonset(snapshot: Any, workload: DaemonSet, placements: bool) -> tuple[Wo
     return line, snapshot.with_placed(placed, takes), fit.unmodelled
 
 
-def _reasons(snapshot: Any, stays: Sequence[Pod]) -> tuple[list[Rejection], str]:
+def _reasons(snapshot: Snapshot, stays: Sequence[Pod]) -> tuple[list[Rejection], str]:
     """Pods without a place by what stops them (the reason of most nodes first), and the event of the first pod."""
     if not stays:
         return [], ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -13,6 +13,8 @@ from kscale.capacity.records import UNLIMITED
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.objects.nodegroup import NodeGroup
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["GroupSource"]
 
@@ -36,7 +38,7 @@ class GroupSource(OptionGroup):
         typer.Option("--instance-type", metavar="NAME", help="A type of the catalogue, as a group. Repeatable."),
     ] = None
 
-    def groups(self, cluster: Any, snapshot: Any, terminal: Terminal) -> list[NodeGroup]:
+    def groups(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
         """The groups, with their templates."""
         self._check()
         from kscale.capacity.templates import with_templates
@@ -53,7 +55,7 @@ class GroupSource(OptionGroup):
         if self.catalogue is not None and self.groups_file is None and not self.instance_type:
             raise typer.BadParameter("--catalogue needs --instance-type, or -g", param_hint="--catalogue")
 
-    def _named(self, snapshot: Any, terminal: Terminal) -> list[NodeGroup]:
+    def _named(self, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
         from kscale.capacity.groups import read_groups, recognise_groups
 
         if self.groups_file is not None:

@@ -6,7 +6,7 @@ import gc
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -97,7 +97,7 @@ class Source(OptionGroup):
         """The sources, as they are named in what is said."""
         return ", ".join("stdin" if name == "-" else name for name in self.filename)
 
-    def asked(self, snapshot: Any) -> list[str] | None:
+    def asked(self, snapshot: Snapshot) -> list[str] | None:
         """The pending pods the question is about; None = all of them."""
         if self.namespace is None and not self.selector:
             return None
