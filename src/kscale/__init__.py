@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
+    from kscale.ca.scale_down.planner import ScaleDownPlan, scale_down
     from kscale.objects.quantity import Quantity
     from kscale.scheduling.fit import fit
     from kscale.scheduling.place import PlaceState, place
@@ -39,6 +40,8 @@ _LAZY: dict[str, str] = {
     "fit": "kscale.scheduling.fit",
     "load": "kscale.snapshot.reading",
     "place": "kscale.scheduling.place",
+    "scale_down": "kscale.ca.scale_down.planner",
+    "ScaleDownPlan": "kscale.ca.scale_down.planner",
     "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",
     "vpa": "kscale.vpa",
@@ -51,6 +54,7 @@ __all__ = [
     "KscaleError",
     "PlaceState",
     "Quantity",
+    "ScaleDownPlan",
     "SchedulerProfile",
     "Snapshot",
     "__version__",
@@ -63,6 +67,7 @@ __all__ = [
     "load",
     "place",
     "plugin",
+    "scale_down",
     "vpa",
 ]
 

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.drainability.engine import drain_status as drain_status
     from kscale.ca.scale_down.drainability.engine import drainability as drainability
     from kscale.ca.scale_down.pdb import RemainingPdbTracker as RemainingPdbTracker
+    from kscale.ca.scale_down.planner import ScaleDownPlan as ScaleDownPlan
     from kscale.ca.scale_down.removal import RemovableNode as RemovableNode
     from kscale.ca.scale_down.removal import RemovalResult as RemovalResult
     from kscale.ca.scale_down.removal import RemovalSimulator as RemovalSimulator
@@ -64,6 +65,10 @@ if TYPE_CHECKING:
     from kscale.ca.similarity import SimilarGroups as SimilarGroups
     from kscale.ca.similarity import find_similar as find_similar
     from kscale.ca.similarity import similar as similar
+    from kscale.ca.state import LoopState as LoopState
+    from kscale.ca.state import ScaleDownState as ScaleDownState
+    from kscale.ca.state import cleared as cleared
+    from kscale.ca.state import register_group_change as register_group_change
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "balancing": ("GroupSize", "ScaleUpInfo", "balance"),
@@ -89,6 +94,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.drainability.context": ("DrainContext", "Listers"),
     "scale_down.drainability.engine": ("DrainJudge", "default_rules", "drain_status", "drainability"),
     "scale_down.pdb": ("RemainingPdbTracker",),
+    "scale_down.planner": ("ScaleDownPlan",),
     "scale_down.removal": (
         "RemovableNode",
         "RemovalResult",
@@ -100,6 +106,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_up.executor": ("IncreaseSize",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
     "scale_up.status": ("ScaleUpStatus", "status_events"),
+    "state": ("LoopState", "ScaleDownState", "cleared", "register_group_change"),
     "similarity": ("Comparator", "DifferenceRatios", "SimilarGroups", "find_similar", "similar"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -124,6 +131,7 @@ __all__ = [
     "HourlyPrices",
     "IncreaseSize",
     "Listers",
+    "LoopState",
     "NodeGroupAutoscalingOptions",
     "NodeInGroup",
     "Option",
@@ -137,6 +145,8 @@ __all__ = [
     "RemovalSimulator",
     "ResourceLimiter",
     "ScaleDownOptions",
+    "ScaleDownPlan",
+    "ScaleDownState",
     "ScaleUpInfo",
     "ScaleUpOptions",
     "ScaleUpStatus",
@@ -144,6 +154,7 @@ __all__ = [
     "UnremovableCandidate",
     "balance",
     "build_chain",
+    "cleared",
     "combine",
     "crop",
     "default_rules",
@@ -157,6 +168,7 @@ __all__ = [
     "orchestrate",
     "orchestrate_steps",
     "quota",
+    "register_group_change",
     "registered_nodes",
     "scale_up_to_min_size_steps",
     "similar",

@@ -1,0 +1,413 @@
+"""One loop of scale-down: which nodes are unneeded, and which of them to delete now (``core/scaledown/planner``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+
+import msgspec
+import numpy as np
+
+from kscale.ca.clock import duration_ns, moment_ns
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_config
+from kscale.ca.groups import Groups, groups_of
+from kscale.ca.options import AutoscalingOptions, ResourceLimiter
+from kscale.ca.scale_down.atomic import is_upcoming
+from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, NodeInGroup, budget_groups, crop
+from kscale.ca.scale_down.candidates import filter_delayed, prefilter, sort_candidates
+from kscale.ca.scale_down.drainability.context import DrainContext, Listers
+from kscale.ca.scale_down.drainability.engine import DrainJudge, PodsToMove
+from kscale.ca.scale_down.eligibility import Eligibility, eligibility
+from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.ca.scale_down.recent_evictions import pods_to_inject
+from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
+from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
+from kscale.ca.scale_down.unneeded import NodeToRemove, UnneededNode, load_from_taints, update_unneeded
+from kscale.ca.scale_down.unremovable import UnremovableNode, UnremovableNodes
+from kscale.ca.state import LoopState
+from kscale.errors import InputError, Problem
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.resource import ResourceClaim, ResourceSlice
+from kscale.objects.selectors import SelectorError
+from kscale.scheduling.place import PlaceState
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["ScaleDownPlan", "scale_down"]
+
+
+class ScaleDownPlan(msgspec.Struct, kw_only=True):
+    """What one loop of scale-down found and would delete.
+
+    - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
+      ``ScaleDownNodeDeleteStarted``, as upstream reports it once the plan is carried out.
+    - ``candidates``: nodes that were looked at, in order; ``skipped``: those that the limit on unneeded nodes left out.
+    - ``unneeded``, ``removable``: the unneeded nodes in the order found, with times, and with pods and destinations.
+    - ``eligibility``: by candidate, with utilisation; ``unremovable``: why nodes stay; ``unremovable_after_update``:
+      the same before it was asked which may be deleted now; ``failures``: what simulation found in the way.
+    - ``chosen``: before the budgets (None: not asked); ``delete``: what to delete now, per group.
+    - ``soft_taints``: marks to change; ``pdbs``: what is left of the budgets; ``state``: for the next loop.
+    """
+
+    result: str
+    candidates: list[str]
+    skipped: list[str]
+    unneeded: list[UnneededNode]
+    removable: dict[str, RemovableNode]
+    eligibility: dict[str, Eligibility]
+    unremovable_after_update: dict[str, UnremovableNode]
+    unremovable: dict[str, UnremovableNode]
+    failures: dict[str, UnremovableCandidate]
+    chosen: NodesToDelete | None
+    delete: CroppedNodes
+    soft_taints: SoftTaints
+    pdbs: RemainingPdbTracker
+    state: LoopState
+
+    @property
+    def delete_empty(self) -> list[str]:
+        """Empty nodes to delete now."""
+        return [name for bucket in self.delete.empty for name in bucket.nodes]
+
+    @property
+    def drain(self) -> dict[str, dict[str, str]]:
+        """Nodes to drain now -> the pods to move and where they would land."""
+        return {name: self.removable[name].placement for bucket in self.delete.drain for name in bucket.nodes}
+
+    @property
+    def unneeded_since(self) -> dict[str, datetime]:
+        """Since when each unneeded node is so."""
+        return {item.name: item.since for item in self.unneeded}
+
+
+def scale_down(
+    snapshot: Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    limits: ResourceLimiter | None = None,
+    deleting: Sequence[NodeInGroup] = (),
+    draining: Sequence[NodeInGroup] = (),
+    recent_evictions: Iterable[Pod] = (),
+    upcoming: Collection[str] = (),
+    disabled: bool = False,
+    gpu_label: str = DEFAULT_GPU_LABEL,
+    profile: SchedulerProfile | None = None,
+) -> ScaleDownPlan:
+    """Decide one loop of scale-down. Nothing is deleted: the caller acts, and says next time what happened.
+
+    ``deleting`` and ``draining`` are nodes whose deletion is under way. ``upcoming``: nodes of the snapshot that do not
+    exist yet (besides those annotated so): they take no pods. ``disabled``: nodes are judged, none is chosen.
+    ``limits`` are the cluster-wide minima (default: what the options say).
+
+    Raises InputError for a disruption budget with a broken selector, and for a ``now`` before the last loop's.
+    """
+    return _Loop(snapshot, groups, now, options, state, profile).run(
+        limits, deleting, draining, recent_evictions, upcoming, disabled, gpu_label
+    )
+
+
+class _Loop:
+    """One loop under way."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        groups: Groups | Iterable[NodeGroup],
+        now: datetime,
+        options: AutoscalingOptions | None,
+        state: LoopState | None,
+        profile: SchedulerProfile | None,
+    ) -> None:
+        self.snapshot = snapshot
+        self.options = options = options or AutoscalingOptions()
+        self.nodes: list[Node] = snapshot.columns.objects
+        self.groups = (
+            groups if isinstance(groups, Groups) else groups_of(groups, self.nodes, options.node_group_defaults)
+        )
+        self.now = now
+        self.now_ns = moment_ns(now)
+        self.before = state or LoopState()
+        self.memory = self.before.scale_down
+        self.profile = profile
+        self.interval = self._interval()
+        self.listers = Listers(snapshot.informers.workloads)
+        self.pdbs = _budgets(snapshot)
+        self.unremovable = UnremovableNodes(until=self.memory.unremovable_until)
+        self.judged: dict[str, Eligibility] = {}
+        self.failures: dict[str, UnremovableCandidate] = {}
+        self.skipped: list[str] = []
+
+    def run(
+        self,
+        limits: ResourceLimiter | None,
+        deleting: Sequence[NodeInGroup],
+        draining: Sequence[NodeInGroup],
+        recent_evictions: Iterable[Pod],
+        upcoming: Collection[str],
+        disabled: bool,
+        gpu_label: str,
+    ) -> ScaleDownPlan:
+        since = self.memory.unneeded_since
+        ttl = self.options.node_deletion_candidate_ttl
+        if not self.memory.started and ttl:
+            since = {**load_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
+        present = [node for node in self.nodes if node.metadata.name not in upcoming and not is_upcoming(node)]
+        injected = [PodRecord(pod) for pod in pods_to_inject(recent_evictions, self.listers)]
+        simulator = RemovalSimulator(
+            self.snapshot,
+            now=self.now,
+            options=self.options,
+            listers=self.listers,
+            pdbs=self.pdbs,
+            state=PlaceState(cursor=self.before.cursor, old_hints=self.memory.hints),
+            profile=self.profile,
+            more=injected,
+        )
+        candidates = self._candidates(present, simulator)
+        hints = simulator.place_more(PlaceState(old_hints=self.memory.injected_hints)) if injected else PlaceState()
+        going = {item.node for item in (*deleting, *draining)}
+        removable = self._categorize(
+            [name for name in candidates if name not in going],
+            simulator,
+            simulator.mask(node.metadata.name for node in present if node.metadata.name not in going),
+            before=len(since),
+            gpu_label=gpu_label,
+        )
+        unneeded = update_unneeded(
+            since,
+            [self._to_remove(item) for item in removable],
+            groups=self.groups,
+            options=self.options,
+            now=self.now,
+        )
+        after_update = dict(self.unremovable.nodes)
+        chosen = None
+        delete = CroppedNodes(empty=[], drain=[])
+        if self._cooldown(disabled):
+            result = "ScaleDownInCooldown"
+        elif not candidates:
+            result = "ScaleDownNoCandidates"
+        else:
+            chosen = nodes_to_delete(
+                unneeded,
+                groups=self.groups,
+                snapshot_nodes=self.nodes,
+                options=self.options,
+                now=self.now,
+                limits=limits,
+                deletions_in_progress=Counter(item.group for item in (*deleting, *draining)),
+                gpu_label=gpu_label,
+            )
+            for name, reason in chosen.unremovable.items():
+                self.unremovable.add(name, reason)
+            delete = self._crop(chosen, DeletionsInProgress(empty=len(deleting), drained=len(draining)))
+            result = "ScaleDownNodeDeleteStarted" if delete.empty or delete.drain else "ScaleDownNoNodeDeleted"
+        names = [item.name for item in unneeded]
+        return ScaleDownPlan(
+            result=result,
+            candidates=candidates,
+            skipped=self.skipped,
+            unneeded=unneeded,
+            removable={item.node: item for item in removable},
+            eligibility=self.judged,
+            unremovable_after_update=after_update,
+            unremovable=self.unremovable.nodes,
+            failures=self.failures,
+            chosen=chosen,
+            delete=delete,
+            soft_taints=soft_taints(present, names, self.groups, most=self.options.max_bulk_soft_taint_count),
+            pdbs=self.pdbs,
+            state=LoopState(
+                cursor=simulator.engine.cursor,
+                scale_down=msgspec.structs.replace(
+                    self.memory,
+                    unneeded_since={item.name: item.since for item in unneeded},
+                    unremovable_until=self.unremovable.until,
+                    previous_candidates=names,
+                    hints=simulator.state.hints,
+                    injected_hints=hints.hints,
+                    update_interval=self.interval,
+                    last_update=self.now,
+                    started=True,
+                ),
+            ),
+        )
+
+    # -- candidates --------------------------------------------------------------------------------------------------
+
+    def _candidates(self, present: Iterable[Node], simulator: RemovalSimulator) -> list[str]:
+        # The sorter asks without controllers and budgets.
+        judge = DrainJudge(DrainContext(self.now_ns, self.options))
+
+        def pods_to_move(name: str) -> PodsToMove:
+            return judge.pods_to_move(simulator.pods_on(name))
+
+        names = prefilter((node.metadata.name for node in present), self.groups)
+        found = sort_candidates(names, pods_to_move, self.memory.previous_candidates)
+        if self.options.scale_down_delay_type_local:
+            found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
+        return found
+
+    def _categorize(
+        self,
+        names: Sequence[str],
+        simulator: RemovalSimulator,
+        destinations: np.ndarray[tuple[int], np.dtype[np.uint8]],
+        *,
+        before: int,
+        gpu_label: str,
+    ) -> list[RemovableNode]:
+        """The removable nodes, in the order found; reasons for the others go to ``unremovable``."""
+        self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
+        eligible = []
+        for name in names:
+            found = self.judged[name] = self._eligibility(name, simulator, gpu_label)
+            if found.reason is None:
+                eligible.append(name)
+            else:
+                self.unremovable.add(name, found.reason)
+        limit = self._limit(before)
+        retry = self.now + self.options.unremovable_node_recheck_timeout
+        removable: list[RemovableNode] = []
+        atomic = 0
+        for i, name in enumerate(eligible):
+            if len(removable) - atomic >= limit:
+                self.skipped = eligible[i:]
+                break
+            answer = simulator.simulate(name, destinations)
+            if isinstance(answer, UnremovableCandidate):
+                self.failures[name] = answer
+                self.unremovable.add(name, answer.reason, blocking_pod=answer.blocking_pod, until=retry)
+                continue
+            answer.risky = simulator.charge(answer)
+            destinations[self.snapshot.columns.index[name]] = 0
+            removable.append(answer)
+            atomic += self._is_atomic(name)
+        return removable
+
+    def _eligibility(self, name: str, simulator: RemovalSimulator, gpu_label: str) -> Eligibility:
+        node = self.nodes[self.snapshot.columns.index[name]]
+        pods = simulator.pods_on(name)
+        slices = self._slices.get(name, []) if self.options.enable_dynamic_resource_allocation else []
+        return eligibility(
+            node,
+            pods,
+            groups=self.groups,
+            options=self.options,
+            now_ns=self.now_ns,
+            gpu=gpu_config(gpu_label, node),
+            recently_unremovable=self.unremovable.is_recent(name),
+            dra_slices=slices,
+            dra_claims=self._claims(pods) if slices else (),
+        )
+
+    @cached_property
+    def _slices(self) -> dict[str, list[ResourceSlice]]:
+        found: dict[str, list[ResourceSlice]] = {}
+        for item in self.snapshot.informers.resource_slices:
+            if item.spec.node_name:
+                found.setdefault(item.spec.node_name, []).append(item)
+        return found
+
+    def _claims(self, pods: Iterable[Pod]) -> list[ResourceClaim]:
+        """The claims of these pods, each once."""
+        found: dict[str, ResourceClaim] = {}
+        for pod in pods:
+            made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
+            for use in pod.spec.resource_claims:
+                name = use.resource_claim_name or made.get(use.name)
+                claim = self.snapshot.informers.resource_claims.get((pod.metadata.namespace, name or ""))
+                if claim is not None:
+                    found[claim.metadata.uid or claim.key] = claim
+        return list(found.values())
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    def _interval(self) -> int:
+        """The shortest time between two loops so far, in nanoseconds; before the second, the unneeded time."""
+        shortest = self.memory.update_interval
+        if shortest is None:
+            shortest = duration_ns(self.options.scale_down_unneeded_time) or 1
+        if self.memory.last_update is None:
+            return shortest
+        passed = self.now_ns - moment_ns(self.memory.last_update)
+        if passed < 0:
+            raise InputError(f"now ({self.now}) is before the last loop ({self.memory.last_update})")
+        return min(shortest, passed)
+
+    def _limit(self, before: int) -> int:
+        """How many nodes may be unneeded: upstream's unneededNodesLimit.
+
+        Two loops at one moment would divide by zero in upstream; here that moment counts as a nanosecond.
+        """
+        most = self.options.max_scale_down_parallelism
+        interval = max(self.interval, 1)
+        unneeded_time = duration_ns(self.options.scale_down_unneeded_time)
+        return min(before + 2 * most, most * (max(unneeded_time, interval) // interval) + most)
+
+    def _is_atomic(self, name: str) -> bool:
+        try:
+            group = self.groups.of_node(name)
+            return group is not None and group.options_or(self.options.node_group_defaults).zero_or_max_node_scaling
+        except AutoscalerError:
+            return False
+
+    def _cooldown(self, disabled: bool) -> bool:
+        if disabled or self.options.scale_down_delay_type_local:
+            return disabled
+        delays: tuple[tuple[datetime | None, timedelta], ...] = (
+            (self.memory.last_scale_up, self.options.scale_down_delay_after_add),
+            (self.memory.last_failure, self.options.scale_down_delay_after_failure),
+            (self.memory.last_scale_down, self.options.scale_down_delay_after_delete),
+        )
+        return any(time is not None and time + delay > self.now for time, delay in delays)
+
+    # -- choice ------------------------------------------------------------------------------------------------------
+
+    def _to_remove(self, item: RemovableNode) -> NodeToRemove:
+        return NodeToRemove(
+            node=self.nodes[self.snapshot.columns.index[item.node]],
+            drain=bool(item.pods_to_reschedule),
+            risky=item.risky,
+            on_completion=bool(item.on_completion_pods),
+        )
+
+    def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
+        return crop(
+            self._in_groups(chosen.empty),
+            self._in_groups(chosen.drain),
+            budget_groups(self.groups, self.options, self.nodes),
+            in_progress=in_progress,
+            max_scale_down_parallelism=self.options.max_scale_down_parallelism,
+            max_drain_parallelism=self.options.max_drain_parallelism,
+        )
+
+    def _in_groups(self, names: Iterable[str]) -> list[NodeInGroup]:
+        found = []
+        for name in names:
+            group = self.groups.of_node(name)
+            found.append(NodeInGroup(node=name, group="" if group is None else group.id))
+        return found
+
+
+def _budgets(snapshot: Snapshot) -> RemainingPdbTracker:
+    budgets = snapshot.informers.budgets
+    try:
+        return RemainingPdbTracker(budgets)
+    except SelectorError:
+        problems = []
+        for budget in budgets:
+            try:
+                RemainingPdbTracker([budget])
+            except SelectorError as error:
+                problems.append(Problem(str(error), object=f"PodDisruptionBudget {budget.key}", field="spec.selector"))
+        raise InputError(problems) from None

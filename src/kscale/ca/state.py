@@ -1,0 +1,83 @@
+"""What a loop of the autoscaler hands to the next one, as one JSON document."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from kscale.ca.scale_down.candidates import GroupChanges, register_change
+from kscale.errors import StateError
+
+__all__ = ["LoopState", "ScaleDownState", "cleared", "register_group_change"]
+
+_KIND: Final = "LoopState"
+_VERSION: Final = 1
+
+
+class ScaleDownState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """What scale-down remembers.
+
+    - ``unneeded_since``, ``unremovable_until``: by node; ``previous_candidates``: what was unneeded last time.
+    - ``hints``, ``injected_hints``: pod UID -> node, for pods of removed nodes and for pods evicted of late.
+    - ``update_interval``: the shortest time between two loops so far, in nanoseconds; ``last_update``: the last loop.
+    - ``changes``: when each group last changed; ``last_scale_up``, ``last_scale_down``, ``last_failure``: when
+      anything did. The caller sets them after acting on a plan.
+    - ``started``: the taints of an earlier process have been looked at.
+    """
+
+    unneeded_since: dict[str, datetime] = {}
+    unremovable_until: dict[str, datetime] = {}
+    previous_candidates: list[str] = []
+    hints: dict[str, str] = {}
+    injected_hints: dict[str, str] = {}
+    update_interval: int | None = None
+    last_update: datetime | None = None
+    changes: GroupChanges = msgspec.field(default_factory=GroupChanges)
+    last_scale_up: datetime | None = None
+    last_scale_down: datetime | None = None
+    last_failure: datetime | None = None
+    started: bool = False
+
+
+class LoopState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """``cursor``: where the scan over nodes stands; scale-up and scale-down of one loop share it."""
+
+    cursor: int = 0
+    scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)
+
+    def to_json(self) -> bytes:
+        """As JSON."""
+        return msgspec.json.encode({"kind": _KIND, "version": _VERSION, **msgspec.to_builtins(self)})
+
+    @staticmethod
+    def from_json(text: bytes | str) -> LoopState:
+        """From JSON. Raises StateError for anything else than what :meth:`to_json` wrote."""
+        try:
+            data = msgspec.json.decode(text, type=dict)
+        except (msgspec.DecodeError, msgspec.ValidationError) as problem:
+            raise StateError(f"not a saved loop state: {problem}") from None
+        kind, version = data.pop("kind", None), data.pop("version", None)
+        if kind != _KIND:
+            raise StateError(f"not a saved loop state: its kind is {kind!r}")
+        if version != _VERSION:
+            raise StateError(f"a loop state of version {version!r}; this is version {_VERSION}")
+        try:
+            state: LoopState = msgspec.convert(data, LoopState)
+        except msgspec.ValidationError as problem:
+            raise StateError(f"not a saved loop state: {problem}") from None
+        return state
+
+
+def cleared(state: LoopState) -> LoopState:
+    """A state in which no node is unneeded: what an unhealthy cluster leaves."""
+    memory = msgspec.structs.replace(state.scale_down, unneeded_since={})
+    return msgspec.structs.replace(state, scale_down=memory)
+
+
+def register_group_change(state: LoopState, kind: str, group: str, time: datetime) -> LoopState:
+    """After a group changed; ``kind``: ``scale_up``, ``scale_down`` or ``scale_down_failure`` (for local delays)."""
+    memory = state.scale_down
+    changes = register_change(memory.changes, kind, group, time)
+    return msgspec.structs.replace(state, scale_down=msgspec.structs.replace(memory, changes=changes))

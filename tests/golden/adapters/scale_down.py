@@ -1,0 +1,166 @@
+"""Kind ``scale-down``: everything is compared."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+from typing import Any
+
+import kscale
+from golden_support import world
+from kscale import ca
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.times import to_datetime
+
+_GPU_LABEL = "TestGPULabel/accelerator"
+_NAMES = {"blocking_system_pod_disruption_timeout": "blocking_system_pod_distruption_timeout"}
+
+
+def check(case: dict[str, Any]) -> None:
+    given, want = case["input"], case["want"]
+    values = _durations(given.get("options") or {})
+    limits = ca.ResourceLimiter(min=values.pop("min_resources", {}), max=values.pop("max_resources", {}))
+    options = ca.AutoscalingOptions(**values)
+    state = ca.LoopState()
+    objects: list[dict[str, Any]] = []
+    listed: list[dict[str, Any]] = []
+    got = []
+    for loop in given["loops"]:
+        objects = _changed(objects, loop)
+        if loop.get("groups") is not None:
+            listed = loop["groups"]
+        upcoming = loop.get("upcoming_nodes") or []
+        late = [item for item in objects if item["kind"] == "Node" and item["metadata"]["name"] in upcoming]
+        if loop.get("clean_up_unneeded"):
+            state = ca.cleared(state)
+        for event in loop.get("events") or []:
+            state = ca.register_group_change(state, event["type"], event["group"], to_datetime(event["time"]))
+        deletions = loop.get("deletions_in_progress") or {}
+        plan = kscale.scale_down(
+            world([item for item in objects if item not in late] + late, {}),
+            ca.Groups(
+                [_group(each, options) for each in listed],
+                dict.fromkeys(loop.get("node_group_errors") or [], "node group unavailable"),
+            ),
+            now=to_datetime(loop["now"]),
+            options=options,
+            state=ca.LoopState.from_json(state.to_json()),
+            limits=limits,
+            deleting=[ca.NodeInGroup(**item) for item in deletions.get("empty") or []],
+            draining=[ca.NodeInGroup(**item) for item in deletions.get("drained") or []],
+            recent_evictions=[from_dict(pod, Pod) for pod in loop.get("recent_evictions") or []],
+            upcoming=upcoming,
+            disabled=bool(loop.get("in_cooldown")),
+            gpu_label=_GPU_LABEL,
+        )
+        state = plan.state
+        got.append(_answer(plan))
+    for mine, theirs in zip(got, want["loops"], strict=True):
+        assert mine == theirs
+
+
+def _durations(given: dict[str, Any]) -> dict[str, Any]:
+    found = {}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if name.endswith("_s"):
+            name, value = name.removesuffix("_s"), timedelta(seconds=value)
+        found[_NAMES.get(name, name)] = value
+    return found
+
+
+def _changed(objects: list[dict[str, Any]], loop: dict[str, Any]) -> list[dict[str, Any]]:
+    if loop.get("objects") is not None:
+        return loop["objects"]
+    found = {_identity(item["kind"], item["metadata"]): item for item in objects}
+    for item in loop.get("delete") or []:
+        found.pop(_identity(item["kind"], item), None)
+    for item in loop.get("apply") or []:
+        found[_identity(item["kind"], item["metadata"])] = item
+    return list(found.values())
+
+
+def _identity(kind: str, names: dict[str, Any]) -> tuple[str, str, str]:
+    return kind, names.get("namespace") or "", names["name"]
+
+
+def _group(given: dict[str, Any], options: ca.AutoscalingOptions) -> ca.Group:
+    own = given.get("options")
+    overrides = None if own is None else _durations(own)
+    template = given.get("template")
+    nodes = given.get("nodes") or []
+    return ca.Group(
+        id=given["id"],
+        min_size=given["min"],
+        max_size=given["max"],
+        target_size=given["target"],
+        target_size_error=given.get("target_error"),
+        nodes=nodes,
+        instances=nodes if given.get("instances") is None else given["instances"],
+        template=None if template is None else NodeTemplate(node=from_dict(template, Node)),
+        options=None
+        if overrides is None
+        else ca.NodeGroupAutoscalingOptions(**{**_fields(options.node_group_defaults), **overrides}),
+        options_error=given.get("options_error"),
+    )
+
+
+def _fields(options: ca.NodeGroupAutoscalingOptions) -> dict[str, Any]:
+    return {name: getattr(options, name) for name in options.__struct_fields__}
+
+
+def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
+    used = {name: found.utilization for name, found in plan.eligibility.items() if found.utilization is not None}
+    asked = plan.chosen is not None
+    return {
+        "candidates": plan.candidates,
+        "unneeded": [item.name for item in plan.unneeded],
+        "unneeded_since": {
+            name: since.isoformat().replace("+00:00", "Z") for name, since in plan.unneeded_since.items()
+        },
+        "removal_threshold_s": {item.name: item.threshold.total_seconds() for item in plan.unneeded},
+        "unneeded_pods": {
+            name: {
+                "pods_to_reschedule": item.pods_to_reschedule,
+                "daemonset_pods": item.daemon_set_pods,
+                "on_completion_pods": item.on_completion_pods,
+            }
+            for name, item in plan.removable.items()
+        },
+        "risky": [item.name for item in plan.unneeded if item.risky],
+        "utilization": {name: _number(found.utilization) for name, found in used.items()},
+        "utilization_resource": {name: found.resource_name for name, found in used.items()},
+        "unremovable_after_update": _unremovable(plan.unremovable_after_update),
+        "unremovable": _unremovable(plan.unremovable),
+        "nodes_to_delete": plan.chosen and {"empty": plan.chosen.empty, "drain": plan.chosen.drain},
+        "buckets": {"empty": _buckets(plan.delete.empty), "drain": _buckets(plan.delete.drain)} if asked else None,
+        "empty_to_delete": plan.delete_empty,
+        "drain_to_delete": [{"node": name, "pods": plan.removable[name].pods_to_reschedule} for name in plan.drain],
+        "hints": plan.state.scale_down.hints,
+        "last_index": plan.state.cursor,
+        "remaining_pdbs": [{"pdb": pdb.key, "disruptions_allowed": pdb.disruptions_allowed} for pdb in plan.pdbs.pdbs],
+    }
+
+
+def _number(value: float) -> float | str:
+    if math.isnan(value):
+        return "NaN"
+    return value if math.isfinite(value) else ("+Inf" if value > 0 else "-Inf")
+
+
+def _unremovable(nodes: dict[str, Any]) -> list[dict[str, Any]]:
+    return [
+        {
+            "node": name,
+            "reason": item.reason,
+            "blocking_pod": item.blocking_pod and {"pod": item.blocking_pod.pod, "reason": item.blocking_pod.reason},
+        }
+        for name, item in nodes.items()
+    ]
+
+
+def _buckets(buckets: list[ca.GroupNodes]) -> list[dict[str, Any]]:
+    return [{"group": each.group, "nodes": each.nodes, "batch_size": each.batch_size} for each in buckets]
