@@ -1,0 +1,54 @@
+"""A batch of all recorded first reconciles: what upstream wrote and remembered, decided over columns."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import golden_support
+from kscale.hpa.decide import decide
+from kscale.hpa.moments import from_text, to_text
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.selector_store import SelectorStore
+from kscale.hpa.state import ControllerState
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.rest_mapping import RESTMapper
+
+
+def test_recorded_first_steps() -> None:
+    adapter: Any = golden_support.adapter("hpa-reconcile")
+    decided = 0
+    for case in golden_support.cases(golden_support.VECTORS, ["hpa-reconcile"]):
+        given, step, want = case["input"], case["input"]["steps"][0], case["want"]["steps"][0]
+        if step.get("errors"):
+            continue  # a batch takes every action to succeed
+        limits = given["options"]
+        options = HPAOptions(
+            horizontal_pod_autoscaler_tolerance=limits["tolerance"],
+            horizontal_pod_autoscaler_downscale_stabilization=limits["downscale_stabilization_s"],
+            horizontal_pod_autoscaler_cpu_initialization_period=limits["cpu_initialization_period_s"],
+            horizontal_pod_autoscaler_initial_readiness_delay=limits["initial_readiness_delay_s"],
+            feature_gates=given.get("gates") or {},
+        )
+        hpa, state, store = adapter._stored(given["hpa"]), adapter._state(given.get("state")), SelectorStore()
+        for other in given.get("other_hpas") or []:
+            store.put_if_absent(other["namespace"], other["name"], other["selector"])
+        world, key = adapter.World(step, 10), f"{hpa.metadata.namespace}/{hpa.metadata.name}"
+        found = decide(
+            [hpa],
+            {key: world._scale()},
+            [from_dict(pod, Pod) for pod in step.get("pods") or []],
+            world._metric,
+            selectors=store,
+            options=options,
+            state=ControllerState(hpas={key: state}),
+            now=from_text(step["now"]),
+            mapper=RESTMapper(adapter.SERVED),
+        )
+        assert (int(found.desired[0]) if found.rescaled[0] else None) == want["scale_update"], case["name"]
+        remembered = found.memory.state(0, state).recommendations or ()
+        assert [{"replicas": each.replicas, "time": to_text(each.time)} for each in remembered] == want["state"][
+            "recommendations"
+        ], case["name"]
+        decided += 1
+    assert decided > 500
