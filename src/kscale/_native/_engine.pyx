@@ -59,7 +59,6 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         vector[int32_t] registered
         int32_t domains
         int64_t min
-        int32_t at_min
     cdef cppclass c_Template "kscale::engine::Template":
         c_Template() except +
         int32_t node_class

@@ -147,7 +147,10 @@ class Estimation {
 
 void estimate(Engine& engine, const EstimateInput& in, EstimateOutput& out, Interrupted interrupted, void* context) {
   std::fill(out.placement, out.placement + in.n_pods, -1);
-  engine.fork();
+  if (engine.counters_are_few(in.n_pods))
+    engine.fork_counters();
+  else
+    engine.fork();
   Estimation(engine, in, out).run(interrupted, context);
   engine.revert();
   if (out.status == 1) {

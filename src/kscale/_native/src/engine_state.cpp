@@ -75,12 +75,8 @@ i32 Engine::add_row(i32 key, i32 group, i32 eligibility, const i64* counts, i32 
     }
     for (std::size_t d = 0; d < row.count.size(); ++d) {
       if (!row.registered[d]) continue;
-      if (row.domains++ == 0 || row.count[d] < row.min) {
-        row.min = row.count[d];
-        row.at_min = 1;
-      } else if (row.count[d] == row.min) {
-        ++row.at_min;
-      }
+      if (row.domains++ == 0 || row.count[d] < row.min) row.min = row.count[d];
+      recount(row, row.count[d], 1);
     }
   }
   return index;
@@ -174,29 +170,19 @@ void Engine::reset_classes() {
 
 void Engine::shape(i32 r) {
   const Row& row = rows_[idx(r)];
-  if (!marks_.empty()) log(Undo::kShape, r, row.domains, row.at_min, row.min);
+  if (logs_counters()) log(Undo::kShape, r, row.domains, 0, row.min);
 }
 
-void Engine::settle(Row& row, i64 before, i64 after) {
-  if (after < row.min) {
-    row.min = after;
-    row.at_min = 1;
-    return;
-  }
-  if (before == row.min) --row.at_min;
-  if (after == row.min) ++row.at_min;
-  if (row.at_min > 0) return;
-  bool first = true;
-  for (std::size_t d = 0; d < row.registered.size(); ++d) {
-    if (!row.registered[d]) continue;
-    if (first || row.count[d] < row.min) {
-      row.min = row.count[d];
-      row.at_min = 1;
-      first = false;
-    } else if (row.count[d] == row.min) {
-      ++row.at_min;
-    }
-  }
+void Engine::recount(Row& row, i64 count, i32 delta) {
+  const std::size_t slot = count > 0 ? static_cast<std::size_t>(count) : 0;
+  if (slot >= row.with_count.size()) row.with_count.resize(slot + 1, 0);
+  row.with_count[slot] += delta;
+}
+
+void Engine::settle(Row& row) {
+  while (row.domains > 0 && row.min >= 0 && static_cast<std::size_t>(row.min) < row.with_count.size() &&
+         row.with_count[static_cast<std::size_t>(row.min)] == 0)
+    ++row.min;
 }
 
 void Engine::count(i32 r, i32 domain, i64 delta) {
@@ -207,16 +193,21 @@ void Engine::count(i32 r, i32 domain, i64 delta) {
   }
   i64& cell = row.count[idx(domain)];
   const i64 before = cell;
-  if (!marks_.empty()) log(Undo::kCount, r, domain, 0, before);
+  if (logs_counters()) log(Undo::kCount, r, domain, 0, before);
   cell = before + delta;
   if (row.group >= 0) {
-    if (!marks_.empty()) log(Undo::kTotal, row.group, 0, 0, totals_[idx(row.group)]);
+    if (logs_counters()) log(Undo::kTotal, row.group, 0, 0, totals_[idx(row.group)]);
     totals_[idx(row.group)] += delta;
   }
   if (row.eligibility >= 0 && row.registered[idx(domain)]) {
     shape(r);
     const i64 minimum = row.min;
-    settle(row, before, before + delta);
+    recount(row, before, -1);
+    recount(row, cell, 1);
+    if (cell < row.min)
+      row.min = cell;
+    else if (before == row.min)
+      settle(row);
     if (row.min > minimum || delta < 0) ++row.version;
   }
 }
@@ -228,28 +219,22 @@ void Engine::enroll(i32 r, i32 node, i32 delta) {
   if (idx(d) >= row.count.size()) row.count.resize(idx(n_domains_[idx(row.key)]), 0);
   row.registered.resize(row.count.size(), 0);
   i32& nodes_of = row.registered[idx(d)];
-  if (!marks_.empty()) log(Undo::kRegistered, r, d, 0, nodes_of);
+  if (logs_counters()) log(Undo::kRegistered, r, d, 0, nodes_of);
   nodes_of += delta;
   if (delta > 0 && nodes_of == 1) {  // a new domain; permits more only where a minimum number of domains is asked for
     shape(r);
     if (row.wants_domains) ++row.version;
     const i64 c = row.count[idx(d)];
-    if (row.domains++ == 0 || c < row.min) {
-      row.min = c;
-      row.at_min = 1;
-    } else if (c == row.min) {
-      ++row.at_min;
-    }
+    recount(row, c, 1);
+    if (row.domains++ == 0 || c < row.min) row.min = c;
   } else if (delta < 0 && nodes_of == 0) {  // the last node of a domain left
     shape(r);
     ++row.version;
-    --row.domains;
-    if (row.domains == 0) {
+    recount(row, row.count[idx(d)], -1);
+    if (--row.domains == 0)
       row.min = 0;
-      row.at_min = 0;
-    } else if (row.count[idx(d)] == row.min) {
-      settle(row, row.min, row.min + 1);  // forget it; the scan sees registered domains only
-    }
+    else
+      settle(row);
   }
 }
 
@@ -264,7 +249,7 @@ void Engine::touch(const Extra& extra, i32 node, i64 times) {
     if (d >= 0) count(rk.row, d, times);
   }
   for (const i32 claim : extra.claims) {
-    if (!marks_.empty()) log(Undo::kClaimUse, claim, 0, 0, claim_users_[idx(claim)]);
+    if (logs_counters()) log(Undo::kClaimUse, claim, 0, 0, claim_users_[idx(claim)]);
     claim_users_[idx(claim)] += times;
   }
 }
@@ -444,6 +429,20 @@ void Engine::fork() {
   floor_ = nodes();
 }
 
+bool Engine::counters_are_few(i64 changes) const {
+  i64 size = static_cast<i64>(totals_.size() + claim_users_.size());
+  for (const Row& row : rows_) size += static_cast<i64>(row.count.size()) + 16;
+  return size < 2 * changes;
+}
+
+void Engine::fork_counters() {
+  fork();
+  rows_before_ = rows_;
+  totals_before_ = totals_;
+  claims_before_ = claim_users_;
+  counters_copied_ = true;
+}
+
 void Engine::rollback(const Entry& e) {
   switch (e.what) {
     case Undo::kFree: free_[idx(e.a)][idx(e.b)] = e.value; break;
@@ -451,12 +450,25 @@ void Engine::rollback(const Entry& e) {
     case Undo::kAnyPort: any_port_[idx(e.b)] = static_cast<u64>(e.value); break;
     case Undo::kWildPort: wild_port_[idx(e.b)] = static_cast<u64>(e.value); break;
     case Undo::kSpecificPort: specific_port_[idx(e.b)] = static_cast<u64>(e.value); break;
-    case Undo::kCount: rows_[idx(e.a)].count[idx(e.b)] = e.value; break;
-    case Undo::kRegistered: rows_[idx(e.a)].registered[idx(e.b)] = static_cast<i32>(e.value); break;
+    case Undo::kCount: {
+      Row& row = rows_[idx(e.a)];
+      if (row.eligibility >= 0 && row.registered[idx(e.b)]) {
+        recount(row, row.count[idx(e.b)], -1);
+        recount(row, e.value, 1);
+      }
+      row.count[idx(e.b)] = e.value;
+      break;
+    }
+    case Undo::kRegistered: {
+      Row& row = rows_[idx(e.a)];
+      i32& nodes_of = row.registered[idx(e.b)];
+      if ((nodes_of > 0) != (e.value > 0)) recount(row, row.count[idx(e.b)], e.value > 0 ? 1 : -1);
+      nodes_of = static_cast<i32>(e.value);
+      break;
+    }
     case Undo::kShape:
       rows_[idx(e.a)].min = e.value;
       rows_[idx(e.a)].domains = e.b;
-      rows_[idx(e.a)].at_min = e.c;
       break;
     case Undo::kTotal: totals_[idx(e.a)] = e.value; break;
     case Undo::kClaimUse: claim_users_[idx(e.a)] = e.value; break;
@@ -510,6 +522,12 @@ bool Engine::revert() {
     while (!removed_.empty() && removed_.back() >= mark.nodes) removed_.pop_back();
   }
   n_domains_ = mark.domains;
+  if (counters_copied_) {
+    rows_.swap(rows_before_);
+    totals_.swap(totals_before_);
+    claim_users_.swap(claims_before_);
+    counters_copied_ = false;
+  }
   marks_.pop_back();
   floor_ = marks_.empty() ? 0 : marks_.back().nodes;
   ++growth_;
@@ -555,7 +573,9 @@ u64 Engine::checksum() const {
     for (std::size_t d = 0; d < row.registered.size(); ++d)
       if (row.registered[d]) mix(static_cast<u64>(row.registered[d]) * 37 + d);
     mix(static_cast<u64>(row.min));
-    mix(static_cast<u64>(row.domains) << 32 | static_cast<u64>(row.at_min));
+    mix(static_cast<u64>(row.domains));
+    for (std::size_t c = 0; c < row.with_count.size(); ++c)
+      if (row.with_count[c]) mix(static_cast<u64>(row.with_count[c]) * 41 + c);
   }
   for (const i64 v : totals_) mix(static_cast<u64>(v));
   for (const i64 v : claim_users_) mix(static_cast<u64>(v));

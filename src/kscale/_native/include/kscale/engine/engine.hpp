@@ -87,6 +87,10 @@ class Engine {
   void fork();
   bool revert();                                      // false: nothing was forked
   bool commit();
+  // A fork that keeps copies of all counters instead of a log of their changes: for changes that far outnumber the
+  // counters. Ended by revert(); no fork may be opened inside it.
+  void fork_counters();
+  bool counters_are_few(i64 changes) const;
 
   // -- looking -----------------------------------------------------------------------------------------------------
   i32 nodes() const { return static_cast<i32>(slots_.size()); }
@@ -120,6 +124,7 @@ class Engine {
 
  private:
   static std::size_t idx(i32 i) { return static_cast<std::size_t>(i); }
+  bool logs_counters() const { return !marks_.empty() && !counters_copied_; }
   bool journaled(i32 node) const { return node < floor_; }
   void log(Undo what, i32 a, i32 b, i32 c, i64 value) { journal_.push_back({what, a, b, c, value}); }
   void rollback(const Entry& entry);
@@ -128,7 +133,8 @@ class Engine {
   bool leaves_ghosts(i32 row) const { return !ghost_leaves_.empty() && ghost_leaves_[idx(row)]; }
   void gone(i32 node);
   void shape(i32 row);                                // log a row's minimum before it changes
-  void settle(Row& row, i64 before, i64 after);       // minimum after one registered domain changed
+  static void recount(Row& row, i64 count, i32 delta);  // a registered domain comes to, or leaves, a count
+  static void settle(Row& row);                         // the minimum after counts went up
   void take_ports(const Extra& extra, i32 node);
   void return_ports(const Extra& extra, i32 node);
   void rebuild_any(i32 node);
@@ -184,6 +190,9 @@ class Engine {
   // undo
   std::vector<Entry> journal_;
   std::vector<Mark> marks_;
+  bool counters_copied_ = false;
+  std::vector<Row> rows_before_;
+  std::vector<i64> totals_before_, claims_before_;
   i32 floor_ = 0;                         // nodes below it need journal entries
   // memory of failures; valid while nothing grows
   u64 growth_ = 1;

@@ -13,7 +13,7 @@ enum class Undo : u8 {
   kSpecificPort,  // b: word; value: before
   kCount,         // a: row, b: domain; value: before
   kRegistered,    // a: row, b: domain; value: before
-  kShape,         // a: row; value: min, b: domains, c: at_min
+  kShape,         // a: row; value: min, b: domains
   kTotal,         // a: group; value: before
   kClaimUse,      // a: claim; value: before
   kDisk,          // a: disk, b: node, c: read only; value: references before

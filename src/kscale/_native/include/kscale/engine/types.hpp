@@ -111,9 +111,9 @@ struct Row {
   i32 eligibility = -1;  // spread: row of the eligibility table; -1 = not a spread row
   std::vector<i64> count;
   std::vector<i32> registered;  // spread: eligible nodes per domain; a domain exists while this is > 0
-  i32 domains = 0;
-  i64 min = 0;
-  i32 at_min = 0;
+  i32 domains = 0;              // registered ones
+  i64 min = 0;                  // over the registered ones
+  std::vector<i32> with_count;  // how many registered domains have a count
   bool wants_domains = false;  // some constraint has minDomains > 1
   u64 version = 0;  // moves when the row may have become more permissive
 };
