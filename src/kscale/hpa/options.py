@@ -52,12 +52,15 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def downscale_stabilization_ns(self) -> int:
+        """The legacy scale-down window in nanoseconds."""
         return round(self.horizontal_pod_autoscaler_downscale_stabilization * _NANOSECONDS)
 
     @property
     def cpu_initialization_ns(self) -> int:
+        """The cpu initialization period in nanoseconds."""
         return round(self.horizontal_pod_autoscaler_cpu_initialization_period * _NANOSECONDS)
 
     @property
     def initial_readiness_ns(self) -> int:
+        """The initial readiness delay in nanoseconds."""
         return round(self.horizontal_pod_autoscaler_initial_readiness_delay * _NANOSECONDS)
