@@ -34,7 +34,16 @@ from kscale.vpa.strategies import Advised, ContainerUsage, Recommender, Strategy
 from kscale.vpa.target import WELL_KNOWN, Controllers
 from kscale.vpa.workloads import Workload, Workloads
 
-__all__ = ["SEVERITIES", "ContainerAdvice", "RecommendationReport", "ResourceAdvice", "advise", "patch_of", "vpa_of"]
+__all__ = [
+    "SEVERITIES",
+    "ContainerAdvice",
+    "Effect",
+    "RecommendationReport",
+    "ResourceAdvice",
+    "advise",
+    "patch_of",
+    "vpa_of",
+]
 
 SEVERITIES: Final = ("unknown", "good", "ok", "warning", "critical")
 """From the least to the most; ``unknown`` where there is no advice."""
@@ -74,6 +83,20 @@ class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
     info: list[str] = []
 
 
+class Effect(msgspec.Struct, kw_only=True, rename="camel"):
+    """How many nodes like ``node`` the running pods would need, packed, before and after.
+
+    ``homeless``: pods that fit on no empty node of that shape.
+    """
+
+    node: str = ""
+    pods: int = 0
+    nodes_before: int = 0
+    nodes_after: int = 0
+    homeless_before: int = 0
+    homeless_after: int = 0
+
+
 class RecommendationReport(Record, frozen=True):
     """Recommended requests per workload and container, and what they change in all."""
 
@@ -91,6 +114,8 @@ class RecommendationReport(Record, frozen=True):
     counts: dict[str, int]
     """Samples and pods by what became of them."""
     notes: list[str]
+    effect: Effect | None = None
+    """What the packer makes of it, when asked."""
 
 
 @dataclass(slots=True)

@@ -237,6 +237,26 @@ def test_choice_and_fail_on(cluster: Path) -> None:
     assert recommend(cluster, rows(200), "--fail-on", "badness>3").code == 2
 
 
+def node() -> dict[str, Any]:
+    amounts = {"cpu": "1", "memory": "4Gi", "pods": "110"}
+    status = {"allocatable": amounts, "capacity": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}, "status": status}
+
+
+def test_effect_on_the_number_of_nodes(cluster: Path) -> None:
+    given = dump()
+    pod = given["items"].pop()
+    for i in range(4):
+        given["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"web-5d4f8-abcd{i}"}})
+    cluster.write_text(json.dumps({**given, "items": [*given["items"], node()]}))
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}")]
+    record = answer(recommend(cluster, lines, "--effect", "-o", "json"))
+    assert record["effect"] == {
+        "node": "n1", "pods": 4, "nodesBefore": 2, "nodesAfter": 1, "homelessBefore": 0, "homelessAfter": 0
+    }  # fmt: skip
+    assert "need 1 nodes instead of 2." in recommend(cluster, lines, "--effect").stdout
+
+
 def test_generated_usage(tmp_path: Path) -> None:
     cluster, usage = tmp_path / "c.json", tmp_path / "usage.parquet"
     made = kscale("generate", "--nodes", 4, "--pods", 30, "--lean", "--to", cluster, "--usage", usage)

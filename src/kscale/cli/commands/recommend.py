@@ -213,6 +213,9 @@ def command(
     fail_on: Annotated[
         str, typer.Option("--fail-on", metavar="severity>=S", help="Exit 1 when a container is at least this bad.")
     ] = "",
+    effect: Annotated[
+        bool, typer.Option("--effect", help="Also pack the running pods before and after: how many nodes less.")
+    ] = False,
     threads: Annotated[int, typer.Option("--threads", min=1, help="The answer does not depend on it.")] = 2,
     skip_invalid: Annotated[bool, typer.Option("--skip-invalid", help="Go on without unreadable objects.")] = False,
 ) -> Answer:
@@ -252,6 +255,11 @@ def command(
             points_required=history.points_required,
             threads=threads,
         )
+    if effect:
+        from kscale.capacity.right_sizing import effect_of
+
+        with terminal.step("packing"):
+            advice = msgspec.structs.replace(advice, effect=effect_of(cluster, advice))
     _say(advice, terminal)
     bad = worst is not None and any(SEVERITIES.index(one.severity) >= worst for one in advice.containers)
     return Answer(record=advice, view=lambda: _view(advice), exit_code=1 if bad else 0)
@@ -341,7 +349,29 @@ def _view(advice: RecommendationReport) -> View:
         if compared:
             row.insert(6, _compare(one))
         rows.append(row)
-    return View(headline=_headline(advice), tables=[Table(columns, rows)], names=list(_names(advice.containers)))
+    return View(
+        headline=_headline(advice),
+        tables=[Table(columns, rows)],
+        footer=_effect(advice),
+        names=list(_names(advice.containers)),
+    )
+
+
+def _effect(advice: RecommendationReport) -> list[str]:
+    found = advice.effect
+    if found is None:
+        return []
+    lines = [
+        (
+            f"Packed onto nodes like {found.node}, the {found.pods:,} running pods need {found.nodes_after:,} nodes "
+            f"instead of {found.nodes_before:,}."
+        )
+    ]
+    if found.homeless_after or found.homeless_before:
+        lines.append(
+            f"Pods that fit on no such node: {found.homeless_after:,} (before: {found.homeless_before:,}); not packed."
+        )
+    return lines
 
 
 def _names(containers: Iterable[ContainerAdvice]) -> Iterator[str]:

@@ -1,0 +1,101 @@
+"""What recommended requests do to the number of nodes: the packer's answer before and after."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kscale.ca.estimator import EstimateOptions, estimate
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.quantity import Quantity
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+from kscale.vpa.advice import ContainerAdvice, Effect, RecommendationReport
+from kscale.vpa.target import WELL_KNOWN, Controllers, TargetError
+
+__all__ = ["effect_of"]
+
+_Advised = dict[tuple[str, str, str], ContainerAdvice]
+
+
+def effect_of(cluster: Any, report: RecommendationReport) -> Effect:
+    """Pack the running pods of a cluster onto empty nodes of its most common shape, as they are and as recommended.
+
+    DaemonSet pods of one such node stand on every node. Pods that fit on no empty node are counted, not packed.
+    """
+    nodes = list(cluster.nodes())
+    pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase in ("Running", "")]
+    if not nodes:
+        return Effect()
+    model = _commonest(nodes)
+    controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
+    advised: _Advised = {(one.namespace, one.workload, one.container): one for one in report.containers}
+    loose = [pod for pod in pods if not is_daemonset_pod(pod) and not is_mirror_pod(pod)]
+    daemons = [pod for pod in pods if pod.spec.node_name == model.name and is_daemonset_pod(pod)]
+    empty = Cluster(item for item in cluster if not isinstance(item, (Node, Pod))).snapshot()
+    before = _nodes_for(empty, model, daemons, loose)
+    after = _nodes_for(
+        empty,
+        model,
+        [_resized(pod, controllers, advised) for pod in daemons],
+        [_resized(pod, controllers, advised) for pod in loose],
+    )
+    return Effect(
+        node=model.name,
+        pods=len(loose),
+        nodes_before=before[0],
+        nodes_after=after[0],
+        homeless_before=before[1],
+        homeless_after=after[1],
+    )
+
+
+def _commonest(nodes: Iterable[Node]) -> Node:
+    """The first node of the most common shape."""
+    shapes: Counter[tuple[tuple[str, str], ...]] = Counter()
+    first: dict[tuple[tuple[str, str], ...], Node] = {}
+    for node in nodes:
+        shape = tuple(sorted((name, str(amount)) for name, amount in (node.status.allocatable or {}).items()))
+        shapes[shape] += 1
+        first.setdefault(shape, node)
+    return first[shapes.most_common(1)[0][0]]
+
+
+def _resized(pod: Pod, controllers: Controllers, advised: _Advised) -> Pod:
+    try:
+        parent = controllers.parent_of(pod)
+    except TargetError:
+        return pod
+    if parent is None:
+        return pod
+    containers = []
+    for container in pod.spec.containers:
+        one = advised.get((parent.namespace, f"{parent.kind}/{parent.name}", container.name))
+        requests = dict(container.resources.requests or {})
+        if one is not None and one.cpu.target is not None:
+            requests["cpu"] = Quantity(f"{one.cpu.target}m")
+        if one is not None and one.memory.target is not None:
+            requests["memory"] = Quantity(str(one.memory.target))
+        resources = msgspec.structs.replace(container.resources, requests=requests)
+        containers.append(msgspec.structs.replace(container, resources=resources))
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+
+
+def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, int]:
+    """(nodes, pods that fit on none)."""
+    pending = [
+        msgspec.structs.replace(
+            pod,
+            spec=msgspec.structs.replace(pod.spec, node_name=""),
+            status=msgspec.structs.replace(pod.status, phase="Pending", container_statuses=[]),
+        )
+        for pod in pods
+    ]
+    template = NodeTemplate(node=model, pods=daemons)
+    result = estimate(empty, pending, template=template, options=EstimateOptions())
+    return result.node_count, len(result.unscheduled)
