@@ -56,6 +56,7 @@ class NodeState:
     node: Json
     pods: list[Json] = field(default_factory=list)
     csi_node: Json | None = None
+    slices: list[Json] = field(default_factory=list)  # of a node that was simulated into the cluster
 
     @property
     def name(self) -> str:
@@ -66,7 +67,7 @@ class NodeState:
         return self.node["metadata"].get("labels") or {}
 
     def copy(self) -> NodeState:
-        return NodeState(self.node, list(self.pods), self.csi_node)
+        return NodeState(self.node, list(self.pods), self.csi_node, self.slices)
 
 
 @dataclass

@@ -1,19 +1,20 @@
 """The structured allocator: devices of resource slices for the requests of claims (6.13).
 
-Exact counts, All, first-available alternatives, CEL selectors, attribute constraints and admin access. Device taints,
-shared counters and consumable capacity are not here.
+Exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device taints and
+shared counters. Consumable capacity is not here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import celpy
 from celpy import celtypes
 
 from reference.cluster import Cluster, Json, NodeState, namespace_of
-from reference.labels import node_selector_matches
+from reference.labels import node_selector_matches, tolerates
 from reference.resources import quantity
 
 CEL = celpy.Environment()  # here and not later: it raises the recursion limit
@@ -39,9 +40,13 @@ def visible_on(holder: Json, node: NodeState) -> bool:
     return selector is not None and node_selector_matches(selector, node.labels, node.name)
 
 
+def all_slices(cluster: Cluster) -> list[Json]:
+    return cluster.all("ResourceSlice") + [entry for node in cluster.nodes for entry in node.slices]
+
+
 def devices_of(node: NodeState, cluster: Cluster) -> Iterator[tuple[DeviceId, Json, bool]]:
     """(identity, device, is its pool complete) of the newest generation of every pool that the node sees."""
-    slices = cluster.all("ResourceSlice")
+    slices = all_slices(cluster)
     for entry in slices:
         spec = entry["spec"]
         pool = spec["driver"], spec["pool"]["name"]
@@ -131,10 +136,16 @@ def assign(
         if fixed not in (None, identity) or not complete:
             continue
         admin = bool(exact.get("adminAccess"))
-        mine = {each for slot, each in zip(slots, taken, strict=False) if not slot[2].get("adminAccess")}
-        if not admin and identity in used | mine:
+        if admin and any(slot[0] == index and each == identity for slot, each in zip(slots, taken, strict=False)):
+            continue
+        if not admin and identity in used | set(taken):
             continue
         if not selected(claims[index], exact, identity, device, cluster):
+            continue
+        if untolerated(device.get("taints") or [], exact.get("tolerations") or []):
+            continue
+        spending = [each for slot, each in zip(slots, taken, strict=False) if not slot[2].get("adminAccess")]
+        if not admin and not counters_suffice({*used, *spending, identity}, identity, cluster):
             continue
         if not constraints_hold(slots, [*taken, identity], claims, offered):
             continue
@@ -142,6 +153,37 @@ def assign(
         if rest is not None:
             return rest
     return None
+
+
+def untolerated(taints: list[Json], tolerations: list[Json]) -> bool:
+    return any(
+        taint["effect"] in ("NoSchedule", "NoExecute") and not any(tolerates(each, taint) for each in tolerations)
+        for taint in taints
+    )
+
+
+def counters_suffice(spent: set[DeviceId], newest: DeviceId, cluster: Cluster) -> bool:
+    """Whether the counters that the newest device takes of are not exceeded by all devices that are given away."""
+    available: dict[tuple[str, str], Any] = {}
+    consumed: dict[tuple[str, str], Any] = {}
+    touched = set()
+    for entry in all_slices(cluster):
+        spec = entry["spec"]
+        pool = spec["driver"], spec["pool"]["name"]
+        if pool != newest[:2]:
+            continue
+        for counters in spec.get("sharedCounters") or []:
+            for name, counter in counters["counters"].items():
+                available[counters["name"], name] = quantity(counter["value"]).milli()
+        for device in spec.get("devices") or []:
+            for use in device.get("consumesCounters") or []:
+                for name, counter in use["counters"].items():
+                    key = use["counterSet"], name
+                    if (*pool, device["name"]) == newest:
+                        touched.add(key)
+                    if (*pool, device["name"]) in spent:
+                        consumed[key] = consumed.get(key, 0) + quantity(counter["value"]).milli()
+    return all(key in available and consumed[key] <= available[key] for key in touched)
 
 
 def constraints_hold(slots: list[Slot], taken: list[DeviceId], claims: list[Json], offered: Offered) -> bool:
@@ -214,5 +256,10 @@ def evaluate(expression: str, driver: str, device: Json) -> bool:
         "isGreaterThan": lambda a, b: celtypes.BoolType(a > b),
         "isLessThan": lambda a, b: celtypes.BoolType(a < b),
     }
-    program = CEL.program(CEL.compile(expression), functions=functions)
+    program = CEL.program(compiled(expression), functions=functions)
     return bool(program.evaluate({"device": celpy.json_to_cel(view)}))
+
+
+@cache
+def compiled(expression: str) -> Any:
+    return CEL.compile(expression)

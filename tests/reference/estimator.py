@@ -108,6 +108,7 @@ class Template:
     node: Json
     pods: list[Json] = field(default_factory=list)
     csi_node: Json | None = None
+    slices: list[Json] = field(default_factory=list)
 
     def fresh(self, suffix: str) -> NodeState:
         """A sanitised copy: a new name, the hostname label set to it, pods renamed (4.1)."""
@@ -123,7 +124,12 @@ class Template:
         csi_node = copy.deepcopy(self.csi_node)
         if csi_node is not None:
             csi_node["metadata"]["name"] = name
-        return NodeState(node, pods, csi_node)
+        slices = copy.deepcopy(self.slices)
+        for entry in slices:
+            entry["metadata"]["name"] += f"-{suffix}"
+            entry["spec"]["pool"]["name"] += f"-{suffix}"
+            entry["spec"]["nodeName"] = name
+        return NodeState(node, pods, csi_node, slices)
 
 
 class NameClashError(Exception):

@@ -91,7 +91,10 @@ def one_estimate(cluster: Cluster, raw: Json) -> Json:
     else:
         groups = equivalence.groups(estimator.expand(raw["pods"]))
     template = estimator.Template(
-        raw["template"]["node"], raw["template"].get("pods") or [], raw["template"].get("csi_node")
+        raw["template"]["node"],
+        raw["template"].get("pods") or [],
+        raw["template"].get("csi_node"),
+        raw["template"].get("resource_slices") or [],
     )
     limiter = estimator.Limiter(estimator.thresholds(options))
     fast = options.get("fast_path", False)

@@ -15,7 +15,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from strategies import pieces
+from strategies import devices, pieces
 from strategies.pieces import HOSTNAME, NAMESPACES, NODE_NAMES, REGION, ZONE, ZONES, chance, given_sometimes
 
 Json = dict[str, Any]
@@ -23,7 +23,6 @@ Json = dict[str, Any]
 Features = tuple[str, ...]
 FEATURES: Features = ("plain", "ports", "affinity", "spread", "volumes", "dra")
 CLAIMS = ("c0", "c1", "c2", "c3")
-DEVICE_CLAIMS = ("d0", "d1")
 CSI_DRIVER = "csi.example.com"
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
@@ -87,7 +86,7 @@ def pod_specs(draw: st.DrawFn, features: Features, eager: bool) -> Json:
         volumes = draw(POD_VOLUMES)
         spec["volumes"] = [{"name": f"v{index}", **volume} for index, volume in enumerate(volumes)]
     if "dra" in features and draw(chance(2 if eager else 4)):
-        spec["resourceClaims"] = [{"name": "g", "resourceClaimName": draw(st.sampled_from(DEVICE_CLAIMS))}]
+        spec["resourceClaims"] = [{"name": "g", "resourceClaimName": draw(st.sampled_from(devices.CLAIMS))}]
     return spec
 
 
@@ -255,62 +254,6 @@ def volumes(draw: st.DrawFn, name: str, storage_class: str, node_names: list[str
     return {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": metadata, "spec": spec, "status": status}
 
 
-@st.composite
-def device_objects(draw: st.DrawFn, node_names: list[str], extended: bool) -> list[Json]:
-    """One device class, a slice on most nodes, and claims that are open, allocated or missing."""
-    api = "resource.k8s.io/v1"
-    driver = "gpu.example.com"
-    selector = [{"cel": {"expression": f"device.driver == '{driver}'"}}]
-    device_class: Json = {"apiVersion": api, "kind": "DeviceClass", "metadata": {"name": driver}}
-    device_class["spec"] = {"selectors": selector}
-    if extended and draw(chance(3)):
-        device_class["spec"]["extendedResourceName"] = pieces.EXTENDED
-    objects: list[Json] = [device_class]
-    offered = {}
-    for name in node_names:
-        count = draw(st.integers(0, 2))
-        if count:
-            pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
-            devices = [
-                {"name": f"dev{i}", "attributes": {"model": {"string": draw(st.sampled_from(["x", "y"]))}}}
-                for i in range(count)
-            ]
-            spec = {"driver": driver, "nodeName": name, "pool": pool, "devices": devices}
-            objects.append(
-                {"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": f"s-{name}"}, "spec": spec}
-            )
-            offered[name] = count
-    used: set[str] = set()
-    for name in DEVICE_CLAIMS:
-        kind = draw(st.sampled_from(["open", "open", "allocated", "missing"]))
-        if kind == "missing":
-            continue
-        exactly: Json = {"deviceClassName": driver, "allocationMode": "ExactCount", "count": draw(st.integers(1, 2))}
-        if draw(chance(3)):
-            expression = f"device.attributes['{driver}'].model == 'x'"
-            exactly["selectors"] = [{"cel": {"expression": expression}}]
-        status: Json = {}
-        free = sorted(set(offered) - used)
-        if kind == "allocated" and free:
-            node = draw(st.sampled_from(free))
-            used.add(node)
-            field = {"key": "metadata.name", "operator": "In", "values": [node]}
-            status["allocation"] = {
-                "devices": {"results": [{"request": "r", "driver": driver, "pool": node, "device": "dev0"}]},
-                "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
-            }
-        objects.append(
-            {
-                "apiVersion": api,
-                "kind": "ResourceClaim",
-                "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-                "spec": {"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
-                "status": status,
-            }
-        )
-    return objects
-
-
 SERVICES = [
     {"apiVersion": "v1", "kind": "Service", "metadata": {"name": f"s{index}", "namespace": namespace}, "spec": spec}
     for index, (namespace, spec) in enumerate(
@@ -361,7 +304,7 @@ def clusters(draw: st.DrawFn, features: Features = FEATURES, *, max_nodes: int =
     if "volumes" in features:
         objects += draw(volume_objects(names))
     if "dra" in features:
-        objects += draw(device_objects(names, extended="plain" in features))
+        objects += draw(devices.device_objects(names, extended="plain" in features))
         options["dra"] = True
     return {"objects": objects, "options": options}
 

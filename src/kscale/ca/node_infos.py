@@ -101,6 +101,7 @@ def mixed_templates(
             group.id,
             suffix=suffix,
             csi_node=example.csi_node,
+            resource_slices=example.resource_slices,
             force_daemonsets=options.force_ds,
             taints=taints,
         )

@@ -18,8 +18,10 @@ from kscale.objects.meta import ObjectMeta, OwnerReference
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
+from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode
 from kscale.objects.taints import first_untolerated
+from kscale.scheduling.devices.inventory import for_node
 
 __all__ = [
     "TaintConfig",
@@ -111,13 +113,15 @@ def template_from_node(
     *,
     suffix: str,
     csi_node: CSINode | None = None,
+    resource_slices: Iterable[ResourceSlice] = (),
     force_daemonsets: bool = False,
     taints: TaintConfig = DEFAULT_TAINTS,
 ) -> NodeTemplate:
     """The template that an existing node is an example of.
 
-    Mirror pods and DaemonSet pods stay with it. DaemonSets that have no pod there and should run on it get one, without
-    ``force_daemonsets`` only the system-node-critical ones (upstream: ``SanitizedTemplateNodeInfoFromNodeInfo``).
+    ``resource_slices``: those of the node alone. Mirror pods and DaemonSet pods stay with it. DaemonSets that have no
+    pod there and should run on it get one, without ``force_daemonsets`` only the system-node-critical ones (upstream:
+    ``SanitizedTemplateNodeInfoFromNodeInfo``).
     """
     name = f"template-node-for-{group}-{suffix}"
     kept = [pod for pod in pods if pod.metadata.deletion_timestamp is None]
@@ -134,7 +138,8 @@ def template_from_node(
         and (force_daemonsets or _is_critical(daemonset))
         and should_run(daemonset, new_node)
     ]
-    return NodeTemplate(node=new_node, pods=new_pods, csi_node=_csi_node(csi_node, name))
+    slices = for_node(resource_slices, name, suffix)
+    return NodeTemplate(node=new_node, pods=new_pods, csi_node=_csi_node(csi_node, name), resource_slices=slices)
 
 
 def template_from_group(
@@ -156,6 +161,7 @@ def template_from_group(
         group,
         suffix=suffix,
         csi_node=template.csi_node,
+        resource_slices=template.resource_slices,
         force_daemonsets=True,
         taints=taints,
     )
@@ -172,6 +178,7 @@ def fresh_copy(template: NodeTemplate, suffix: str) -> NodeTemplate:
         node=_renamed(template.node, name, None),
         pods=[_moved(pod, name, suffix) for pod in template.pods],
         csi_node=_csi_node(template.csi_node, name),
+        resource_slices=for_node(template.resource_slices, name, suffix),
     )
 
 

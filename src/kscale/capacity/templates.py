@@ -34,7 +34,12 @@ def with_templates(cluster: Cluster, snapshot: Snapshot, groups: Iterable[NodeGr
     for group in groups:
         try:
             template = group_template(
-                group, nodes=nodes, pods_on=pods_on, daemonsets=daemonsets, csi_nodes=snapshot.informers.csi_nodes
+                group,
+                nodes=nodes,
+                pods_on=pods_on,
+                daemonsets=daemonsets,
+                csi_nodes=snapshot.informers.csi_nodes,
+                resource_slices=snapshot.informers.resource_slices,
             )
         except InputError as error:
             problems += error.problems

@@ -68,6 +68,7 @@ def check(case: dict[str, Any]) -> None:
         template = NodeTemplate(
             node=decoded(step["template"]["node"]),
             pods=[decoded(pod) for pod in step["template"].get("pods", [])],
+            resource_slices=[decoded(entry) for entry in step["template"].get("resource_slices", [])],
             csi_node=from_dict(step["template"]["csi_node"], CSINode) if step["template"].get("csi_node") else None,
         )
         result = kscale.estimate(

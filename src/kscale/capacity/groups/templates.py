@@ -12,6 +12,7 @@ from kscale.errors import InputError, Problem
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode
 
 __all__ = ["group_template", "members_of"]
@@ -35,6 +36,7 @@ def group_template(
     pods_on: Callable[[str], Iterable[Pod]] = lambda _node_name: (),
     daemonsets: Iterable[DaemonSet] = (),
     csi_nodes: Mapping[str, CSINode] | None = None,
+    resource_slices: Iterable[ResourceSlice] = (),
     now: float | None = None,
     suffix: str = "0",
     force_daemonsets: bool = False,
@@ -61,6 +63,7 @@ def group_template(
         group.id,
         suffix=suffix,
         csi_node=(csi_nodes or {}).get(example.metadata.name),
+        resource_slices=[each for each in resource_slices if each.spec.node_name == example.metadata.name],
         force_daemonsets=force_daemonsets,
         taints=config,
     )

@@ -1,0 +1,26 @@
+"""Pods that compete for devices, on kscale and on the reference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+
+from agreement.test_scheduling import agree
+from reference_golden import recorded
+from strategies import devices
+
+Json = dict[str, Any]
+fewer = settings(max_examples=max(10, settings().max_examples // 5))
+
+
+@fewer
+@given(devices.filter_problems())
+def test_place(problem: Json) -> None:
+    agree("filter-schedulable", problem, recorded.filter_rounds)
+
+
+@fewer
+@given(devices.estimate_problems())
+def test_estimate(problem: Json) -> None:
+    agree("estimate", problem, recorded.estimates)
