@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.removal import simulate_removals as simulate_removals
     from kscale.ca.scale_up.executor import IncreaseSize as IncreaseSize
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
+    from kscale.ca.scale_up.salvo import salvo_steps as salvo_steps
     from kscale.ca.scale_up.status import ScaleUpStatus as ScaleUpStatus
     from kscale.ca.scale_up.status import status_events as status_events
     from kscale.ca.similarity import Comparator as Comparator
@@ -105,6 +106,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "templates": (),
     "scale_up.executor": ("IncreaseSize",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
+    "scale_up.salvo": ("salvo_steps",),
     "scale_up.status": ("ScaleUpStatus", "status_events"),
     "state": ("LoopState", "ScaleDownState", "cleared", "register_group_change"),
     "similarity": ("Comparator", "DifferenceRatios", "SimilarGroups", "find_similar", "similar"),
@@ -170,6 +172,7 @@ __all__ = [
     "quota",
     "register_group_change",
     "registered_nodes",
+    "salvo_steps",
     "scale_up_to_min_size_steps",
     "similar",
     "simulate_removals",

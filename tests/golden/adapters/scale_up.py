@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import golden_ca
-from golden_support import adapter, world
+from golden_support import adapter
 from kscale import ca
 from kscale.ca import quota
 from kscale.ca.backoff import ScaleUpError
@@ -27,6 +27,7 @@ from kscale.ca.errors import ErrorRecord
 from kscale.ca.expander.types import Filtered
 from kscale.ca.node_infos import mixed_templates
 from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
+from kscale.ca.scale_up.salvo import Salvo, SalvoRound, salvo_steps
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, not_triggered_parts
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
@@ -35,6 +36,8 @@ from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quota import CapacityQuota
 from kscale.objects.times import to_datetime
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
 
 _SUFFIX = "7777777"
 _FLAGS = (
@@ -49,11 +52,6 @@ _FLAGS = (
     "max_total_unready_percentage",
     "force_ds",
 )
-
-
-def unsupported(case: dict[str, Any]) -> str | None:
-    given = case["input"]
-    return "operation salvo" if given["op"] == "salvo" else None
 
 
 def check(case: dict[str, Any]) -> None:
@@ -104,37 +102,45 @@ def _scale_up(
     now: datetime,
 ) -> dict[str, Any]:
     config = given.get("priority_config_map")
-    steps = ca.orchestrate_steps(
-        world(given.get("objects") or [], {}),
-        given.get("pending") or [],
-        provider.groups,
-        nodes=nodes,
-        templates=templates,
-        state=state,
-        now=now,
-        options=options,
-        expanders=given.get("expanders") or [],
-        filters={"none": lambda options, given: Filtered(survivors=[])},
-        expander_input=ca.ExpanderInput(
+    salvo = given["op"] == "salvo"
+    arguments: dict[str, Any] = {
+        "nodes": nodes,
+        "templates": templates,
+        "state": state,
+        "now": now,
+        "options": options,
+        "expanders": given.get("expanders") or [],
+        "filters": {"none": lambda options, given: Filtered(survivors=[])},
+        "expander_input": ca.ExpanderInput(
             priorities=None if config is None else config.get("data") or {},
             prices=adapter("expander").Prices(given.get("prices") or {}),
             cluster_node_count=given.get("cluster_node_count", len(nodes)),
             gpu_label=golden_ca.GPU_LABEL,
         ),
-        quotas=quotas_of(given),
-        comparator=adapter("balance").comparator_of(given.get("options") or {}),
-        all_or_nothing=bool(given.get("all_or_nothing")),
-        candidates=provider.candidates(),
-        daemonsets=[from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
-        stop_after_options=(given.get("options") or {}).get("binpacking_stop_after_options", 0),
-    )
+        "quotas": quotas_of(given),
+        "comparator": adapter("balance").comparator_of(given.get("options") or {}),
+        "all_or_nothing": bool(given.get("all_or_nothing")),
+        "candidates": provider.candidates(),
+        "daemonsets": [from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
+        "stop_after_options": (given.get("options") or {}).get("binpacking_stop_after_options", 0),
+    }
+    pending = [from_dict(item, Pod) if salvo else item for item in given.get("pending") or []]
+    start = salvo_steps if salvo else ca.orchestrate_steps
+    cluster = Cluster(given.get("objects") or [], finished=True)
+    if salvo:
+        budget = (given.get("options") or {}).get("salvo_scale_up_budget_s", 60)
+        arguments["budget"] = timedelta(seconds=budget)
+    steps = start(cluster if salvo else cluster.snapshot(), pending, provider.groups, **arguments)
+    rounds: list[SalvoRound] = []
     done = provider.run(steps)
+    if isinstance(done, Salvo):
+        rounds = done.rounds
+        after = done.cluster.snapshot()
+        done = rounds[-1].done
     expansion = done.expansion
     provider.groups = ca.Groups([*provider.groups, *provider.made], provider.groups.node_errors)
     got = status_of(done.status) | {
-        "options": [
-            {"group": o.group, "node_count": o.node_count, "pods": o.pods, "similar": o.similar} for o in done.options
-        ],
+        "options": _options_of(done),
         "events": sorted(
             (with_parts(golden_ca.event_of(e), done.status) for e in done.events + ca.status_events(done.status)),
             key=_event_order,
@@ -142,11 +148,37 @@ def _scale_up(
         "cluster_state_after": cluster_state(done.state, provider.groups, now, options),
     }
     if "expander_steps" in want:
+        chosen = [item.done.expansion for item in rounds] if rounds else [expansion]
         got["expander_steps"] = [
             {"expander": step.expander, "survivors": [o.group for o in step.filtered.survivors]}
-            for step in (expansion.steps if expansion is not None else [])
+            for found in chosen
+            for step in (found.steps if found is not None else [])
         ]
+    if rounds:
+        got["options"] = next((found for item in reversed(rounds) if (found := _options_of(item.done))), [])
+        got["rounds"] = [_round(item) for item in rounds]
+        got["snapshot_after"] = _nodes_of(after)
+        events = [e for item in rounds for e in item.done.events + ca.status_events(item.done.status)]
+        got["events"] = sorted((with_parts(golden_ca.event_of(e), done.status) for e in events), key=_event_order)
     return got
+
+
+def _options_of(done: ca.Orchestration) -> list[dict[str, Any]]:
+    return [{"group": o.group, "node_count": o.node_count, "pods": o.pods, "similar": o.similar} for o in done.options]
+
+
+def _round(item: SalvoRound) -> dict[str, Any]:
+    names = ("result", "scale_ups", "pods_triggered", "pods_await_evaluation", "pods_remain_unschedulable")
+    described = status_of(item.done.status)
+    described["pods_remain_unschedulable"] = [pod["pod"] for pod in described["pods_remain_unschedulable"]]
+    return {name: described[name] for name in names} | {"node_count": item.node_count}
+
+
+def _nodes_of(snapshot: Snapshot) -> list[dict[str, Any]]:
+    pods: dict[int, list[str]] = {}
+    for key, number in zip(snapshot.pods, snapshot.placed_node.tolist(), strict=True):
+        pods.setdefault(number, []).append(key)
+    return [{"node": name, "pods": sorted(pods.get(i, []))} for i, name in enumerate(snapshot.nodes)]
 
 
 def _min_size(

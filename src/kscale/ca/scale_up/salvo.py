@@ -1,0 +1,113 @@
+"""Several scale-ups in one loop (``--salvo-scale-up``): each sees the nodes that the ones before asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping, Sequence
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from kscale.ca.cluster_state import ClusterState
+from kscale.ca.groups import Groups
+from kscale.ca.orchestrator import Orchestration, orchestrate_steps
+from kscale.ca.scale_up.status import SUCCESSFUL
+from kscale.ca.templates import fresh_copy
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.view import View
+from kscale.snapshot.cluster import Cluster
+
+__all__ = ["Salvo", "SalvoRound", "salvo_steps"]
+
+
+class SalvoRound(msgspec.Struct, kw_only=True):
+    """One scale-up of the salvo, and how many nodes it was given."""
+
+    done: Orchestration
+    node_count: int
+
+
+class Salvo(msgspec.Struct, kw_only=True):
+    """All rounds; ``cluster`` is the simulated cluster after them. ``warning`` says why it ended early, if it did."""
+
+    rounds: list[SalvoRound]
+    cluster: Cluster
+    warning: str = ""
+
+
+def salvo_steps(
+    cluster: Cluster,
+    pods: Sequence[Pod],
+    groups: Groups,
+    *,
+    nodes: Sequence[Node],
+    templates: Mapping[str, NodeTemplate],
+    state: ClusterState,
+    budget: timedelta = timedelta(minutes=1),
+    elapsed: Callable[[], timedelta] = timedelta,
+    cursor: int = 0,
+    **given: Any,
+) -> Generator[Any, Any, Salvo]:
+    """:func:`kscale.ca.orchestrate_steps` again and again with the pods that remain.
+
+    Ends with an error, a scale-up that did nothing, when no pod is left, or when ``elapsed`` (since the start; asked
+    after a round) has reached ``budget``. Between rounds the new nodes are put into the simulated cluster with the
+    pods that triggered them. ``cluster`` itself does not change; ``given``: what ``orchestrate_steps`` takes besides.
+    """
+    simulated = Cluster(cluster)
+    result = Salvo(rounds=[], cluster=simulated)
+    pending = list(pods)
+    nodes = list(nodes)
+    for number in count():
+        done: Orchestration = yield from orchestrate_steps(
+            simulated.snapshot(),
+            pending,
+            groups,
+            nodes=nodes,
+            templates=templates,
+            state=state,
+            cursor=cursor,
+            **given,
+        )
+        result.rounds.append(SalvoRound(done=done, node_count=len(nodes)))
+        triggered = set(done.status.pods_triggered)
+        fitted = {pod.key: pod for pod in pending if pod.key in triggered}
+        pending = [pod for pod in pending if pod.key not in triggered]
+        if done.status.result != SUCCESSFUL or not triggered or not pending or elapsed() >= budget:
+            return result
+        state, cursor = done.state, done.cursor
+        groups = groups.with_targets({info.group: info.new for info in done.status.scale_ups})
+        suffix = f"salvo-{number}"
+        for info in done.status.scale_ups:
+            for copy in range(info.new - info.current):
+                fresh = fresh_copy(templates[info.group], f"{copy}-{suffix}")
+                node = replace(fresh.node, api_version="v1", kind="Node")
+                nodes.append(node)
+                simulated.apply(node)
+                for pod in fresh.pods:
+                    simulated.apply(replace(pod, api_version="v1", kind="Pod"))
+        order = [fitted[key] for key in done.status.pods_triggered]
+        placed = _place(simulated, order, suffix, cursor)
+        if isinstance(placed, str):
+            result.warning = placed
+            return result
+        cursor = placed
+    raise AssertionError("unreachable")
+
+
+def _place(cluster: Cluster, pods: Sequence[Pod], suffix: str, cursor: int) -> int | str:
+    """Puts the pods on this round's nodes; the cursor, or the pod that found no place."""
+    snapshot = cluster.snapshot()
+    view = View(snapshot, pods, cursor=cursor)
+    acceptable = np.fromiter((name.endswith(suffix) for name in snapshot.nodes), np.uint8, len(snapshot.nodes))
+    for pod in pods:
+        node = view.schedule_anywhere(pod.key, acceptable)
+        if node is None:
+            return f"pod {pod.key} found no place on the nodes that it triggered"
+        bound = replace(pod, api_version="v1", kind="Pod", spec=replace(pod.spec, node_name=view.node_name(node)))
+        cluster.apply(bound)
+    return int(view.engine.cursor)

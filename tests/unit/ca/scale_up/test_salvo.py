@@ -1,0 +1,53 @@
+"""Several scale-ups in one loop."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from ca_objects import T0, node, pod, template
+from kscale import ca
+from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.snapshot.cluster import Cluster
+
+
+def _salvo(**more: Any) -> Any:
+    groups = ca.Groups([ca.Group(id="small", max_size=9), ca.Group(id="large", max_size=9)])
+    machines = {
+        "small": template(node("s", 1000, 1000, labels={"pool": "small"})),
+        "large": template(node("l", 4000, 1000)),
+    }
+    for group in groups:
+        group.template = machines[group.id]
+    steps = ca.salvo_steps(
+        Cluster(),
+        [pod("a", 900, 10, spec={"node_selector": {"pool": "small"}}), pod("b", 3000, 10)],
+        groups,
+        nodes=[],
+        templates=machines,
+        state=update_nodes(ClusterState(), [], groups, now=T0).state,
+        now=T0,
+        expanders=["least-waste"],
+        **more,
+    )
+    try:
+        next(steps)
+        while True:
+            steps.send(None)
+    except StopIteration as stop:
+        return stop.value
+
+
+def test_each_round_sees_the_nodes_of_the_rounds_before() -> None:
+    found = _salvo()
+    plans = [{info.group: info.new for info in item.done.status.scale_ups} for item in found.rounds]
+    assert plans == [{"small": 1}, {"large": 1}]
+    assert [item.node_count for item in found.rounds] == [0, 1]
+    after = found.cluster.snapshot()
+    assert after.nodes == ["s-0-salvo-0"]
+    assert after.pods == ["default/a"]
+
+
+def test_the_budget_ends_it() -> None:
+    assert len(_salvo(budget=timedelta(0)).rounds) == 1
+    assert len(_salvo(elapsed=lambda: timedelta(minutes=2)).rounds) == 1
