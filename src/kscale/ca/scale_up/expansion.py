@@ -10,7 +10,7 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up
 from kscale.ca.estimator.binpacking import estimate_groups, group_pods
-from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
+from kscale.ca.estimator.options import THRESHOLDS, EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.ca.estimator.result import EstimateResult
 from kscale.ca.expander.types import Option, PodRun
@@ -28,8 +28,6 @@ from kscale.scheduling.session import Session
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ExpansionFinder", "ExpansionOption"]
-
-THRESHOLDS = ("static", "sng", "cluster")
 
 
 class ExpansionOption(msgspec.Struct, kw_only=True):
