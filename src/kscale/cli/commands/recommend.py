@@ -26,9 +26,8 @@ from kscale.vpa.advice import (
     RecommendationReport,
     ResourceAdvice,
     advise,
-    patch_of,
-    vpa_of,
 )
+from kscale.vpa.manifests import patch_of, vpa_of
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.strategies import find_strategy, strategies
 
