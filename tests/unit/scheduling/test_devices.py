@@ -1,0 +1,378 @@
+"""DynamicResources: claims, the allocator, and devices that pods compete for."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+
+import kscale
+from kscale.errors import MissingExtraError
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.quantity import Quantity
+from kscale.objects.resource import Device, DeviceAttribute, DeviceCapacity
+from kscale.scheduling.devices import allocator, selectors
+
+Json = dict[str, Any]
+API = "resource.k8s.io/v1"
+GPU = "gpu.example.com"
+
+
+def node(name: str, **allocatable: str) -> Json:
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": "20"} | {k.replace("__", "/"): v for k, v in allocatable.items()}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": {"allocatable": amounts}}
+
+
+def device_class(name: str = GPU, expression: str = "", **spec: Any) -> Json:
+    if expression:
+        spec["selectors"] = [{"cel": {"expression": expression}}]
+    return {"apiVersion": API, "kind": "DeviceClass", "metadata": {"name": name}, "spec": spec}
+
+
+def devices(where: str, *found: Json, **spec: Any) -> Json:
+    spec = {
+        "driver": GPU,
+        "nodeName": where,
+        "pool": {"name": where, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"dev{i}", **each} for i, each in enumerate(found)],
+    } | spec
+    return {"apiVersion": API, "kind": "ResourceSlice", "metadata": {"name": f"s-{where}"}, "spec": spec}
+
+
+def exactly(name: str = "r", **exact: Any) -> Json:
+    return {"name": name, "exactly": {"deviceClassName": GPU, **exact}}
+
+
+def claim(name: str, *requests: Json, meta: Json | None = None, status: Json | None = None, **spec: Any) -> Json:
+    return {
+        "apiVersion": API,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", **(meta or {})},
+        "spec": {"devices": {"requests": list(requests) or [exactly()], **spec}},
+        "status": status or {},
+    }
+
+
+def pod(name: str = "p", *claims: str, requests: Json | None = None, **spec: Any) -> Json:
+    spec["containers"] = [{"name": "c", "resources": {"requests": requests or {}}}]
+    if claims:
+        spec["resourceClaims"] = [{"name": f"c{i}", "resourceClaimName": each} for i, each in enumerate(claims)]
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {}}
+
+
+def snapshot(*objects: Json) -> Any:
+    return kscale.Cluster(objects).snapshot(dra=True)
+
+
+def fits(*objects: Json, **options: Any) -> bool:
+    """Whether a pod with the claim `want` fits the node `n`."""
+    return kscale.fit(snapshot(node("n"), *objects), [pod("p", "want")], **options).verdict("default/p", "n").ok
+
+
+# -- PreFilter ---------------------------------------------------------------------------------------------------------
+
+BUSY = {"allocation": {"devices": {}}, "reservedFor": [{"uid": f"u{i}"} for i in range(256)]}
+
+
+@pytest.mark.parametrize(
+    ("claims", "text"),
+    [
+        ([], "claim default/want not found"),
+        ([claim("want", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"})], 'resourceclaim "want" is being deleted'),
+        ([claim("want", status=BUSY)], "resourceclaim in use"),
+    ],
+)
+def test_prefilter_texts(claims: list[Json], text: str) -> None:
+    verdict = kscale.fit(snapshot(node("n"), *claims), [pod("p", "want")]).verdict("default/p", "n")
+    assert (verdict.plugin, verdict.reasons, verdict.unexpected) == ("DynamicResources", (text,), "PreFilter failed")
+
+
+def from_template(status: list[Json]) -> Json:
+    made = pod("p", resourceClaims=[{"name": "own", "resourceClaimTemplateName": "t"}])
+    return made | {"status": {"resourceClaimStatuses": status}}
+
+
+def test_claims_from_templates() -> None:
+    world = snapshot(node("n"), device_class(), devices("n", {}), claim("other"))
+    for status, text in (
+        ([], 'pod "default/p": ResourceClaim not created yet'),
+        (
+            [{"name": "own", "resourceClaimName": "other"}],
+            "ResourceClaim default/other was not created for Pod default/p (Pod is not owner)",
+        ),
+    ):
+        verdict = kscale.fit(world, [from_template(status)]).verdict("default/p", "n")
+        assert verdict.reasons == (text,)
+    nothing_needed = kscale.fit(world, [from_template([{"name": "own"}])])
+    assert nothing_needed.verdict("default/p", "n").ok
+    assert "DynamicResources" in nothing_needed.prefilter("default/p").skipped
+
+
+def test_switched_off() -> None:
+    off = kscale.Cluster([node("n"), claim("want")]).snapshot()
+    verdict = kscale.fit(off, [pod("p", "want")]).verdict("default/p", "n")
+    assert verdict.reasons == ("object not found: dra manager is disabled",)
+
+
+# -- the allocator -----------------------------------------------------------------------------------------------------
+
+
+def test_missing_class_is_an_error_of_each_node() -> None:
+    verdict = kscale.fit(snapshot(node("n"), claim("want")), [pod("p", "want")]).verdict("default/p", "n")
+    what = f'could not retrieve device class {GPU}: DeviceClass "{GPU}" not found'
+    assert verdict.reasons == (f'running "DynamicResources" filter plugin: claim default/want, request r: {what}',)
+    assert verdict.unexpected == 'unexpected filter status "Error"'
+
+
+def test_selector_that_fails_is_an_error() -> None:
+    wrong = device_class(expression=f"device.attributes['{GPU}'].absent == 1")
+    verdict = kscale.fit(snapshot(node("n"), wrong, devices("n", {}), claim("want")), [pod("p", "want")]).verdict(
+        "default/p", "n"
+    )
+    assert verdict.reasons == (
+        f'running "DynamicResources" filter plugin: class {GPU}: selector #0: runtime error: no such key: absent',
+    )
+
+
+TAINTED = {"taints": [{"key": "broken", "effect": "NoExecute"}]}
+TOLERANT = [{"key": "broken", "operator": "Exists"}]
+X, Y = ({"attributes": {"model": {"string": model}}} for model in "xy")
+
+
+@pytest.mark.parametrize(
+    ("found", "request_", "more", "fit"),
+    [
+        ([{}], exactly(), {}, True),
+        ([{}], exactly(count=2), {}, False),
+        ([{}, {}], exactly(count=2), {}, True),
+        ([], exactly(allocationMode="All"), {}, False),
+        ([{}, {}, {}], exactly(allocationMode="All"), {}, True),
+        ([TAINTED], exactly(), {}, False),
+        ([TAINTED], exactly(tolerations=TOLERANT), {}, True),
+        ([TAINTED, {}], exactly(allocationMode="All"), {}, False),
+        ([X, Y], exactly(count=2), {"constraints": [{"matchAttribute": f"{GPU}/model"}]}, False),
+        ([X, Y, X], exactly(count=2), {"constraints": [{"matchAttribute": f"{GPU}/model"}]}, True),
+        ([X, X], exactly(count=2), {"constraints": [{"distinctAttribute": f"{GPU}/model"}]}, False),
+        ([X, Y], exactly(count=2), {"constraints": [{"distinctAttribute": f"{GPU}/model"}]}, True),
+        ([{}], exactly(adminAccess=True, count=2), {}, False),
+        ([{}], {"name": "r", "firstAvailable": [{"name": "two", "deviceClassName": GPU, "count": 2}]}, {}, False),
+        (
+            [{}],
+            {"name": "r", "firstAvailable": [{"name": str(n), "deviceClassName": GPU, "count": n} for n in (2, 1)]},
+            {},
+            True,
+        ),
+    ],
+)
+def test_allocation(found: list[Json], request_: Json, more: Json, *, fit: bool) -> None:
+    assert fits(device_class(), devices("n", *found), claim("want", request_, **more)) is fit
+
+
+@pytest.mark.parametrize(("capacity", "fit"), [("4", True), ("3", False)])
+def test_shared_counters(capacity: str, *, fit: bool) -> None:
+    uses = {"consumesCounters": [{"counterSet": "board", "counters": {"slots": {"value": "2"}}}]}
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 2}
+    counters = {"sharedCounters": [{"name": "board", "counters": {"slots": {"value": capacity}}}]}
+    parts = [devices("n", uses, uses, pool=pool), devices("n", pool=pool, **counters)]
+    parts[1]["metadata"]["name"] = "counters"
+    assert fits(device_class(), *parts, claim("want", exactly(count=2))) is fit
+
+
+def test_incomplete_and_old_pools_offer_nothing() -> None:
+    incomplete = {"name": "n", "generation": 1, "resourceSliceCount": 2}
+    assert not fits(device_class(), devices("n", {}, pool=incomplete), claim("want"))
+    newer = devices("n", pool={"name": "n", "generation": 2, "resourceSliceCount": 1})
+    newer["metadata"]["name"] = "newer"
+    assert not fits(device_class(), devices("n", {}), newer, claim("want"))
+
+
+def given(device: str, where: str = "n") -> Json:
+    field = {"key": "metadata.name", "operator": "In", "values": [where]}
+    results = [{"request": "r", "driver": GPU, "pool": where, "device": device}]
+    selector = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+    return {"allocation": {"devices": {"results": results}, "nodeSelector": selector}}
+
+
+def test_devices_in_use() -> None:
+    objects = [device_class(), devices("n", {}), claim("held", status=given("dev0"))]
+    assert not fits(*objects, claim("want"))
+    assert fits(*objects, claim("want", exactly(adminAccess=True)))
+
+
+def test_allocated_claims_go_where_their_devices_are() -> None:
+    world = snapshot(node("n"), node("m"), claim("want", status=given("dev0")))
+    result = kscale.fit(world, [pod("p", "want")])
+    assert result.verdict("default/p", "n").ok
+    assert result.verdict("default/p", "m").reasons == ("resourceclaim not available on the node",)
+
+
+def test_equal_nodes_are_judged_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"n{i}" for i in range(20)]
+    world = snapshot(*map(node, names), device_class(), *(devices(name, {}, {}) for name in names[:15]), claim("want"))
+    calls = []
+    original = allocator.Allocator.allocate
+    monkeypatch.setattr(allocator.Allocator, "allocate", lambda *a: calls.append(1) or original(*a))
+    result = kscale.fit(world, [pod("p", "want")])
+    assert result.ok.sum() == 15
+    assert len(calls) == 2
+    assert result.unmodelled == []
+
+
+# -- CEL ---------------------------------------------------------------------------------------------------------------
+
+DEVICE = Device(
+    attributes={
+        "model": DeviceAttribute(string="x"),
+        "lanes": DeviceAttribute(int_=8),
+        "ecc": DeviceAttribute(bool_=True),
+        "driver": DeviceAttribute(version="1.10.0"),
+        "other.example.com/rack": DeviceAttribute(string="r1"),
+    },
+    capacity={"memory": DeviceCapacity(value=Quantity("40Gi"))},
+)
+
+
+@pytest.mark.parametrize(
+    ("expression", "truth"),
+    [
+        ("device.driver == 'gpu.example.com'", True),
+        ("device.attributes['gpu.example.com'].model == 'x'", True),
+        ("device.attributes['gpu.example.com'].lanes > 4 && device.attributes['gpu.example.com'].ecc", True),
+        ("device.attributes['other.example.com'].rack == 'r1'", True),
+        ("'nowhere.example.com' in device.attributes", False),
+        ("has(device.attributes['nowhere.example.com'].rack)", False),
+        ("device.capacity['gpu.example.com'].memory.compareTo(quantity('40960Mi')) == 0", True),
+        ("device.capacity['gpu.example.com'].memory.isGreaterThan(quantity('80Gi'))", False),
+        ("device.capacity['gpu.example.com'].memory.isLessThan(quantity('80Gi'))", True),
+        ("device.attributes['gpu.example.com'].driver.isGreaterThan(semver('1.9.3'))", True),
+        ("device.attributes['gpu.example.com'].driver.compareTo(semver('1.10.0')) == 0", True),
+        ("isQuantity('x1') || isSemver('1.2')", False),
+    ],
+)
+def test_cel(expression: str, *, truth: bool) -> None:
+    assert selectors.selects(expression, GPU, DEVICE) is truth
+
+
+@pytest.mark.parametrize(
+    "expression", ["device.driver ==", "device.driver", "quantity('x1').compareTo(quantity('1')) == 0", "1 + 'a' == 2"]
+)
+def test_cel_errors(expression: str) -> None:
+    with pytest.raises(selectors.SelectorError):
+        selectors.selects(expression, GPU, DEVICE)
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "celpy", None)
+    selectors._library.cache_clear()
+    try:
+        assert fits(device_class(), devices("n", {}), claim("want"))  # nothing to evaluate
+        with pytest.raises(MissingExtraError, match=r"\[dra\]"):
+            fits(device_class(expression="true"), devices("n", {}), claim("want"))
+    finally:
+        selectors._library.cache_clear()
+
+
+# -- competition -------------------------------------------------------------------------------------------------------
+
+
+def test_claims_compete_for_devices() -> None:
+    world = snapshot(node("n"), device_class(), devices("n", {}, {}), *(claim(f"c{i}") for i in range(3)))
+    result = kscale.place(world, [pod(f"p{i}", f"c{i}") for i in range(3)])
+    assert result.placement == {"default/p0": "n", "default/p1": "n"}
+    assert result.unmodelled == []
+    after = result.snapshot_after
+    held = after.informers.resource_claims["default", "c1"].status
+    assert held.allocation is not None
+    assert held.allocation.devices.results[0].device == "dev1"
+    assert [consumer.name for consumer in held.reserved_for] == ["p1"]
+    assert not kscale.fit(after, [pod("p2", "c2")]).verdict("default/p2", "n").ok
+
+
+def test_views_count_devices() -> None:
+    world = snapshot(node("n"), device_class(), devices("n", {}), claim("a"), claim("b"))
+    view = world.fork([pod("p0", "a"), pod("p1", "b")])
+    assert view.schedule("default/p0", "n")
+    assert not view.fits("default/p1", "n")
+    view.unplace("default/p0", "n")
+    assert view.fits("default/p1", "n")
+
+
+@pytest.mark.parametrize(
+    ("claims", "text"),
+    [
+        ([claim("a"), claim("b", exactly(allocationMode="All"))], "requests for all devices (allocationMode All)"),
+        (
+            [claim("a"), claim("b", constraints=[{"matchAttribute": f"{GPU}/model"}])],
+            "constraints between devices",
+        ),
+        (
+            [
+                claim("a"),
+                claim(
+                    "b", exactly(selectors=[{"cel": {"expression": "device.attributes[device.driver].model == 'x'"}}])
+                ),
+            ],
+            "requests whose sets of devices overlap",
+        ),
+    ],
+)
+def test_what_is_not_counted_is_named(claims: list[Json], text: str) -> None:
+    world = snapshot(node("n"), device_class(), devices("n", X, Y), *claims)
+    pods = [pod("p0", "a"), pod("p1", "b")]
+    assert kscale.place(world, pods).unmodelled == [f"resource claims while pods are placed: {text}"]
+    assert kscale.fit(world, pods).unmodelled == []
+
+
+def test_a_shared_claim_is_named() -> None:
+    world = snapshot(node("n"), device_class(), devices("n", {}), claim("a"))
+    result = kscale.place(world, [pod("p0", "a"), pod("p1", "a")])
+    assert result.unmodelled == [
+        "resource claims while pods are placed: claims without devices that several pods share"
+    ]
+
+
+def test_templates_bring_devices() -> None:
+    world = snapshot(node("old"), device_class(), *(claim(f"c{i}", exactly(count=2)) for i in range(3)))
+    template = NodeTemplate(
+        node=from_dict(node("tmpl"), kscale.objects.core.Node),
+        resource_slices=[from_dict(devices("tmpl", {}, {}, {}), kscale.objects.resource.ResourceSlice)],
+    )
+    pods = [pod(f"p{i}", f"c{i}") for i in range(3)]
+    result = kscale.estimate(world, pods, template=template)
+    assert (result.node_count, len(result.scheduled)) == (3, 3)
+    assert result.unmodelled == []
+    capped = kscale.estimate(
+        world, pods, template=template, options=kscale.EstimateOptions(max_nodes=1, thresholds=("static",))
+    )
+    assert len(capped.scheduled) == 1
+    assert "no further node was permitted" in set(capped.unscheduled.values())
+    bare = kscale.estimate(world, pods, template=NodeTemplate(node=template.node))
+    assert set(bare.unscheduled.values()) == {"DynamicResources: cannot allocate all claims"}
+
+
+# -- extended resources ------------------------------------------------------------------------------------------------
+
+
+def test_extended_resources_of_a_class() -> None:
+    world = snapshot(
+        node("plugin", **{"gputest.io/dev": "1"}),
+        node("slices"),
+        node("neither"),
+        device_class(extendedResourceName="gputest.io/dev"),
+        devices("slices", {}, {}),
+    )
+    wanted = {"gputest.io/dev": "2"}
+    result = kscale.fit(world, [pod("p", requests=wanted)])
+    found = {
+        name: (result.verdict("default/p", name).plugin, result.verdict("default/p", name).ok) for name in result.nodes
+    }
+    assert found == {
+        "plugin": ("NodeResourcesFit", False),
+        "slices": ("", True),
+        "neither": ("DynamicResources", False),
+    }
+    placed = kscale.place(world, [pod(f"p{i}", requests={"gputest.io/dev": "1"}) for i in range(4)])
+    assert sorted(placed.placement.values()) == ["plugin", "slices", "slices"]
