@@ -70,7 +70,7 @@ class FitResult:
     """Verdicts by pod and node. ``pods``, ``nodes``: the names, in order."""
 
     def __init__(
-        self, snapshot: Snapshot, pods: list[PodRecord], nodes: list[str], profile: SchedulerProfile | None
+        self, snapshot: Snapshot, pods: Sequence[PodRecord], nodes: list[str], profile: SchedulerProfile | None
     ) -> None:
         self.snapshot = snapshot
         self.nodes = nodes

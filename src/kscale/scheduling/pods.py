@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
+from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
@@ -25,7 +26,7 @@ MOST_SHAPES = 10
 _NO_CONTROLLER = -1
 
 
-def pods_of(snapshot: Snapshot, pods: PodsLike) -> list[PodRecord]:
+def pods_of(snapshot: Snapshot, pods: PodsLike) -> Sequence[PodRecord]:
     """The pods of a call. Raises InputError for a name that the snapshot does not have."""
     if pods is None:
         return snapshot.pending_records
@@ -49,12 +50,33 @@ def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.
     controller = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
     shape = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
     digester = Digester()
+    if isinstance(pods, PodRows):
+        return _shapes_of_rows(pods, digester)
     for i, pod in enumerate(pods):
         uid = pod.controller
         if uid is None:
             continue
         controller[i] = number = controllers.setdefault(uid, len(controllers))
         shape[i] = shapes.setdefault((number, pod.digest(digester)), len(shapes))
+    return controller, shape
+
+
+def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The same without looking at pods that stand alone, and at one of those that equal an exemplar."""
+    controller, exemplars = pods.controllers, pods.exemplars
+    shape = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
+    number_of: dict[tuple[int, bytes], int] = {}
+    owned = np.flatnonzero(controller >= 0)
+    alike = owned[exemplars[owned] >= 0]
+    pairs, first, inverse = np.unique(
+        np.stack([controller[alike], exemplars[alike]]), axis=1, return_index=True, return_inverse=True
+    )
+    digests = [pods[i].digest(digester) for i in alike[first].tolist()]
+    numbers = [number_of.setdefault(pair, len(number_of)) for pair in zip(pairs[0].tolist(), digests, strict=True)]
+    if len(alike):
+        shape[alike] = np.array(numbers, dtype=np.int32)[inverse.reshape(-1)]
+    for i in owned[exemplars[owned] < 0].tolist():
+        shape[i] = number_of.setdefault((int(controller[i]), pods[i].digest(digester)), len(number_of))
     return controller, shape
 
 

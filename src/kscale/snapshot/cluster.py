@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from kscale.objects.core import Node, Pod
 from kscale.objects.kinds import kind_of
@@ -14,16 +15,17 @@ from kscale.objects.meta import KubeObject
 from kscale.snapshot.columns import Growing, NodeColumns
 from kscale.snapshot.informers import INFORMED_KINDS, Informers
 from kscale.snapshot.interner import Interner
+from kscale.snapshot.pod_table import FINISHED, GATED, PENDING, PLACED, TERMINATING, PodTable
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from kscale.snapshot.loading import LoadReport
+    from kscale.snapshot.pod_texts import PodBatch
 
-__all__ = ["FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "Cluster"]
+__all__ = ["Cluster"]
 
-# States of a pod row.
-GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
+_FEW = 16  # pods of a batch that are not worth working on columns
 
 
 def state_of(pod: Pod, *, finished: bool = False) -> int:
@@ -56,15 +58,13 @@ class Cluster:
         self.interner = Interner()
         self.objects: dict[str, dict[str, KubeObject]] = {}
         self._nodes: dict[str, Node] = {}
-        self._node_columns: NodeColumns | None = None
-        self._informers: Informers | None = None
-        # pods, by row
+        self._changes = _NodeChanges()
+        self._node_columns = NodeColumns()
+        self._informers = Informers.of({})
+        self._changed_kinds: set[str] = set()
         self._row_of: dict[str, int] = {}
-        self._keys: list[str] = []
-        self._pods: list[PodRecord] = []
-        self._class = Growing(np.int32)
-        self._at = Growing(np.int32)
-        self._state = Growing(np.int8)
+        self._pods = PodTable()
+        self._numbered: tuple[list[str], NDArray[np.int32]] | None = None
         # what placed pods take, by node name, whether the node is known or not
         self._name_ids: dict[str, int] = {}
         self._used: dict[str, Growing] = {}
@@ -90,20 +90,22 @@ class Cluster:
             self._apply_pod(item, raw)
         elif isinstance(item, Node):
             self._nodes[item.name] = item
-            self._node_columns = None
+            self._changes.apply(item.name, self._node_columns)
         else:
             kind = _kind(item)
             self.objects.setdefault(kind, {})[item.key] = item
             if kind in INFORMED_KINDS:
-                self._informers = None
+                self._changed_kinds.add(kind)
 
     def remove(self, item: Any) -> bool:
         """Remove an object (or what has its kind and key); False if it was not there."""
         if isinstance(item, Pod):
             return self._remove_pod(item.key)
         if isinstance(item, Node):
-            self._node_columns = None
-            return self._nodes.pop(item.name, None) is not None
+            if self._nodes.pop(item.name, None) is None:
+                return False
+            self._changes.remove(item.name)
+            return True
         if not isinstance(item, KubeObject):
             from kscale.snapshot.reading import decode_any
 
@@ -111,38 +113,80 @@ class Cluster:
             return all(removed)
         kind = _kind(item)
         if kind in INFORMED_KINDS:
-            self._informers = None
+            self._changed_kinds.add(kind)
         return self.objects.get(kind, {}).pop(item.key, None) is not None
 
     def _apply_pod(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
-        key = pod.key
         state = state_of(pod, finished=self._finished)
-        record = PodRecord(pod, raw)
-        pod_class = self.interner.classify(pod, placed=state == PLACED)
+        class_of = self.interner.classify(pod, placed=state in (PLACED, FINISHED)).index
         at = self._name_id(pod.spec.node_name or pod.status.nominated_node_name) if state == PLACED else -1
-        row = self._row_of.get(key)
+        self._put(PodRecord(pod, raw), class_of, at, state)
+
+    def _put(self, record: PodRecord, class_of: int, at: int, state: int) -> None:
+        row = self._row_of.get(record.key)
         if row is None:
-            self._row_of[key] = len(self._keys)
-            self._keys.append(key)
-            self._pods.append(record)
-            self._class.append(pod_class.index)
-            self._at.append(at)
-            self._state.append(state)
+            row = self._row_of[record.key] = self._pods.append(record, class_of, at, state)
         else:
             self._take(row, -1)
-            self._pods[row] = record
-            self._class.array[row] = pod_class.index
-            self._at.array[row] = at
-            self._state.array[row] = state
-        self._take(self._row_of[key], 1)
+            self._pods.replace(row, record, class_of, at, state)
+        self._take(row, 1)
+
+    def apply_batch(self, batch: PodBatch) -> None:
+        """``apply`` for pods that were read to columns with this cluster's interner."""
+        row_of = self._row_of
+        if self._numbered is None or self._numbered[0] is not batch.nodes:
+            numbers = [*map(self._name_id, batch.nodes), -1]  # no node takes the last
+            self._numbered = batch.nodes, np.array(numbers, dtype=np.int32)
+        at = self._numbered[1][batch.node_of]
+        keys, again = batch.keys, np.zeros(len(batch.keys), dtype=np.bool_)
+        if len(keys) <= _FEW:
+            again[:] = True
+        elif len(set(keys)) < len(keys) or not row_of.keys().isdisjoint(keys):
+            known = {key for key in keys if key in row_of}
+            for i, key in enumerate(keys):
+                again[i] = key in known
+                known.add(key)
+        first = np.flatnonzero(~again)
+        if len(first):
+            self._append_many(batch, at, first)
+        for i in np.flatnonzero(again).tolist():
+            self._put(batch.record(i), int(batch.class_of[i]), int(at[i]), int(batch.state[i]))
+
+    def _append_many(self, batch: PodBatch, at: NDArray[np.int32], which: NDArray[np.int64]) -> None:
+        """Pods that are not there yet."""
+        table = self._pods
+        if not table.buffers or table.buffers[-1] is not batch.view:
+            table.buffers = [*table.buffers, batch.view]
+        controllers = np.array([*map(table.controller_number, batch.controllers), -1], dtype=np.int32)
+        every = len(which) == len(batch.keys)
+        keys = batch.keys if every else [batch.keys[i] for i in which.tolist()]
+        class_of, at, state = batch.class_of[which], at[which], batch.state[which]
+        rows = table.extend(
+            keys,
+            class_of=class_of,
+            at=at,
+            state=state,
+            priority=batch.priority[which],
+            controller=controllers[batch.controller[which]],
+            source=np.full(len(keys), len(table.buffers) - 1, dtype=np.int32),
+            offset=batch.offset[which],
+            size=batch.size[which],
+            uid_offset=batch.uid_offset[which],
+            uid_size=batch.uid_size[which],
+        )
+        self._row_of.update(zip(keys, rows.tolist(), strict=True))
+        placed = state == PLACED
+        self._take_many(class_of[placed], at[placed])
 
     def _remove_pod(self, key: str) -> bool:
         row = self._row_of.pop(key, None)
         if row is None:
             return False
         self._take(row, -1)
-        self._state.array[row] = GONE
-        self._pods[row] = _NO_POD
+        self._pods.drop(row)
+        if len(self._pods) > 2 * len(self._row_of) + _FEW:
+            self._pods = self._pods.compacted()
+            self._row_of = {key: i for i, key in enumerate(self._pods.keys)}
         return True
 
     def _name_id(self, name: str) -> int:
@@ -155,26 +199,38 @@ class Cluster:
         return found
 
     def _take(self, row: int, sign: int) -> None:
-        at = int(self._at.array[row])
-        if at < 0 or self._state.array[row] != PLACED:
+        table = self._pods
+        at = int(table.column("at")[row])
+        if at < 0 or table.column("state")[row] != PLACED:
             return
         self._count.array[at] += sign
-        for name, amount in self.interner.classes[self._class.array[row]].occupancy.items():
-            column = self._used.get(name)
-            if column is None:
-                column = self._used[name] = Growing(np.int64)
-                column.extend_to(len(self._name_ids))
-            column.array[at] += sign * amount
+        for name, amount in self.interner.classes[table.column("class_of")[row]].occupancy.items():
+            self._used_of(name)[at] += sign * amount
+
+    def _used_of(self, resource: str) -> NDArray[Any]:
+        column = self._used.get(resource)
+        if column is None:
+            column = self._used[resource] = Growing(np.int64)
+            column.extend_to(len(self._name_ids))
+        return column.array
+
+    def _take_many(self, class_of: NDArray[np.int32], at: NDArray[np.int32]) -> None:
+        self._count.array[:] += np.bincount(at, minlength=self._count.size)
+        numbers, position = np.unique(class_of, return_inverse=True)
+        taken = [self.interner.classes[number].occupancy for number in numbers.tolist()]
+        for name in dict.fromkeys(name for amounts in taken for name in amounts):
+            amount = np.array([amounts.get(name, 0) for amounts in taken], dtype=np.int64)
+            np.add.at(self._used_of(name), at, amount[position])
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
     def pod(self, key: str) -> Pod:
         """A pod by ``namespace/name``. Raises KeyError."""
-        return self._pods[self._row_of[key]].pod
+        return self._pods.record(self._row_of[key]).pod
 
     def pods(self) -> Iterator[Pod]:
         """All pods in order of first appearance."""
-        return (self._pods[row].pod for row in self._row_of.values())
+        return (self._pods.record(row).pod for row in self._row_of.values())
 
     def nodes(self) -> Iterator[Node]:
         """All nodes in list order."""
@@ -196,24 +252,26 @@ class Cluster:
 
     def snapshot(self, *, csi: bool = False, dra: bool = False) -> Snapshot:
         """The cluster as it is now. ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation."""
-        if self._node_columns is None:
-            self._node_columns = NodeColumns(self._nodes.values())
-        if self._informers is None:
-            self._informers = Informers.of({kind: dict(found) for kind, found in self.objects.items()})
-        nodes = self._node_columns
+        if self._changes:
+            self._node_columns = self._changes.of(self._node_columns, self._nodes)
+            self._changes = _NodeChanges()
+        if self._changed_kinds:
+            self._informers = self._informers.changed(self.objects, self._changed_kinds)
+            self._changed_kinds = set()
+        nodes, table = self._node_columns, self._pods.freeze()
         name_ids = np.fromiter((self._name_ids.get(name, -1) for name in nodes.names), np.int64, len(nodes))
         node_of = np.full(len(self._name_ids) + 1, -1, dtype=np.int32)
         node_of[name_ids] = np.arange(len(nodes), dtype=np.int32)
         node_of[-1] = -1
         known = name_ids >= 0
 
-        def of_nodes(column: Growing) -> np.ndarray[Any, np.dtype[np.int64]]:
+        def of_nodes(column: Growing) -> NDArray[np.int64]:
             out = np.zeros(len(nodes), dtype=np.int64)
             out[known] = column.array[name_ids[known]]
             return out
 
-        state = self._state.array
-        at = node_of[self._at.array]
+        state = table.column("state")
+        at = node_of[table.column("at")]
         placed = np.flatnonzero((state == PLACED) & (at >= 0))
         return Snapshot(
             interner=self.interner,
@@ -221,12 +279,10 @@ class Cluster:
             informers=self._informers,
             used={name: of_nodes(column) for name, column in self._used.items()},
             pod_count=of_nodes(self._count),
+            table=table,
             placed_rows=placed,
-            placed_class=self._class.array[placed].copy(),
-            placed_node=at[placed].copy(),
+            placed_node=at[placed],
             pending_rows=np.flatnonzero(state == PENDING),
-            pods=list(self._pods),
-            keys=self._keys,
             counts={
                 "placed": len(placed),
                 "pending": int((state == PENDING).sum()),
@@ -239,14 +295,47 @@ class Cluster:
             dra=dra,
         )
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What is derived is left out."""
+        return {**self.__dict__, "_numbered": None}
+
+
+class _NodeChanges:
+    """What happened to the nodes since their columns were made."""
+
+    def __init__(self) -> None:
+        self.removed: set[str] = set()
+        self.replaced: dict[str, None] = {}
+        self.appended: dict[str, None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self.removed or self.replaced or self.appended)
+
+    def apply(self, name: str, base: NodeColumns) -> None:
+        """A node was added, or replaced in place."""
+        in_place = name in base.index and name not in self.removed
+        (self.replaced if in_place else self.appended)[name] = None
+
+    def remove(self, name: str) -> None:
+        """A node that was there was removed."""
+        if name in self.appended:
+            del self.appended[name]
+        else:
+            self.replaced.pop(name, None)
+            self.removed.add(name)
+
+    def of(self, base: NodeColumns, nodes: dict[str, Node]) -> NodeColumns:
+        """The columns now."""
+        if not len(base):
+            return NodeColumns(nodes.values())
+        replaced = [nodes[name] for name in self.replaced]
+        return base.changed(self.removed, replaced, [nodes[name] for name in self.appended])
+
 
 def _no_report() -> LoadReport:
     from kscale.snapshot.loading import LoadReport
 
     return LoadReport()
-
-
-_NO_POD = PodRecord(Pod())
 
 
 def _kind(item: KubeObject) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,7 @@ class Growing:
     def extend_to(self, size: int) -> None:
         """Make room for ``size`` entries; new ones are zero."""
         if size > len(self._data):
-            bigger = np.zeros(max(size, 2 * len(self._data)), dtype=self._data.dtype)
+            bigger = np.zeros(max(size, 2 * len(self._data), 16), dtype=self._data.dtype)
             bigger[: self.size] = self._data[: self.size]
             self._data = bigger
         self.size = max(self.size, size)
@@ -46,9 +46,28 @@ class Growing:
         """The entries (a view: valid until the next growth)."""
         return self._data[: self.size]
 
+    @classmethod
+    def of(cls, array: NDArray[Any]) -> Growing:
+        """Around an array, which it owns from now on."""
+        made = cls(array.dtype)
+        made.adopt(array)
+        return made
+
+    def adopt(self, array: NDArray[Any]) -> None:
+        """Take an array's memory as the entries."""
+        self._data, self.size = array, len(array)
+
+    def view(self) -> Growing:
+        """The same entries without the room at the end."""
+        return Growing.of(self.array)
+
+    def copy(self, rows: NDArray[np.int64] | None = None) -> Growing:
+        """The entries, or some of them, in memory of their own."""
+        return Growing.of(self.array.copy() if rows is None else self.array[rows])
+
 
 class LabelColumn:
-    """One label of all nodes: ``ids[n]`` numbers the value, -1 = the node lacks the label."""
+    """One label of all nodes: ``ids[n]`` numbers the value, -1 = the node lacks the label. Every value has a node."""
 
     __slots__ = ("ids", "index", "values")
 
@@ -58,7 +77,7 @@ class LabelColumn:
         self.ids: NDArray[np.int32] = np.fromiter((self.id_of(value) for value in values), dtype=np.int32)
 
     def id_of(self, value: str | None) -> int:
-        """The number of a value; a new value gets the next one."""
+        """The number of a value; a new one gets the next (only while the column is made)."""
         if value is None:
             return -1
         found = self.index.get(value)
@@ -66,6 +85,27 @@ class LabelColumn:
             found = self.index[value] = len(self.values)
             self.values.append(value)
         return found
+
+    def changed(self, keep: NDArray[np.bool_] | None, rows: Sequence[int], values: Sequence[str | None]) -> LabelColumn:
+        """Another column: some nodes left out, then other values at ``rows`` (new rows at the end)."""
+        made = LabelColumn.__new__(LabelColumn)
+        made.index, made.values = self.index, self.values
+        if any(value is not None and value not in self.index for value in values):
+            made.index, made.values = dict(self.index), list(self.values)
+        kept = self.ids if keep is None else self.ids[keep]
+        made.ids = np.full(max([len(kept), *(row + 1 for row in rows)]), -1, dtype=np.int32)
+        made.ids[: len(kept)] = kept
+        made.ids[np.array(rows, dtype=np.int64)] = [made.id_of(value) for value in values]
+        used = np.bincount(made.ids + 1, minlength=len(made.values) + 1)[1:] > 0
+        if not used.all():
+            number = np.append(np.cumsum(used) - 1, -1)
+            made.ids = number[made.ids].astype(np.int32)
+            made.values = [value for value, is_used in zip(made.values, used.tolist(), strict=True) if is_used]
+            made.index = {value: i for i, value in enumerate(made.values)}
+        return made
+
+
+_Taints = tuple[Taint, ...]
 
 
 class NodeColumns:
@@ -75,39 +115,115 @@ class NodeColumns:
     said); ``unschedulable``: uint8[N]; ``taint_ids``: int32[N] into ``taints`` (NoSchedule and NoExecute only).
     """
 
-    def __init__(self, nodes: Iterable[Node]) -> None:
-        self.objects: list[Node] = list(nodes)
-        self.names: list[str] = [node.metadata.name for node in self.objects]
-        self.index: dict[str, int] = {name: i for i, name in enumerate(self.names)}
-        count = len(self.objects)
-        self.unschedulable: NDArray[np.uint8] = np.fromiter(
-            (node.spec.unschedulable for node in self.objects), dtype=np.uint8, count=count
-        )
-        self.taints: list[tuple[Taint, ...]] = []
-        taint_index: dict[Any, int] = {}
-        self.taint_ids = np.zeros(count, dtype=np.int32)
-        self.slots = np.zeros(count, dtype=np.int64)
-        self.allocatable: dict[str, NDArray[np.int64]] = {name: np.zeros(count, np.int64) for name in FIXED_RESOURCES}
-        known: dict[Any, tuple[dict[str, int], int]] = {}
-        for n, node in enumerate(self.objects):
-            taints = tuple(taint for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute"))
-            taint_key = tuple((taint.key, taint.value, taint.effect) for taint in taints)
-            if taint_key not in taint_index:
-                taint_index[taint_key] = len(self.taints)
-                self.taints.append(taints)
-            self.taint_ids[n] = taint_index[taint_key]
-            amounts = node.status.allocatable or {}
-            key = tuple((name, str(quantity)) for name, quantity in amounts.items())
-            if key not in known:
-                pods = amounts[PODS].value() if PODS in amounts else 0
-                known[key] = to_integers(amounts), pods
-            integers, self.slots[n] = known[key]
-            for name, amount in integers.items():
-                column = self.allocatable.get(name)
-                if column is None:
-                    column = self.allocatable[name] = np.zeros(count, np.int64)
-                column[n] = amount
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self.objects: list[Node] = []
+        self.names: list[str] = []
+        self.index: dict[str, int] = {}
+        self.unschedulable: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
+        self.taints: list[_Taints] = []
+        self.taint_ids: NDArray[np.int32] = np.zeros(0, dtype=np.int32)
+        self.slots: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.allocatable: dict[str, NDArray[np.int64]] = {name: np.zeros(0, np.int64) for name in FIXED_RESOURCES}
         self._labels: dict[str, LabelColumn] = {}
+        self._taint_index: dict[Any, int] = {}
+        objects = list(nodes)
+        if objects:
+            self._grow(len(objects))
+            self.objects = objects
+            self.names = [node.metadata.name for node in objects]
+            self.index = {name: i for i, name in enumerate(self.names)}
+            for n, node in enumerate(objects):
+                self._set(n, node)
+
+    @classmethod
+    def of(
+        cls,
+        nodes: Sequence[Node],
+        *,
+        allocatable: dict[str, NDArray[np.int64]],
+        slots: NDArray[np.int64],
+        taints: list[_Taints],
+        taint_ids: NDArray[np.int32],
+    ) -> NodeColumns:
+        """From columns and nodes (possibly made on demand) that say the same."""
+        self = cls()
+        self.objects = nodes  # type: ignore[assignment]  # any sequence
+        self.names = [node.metadata.name for node in nodes]
+        self.index = {name: i for i, name in enumerate(self.names)}
+        self.unschedulable = np.fromiter((node.spec.unschedulable for node in nodes), np.uint8, len(nodes))
+        self.allocatable = allocatable
+        self.slots, self.taints, self.taint_ids = slots, taints, taint_ids
+        self._taint_index = {_taint_key(found): i for i, found in enumerate(taints)}
+        return self
+
+    def changed(self, removed: Collection[str], replaced: Iterable[Node], appended: Sequence[Node]) -> NodeColumns:
+        """Other columns: without some nodes, with others in their place, and more at the end. What is not touched is
+        copied or shared, not worked out again."""
+        made = NodeColumns()
+        keep: NDArray[np.bool_] | None = None
+        if removed:
+            keep = np.ones(len(self), dtype=bool)
+            keep[[self.index[name] for name in removed]] = False
+            kept = np.flatnonzero(keep).tolist()
+            made.objects = [self.objects[i] for i in kept]
+            made.names = [self.names[i] for i in kept]
+            made.index = {name: i for i, name in enumerate(made.names)}
+        else:
+            made.objects, made.names, made.index = list(self.objects), self.names, self.index
+        if appended:
+            made.names = [*made.names, *(node.metadata.name for node in appended)]
+            made.index = {**made.index, **{made.names[i]: i for i in range(len(made.objects), len(made.names))}}
+            made.objects.extend(appended)
+        part = slice(None) if keep is None else keep
+        made.unschedulable, made.slots = self.unschedulable[part], self.slots[part]
+        made.taint_ids = self.taint_ids[part]
+        made.allocatable = {name: column[part] for name, column in self.allocatable.items()}
+        made.taints, made._taint_index = list(self.taints), dict(self._taint_index)
+        made._grow(len(made.objects))
+        rows = [*(made.index[node.metadata.name] for node in replaced), *range(len(made) - len(appended), len(made))]
+        nodes = [*replaced, *appended]
+        for row, node in zip(rows, nodes, strict=True):
+            made.objects[row] = node
+            for column in made.allocatable.values():
+                column[row] = 0
+            made._set(row, node)
+        made.allocatable = {
+            name: column for name, column in made.allocatable.items() if name in FIXED_RESOURCES or column.any()
+        }
+        made._labels = {
+            key: column.changed(keep, rows, [(node.metadata.labels or {}).get(key) for node in nodes])
+            for key, column in self._labels.items()
+        }
+        return made
+
+    def _grow(self, count: int) -> None:
+        """Columns of their own, with room for so many nodes."""
+
+        def longer(column: NDArray[Any]) -> NDArray[Any]:
+            out = np.zeros(count, dtype=column.dtype)
+            out[: len(column)] = column
+            return out
+
+        self.unschedulable, self.slots = longer(self.unschedulable), longer(self.slots)
+        self.taint_ids = longer(self.taint_ids)
+        self.allocatable = {name: longer(column) for name, column in self.allocatable.items()}
+
+    def _set(self, n: int, node: Node) -> None:
+        self.unschedulable[n] = node.spec.unschedulable
+        taints = tuple(taint for taint in node.spec.taints if taint.effect in ("NoSchedule", "NoExecute"))
+        taint_key = _taint_key(taints)
+        if taint_key not in self._taint_index:
+            self._taint_index[taint_key] = len(self.taints)
+            self.taints.append(taints)
+        self.taint_ids[n] = self._taint_index[taint_key]
+        amounts = node.status.allocatable or {}
+        self.slots[n] = amounts[PODS].value() if PODS in amounts else 0
+        integers = to_integers(amounts)
+        for name, amount in integers.items():
+            column = self.allocatable.get(name)
+            if column is None:
+                column = self.allocatable[name] = np.zeros(len(self.slots), np.int64)
+            column[n] = amount
 
     def __len__(self) -> int:
         return len(self.objects)
@@ -119,3 +235,7 @@ class NodeColumns:
             column = LabelColumn((node.metadata.labels or {}).get(key) for node in self.objects)
             self._labels[key] = column
         return column
+
+
+def _taint_key(taints: _Taints) -> tuple[tuple[str, str, str], ...]:
+    return tuple((taint.key, taint.value, taint.effect) for taint in taints)

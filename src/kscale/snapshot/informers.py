@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
 
-from kscale.objects.core import Namespace, ReplicationController, Service
+from kscale.objects.core import Service
 from kscale.objects.meta import KubeObject
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.resource import DeviceClass, ResourceClaim, ResourceSlice
@@ -55,37 +56,63 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
     @classmethod
     def of(cls, objects: dict[str, dict[str, Any]]) -> Informers:
         """From ``kind -> key -> object``."""
+        return cls(**{field: make(objects) for field, (_, make) in _FIELDS.items()})
 
-        def all_of(kind: str) -> list[Any]:
-            return list(objects.get(kind, {}).values())
+    def changed(self, objects: dict[str, dict[str, Any]], kinds: Collection[str]) -> Informers:
+        """The same for kinds that did not change."""
+        fresh = {field: make(objects) for field, (of, make) in _FIELDS.items() if not of.isdisjoint(kinds)}
+        return msgspec.structs.replace(self, **fresh)
 
-        services: dict[str, list[Service]] = {}
-        for service in all_of("Service"):
-            services.setdefault(service.namespace, []).append(service)
-        namespaces: list[Namespace] = all_of("Namespace")
-        replication: list[ReplicationController] = all_of("ReplicationController")
-        return cls(
-            namespaces={each.name: each.metadata.labels for each in namespaces},
-            services=services,
-            controllers={
-                (kind, each.namespace, each.name): each
-                for kind, found in (
-                    ("ReplicationController", replication),
-                    ("ReplicaSet", all_of("ReplicaSet")),
-                    ("StatefulSet", all_of("StatefulSet")),
-                )
-                for each in found
-            },
-            volumes={each.name: each for each in all_of("PersistentVolume")},
-            claims={(each.namespace, each.name): each for each in all_of("PersistentVolumeClaim")},
-            storage_classes={each.name: each for each in all_of("StorageClass")},
-            csi_nodes={each.name: each for each in all_of("CSINode")},
-            csi_drivers={each.name: each for each in all_of("CSIDriver")},
-            capacities=all_of("CSIStorageCapacity"),
-            attachments=all_of("VolumeAttachment"),
-            resource_claims={(each.namespace, each.name): each for each in all_of("ResourceClaim")},
-            resource_slices=all_of("ResourceSlice"),
-            device_classes={each.name: each for each in all_of("DeviceClass")},
-            workloads=[each for kind in _WORKLOADS for each in all_of(kind)],
-            budgets=all_of("PodDisruptionBudget"),
-        )
+
+_Objects = dict[str, dict[str, Any]]
+
+
+def _all(objects: _Objects, kind: str) -> Iterable[Any]:
+    return objects.get(kind, {}).values()
+
+
+def _services(objects: _Objects) -> dict[str, list[Service]]:
+    services: dict[str, list[Service]] = {}
+    for service in _all(objects, "Service"):
+        services.setdefault(service.namespace, []).append(service)
+    return services
+
+
+def _controllers(objects: _Objects) -> dict[tuple[str, str, str], Any]:
+    kinds = ("ReplicationController", "ReplicaSet", "StatefulSet")
+    return {(kind, each.namespace, each.name): each for kind in kinds for each in _all(objects, kind)}
+
+
+def _by_name(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+    return frozenset({kind}), lambda objects: {each.name: each for each in _all(objects, kind)}
+
+
+def _by_key(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+    return frozenset({kind}), lambda objects: {(each.namespace, each.name): each for each in _all(objects, kind)}
+
+
+def _listed(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
+    return frozenset({kind}), lambda objects: list(_all(objects, kind))
+
+
+_FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
+    "namespaces": (
+        frozenset({"Namespace"}),
+        lambda objects: {each.name: each.metadata.labels for each in _all(objects, "Namespace")},
+    ),
+    "services": (frozenset({"Service"}), _services),
+    "controllers": (frozenset({"ReplicationController", "ReplicaSet", "StatefulSet"}), _controllers),
+    "volumes": _by_name("PersistentVolume"),
+    "claims": _by_key("PersistentVolumeClaim"),
+    "storage_classes": _by_name("StorageClass"),
+    "csi_nodes": _by_name("CSINode"),
+    "csi_drivers": _by_name("CSIDriver"),
+    "capacities": _listed("CSIStorageCapacity"),
+    "attachments": _listed("VolumeAttachment"),
+    "resource_claims": _by_key("ResourceClaim"),
+    "resource_slices": _listed("ResourceSlice"),
+    "device_classes": _by_name("DeviceClass"),
+    "workloads": (frozenset(_WORKLOADS), lambda objects: [each for kind in _WORKLOADS for each in _all(objects, kind)]),
+    "budgets": _listed("PodDisruptionBudget"),
+}
+"""Field -> (the kinds it is made of, how)."""

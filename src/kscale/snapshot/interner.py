@@ -12,7 +12,15 @@ from typing import Any
 import msgspec
 
 from kscale.objects.base import enc_hook
-from kscale.objects.core import Container, NodeSelector, Pod, PodAffinityTerm, Toleration, TopologySpreadConstraint
+from kscale.objects.core import (
+    Affinity,
+    Container,
+    NodeSelector,
+    Pod,
+    PodAffinityTerm,
+    Toleration,
+    TopologySpreadConstraint,
+)
 from kscale.objects.owners import controller_of
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import demand as demand_of
@@ -20,7 +28,18 @@ from kscale.objects.requests import occupancy as occupancy_of
 from kscale.objects.requests import to_integers
 from kscale.objects.volumes import Volume
 
-__all__ = ["HostPort", "Interner", "PodClass"]
+__all__ = [
+    "READ_SOURCES",
+    "AffinityFacet",
+    "HostPort",
+    "Interner",
+    "LabelsFacet",
+    "PodClass",
+    "VolumesFacet",
+    "affinity_facet",
+    "labels_facet",
+    "volumes_facet",
+]
 
 HostPort = tuple[str, str, int]
 """(ip, protocol, port), upstream's defaults filled in."""
@@ -28,11 +47,11 @@ HostPort = tuple[str, str, int]
 _ZERO = Quantity("0")
 _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
-# Volume sources that some predicate looks into.
-_READ_SOURCES = (
+READ_SOURCES = (
     "persistent_volume_claim", "ephemeral", "gce_persistent_disk", "aws_elastic_block_store", "rbd", "iscsi",
     "azure_disk", "azure_file", "cinder", "portworx_volume", "vsphere_volume",
 )  # fmt: skip
+"""Volume sources that some predicate looks into."""
 
 
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
@@ -79,6 +98,8 @@ class Interner:
         self.classes: list[PodClass] = []
         self.identities: list[PodClass] = []  # one class of each (namespace, labels, terminating)
         self._by_key: dict[Any, int] = {}
+        self._prototypes: dict[Any, tuple[int, PodClass]] = {}
+        self._identities: dict[Any, int] = {}
         self._facets: dict[Any, int] = {}
         self._lock = Lock()
 
@@ -94,33 +115,138 @@ class Interner:
 
     def classify(self, pod: Pod, *, placed: bool) -> PodClass:
         """The class of a pod. A placed pod's own node name says where it is, not where it wants to be."""
+        number, prototype = self.prototype(pod, placed=placed)
+        owner = controller_of(pod.metadata)
+        return self.variant(
+            number,
+            prototype,
+            labels_facet(pod.metadata.labels),
+            affinity_facet(pod.spec.affinity),
+            volumes_facet(pod.spec.volumes),
+            (owner.api_version, owner.kind, owner.name) if owner else None,
+        )
+
+    def prototype(self, pod: Pod, *, placed: bool) -> tuple[int, PodClass]:
+        """(number, what it looks like) of a class but for what :meth:`variant` adds."""
         key, values = _facets(pod, placed)
+        with self._lock:
+            return self._prototypes.get(key) or self._add_prototype(key, values)
+
+    def _add_prototype(self, key: Any, values: dict[str, Any]) -> tuple[int, PodClass]:
+        prototype = PodClass(
+            index=-1,
+            labels=None,
+            volumes=(),
+            owner=None,
+            identity_id=-1,
+            selection_id=-1,
+            tolerations_id=self._facet(("tolerations", key[3])),
+            **_NO_AFFINITY,
+            **values,
+        )
+        found = self._prototypes[key] = len(self._prototypes), prototype
+        return found
+
+    def variant(
+        self,
+        number: int,
+        prototype: PodClass,
+        labels: LabelsFacet,
+        affinity: AffinityFacet,
+        volumes: VolumesFacet,
+        owner: tuple[str, str, str] | None,
+    ) -> PodClass:
+        """The class of a prototype with these labels, affinity, volumes and controller."""
+        key = number, labels[0], affinity[0], volumes[0], owner
         index = self._by_key.get(key)
         if index is not None:
             return self.classes[index]
         with self._lock:  # snapshots of one cluster may be used from several threads
             index = self._by_key.get(key)
-            return self.classes[index] if index is not None else self._add(key, values)
+            if index is not None:
+                return self.classes[index]
+            made = self._add(prototype, labels, affinity, volumes, owner)
+            self._by_key[key] = made.index
+            return made
 
-    def _add(self, key: Any, values: dict[str, Any]) -> PodClass:
-        identity_key = ("identity", *key[:3])
-        fresh = identity_key not in self._facets
+    def _add(
+        self,
+        prototype: PodClass,
+        labels: LabelsFacet,
+        affinity: AffinityFacet,
+        volumes: VolumesFacet,
+        owner: tuple[str, str, str] | None,
+    ) -> PodClass:
+        identity = prototype.namespace, labels[0], prototype.terminating
+        identity_id = self._identities.get(identity)
+        fresh = identity_id is None
+        if identity_id is None:
+            identity_id = self._identities[identity] = len(self.identities)
+        selector = prototype.node_selector
+        selected = None if selector is None else tuple(sorted(selector.items()))
         index = len(self.classes)
-        pod_class = PodClass(
+        pod_class = msgspec.structs.replace(
+            prototype,
             index=index,
-            tolerations_id=self._facet(("tolerations", key[4])),
-            selection_id=self._facet(("selection", key[5], key[6])),
-            identity_id=self._identities_of(identity_key),
-            **values,
+            labels=labels[1],
+            volumes=volumes[1],
+            owner=owner,
+            identity_id=identity_id,
+            selection_id=self._facet(("selection", selected, affinity[0][0])),
+            **affinity[1],
         )
         self.classes.append(pod_class)
         if fresh:
             self.identities.append(pod_class)
-        self._by_key[key] = index
         return pod_class
 
-    def _identities_of(self, key: Any) -> int:
-        return self._facets.setdefault(key, len(self.identities))
+
+LabelsFacet = tuple[tuple[tuple[str, str], ...] | None, dict[str, str] | None]
+"""(what makes labels equal, the labels)."""
+
+AffinityFacet = tuple[tuple[bytes | None, bytes | None], dict[str, Any]]
+"""((what makes node affinities equal, what makes pod affinities equal), the fields of a class)."""
+
+VolumesFacet = tuple[bytes, tuple[Volume, ...]]
+"""(what makes volumes equal, those that some predicate looks into)."""
+
+_NO_AFFINITY: dict[str, Any] = {
+    "node_affinity": None,
+    "affinity": (),
+    "anti_affinity": (),
+    "preferred_affinity": (),
+    "preferred_anti_affinity": (),
+}
+
+
+def labels_facet(labels: dict[str, str] | None) -> LabelsFacet:
+    """Labels as a facet."""
+    return None if labels is None else tuple(sorted(labels.items())), labels
+
+
+def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
+    """Affinities as a facet; node preferences do not count."""
+    if affinity is None:
+        return (None, None), _NO_AFFINITY
+    required = affinity.node_affinity.required if affinity.node_affinity else None
+    near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
+    key = (
+        None if required is None else _encode(required),
+        None if near is None and apart is None else _encode((near, apart)),
+    )
+    return key, {
+        "node_affinity": required,
+        "affinity": tuple(near.required) if near else (),
+        "anti_affinity": tuple(apart.required) if apart else (),
+        "preferred_affinity": tuple(w.pod_affinity_term for w in near.preferred) if near else (),
+        "preferred_anti_affinity": tuple(w.pod_affinity_term for w in apart.preferred) if apart else (),
+    }
+
+
+def volumes_facet(volumes: list[Volume]) -> VolumesFacet:
+    """Volumes as a facet."""
+    read = tuple(v for v in volumes if any(getattr(v, source) is not None for source in READ_SOURCES))
+    return _encode(read) if read else b"", read
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
@@ -159,60 +285,40 @@ def _first_request(pod: Pod) -> tuple[float, float] | None:
 
 def _facets(pod: Pod, placed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     spec, meta = pod.spec, pod.metadata
-    affinity = spec.affinity
-    node_affinity = affinity.node_affinity.required if affinity and affinity.node_affinity else None
-    near = affinity.pod_affinity if affinity else None
-    apart = affinity.pod_anti_affinity if affinity else None
-    volumes = tuple(v for v in spec.volumes if any(getattr(v, source) is not None for source in _READ_SOURCES))
-    named = any(v.ephemeral is not None for v in volumes) or bool(spec.resource_claims)
-    owner = controller_of(meta)
+    named = any(v.ephemeral is not None for v in spec.volumes) or bool(spec.resource_claims)
     demand, occupancy = to_integers(demand_of(pod), floor=True), to_integers(occupancy_of(pod))
-    labels = meta.labels
     values: dict[str, Any] = {
         "namespace": meta.namespace,
-        "labels": labels,
         "terminating": meta.deletion_timestamp is not None,
         "node_name": "" if placed else spec.node_name,
         "tolerations": tuple(spec.tolerations),
         "node_selector": spec.node_selector,
-        "node_affinity": node_affinity,
         "ports": host_ports(pod),
         "demand": demand,
         "occupancy": occupancy,
-        "affinity": tuple(near.required) if near else (),
-        "anti_affinity": tuple(apart.required) if apart else (),
-        "preferred_affinity": tuple(w.pod_affinity_term for w in near.preferred) if near else (),
-        "preferred_anti_affinity": tuple(w.pod_affinity_term for w in apart.preferred) if apart else (),
         "spread": None if spec.topology_spread_constraints is None else tuple(spec.topology_spread_constraints),
-        "volumes": volumes,
         "pod_name": meta.name if named else "",
         "pod_uid": meta.uid if named else "",
         "claims": tuple((c.name, c.resource_claim_name, c.resource_claim_template_name) for c in spec.resource_claims),
         "claim_statuses": tuple((c.name, c.resource_claim_name) for c in pod.status.resource_claim_statuses),
         "features": inferred_features(pod),
-        "owner": (owner.api_version, owner.kind, owner.name) if owner else None,
         "first_request": _first_request(pod),
     }
     key = (
         meta.namespace,
-        None if labels is None else tuple(sorted(labels.items())),
         values["terminating"],
         values["node_name"],
         _encode(spec.tolerations) if spec.tolerations else b"",
         None if spec.node_selector is None else tuple(sorted(spec.node_selector.items())),
-        None if node_affinity is None else _encode(node_affinity),
         values["ports"],
         tuple(sorted(demand.items())),
         tuple(sorted(occupancy.items())) if occupancy != demand else None,
-        None if affinity is None or (near is None and apart is None) else _encode((near, apart)),
         None if values["spread"] is None else _encode(spec.topology_spread_constraints),
-        _encode(volumes) if volumes else b"",
         values["pod_name"],
         values["pod_uid"],
         values["claims"],
         values["claim_statuses"],
         values["features"],
-        values["owner"],
         values["first_request"],
     )
     return key, values

@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.objects.core import Pod
 from kscale.objects.decode import describe, from_dict, from_json
 from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject
 from kscale.objects.validation import check
-from kscale.snapshot.sources import Record, Source, read
+from kscale.snapshot.sources import Record, Scan, Source, read_scanned
 
-__all__ = ["LoadReport", "Loaded", "load_objects"]
+if TYPE_CHECKING:
+    from kscale.snapshot.pod_texts import PodBatch
+
+__all__ = ["LoadReport", "Loaded", "load_batches", "load_objects"]
 
 _NO_KIND = "(no kind)"
+_TWICE = "comes twice; the last one counts"
 _MAX_WARNINGS = 1000
 
 
@@ -71,25 +76,64 @@ def load_objects(
     that decode but that no API server would hold are problems (None: in files and bytes, not in data given from
     Python, which decisions take as upstream's code would).
     """
+    for found in load_batches(*sources, strict=strict, validate=validate, report=report):
+        assert isinstance(found, Loaded)  # nobody asked for batches
+        yield found
+
+
+def load_batches(
+    *sources: Source,
+    strict: bool = True,
+    validate: bool | None = None,
+    report: LoadReport | None = None,
+    scan: Scan | None = None,
+) -> Iterator[Loaded | PodBatch]:
+    """:func:`load_objects` with the pods of JSON lists as columns, as ``scan`` reads them; the others one by one."""
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
-    for record in read(*sources):
+    pods: set[str] = set()
+    for record in read_scanned(*sources, scan=scan):
         if isinstance(record, Problem):
             report.problems.append(record)
             report.total += 1
+            continue
+        if not isinstance(record, Record):
+            _count(record, report, pods)
+            yield record
             continue
         loaded = _load(record, report, bool(record.source) if validate is None else validate)
         if loaded is None:
             continue
         report.read[record.kind] += 1
-        key = (record.kind, loaded.obj.metadata.namespace, loaded.obj.metadata.name)
-        if key in seen:
+        if isinstance(loaded.obj, Pod):
+            twice = loaded.obj.key in pods
+            pods.add(loaded.obj.key)
+        else:
+            key = (record.kind, loaded.obj.metadata.namespace, loaded.obj.metadata.name)
+            twice = key in seen
+            seen.add(key)
+        if twice:
             report.duplicates += 1
-            report.warn("comes twice; the last one counts", record)
-        seen.add(key)
+            report.warn(_TWICE, record)
         yield loaded
     if strict and (error := report.error()) is not None:
         raise error
+
+
+def _count(batch: PodBatch, report: LoadReport, pods: set[str]) -> None:
+    keys, before = batch.keys, len(pods)
+    report.total += len(keys)
+    report.read["Pod"] += len(keys)
+    known = set() if pods.isdisjoint(keys) else pods.intersection(keys)
+    pods.update(keys)
+    if not known and len(pods) == before + len(keys):
+        return
+    for i, key in enumerate(keys):
+        if key in known:
+            report.duplicates += 1
+            where = f"{batch.place}[{int(batch.where[i])}]"
+            report.warn(_TWICE, Record("v1", "Pod", batch.record(i).pod, batch.source, where))
+        known.add(key)
 
 
 def _name(record: Record) -> str:

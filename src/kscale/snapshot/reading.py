@@ -9,7 +9,8 @@ from typing import Any
 
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.loading import LoadReport, load_objects
+from kscale.snapshot.loading import Loaded, LoadReport, load_batches, load_objects
+from kscale.snapshot.pod_texts import PodReader
 
 __all__ = ["decode_any", "load"]
 
@@ -24,8 +25,12 @@ def load(*sources: Any, strict: bool = True, report: LoadReport | None = None) -
     report = LoadReport() if report is None else report
     cluster = Cluster()
     with _collector_paused():
-        for obj, raw in load_objects(*sources, strict=strict, report=report):
-            cluster.apply_decoded(obj, raw)
+        reader = PodReader(cluster.interner)
+        for found in load_batches(*sources, strict=strict, report=report, scan=reader.scan):
+            if isinstance(found, Loaded):
+                cluster.apply_decoded(found.obj, found.raw)
+            else:
+                cluster.apply_batch(found)
     cluster.report = report
     return cluster
 

@@ -11,50 +11,93 @@ from kscale.objects.decode import from_dict, from_json, to_dict
 from kscale.objects.equivalence import Digester
 from kscale.objects.owners import controller_of, is_daemonset_pod
 
-__all__ = ["PodRecord", "PodSource", "pod_record"]
+__all__ = ["PodRecord", "PodSource", "pod_record", "standing_controller"]
 
 PodSource = Pod | msgspec.Raw | dict[str, Any]
+
+
+def standing_controller(pod: Pod) -> str | None:
+    """UID of the controller whose replicas are compared; None: stands alone (no controller, or a DaemonSet's)."""
+    owner = controller_of(pod.metadata)
+    return None if owner is None or is_daemonset_pod(pod) else owner.uid
 
 
 class PodRecord:
     """A pod for a decision: the struct, and the API data behind it (in which fields that kscale does not model count).
 
-    ``uid``: the pod's UID or, without one, its key: what hints and subtraction go by.
+    What decisions ask for often is there without decoding; ``pod`` is decoded when first asked for. ``key``:
+    ``namespace/name``. ``uid``: the pod's UID or, without one, its key: what hints and subtraction go by. ``priority``:
+    ``spec.priority``, 0 if absent. ``controller``: see :func:`standing_controller`.
     """
 
-    __slots__ = ("_controller", "pod", "raw")
+    __slots__ = ("_pod", "controller", "exemplar", "key", "priority", "raw", "uid")
 
     def __init__(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None = None) -> None:
-        self.pod = pod
+        self._pod: Pod | None = pod
         self.raw = raw
-        self._controller: str | bool | None = True
+        self.exemplar: Pod | None = None
+        self.key: str = pod.key
+        self.uid: str = pod.metadata.uid or self.key
+        self.priority: int = pod.spec.priority or 0
+        self.controller: str | None = standing_controller(pod)
+
+    @classmethod
+    def lazy(
+        cls,
+        key: str,
+        uid: str,
+        priority: int,
+        controller: str | None,
+        *,
+        raw: msgspec.Raw | None = None,
+        exemplar: Pod | None = None,
+    ) -> PodRecord:
+        """A record of a pod that is not decoded yet: JSON text, or another pod that it equals but for name and UID."""
+        self = cls.__new__(cls)
+        self._pod, self.raw, self.exemplar = None, raw, exemplar
+        self.key, self.uid, self.priority, self.controller = key, uid or key, priority, controller
+        return self
 
     @property
-    def key(self) -> str:
-        """``namespace/name``."""
-        return self.pod.key
+    def pod(self) -> Pod:
+        """The pod. Raises InputError if text of it that no decision reads is damaged."""
+        if self._pod is None:
+            self._pod = self._decode()
+        return self._pod
 
-    @property
-    def uid(self) -> str:
-        """The identity that hints go by."""
-        return self.pod.metadata.uid or self.pod.key
-
-    @property
-    def priority(self) -> int:
-        """``spec.priority``, 0 if absent."""
-        return self.pod.spec.priority or 0
-
-    @property
-    def controller(self) -> str | None:
-        """UID of the controller whose replicas are compared; None: stands alone (no controller, or a DaemonSet's)."""
-        if self._controller is True:
-            owner = controller_of(self.pod.metadata)
-            self._controller = None if owner is None or is_daemonset_pod(self.pod) else owner.uid
-        return self._controller  # type: ignore[return-value]  # True is only "not looked up yet"
+    def _decode(self) -> Pod:
+        if self.exemplar is not None:
+            namespace, _, name = self.key.rpartition("/")
+            uid = "" if self.uid == self.key else self.uid
+            metadata = msgspec.structs.replace(self.exemplar.metadata, name=name, namespace=namespace, uid=uid)
+            return msgspec.structs.replace(self.exemplar, metadata=metadata)
+        assert isinstance(self.raw, msgspec.Raw)
+        pod = from_json(self.raw, Pod, object_path=f"Pod {self.key}")
+        pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
+        return pod
 
     def digest(self, digester: Digester) -> bytes:
         """What equivalence grouping compares (labels and semantically equal spec)."""
-        return digester.digest(self.raw if self.raw is not None else to_dict(self.pod))
+        if self.raw is not None:
+            return digester.digest(self.raw)
+        return digester.digest(to_dict(self.pod if self.exemplar is None else self.exemplar))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raw = bytes(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
+        lazy = None if self._pod is not None else (self.key, self.uid, self.priority, self.controller)
+        return _restored, (self._pod, raw, lazy, self.exemplar)
+
+
+def _restored(
+    pod: Pod | None, raw: Any, lazy: tuple[str, str, int, str | None] | None, exemplar: Pod | None
+) -> PodRecord:
+    text = msgspec.Raw(raw) if isinstance(raw, bytes) else raw
+    if lazy is None:
+        assert pod is not None
+        record = PodRecord(pod, text)
+        record.exemplar = exemplar
+        return record
+    return PodRecord.lazy(*lazy, raw=text, exemplar=exemplar)
 
 
 def pod_record(source: PodSource | PodRecord) -> PodRecord:

@@ -14,6 +14,7 @@ from kscale.objects.core import Pod
 from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner, PodClass
+from kscale.snapshot.pod_table import PodRows, PodTable
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["Snapshot"]
@@ -35,12 +36,10 @@ class Snapshot:
         informers: Informers,
         used: dict[str, NDArray[np.int64]],
         pod_count: NDArray[np.int64],
+        table: PodTable,
         placed_rows: NDArray[np.int64],
-        placed_class: NDArray[np.int32],
         placed_node: NDArray[np.int32],
         pending_rows: NDArray[np.int64],
-        pods: Sequence[PodRecord],
-        keys: Sequence[str],
         counts: dict[str, int],
         csi: bool,
         dra: bool,
@@ -51,15 +50,17 @@ class Snapshot:
         self.informers = informers
         self.used = used
         self.pod_count = pod_count
-        self.placed_class = placed_class
+        self.table = table
+        self.placed_class: NDArray[np.int32] = table.column("class_of")[placed_rows]
+        if added:
+            own = np.array([record_class.index for record_class in self.classify(added)], dtype=np.int32)
+            self.placed_class = np.append(self.placed_class, own)
         self.placed_node = placed_node
         self.counts = counts
         self.csi = csi
         self.dra = dra
         self._placed_rows = placed_rows
         self._pending_rows = pending_rows
-        self._pods = pods
-        self._keys = keys
         self._added = added
         self.cache: dict[Any, Any] = {}
 
@@ -73,30 +74,30 @@ class Snapshot:
     @cached_property
     def pods(self) -> list[str]:
         """Placed pods, ``namespace/name``, in order of appearance."""
-        keys = self._keys
-        return [keys[row] for row in self._placed_rows] + [pod.key for pod in self._added]
+        keys = self.table.keys
+        return [keys[row] for row in self._placed_rows.tolist()] + [pod.key for pod in self._added]
 
     @cached_property
     def pending(self) -> list[str]:
         """Pods that wait for a node, ``namespace/name``, in order of appearance."""
-        keys = self._keys
-        return [keys[row] for row in self._pending_rows]
+        keys = self.table.keys
+        return [keys[row] for row in self._pending_rows.tolist()]
 
     @cached_property
-    def pending_records(self) -> list[PodRecord]:
-        """The pending pods themselves."""
-        return [self._pods[row] for row in self._pending_rows]
+    def pending_records(self) -> PodRows:
+        """The pending pods themselves, made when asked for; columns of them without making any."""
+        return self.table.rows(self._pending_rows)
 
     @cached_property
     def placed_records(self) -> list[PodRecord]:
         """The placed pods themselves, in order of appearance."""
-        return [*(self._pods[row] for row in self._placed_rows), *self._added]
+        return [*map(self.table.record, self._placed_rows.tolist()), *self._added]
 
     def record(self, key: str) -> PodRecord:
         """A placed or pending pod by name. Raises KeyError."""
         row = self._row_of.get(key)
         if row is not None:
-            return self._pods[row]
+            return self.table.record(row)
         for record in self._added:
             if record.key == key:
                 return record
@@ -108,8 +109,8 @@ class Snapshot:
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
-        keys = self._keys
-        return {keys[row]: int(row) for rows in (self._placed_rows, self._pending_rows) for row in rows}
+        keys = self.table.keys
+        return {keys[row]: row for rows in (self._placed_rows, self._pending_rows) for row in rows.tolist()}
 
     # -- derived -----------------------------------------------------------------------------------------------------
 
@@ -143,6 +144,8 @@ class Snapshot:
 
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:
         """The classes of pods that are not in the snapshot, or not placed in it."""
+        if isinstance(pods, PodRows) and pods is self.__dict__.get("pending_records"):
+            return [self.interner.classes[number] for number in pods.classes.tolist()]
         return [self.interner.classify(record.pod, placed=False) for record in pods]
 
     @cached_property
@@ -172,20 +175,20 @@ class Snapshot:
                     used[name] = np.zeros(len(self.columns), np.int64)
                 used[name][node] += amount
         placed_keys = {pod.key for pod in pods}
-        keys = self._keys
-        keep = np.fromiter((keys[row] not in placed_keys for row in self._pending_rows), bool, len(self._pending_rows))
+        keys = self.table.keys
+        keep = np.fromiter(
+            (keys[row] not in placed_keys for row in self._pending_rows.tolist()), bool, len(self._pending_rows)
+        )
         return Snapshot(
             interner=self.interner,
             nodes=self.columns,
             informers=informers or self.informers,
             used=used,
             pod_count=pod_count,
+            table=self.table,
             placed_rows=self._placed_rows,
-            placed_class=np.append(self.placed_class, np.array([c.index for c in classes], np.int32)).astype(np.int32),
             placed_node=np.append(self.placed_node, np.array(nodes, np.int32)).astype(np.int32),
             pending_rows=self._pending_rows[keep],
-            pods=self._pods,
-            keys=self._keys,
             counts={**self.counts, "placed": self.counts["placed"] + len(pods), "pending": int(keep.sum())},
             csi=self.csi,
             dra=self.dra,

@@ -11,11 +11,12 @@ import os
 import re
 import sys
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
+import numpy as np
 
 from kscale.errors import InputError, MissingExtraError, Problem
 from kscale.objects.decode import syntax_problem
@@ -23,7 +24,10 @@ from kscale.objects.kinds import item_kind
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.client_objects import is_client_object, to_plain
 
-__all__ = ["STDIN", "Record", "Source", "read"]
+if TYPE_CHECKING:
+    from kscale.snapshot.pod_texts import PodBatch, ScannedList
+
+__all__ = ["STDIN", "Record", "Scan", "Source", "read", "read_scanned"]
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Mapping[str, Any] | KubeObject | Any"
 """A path, a directory, ``-``, bytes, a dict, a struct, a client object, or an iterable of these."""
@@ -58,6 +62,12 @@ class Record(msgspec.Struct, frozen=True):
     in_directory: bool = False
 
 
+Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
+"""(text, source, place of the items) -> the list with its pods as columns; None: read item by item."""
+
+_Found: TypeAlias = "Record | Problem | PodBatch"
+
+
 class _Head(msgspec.Struct, rename="camel"):
     api_version: str | None = None
     kind: str | None = None
@@ -79,24 +89,31 @@ _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 def read(*sources: Source) -> Iterator[Record | Problem]:
     """All objects of all sources in order; what cannot be read at all comes as a :class:`Problem` in between."""
+    for found in read_scanned(*sources, scan=None):
+        assert isinstance(found, (Record, Problem))  # without a scan there are no batches
+        yield found
+
+
+def read_scanned(*sources: Source, scan: Scan | None) -> Iterator[_Found]:
+    """:func:`read` with the pods of JSON lists in batches, as ``scan`` reads them."""
     for source in sources:
-        yield from _read(source)
+        yield from _read(source, scan)
 
 
-def _read(source: Source) -> Iterator[Record | Problem]:
+def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
     if isinstance(source, KubeObject):
         yield Record(source.api_version, source.kind or type(source).__name__, source)
     elif isinstance(source, Mapping):
         yield from _from_data(dict(source), "", "")
     elif isinstance(source, (bytes, bytearray, memoryview)):
-        yield from _from_buffer(bytes(source) if isinstance(source, memoryview) else source, "<bytes>")
+        yield from _from_buffer(bytes(source) if isinstance(source, memoryview) else source, "<bytes>", False, scan)
     elif isinstance(source, (str, os.PathLike)):
-        yield from _from_path(source)
+        yield from _from_path(source, scan)
     elif is_client_object(source):
         yield from _from_data(to_plain(source), "", "")
     elif isinstance(source, Iterable):
         for item in source:
-            yield from _read(item)
+            yield from _read(item, scan)
     else:
         raise InputError(f"cannot read objects from {type(source).__name__}")
 
@@ -104,9 +121,9 @@ def _read(source: Source) -> Iterator[Record | Problem]:
 # -- files -----------------------------------------------------------------------------------------------------
 
 
-def _from_path(source: str | os.PathLike[str]) -> Iterator[Record | Problem]:
+def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_Found]:
     if source == STDIN:
-        yield from _from_buffer(sys.stdin.buffer.read(), STDIN)
+        yield from _from_buffer(sys.stdin.buffer.read(), STDIN, False, scan)
         return
     text = os.fspath(source)
     if "\n" in text or "\0" in text or text.lstrip()[:1] in ("{", "["):
@@ -114,7 +131,7 @@ def _from_path(source: str | os.PathLike[str]) -> Iterator[Record | Problem]:
         return
     path = Path(source)
     if not os.path.isdir(path):
-        yield from _from_file(path, False)
+        yield from _from_file(path, False, scan)
         return
     files = sorted(
         file
@@ -124,10 +141,10 @@ def _from_path(source: str | os.PathLike[str]) -> Iterator[Record | Problem]:
     if not files:
         yield Problem(f"no file with suffix {', '.join(_SUFFIXES)} in this directory", str(path))
     for file in files:
-        yield from _from_file(file, True)
+        yield from _from_file(file, True, scan)
 
 
-def _from_file(path: Path, in_directory: bool) -> Iterator[Record | Problem]:
+def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
@@ -139,7 +156,7 @@ def _from_file(path: Path, in_directory: bool) -> Iterator[Record | Problem]:
     except OSError as error:
         yield Problem(error.strerror or str(error), str(path))
         return
-    yield from _from_buffer(buffer, str(path), in_directory)
+    yield from _from_buffer(buffer, str(path), in_directory, scan)
 
 
 def _unpacked(buffer: _Buffer, source: str) -> _Buffer | Problem:
@@ -175,14 +192,14 @@ def _zstd(buffer: _Buffer) -> bytes:
     return b"".join(parts)
 
 
-def _from_buffer(buffer: _Buffer, source: str, in_directory: bool = False) -> Iterator[Record | Problem]:
+def _from_buffer(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     try:
-        yield from _from_text(buffer, source, in_directory)
+        yield from _from_text(buffer, source, in_directory, scan)
     except RecursionError:
         yield Problem("nested too deeply to be read", source)
 
 
-def _from_text(buffer: _Buffer, source: str, in_directory: bool) -> Iterator[Record | Problem]:
+def _from_text(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     unpacked = _unpacked(buffer, source)
     if isinstance(unpacked, Problem):
         yield unpacked
@@ -197,7 +214,7 @@ def _from_text(buffer: _Buffer, source: str, in_directory: bool) -> Iterator[Rec
     if not head and not bytes(buffer).strip():
         yield Problem("the file is empty", source)
     elif head[:1] in (b"{", b"["):
-        records = _from_json(buffer, source, in_directory)
+        records = _from_json(buffer, source, in_directory, scan)
         if source.removesuffix(".gz").removesuffix(".zst").endswith((".yaml", ".yml")):
             found = list(records)
             if all(isinstance(record, Problem) for record in found):  # flow style that is no JSON
@@ -212,11 +229,11 @@ def _from_text(buffer: _Buffer, source: str, in_directory: bool) -> Iterator[Rec
 # -- JSON ------------------------------------------------------------------------------------------------------
 
 
-def _from_json(buffer: _Buffer, source: str, in_directory: bool) -> Iterator[Record | Problem]:
+def _from_json(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     """One document, or several one after the other."""
     view = memoryview(buffer)
     try:
-        yield from _from_json_document(view, source, "", in_directory)
+        yield from _from_json_document(view, source, "", in_directory, scan)
         return
     except UnicodeDecodeError as error:
         yield Problem(f"not UTF-8: {error}", source)
@@ -228,13 +245,13 @@ def _from_json(buffer: _Buffer, source: str, in_directory: bool) -> Iterator[Rec
     try:
         lines = _RAW.decode_lines(view)
     except msgspec.DecodeError:
-        yield from _from_json_stream(view, source, in_directory)
+        yield from _from_json_stream(view, source, in_directory, scan)
         return
     for number, line in enumerate(lines, start=1):
-        yield from _from_json_document(memoryview(line), source, f"document {number}", in_directory)
+        yield from _from_json_document(memoryview(line), source, f"document {number}", in_directory, scan)
 
 
-def _from_json_stream(view: memoryview, source: str, in_directory: bool) -> Iterator[Record | Problem]:
+def _from_json_stream(view: memoryview, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     """Documents that are not one a line: the decoder says where each one ends."""
     start, number = 0, 0
     while bytes(view[start : start + 1]):
@@ -251,16 +268,22 @@ def _from_json_stream(view: memoryview, source: str, in_directory: bool) -> Iter
                 return
             end = start + int(match[1])
         try:
-            yield from _from_json_document(view[start:end], source, f"document {number}", in_directory)
+            yield from _from_json_document(view[start:end], source, f"document {number}", in_directory, scan)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             yield Problem(f"document {number}: {error}", source)
         start = end
 
 
-def _from_json_document(view: memoryview, source: str, where: str, in_directory: bool) -> Iterator[Record | Problem]:
+def _from_json_document(
+    view: memoryview, source: str, where: str, in_directory: bool, scan: Scan | None
+) -> Iterator[_Found]:
     first = bytes(view[:4096]).lstrip()[:1]
     if first == b"[":
         yield from _from_items(_ARRAY.decode(view), source, _within(where, ""), "", "", in_directory)
+        return
+    scanned = scan(view, source, _within(where, "items")) if scan is not None else None
+    if scanned is not None and (scanned.kind.endswith("List") or not scanned.kind):
+        yield from _from_scanned(scanned, view, source, in_directory)
         return
     try:
         envelope = _ENVELOPE.decode(view)
@@ -276,15 +299,39 @@ def _from_json_document(view: memoryview, source: str, where: str, in_directory:
     yield from _from_items(envelope.items or (), source, place, own, api_version if own else "", in_directory)
 
 
+def _from_scanned(scanned: ScannedList, view: memoryview, source: str, in_directory: bool) -> Iterator[_Found]:
+    """Pods as batches, in between the other items one by one."""
+    own = item_kind(scanned.kind)
+    version, pods = scanned.api_version if own else "", scanned.pods
+    done = 0
+    others = np.flatnonzero(~scanned.fast)
+    for run in np.split(others, np.flatnonzero(np.diff(others) != 1) + 1) if len(others) else ():
+        pods_before = int(run[0]) - int(np.searchsorted(others, run[0]))
+        if pods_before > done:
+            yield pods.pick(slice(done, pods_before))
+            done = pods_before
+        places = zip(scanned.begin[run].tolist(), scanned.size[run].tolist(), strict=True)
+        raws = (msgspec.Raw(view[begin : begin + size]) for begin, size in places)
+        yield from _from_items(raws, source, pods.place, own, version, in_directory, int(run[0]))
+    if len(pods.keys) > done:
+        yield pods.pick(slice(done, None))
+
+
 def _within(where: str, place: str) -> str:
     return f"{where}, {place}" if where else place
 
 
 def _from_items(
-    items: Iterable[msgspec.Raw], source: str, place: str, kind: str, api_version: str, in_directory: bool
-) -> Iterator[Record | Problem]:
+    items: Iterable[msgspec.Raw],
+    source: str,
+    place: str,
+    kind: str,
+    api_version: str,
+    in_directory: bool,
+    first: int = 0,
+) -> Iterator[_Found]:
     """The items of a list; ``kind`` and ``api_version`` are what items that do not say it are."""
-    for index, raw in enumerate(items):
+    for index, raw in enumerate(items, start=first):
         where = f"{place}[{index}]"
         match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
         if match is not None:
@@ -301,7 +348,7 @@ def _from_items(
                 continue
             record = Record(head.api_version or api_version, head.kind or kind, raw, source, where, in_directory)
         if record.kind.endswith("List"):
-            yield from _from_json_document(memoryview(raw), source, where, in_directory)  # a list in a list
+            yield from _from_json_document(memoryview(raw), source, where, in_directory, None)  # a list in a list
         else:
             yield record
 
@@ -309,7 +356,7 @@ def _from_items(
 # -- YAML and plain data ---------------------------------------------------------------------------------------
 
 
-def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[Record | Problem]:
+def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[_Found]:
     from kscale.snapshot.yaml_documents import documents
 
     found = list(documents(text, source))
@@ -321,7 +368,7 @@ def _from_yaml(text: bytes, source: str, in_directory: bool) -> Iterator[Record 
             yield from _from_data(document, source, f"document {number}" if several else "", in_directory)
 
 
-def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[Record | Problem]:
+def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -> Iterator[_Found]:
     if isinstance(data, list):
         for index, item in enumerate(data):
             yield from _from_data(item, source, _within(where, f"[{index}]"), in_directory)

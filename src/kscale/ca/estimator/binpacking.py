@@ -55,7 +55,7 @@ def template_of(template: TemplateLike) -> NodeTemplate:
 class GroupedPods:
     """Pods of an estimate, grouped: what does not depend on the template."""
 
-    def __init__(self, snapshot: Snapshot, records: list[PodRecord], groups: Sequence[int] | None) -> None:
+    def __init__(self, snapshot: Snapshot, records: Sequence[PodRecord], groups: Sequence[int] | None) -> None:
         self.records = records
         self.classes: list[PodClass] = snapshot.classify(records)
         if groups is None:
@@ -70,10 +70,10 @@ class GroupedPods:
         """int32[n]: position in ``unique``, group after group."""
         self.asked = np.zeros((len(self.starts) - 1, 2))
         """float64[groups, 2]: cpu and memory of a group's first pod; an empty group asks for nothing."""
-        for group in range(len(self.starts) - 1):
-            first = self.exemplar(group)
-            if first is not None:
-                self.asked[group] = first.occupancy.get(CPU, 0), first.occupancy.get(MEMORY, 0)
+        taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique.values()]
+        some = np.flatnonzero(np.diff(self.starts) > 0)
+        if len(some):
+            self.asked[some] = np.array(taken, dtype=np.float64)[self.class_of[self.starts[some]]]
 
     def restricted(self, groups: Sequence[int]) -> GroupedPods:
         """The same pods, some of the groups, in the order given."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ class EstimateResult:
         template: NodeTemplate,
         number: int,
         options: EstimateOptions,
-        records: list[PodRecord],
+        records: Sequence[PodRecord],
         pod_of: NDArray[np.int32],
         class_of: NDArray[np.int32],
         placement: NDArray[np.int32],

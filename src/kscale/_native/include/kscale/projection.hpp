@@ -1,0 +1,92 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace kscale {
+
+// What to keep of a JSON value.
+struct ProjectionRule {
+  enum Kind : std::int32_t {
+    kKeep,     // the text as it is
+    kEquals,   // the text, if it is `text`; another value does not count as present
+    kCapture,  // a string whose place is noted in `slot`, but which does not become part of the projected text
+    kObject,   // the keys of an object that have rules; `need`: without one of these the object counts as absent
+    kArray,    // the elements of an array by rule `inner`; absent ones are dropped
+    kFacet,    // a value by rule `inner` whose text is numbered apart, as facet `slot`
+  };
+  struct Key {
+    std::string name;
+    std::int32_t rule;
+    std::int32_t next;  // the next key of the same bucket, -1 = none
+  };
+  Kind kind = kKeep;
+  std::int32_t slot = -1;
+  std::int32_t inner = -1;
+  std::uint64_t need = 0;
+  std::string text;
+  std::vector<Key> keys;                  // at most 64
+  std::array<std::int32_t, 64> bucket{};  // by length and outer characters
+};
+
+// The items of a scanned list, a column each.
+struct ScannedItems {
+  std::vector<std::int64_t> begin, size;  // the item's text
+  std::vector<std::int32_t> combined;     // number of its combination of texts; -1: odd (see `Projector`), or absent
+  std::vector<std::int64_t> at, length;   // [item * slots + slot]: captured strings; length -1 = absent
+};
+
+// Different texts, numbered in order of appearance.
+class TextTable {
+ public:
+  std::int32_t number(const std::string& text);
+  std::size_t count() const { return texts_.size(); }
+  const std::string& text(std::size_t i) const { return texts_[i]; }
+
+ private:
+  std::deque<std::string> texts_;  // never move: the keys below look into them
+  std::unordered_map<std::string_view, std::int32_t> numbers_;
+};
+
+struct Span {
+  std::int64_t begin = 0, size = -1;
+};
+
+// Reduces the objects of a JSON list to what rules keep of them, and numbers the different texts that are left: those
+// of each facet, those of the rest, and the combinations of a rest with facets.
+//
+// An item is odd, and to be read otherwise, if a key of it is escaped or occurs twice where rules look, or a captured
+// value is neither a string without escapes nor null. The text itself is checked for syntax, not for UTF-8.
+class Projector {
+ public:
+  Projector(std::int32_t slots, std::int32_t facets) : slots_(slots), tables_(static_cast<std::size_t>(facets) + 1) {}
+
+  std::int32_t add(ProjectionRule rule);  // the last rule added is that of an item
+
+  // Whether `data` is one JSON object with an array under "items"; `head`: places of its apiVersion and kind.
+  bool scan(const char* data, std::size_t size, ScannedItems& out, Span head[2]);
+
+  const TextTable& texts() const { return tables_.back(); }
+  const TextTable& facet(std::size_t i) const { return tables_[i]; }
+  // [combination * (facets + 1)]: numbers of the facets' texts (-1 = absent), then of the rest.
+  const std::vector<std::int32_t>& combinations() const { return combinations_; }
+
+ private:
+  std::int32_t slots_;
+  std::vector<TextTable> tables_;  // one a facet, then the items'
+  std::vector<std::int32_t> combinations_;
+  TextTable combined_;
+  std::vector<ProjectionRule> rules_;
+};
+
+// Numbers for equal strings, in order of first appearance. `out[i]` = -1 where length[i] < 0.
+void number_strings(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
+                    std::int32_t* out, std::vector<std::int64_t>& first);
+
+}  // namespace kscale

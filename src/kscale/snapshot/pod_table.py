@@ -1,0 +1,254 @@
+"""Pods by row: a few numbers each, and where the rest of them is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, overload
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.core import Pod
+from kscale.snapshot.columns import Growing
+from kscale.snapshot.record import PodRecord
+
+__all__ = ["FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodRows", "PodTable"]
+
+# States of a pod row.
+GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
+
+_COLUMNS: Final[dict[str, Any]] = {
+    "class_of": np.int32,  # pod class
+    "at": np.int32,  # number of the node's name, -1 = none
+    "state": np.int8,
+    "priority": np.int64,
+    "controller": np.int32,  # into ``controllers``, -1 = stands alone
+    "source": np.int32,  # into ``buffers`` (text), or -2 - exemplar, or -1: ``records`` has it
+    "offset": np.int64,
+    "size": np.int64,
+    "uid_offset": np.int64,
+    "uid_size": np.int32,
+}
+
+
+class PodTable:
+    """Columns of pods, one row each; rows are appended, replaced and marked as gone.
+
+    ``freeze()`` gives a table that never changes, in constant time: rows are copied when they are next written to.
+    Either ``records[row]`` is the pod, or its JSON text is at ``offset`` in a buffer (a mapped file), or it equals an
+    exemplar but for its name.
+    """
+
+    __slots__ = ("buffers", "columns", "controllers", "exemplars", "keys", "numbers", "records", "shared")
+
+    def __init__(self) -> None:
+        self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in _COLUMNS.items()}
+        self.keys: Sequence[str] = []
+        self.records: dict[int, PodRecord] = {}
+        self.buffers: list[memoryview] = []
+        self.exemplars: list[Pod] = []
+        self.controllers: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self.shared = False
+
+    def __len__(self) -> int:
+        return self.columns["state"].size
+
+    def column(self, name: str) -> NDArray[Any]:
+        """A column by name (a view; not to be written to)."""
+        return self.columns[name].array
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def freeze(self) -> PodTable:
+        """The table as it is now."""
+        frozen = PodTable.__new__(PodTable)
+        frozen.columns = {name: column.view() for name, column in self.columns.items()}
+        frozen.keys, frozen.records, frozen.buffers = self.keys, self.records, self.buffers
+        frozen.exemplars, frozen.controllers, frozen.numbers = self.exemplars, self.controllers, self.numbers
+        frozen.shared = self.shared = True
+        return frozen
+
+    def _own(self) -> None:
+        """Before a row that a frozen table may have is written to."""
+        if self.shared:
+            self.columns = {name: column.copy() for name, column in self.columns.items()}
+            self.records = dict(self.records)
+            self.shared = False
+
+    def controller_number(self, uid: str | None) -> int:
+        """The number of a controller."""
+        if uid is None:
+            return -1
+        found = self.numbers.get(uid)
+        if found is None:
+            found = self.numbers[uid] = len(self.controllers)
+            self.controllers.append(uid)
+        return found
+
+    def append(self, record: PodRecord, class_of: int, at: int, state: int) -> int:
+        """A new row; its number."""
+        row = len(self)
+        for column in self.columns.values():
+            column.extend_to(row + 1)
+        assert isinstance(self.keys, list)
+        self.keys.append(record.key)
+        self._set(row, record, class_of, at, state)
+        return row
+
+    def replace(self, row: int, record: PodRecord, class_of: int, at: int, state: int) -> None:
+        """Another pod under the same key."""
+        self._own()
+        self._set(row, record, class_of, at, state)
+
+    def _set(self, row: int, record: PodRecord, class_of: int, at: int, state: int) -> None:
+        columns = self.columns
+        columns["class_of"].array[row] = class_of
+        columns["at"].array[row] = at
+        columns["state"].array[row] = state
+        columns["priority"].array[row] = record.priority
+        columns["controller"].array[row] = self.controller_number(record.controller)
+        columns["source"].array[row] = -1
+        self.records[row] = record
+
+    def extend(self, keys: Sequence[str], **columns: NDArray[Any]) -> NDArray[np.int64]:
+        """Many new rows; their numbers."""
+        first = len(self)
+        for name, column in self.columns.items():
+            column.extend_to(first + len(keys))
+            if name in columns:
+                column.array[first:] = columns[name]
+        if isinstance(self.keys, list):
+            self.keys.extend(keys)
+        else:
+            assert not first
+            self.keys = keys
+        return np.arange(first, first + len(keys))
+
+    def drop(self, row: int) -> None:
+        """Mark a row as gone."""
+        self._own()
+        self.columns["state"].array[row] = GONE
+        self.columns["source"].array[row] = -1
+        self.records.pop(row, None)
+
+    def compacted(self) -> PodTable:
+        """Another table without the rows that are gone, in the same order."""
+        keep = np.flatnonzero(self.column("state") != GONE)
+        made = PodTable()
+        made.columns = {name: column.copy(keep) for name, column in self.columns.items()}
+        made.keys = [self.keys[row] for row in keep.tolist()]
+        made.records = {new: self.records[row] for new, row in enumerate(keep.tolist()) if row in self.records}
+        made.buffers, made.exemplars = self.buffers, self.exemplars
+        made.controllers, made.numbers = self.controllers, self.numbers
+        return made
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def record(self, row: int) -> PodRecord:
+        """The pod of a row."""
+        found = self.records.get(row)
+        if found is not None:
+            return found
+        source, controller = int(self.column("source")[row]), int(self.column("controller")[row])
+        owner = None if controller < 0 else self.controllers[controller]
+        priority, key = int(self.column("priority")[row]), self.keys[row]
+        if source < -1:
+            return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source])
+        buffer, offset = self.buffers[source], int(self.column("offset")[row])
+        uid_at = int(self.column("uid_offset")[row])
+        uid = bytes(buffer[uid_at : uid_at + int(self.column("uid_size")[row])]).decode()
+        raw = msgspec.Raw(buffer[offset : offset + int(self.column("size")[row])])
+        return PodRecord.lazy(key, uid, priority, owner, raw=raw)
+
+    def rows(self, rows: NDArray[np.int64]) -> PodRows:
+        """The pods of some rows, made one by one when asked for."""
+        return PodRows(self, rows)
+
+    # -- pickling ----------------------------------------------------------------------------------------------------
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Texts become bytes: only those of rows that are there."""
+        columns = {name: column.array.copy() for name, column in self.columns.items()}
+        buffers = []
+        for number, buffer in enumerate(self.buffers):
+            rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != GONE))
+            uids = [
+                bytes(buffer[at : at + size])
+                for at, size in zip(
+                    columns["uid_offset"][rows].tolist(), columns["uid_size"][rows].tolist(), strict=True
+                )
+            ]
+            texts = [
+                bytes(buffer[at : at + size])
+                for at, size in zip(columns["offset"][rows].tolist(), columns["size"][rows].tolist(), strict=True)
+            ]
+            sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+            columns["offset"][rows] = np.cumsum(sizes) - sizes
+            of_uids = np.fromiter(map(len, uids), np.int64, len(uids))
+            columns["uid_offset"][rows] = int(sizes.sum()) + np.cumsum(of_uids) - of_uids
+            buffers.append(b"".join(texts) + b"".join(uids))
+        return {
+            "columns": columns,
+            "keys": self.keys if not isinstance(self.keys, list) else self.keys[: len(self)],
+            "records": self.records,
+            "buffers": buffers,
+            "exemplars": self.exemplars,
+            "controllers": self.controllers,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.columns = {name: Growing.of(array) for name, array in state["columns"].items()}
+        self.keys, self.records = state["keys"], state["records"]
+        self.buffers = [memoryview(buffer) for buffer in state["buffers"]]
+        self.exemplars, self.controllers = state["exemplars"], state["controllers"]
+        self.numbers = {uid: i for i, uid in enumerate(self.controllers)}
+        self.shared = False
+
+
+class PodRows(Sequence[PodRecord]):
+    """Pods of a table by position, made when asked for. ``classes``, ``controllers`` and ``exemplars``:
+    int32[n], ``priorities``: int64[n], without making any."""
+
+    __slots__ = ("_rows", "table")
+
+    def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
+        self.table = table
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, i: int) -> PodRecord: ...
+    @overload
+    def __getitem__(self, i: slice) -> PodRows: ...
+    def __getitem__(self, i: int | slice) -> PodRecord | PodRows:
+        if isinstance(i, slice):
+            return PodRows(self.table, self._rows[i])
+        return self.table.record(int(self._rows[i]))
+
+    def __iter__(self) -> Iterator[PodRecord]:
+        return map(self.table.record, self._rows.tolist())
+
+    @property
+    def classes(self) -> NDArray[np.int32]:
+        """Classes by number in the interner."""
+        return self.table.column("class_of")[self._rows]
+
+    @property
+    def priorities(self) -> NDArray[np.int64]:
+        """Priorities: int64[n]."""
+        return self.table.column("priority")[self._rows]
+
+    @property
+    def controllers(self) -> NDArray[np.int32]:
+        """Controllers by number, -1 = stands alone."""
+        return self.table.column("controller")[self._rows]
+
+    @property
+    def exemplars(self) -> NDArray[np.int32]:
+        """Which exemplar a pod equals but for its name, -1 = none."""
+        exemplars: NDArray[np.int32] = np.maximum(-2 - self.table.column("source")[self._rows], -1)
+        return exemplars

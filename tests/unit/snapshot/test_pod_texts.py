@@ -1,0 +1,261 @@
+"""Pods read from the text of a list equal pods read one by one, whatever way they are written."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import kscale
+from kscale._native import _projection
+from kscale.capacity.generate import generate
+from kscale.errors import InputError, NativeError
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.loading import LoadReport, load_objects
+from kscale.snapshot.reading import load
+
+
+def slowly(data: bytes, *, strict: bool = True) -> tuple[Cluster, LoadReport]:
+    report = LoadReport()
+    cluster = Cluster()
+    for obj, raw in load_objects(data, strict=strict, report=report):
+        cluster.apply_decoded(obj, raw)
+    return cluster, report
+
+
+def dump(*items: dict[str, Any], **more: Any) -> bytes:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": list(items), **more}).encode()
+
+
+def meaning(cluster: Cluster) -> dict[str, Any]:
+    snapshot = cluster.snapshot()
+    classes = [(c, cluster.interner.classes[c]) for c in snapshot.placed_class.tolist()]
+    pending = snapshot.pending_records
+    return {
+        "nodes": snapshot.nodes,
+        "pods": snapshot.pods,
+        "pending": snapshot.pending,
+        "counts": snapshot.counts,
+        "used": {name: column.tolist() for name, column in snapshot.used.items() if column.any()},
+        "pod_count": snapshot.pod_count.tolist(),
+        "placed_node": snapshot.placed_node.tolist(),
+        "classes": [(c.demand, c.occupancy, c.labels, c.owner, c.selection_id) for _, c in classes],
+        "pending classes": [(c.demand, c.labels, c.node_affinity, c.volumes) for c in snapshot.pending_classes],
+        "records": [(r.key, r.uid, r.priority, r.controller, r.pod) for r in pending],
+        "all": list(cluster.pods()),
+    }
+
+
+def assert_same(data: bytes) -> None:
+    slow, slow_report = slowly(data, strict=False)
+    report = LoadReport()
+    fast = load(data, strict=False, report=report)
+    assert report == slow_report
+    assert meaning(fast) == meaning(slow)
+    assert len(fast.interner.classes) == len(slow.interner.classes)
+
+
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "4"}}}
+
+
+def pod(name: Any = "a", **more: Any) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": "ns", "uid": f"uid-{name}", **more.pop("metadata", {})}
+    spec = {"nodeName": "n", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}], **more}
+    status = spec.pop("status", {"phase": "Running"})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": status}
+
+
+@pytest.mark.parametrize("lean", [False, True])
+def test_generated_cluster(lean: bool) -> None:
+    objects = list(generate(20, 250, seed=3, lean=lean).objects())
+    assert_same(dump(*objects))
+    assert_same(json.dumps({"kind": "List", "items": objects[::-1]}, indent=2).encode())
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        pod(metadata={"name": ""}),
+        pod(metadata={"namespace": None}),
+        pod(metadata={"uid": None, "labels": {"a": None}}),
+        pod(metadata={"labels": {"a": 5}}),
+        pod(metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"}, nodeName=""),
+        pod(metadata={"ownerReferences": [{"kind": "DaemonSet", "name": "d", "uid": "u", "controller": True}]}),
+        pod(
+            metadata={
+                "ownerReferences": [{"kind": "Job", "name": "d", "uid": "u", "controller": True}],
+                "annotations": {"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"},
+            }
+        ),
+        pod(nodeName=None),
+        pod(nodeName=7),
+        pod(nodeName="", status={"nominatedNodeName": "n"}),
+        pod(nodeName="", schedulingGates=[{"name": "g"}]),
+        pod(status={"phase": "Succeeded"}),
+        pod(status={"phase": "Confused"}),
+        pod(tolerations=[{"operator": "Sometimes"}]),
+        pod(containers=[{"name": "c", "resources": {"requests": {"cpu": "-1"}}}]),
+        pod(containers=[{"name": "c", "resources": {"requests": {"cpu": "1x"}}}]),
+        pod(containers=[{"name": "c", "ports": [{"containerPort": 80, "hostPort": 80}]}]),
+        pod(containers=[{"name": "c", "volumeMounts": [{"name": "v", "bindMountOptions": ["x"]}]}]),
+        pod(volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}, {"name": "t", "projected": {}}]),
+        pod(volumes=[{"name": "v", "ephemeral": {}}]),
+        pod(resourceClaims=[{"name": "v", "resourceClaimName": "c"}]),
+        pod(priority=7, nodeName=""),
+        pod(
+            status={
+                "phase": "Running",
+                "conditions": [{"type": "PodResizePending", "reason": "Infeasible"}, {"type": "Ready"}],
+                "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "2"}, "ready": True}],
+            }
+        ),
+        pod(affinity={"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": "k", "operator": "Near"}]}]}}}),
+        {**pod(), "kind": "Service"},
+        {**pod(), "apiVersion": "v2"},
+        {**pod(), "spec": None},
+        {**pod(), "spec": 5},
+        "text",
+        None,
+    ],
+)  # fmt: skip
+def test_unusual_pods(item: Any) -> None:
+    assert_same(dump(NODE, *(pod(f"p{i}") for i in range(20)), item, pod("z")))
+
+
+@pytest.mark.parametrize(
+    ("text", "other"),
+    [
+        ('"name": "p3"', '"name": "p\\u0033"'),
+        ('"metadata": {"name": "p3"', '"metad\\u0061ta": {"name": "p3"'),
+        ('"spec": {"nodeName": "n"', '"spec": {}, "spec": {"nodeName": "n"'),
+        ('"name": "p3"', '"name": "p3", "name": "p33"'),
+        ('"name": "p3"', '"name": "p2"'),
+    ],
+)
+def test_unusual_texts(text: str, other: str) -> None:
+    given_text = dump(NODE, *(pod(f"p{i}") for i in range(20))).decode()
+    assert text in given_text
+    assert_same(given_text.replace(text, other, 1).encode())
+
+
+def test_items_of_a_pod_list_need_no_kind() -> None:
+    items = [
+        {key: value for key, value in pod(f"p{i}").items() if key not in ("apiVersion", "kind")} for i in range(20)
+    ]
+    assert_same(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": items}).encode())
+
+
+@pytest.mark.parametrize("cut", [1, 2, 50, 3000])
+def test_damaged_text_is_reported_as_ever(cut: int) -> None:
+    data = dump(*(pod(f"p{i}") for i in range(20)))[:-cut]
+    with pytest.raises(InputError) as slow:
+        slowly(data)
+    with pytest.raises(InputError) as fast:
+        load(data)
+    assert str(fast.value) == str(slow.value)
+
+
+def test_the_pod_itself_is_decoded_when_asked_for() -> None:
+    cluster = load(dump(NODE, *(pod(f"p{i}", hostname=f"h{i}") for i in range(20))))
+    assert cluster.pod("ns/p7").spec.hostname == "h7"
+    assert cluster.snapshot().record("ns/p7").uid == "uid-p7"
+
+
+def test_pickled_clusters_and_snapshots() -> None:
+    cluster = load(dump(*generate(10, 100, seed=1).objects()))
+    cluster.apply(pod("late"))
+    again = pickle.loads(pickle.dumps(cluster, protocol=5))
+    assert meaning(again) == meaning(cluster)
+    snapshot = cluster.snapshot()
+    copy = pickle.loads(pickle.dumps(snapshot, protocol=5))
+    assert (copy.pods, copy.pending) == (snapshot.pods, snapshot.pending)
+    node = next(cluster.nodes())
+    expected, found = (kscale.estimate(each, template=node) for each in (snapshot, copy))
+    assert found.placement == expected.placement
+
+
+# -- the projection itself -----------------------------------------------------------------------------------------
+
+RULE = ("object", {"a": "keep", "b": ("capture", 0), "c": ("array", ("object", {"x": "keep"}, ("x",))),
+                   "d": ("facet", 0, "keep"), "e": ("equals", "1")}, ())  # fmt: skip
+
+
+def reduced(item: dict[str, Any]) -> tuple[Any, Any, Any]:
+    """The reference: (rest, facet, captured)."""
+    rest = {}
+    for key, value in item.items():
+        if key == "a" or (key == "e" and value == 1):
+            rest[key] = value
+        elif key == "c":
+            elements = (
+                [{"x": v["x"]} if isinstance(v, dict) else v for v in value if not isinstance(v, dict) or "x" in v]
+                if isinstance(value, list)
+                else value
+            )
+            rest[key] = elements
+    return rest, item.get("d", ...), item.get("b")
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=10,
+)
+ITEMS = st.lists(
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "a": JSON,
+            "b": st.text(alphabet="abc-/", max_size=20),
+            "c": JSON | st.lists(st.dictionaries(st.sampled_from("xyz"), JSON, max_size=3)),
+            "d": JSON,
+            "e": st.sampled_from([1, 2]),
+            "f": JSON,
+        },
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=40)
+@given(ITEMS, st.sampled_from([None, 1, 3]))
+def test_projection(items: list[dict[str, Any]], indent: int | None) -> None:
+    text = json.dumps({"kind": "L", "items": items, "apiVersion": "v"}, indent=indent, ensure_ascii=False).encode()
+    projector = _projection.Projector(RULE, 1, 1)
+    scanned = projector.scan(text)
+    assert scanned is not None
+    begin, size, combined, at, length, api_version, kind = scanned
+    assert (api_version, kind) == ("v", "L")
+    places = zip(begin.tolist(), size.tolist(), strict=True)
+    assert [json.loads(text[b : b + n]) for b, n in places] == items
+    for i, item in enumerate(items):
+        if combined[i] < 0:  # escaped keys where rules look
+            assert "\\" in json.dumps(item, ensure_ascii=False)
+            continue
+        facet, rest = projector.combinations()[combined[i]].tolist()
+        found = json.loads(projector.text(rest)), ... if facet < 0 else json.loads(projector.facet_text(0, facet))
+        name = None if length[i, 0] < 0 else text[at[i, 0] : at[i, 0] + length[i, 0]].decode()
+        assert (*found, name) == reduced(item)
+
+
+@settings(max_examples=40)
+@given(st.binary(max_size=40) | JSON.map(lambda data: json.dumps({"items": [data]}).encode()), st.data())
+def test_what_is_scanned_is_json(text: bytes, data: st.DataObject) -> None:
+    if text:
+        at = data.draw(st.integers(0, len(text) - 1))
+        text = text[:at] + data.draw(st.binary(max_size=2)) + text[at + data.draw(st.integers(0, 2)) :]
+    if _projection.Projector(RULE, 1, 1).scan(text) is not None:
+        assert isinstance(json.loads(text.decode(errors="replace"), strict=False), dict)
+
+
+@pytest.mark.parametrize(
+    "rule", ["forget", ("capture", 1), ("facet", 1, "keep"), ("object", {}, ()), ("object", {"": "keep"}, ())]
+)
+def test_refused_rules(rule: Any) -> None:
+    with pytest.raises(NativeError):
+        _projection.Projector(("object", {"a": rule}, ()), 1, 1)
