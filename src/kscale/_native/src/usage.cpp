@@ -20,18 +20,18 @@ constexpr std::ptrdiff_t kMostThreads = 64;
 struct Pending {
   static constexpr std::size_t kSize = 1024;
   std::size_t count = 0;
-  std::array<double, kSize> weight{};  // first the distance from the reference in half lives, then the weight
+  std::array<double, kSize> weight{};  // first the distance from the reference, then the weight
   std::array<std::int32_t, kSize> row{};
   std::array<std::int32_t, kSize> bucket{};
 };
 
-// weight[i] = kCpuWeight * go::exp2(weight[i]) for exponents that neither overflow nor underflow: the same operations in
+// weight[i] = kCpuWeight * go::exp2(weight[i] / half_life) for exponents that neither overflow nor underflow: the same operations in
 // the same order, the integral part without a branch.
-KSCALE_CLONES void decay_all(double* weight, std::size_t n) noexcept {
+KSCALE_CLONES void decay_all(double* weight, std::size_t n, double half_life) noexcept {
   constexpr double P1 = 1.66666666666666657415e-01, P2 = -2.77777777770155933842e-03, P3 = 6.61375632143793436117e-05,
                    P4 = -1.65339022054652515390e-06, P5 = 4.13813679705723846039e-08;
   for (std::size_t i = 0; i < n; ++i) {
-    const double x = weight[i];
+    const double x = weight[i] / half_life;
     const auto k = static_cast<std::int32_t>(x < 0 ? x - 0.5 : x + 0.5);
     const double t = x - static_cast<double>(k);
     const double hi = t * go::kLn2Hi;
@@ -47,14 +47,15 @@ KSCALE_CLONES void decay_all(double* weight, std::size_t n) noexcept {
 
 void add_pending(const Bank& bank, Pending& pending) noexcept {
   const std::size_t n = pending.count;
+  const auto half_life = static_cast<double>(bank.half_life);
   bool ordinary = bank.half_life != 0;
   if (ordinary)
-    for (std::size_t i = 0; i < n; ++i) ordinary &= std::fabs(pending.weight[i]) < 1000;
+    for (std::size_t i = 0; i < n; ++i) ordinary &= std::fabs(pending.weight[i]) < 1000 * half_life;
   if (ordinary) {
-    decay_all(pending.weight.data(), n);
+    decay_all(pending.weight.data(), n, half_life);
   } else {
     for (std::size_t i = 0; i < n; ++i)
-      pending.weight[i] = bank.half_life == 0 ? kCpuWeight : kCpuWeight * go::exp2(pending.weight[i]);
+      pending.weight[i] = bank.half_life == 0 ? kCpuWeight : kCpuWeight * go::exp2(pending.weight[i] / half_life);
   }
   for (std::size_t i = 0; i < n; ++i) histogram::add(bank, pending.row[i], pending.bucket[i], pending.weight[i]);
   pending.count = 0;
@@ -192,7 +193,6 @@ void add_cpu(const Bank& bank, const Containers& containers, const Aggregates& a
   const std::ptrdiff_t parts = std::clamp<std::ptrdiff_t>(threads, 1, kMostThreads);
   const Owners owners(containers, n, container, parts);
   parallel_for(parts, parts, [&](std::ptrdiff_t part, std::ptrdiff_t end) {
-    const auto half_life = static_cast<double>(bank.half_life);
     Pending pending;
     for (; part < end; ++part) {
       for (std::ptrdiff_t i = 0; i < n; ++i) {
@@ -210,7 +210,7 @@ void add_cpu(const Bank& bank, const Containers& containers, const Aggregates& a
           histogram::shift(bank, row, t);
         }
         const std::size_t at = pending.count++;
-        pending.weight[at] = static_cast<double>(histogram::difference(t, bank.reference[row])) / half_life;
+        pending.weight[at] = static_cast<double>(histogram::difference(t, bank.reference[row]));
         pending.row[at] = row;
         pending.bucket[at] = static_cast<std::int32_t>(find(millicores[i]));
         if (pending.count == Pending::kSize) add_pending(bank, pending);
