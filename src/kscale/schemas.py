@@ -19,6 +19,7 @@ DOCUMENTS: dict[str, str] = {
     "HPAReport": "kscale.hpa.report",
     "RecommendationReport": "kscale.vpa.advice",
     "ReplayReport": "kscale.hpa.replay",
+    "ScaleDownReport": "kscale.capacity.scale_down",
     "SchemaList": "kscale.schemas",
     "Validation": "kscale.capacity.validation",
 }

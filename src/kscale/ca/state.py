@@ -71,8 +71,8 @@ class LoopState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_
 
 
 def cleared(state: LoopState) -> LoopState:
-    """A state in which no node is unneeded: what an unhealthy cluster leaves."""
-    memory = msgspec.structs.replace(state.scale_down, unneeded_since={})
+    """A state in which no node is unneeded: what an unhealthy cluster leaves. Taints of old say nothing any more."""
+    memory = msgspec.structs.replace(state.scale_down, unneeded_since={}, started=True)
     return msgspec.structs.replace(state, scale_down=memory)
 
 

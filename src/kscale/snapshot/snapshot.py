@@ -194,3 +194,31 @@ class Snapshot:
             dra=self.dra,
             added=(*self._added, *pods),
         )
+
+    def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:
+        """Another snapshot with only some of the placed pods: bool[M], in the order of ``placed_class``."""
+        used = {name: column.copy() for name, column in self.used.items()}
+        pod_count = self.pod_count.copy()
+        for which, node in zip(self.placed_class[~keep].tolist(), self.placed_node[~keep].tolist(), strict=True):
+            pod_count[node] -= 1
+            for name, amount in self.interner.classes[which].occupancy.items():
+                used[name][node] -= amount
+        of_rows = keep[: len(self._placed_rows)]
+        of_added = keep[len(self._placed_rows) :]
+        return Snapshot(
+            interner=self.interner,
+            nodes=self.columns,
+            informers=self.informers,
+            used=used,
+            pod_count=pod_count,
+            placed_rows=self._placed_rows[of_rows],
+            placed_class=self.placed_class[keep],
+            placed_node=self.placed_node[keep],
+            pending_rows=self._pending_rows,
+            pods=self._pods,
+            keys=self._keys,
+            counts={**self.counts, "placed": int(keep.sum())},
+            csi=self.csi,
+            dra=self.dra,
+            added=tuple(pod for pod, kept in zip(self._added, of_added, strict=True) if kept),
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 import kscale
@@ -118,9 +118,7 @@ def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
     return {
         "candidates": plan.candidates,
         "unneeded": [item.name for item in plan.unneeded],
-        "unneeded_since": {
-            name: since.isoformat().replace("+00:00", "Z") for name, since in plan.unneeded_since.items()
-        },
+        "unneeded_since": {name: _time(since) for name, since in plan.unneeded_since.items()},
         "removal_threshold_s": {item.name: item.threshold.total_seconds() for item in plan.unneeded},
         "unneeded_pods": {
             name: {
@@ -143,6 +141,11 @@ def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
         "last_index": plan.state.cursor,
         "remaining_pdbs": [{"pdb": pdb.key, "disruptions_allowed": pdb.disruptions_allowed} for pdb in plan.pdbs.pdbs],
     }
+
+
+def _time(moment: datetime) -> str:
+    text = moment.isoformat().removesuffix("+00:00")
+    return (text.rstrip("0") if "." in text else text) + "Z"
 
 
 def _number(value: float) -> float | str:

@@ -39,7 +39,9 @@ from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ScaleDownPlan", "scale_down"]
+__all__ = ["ScaleDownPlan", "scale_down", "without_expendable"]
+
+_NO_LIMIT = 1 << 40
 
 
 class ScaleDownPlan(msgspec.Struct, kw_only=True):
@@ -99,6 +101,7 @@ def scale_down(
     recent_evictions: Iterable[Pod] = (),
     upcoming: Collection[str] = (),
     disabled: bool = False,
+    exhaustive: bool = False,
     gpu_label: str = DEFAULT_GPU_LABEL,
     profile: SchedulerProfile | None = None,
 ) -> ScaleDownPlan:
@@ -108,9 +111,13 @@ def scale_down(
     exist yet (besides those annotated so): they take no pods. ``disabled``: nodes are judged, none is chosen.
     ``limits`` are the cluster-wide minima (default: what the options say).
 
+    ``exhaustive`` answers another question than upstream's loop: which nodes could go together, if all of them were
+    judged, none had to wait, and nothing but minimum sizes and resources limited their number. Candidates that failed
+    are asked again until none more can go. The state comes back as it was.
+
     Raises InputError for a disruption budget with a broken selector, and for a ``now`` before the last loop's.
     """
-    return _Loop(snapshot, groups, now, options, state, profile).run(
+    return _Loop(snapshot, groups, now, options, state, profile, exhaustive).run(
         limits, deleting, draining, recent_evictions, upcoming, disabled, gpu_label
     )
 
@@ -126,9 +133,11 @@ class _Loop:
         options: AutoscalingOptions | None,
         state: LoopState | None,
         profile: SchedulerProfile | None,
+        exhaustive: bool,
     ) -> None:
-        self.snapshot = snapshot
         self.options = options = options or AutoscalingOptions()
+        self.snapshot = snapshot = without_expendable(snapshot, options.expendable_pods_priority_cutoff)
+        self.exhaustive = exhaustive
         self.nodes: list[Node] = snapshot.columns.objects
         self.groups = (
             groups if isinstance(groups, Groups) else groups_of(groups, self.nodes, options.node_group_defaults)
@@ -138,10 +147,10 @@ class _Loop:
         self.before = state or LoopState()
         self.memory = self.before.scale_down
         self.profile = profile
-        self.interval = self._interval()
+        self.interval = 1 if exhaustive else self._interval()
         self.listers = Listers(snapshot.informers.workloads)
         self.pdbs = _budgets(snapshot)
-        self.unremovable = UnremovableNodes(until=self.memory.unremovable_until)
+        self.unremovable = UnremovableNodes(until={} if exhaustive else self.memory.unremovable_until)
         self.judged: dict[str, Eligibility] = {}
         self.failures: dict[str, UnremovableCandidate] = {}
         self.skipped: list[str] = []
@@ -189,6 +198,8 @@ class _Loop:
             options=self.options,
             now=self.now,
         )
+        if self.exhaustive:
+            unneeded = [msgspec.structs.replace(item, threshold=timedelta()) for item in unneeded]
         after_update = dict(self.unremovable.nodes)
         chosen = None
         delete = CroppedNodes(empty=[], drain=[])
@@ -226,7 +237,9 @@ class _Loop:
             delete=delete,
             soft_taints=soft_taints(present, names, self.groups, most=self.options.max_bulk_soft_taint_count),
             pdbs=self.pdbs,
-            state=LoopState(
+            state=self.before
+            if self.exhaustive
+            else LoopState(
                 cursor=simulator.engine.cursor,
                 scale_down=msgspec.structs.replace(
                     self.memory,
@@ -253,7 +266,7 @@ class _Loop:
 
         names = prefilter((node.metadata.name for node in present), self.groups)
         found = sort_candidates(names, pods_to_move, self.memory.previous_candidates)
-        if self.options.scale_down_delay_type_local:
+        if self.options.scale_down_delay_type_local and not self.exhaustive:
             found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
         return found
 
@@ -275,24 +288,39 @@ class _Loop:
                 eligible.append(name)
             else:
                 self.unremovable.add(name, found.reason)
-        limit = self._limit(before)
-        retry = self.now + self.options.unremovable_node_recheck_timeout
+        limit = len(eligible) if self.exhaustive else self._limit(before)
         removable: list[RemovableNode] = []
         atomic = 0
         for i, name in enumerate(eligible):
             if len(removable) - atomic >= limit:
                 self.skipped = eligible[i:]
                 break
-            answer = simulator.simulate(name, destinations)
-            if isinstance(answer, UnremovableCandidate):
-                self.failures[name] = answer
-                self.unremovable.add(name, answer.reason, blocking_pod=answer.blocking_pod, until=retry)
-                continue
-            answer.risky = simulator.charge(answer)
-            destinations[self.snapshot.columns.index[name]] = 0
-            removable.append(answer)
-            atomic += self._is_atomic(name)
+            answer = self._simulate(name, simulator, destinations)
+            if answer is not None:
+                removable.append(answer)
+                atomic += self._is_atomic(name)
+        # Pods that moved can make room for pods that want to be near or far from them: ask again.
+        more = self.exhaustive and bool(removable)
+        while more:
+            again = [self._simulate(name, simulator, destinations) for name in list(self.failures)]
+            removable += [answer for answer in again if answer is not None]
+            more = any(answer is not None for answer in again)
         return removable
+
+    def _simulate(
+        self, name: str, simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    ) -> RemovableNode | None:
+        answer = simulator.simulate(name, destinations)
+        if isinstance(answer, UnremovableCandidate):
+            self.failures[name] = answer
+            until = self.now + self.options.unremovable_node_recheck_timeout
+            self.unremovable.add(name, answer.reason, blocking_pod=answer.blocking_pod, until=until)
+            return None
+        answer.risky = simulator.charge(answer)
+        destinations[self.snapshot.columns.index[name]] = 0
+        if self.failures.pop(name, None) is not None:
+            del self.unremovable.nodes[name]
+        return answer
 
     def _eligibility(self, name: str, simulator: RemovalSimulator, gpu_label: str) -> Eligibility:
         node = self.nodes[self.snapshot.columns.index[name]]
@@ -362,6 +390,8 @@ class _Loop:
             return False
 
     def _cooldown(self, disabled: bool) -> bool:
+        if self.exhaustive:
+            return False
         if disabled or self.options.scale_down_delay_type_local:
             return disabled
         delays: tuple[tuple[datetime | None, timedelta], ...] = (
@@ -387,8 +417,8 @@ class _Loop:
             self._in_groups(chosen.drain),
             budget_groups(self.groups, self.options, self.nodes),
             in_progress=in_progress,
-            max_scale_down_parallelism=self.options.max_scale_down_parallelism,
-            max_drain_parallelism=self.options.max_drain_parallelism,
+            max_scale_down_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_scale_down_parallelism,
+            max_drain_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_drain_parallelism,
         )
 
     def _in_groups(self, names: Iterable[str]) -> list[NodeInGroup]:
@@ -397,6 +427,12 @@ class _Loop:
             group = self.groups.of_node(name)
             found.append(NodeInGroup(node=name, group="" if group is None else group.id))
         return found
+
+
+def without_expendable(snapshot: Snapshot, cutoff: int) -> Snapshot:
+    """The snapshot without placed pods of a priority below the cutoff: upstream's snapshot has none of them."""
+    keep = np.array([(pod.pod.spec.priority or 0) >= cutoff for pod in snapshot.placed_records], dtype=np.bool_)
+    return snapshot if keep.all() else snapshot.keeping(keep)
 
 
 def _budgets(snapshot: Snapshot) -> RemainingPdbTracker:

@@ -1,0 +1,112 @@
+"""Why a node stays, in one sentence for each reason."""
+
+from __future__ import annotations
+
+from kscale.ca.clock import format_duration
+from kscale.ca.groups import Groups
+from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down import reasons
+from kscale.ca.scale_down.planner import ScaleDownPlan
+from kscale.ca.scale_down.unneeded import UnneededNode
+from kscale.objects.core import Pod
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["why_it_stays"]
+
+_TEXTS = {
+    reasons.SCALE_DOWN_DISABLED_ANNOTATION: f"annotated {SCALE_DOWN_DISABLED_ANNOTATION}=true",
+    reasons.SCALE_DOWN_UNREADY_DISABLED: "not ready, and nodes that are not ready are to stay",
+    reasons.NOT_AUTOSCALED: "belongs to no node group",
+    reasons.ATOMIC_SCALE_DOWN_FAILED: "its group goes as a whole, and not all of its nodes can go",
+    reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED: "the cluster would fall below its minimum of some resource",
+    reasons.CURRENTLY_BEING_DELETED: "is being deleted already",
+    reasons.RECENTLY_UNREMOVABLE: "could not be removed a short time ago; it is tried again later",
+    reasons.NO_NODE_INFO: "is not in the snapshot",
+    reasons.BLOCKED_BY_ON_COMPLETION_POD: "has pods that are to finish first",
+}
+
+
+def why_it_stays(
+    node: str, plan: ScaleDownPlan, groups: Groups, options: AutoscalingOptions, snapshot: Snapshot
+) -> str:
+    """One sentence on a node that is not among those to delete; upstream's reason is in ``plan.unremovable``."""
+    if node in plan.skipped:
+        return "not looked at: enough nodes are unneeded already"
+    found = plan.unremovable.get(node)
+    if found is None:
+        waiting = next((item for item in plan.unneeded if item.name == node), None)
+        return _not_a_candidate(node, groups) if waiting is None else _unneeded(plan)
+    if found.blocking_pod is not None:
+        return _blocked(found.blocking_pod.pod, found.blocking_pod.reason, plan, options, snapshot)
+    judged = plan.eligibility.get(node)
+    match found.reason:
+        case reasons.NOT_UNDERUTILIZED if judged and judged.utilization and judged.threshold is not None:
+            used = judged.utilization
+            return f"{used.utilization:.0%} of its {used.resource_name} is requested, more than {judged.threshold:.0%}"
+        case reasons.NO_PLACE_TO_MOVE_PODS:
+            failure = plan.failures.get(node)
+            pod = failure.homeless if failure and failure.homeless else "a pod"
+            return f"{pod} fits on no other node"
+        case reasons.NOT_UNNEEDED_LONG_ENOUGH | reasons.NOT_UNREADY_LONG_ENOUGH:
+            return _too_young(next(item for item in plan.unneeded if item.name == node))
+        case reasons.NODE_GROUP_MIN_SIZE_REACHED:
+            return _minimum(node, groups)
+        case reasons.UNEXPECTED_ERROR:
+            return (judged and judged.error) or "the node group did not answer"
+    return _TEXTS.get(found.reason, found.reason)
+
+
+def _unneeded(plan: ScaleDownPlan) -> str:
+    if plan.result == "ScaleDownInCooldown":
+        return "unneeded; the cluster changed a short time ago and is left to settle"
+    return "unneeded; as many nodes as are allowed at a time are being deleted"
+
+
+def _too_young(item: UnneededNode) -> str:
+    since = item.since.strftime("%Y-%m-%d %H:%M:%S")
+    return f"unneeded since {since}, not yet longer than {format_duration(item.threshold)}"
+
+
+def _minimum(node: str, groups: Groups) -> str:
+    group = groups.of_node(node)
+    assert group is not None
+    return f"group {group.id} would fall below its minimum of {group.min_size}"
+
+
+def _not_a_candidate(node: str, groups: Groups) -> str:
+    if node in groups.node_errors:
+        return f"its node group could not be asked: {groups.node_errors[node]}"
+    group = groups.of_node(node)
+    if group is None:
+        return _TEXTS[reasons.NOT_AUTOSCALED]
+    if group.target_size_error is not None:
+        return f"the size of group {group.id} is not known: {group.target_size_error}"
+    if group.target_size <= group.min_size:
+        return f"group {group.id} is at its minimum of {group.min_size}"
+    return "is on its way in or out, or its group changed a short time ago"
+
+
+def _blocked(pod: str, reason: str, plan: ScaleDownPlan, options: AutoscalingOptions, snapshot: Snapshot) -> str:
+    match reason:
+        case "NotEnoughPdb":
+            return f"{pod}: {_budget(snapshot.pod(pod), plan)} no more evictions now"
+        case "UnmovableKubeSystemPod":
+            limit = format_duration(options.blocking_system_pod_distruption_timeout)
+            return f"{pod} is a kube-system pod without PodDisruptionBudget and not known to be older than {limit}"
+        case "NotReplicated":
+            return f"{pod} has no controller that would create it again"
+        case "LocalStorageRequested":
+            return f"{pod} keeps data on the node (hostPath or emptyDir)"
+        case "NotSafeToEvictAnnotation":
+            return f"{pod} is annotated as not safe to evict"
+        case "ControllerNotFound":
+            return f"the controller of {pod} does not exist"
+        case "MinReplicasReached":
+            return f"the controller of {pod} has too few replicas"
+    return f"{pod}: {reason}"
+
+
+def _budget(pod: Pod, plan: ScaleDownPlan) -> str:
+    exhausted = [pdb.key for pdb in plan.pdbs.matching(pod) if pdb.disruptions_allowed < 1]
+    return f"PodDisruptionBudget {exhausted[0]} allows" if exhausted else "its PodDisruptionBudget allows"

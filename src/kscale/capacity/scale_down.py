@@ -1,0 +1,122 @@
+"""What scale-down would do, node by node, as one document."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from math import isfinite
+from typing import ClassVar
+
+import msgspec
+
+from kscale.ca.groups import Groups, groups_of
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.explain import why_it_stays
+from kscale.ca.scale_down.planner import ScaleDownPlan, scale_down
+from kscale.ca.state import LoopState
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.times import format_time
+from kscale.records import Record
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["ScaleDownNode", "ScaleDownReport", "report_scale_down"]
+
+
+class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """One node: ``decision`` is ``delete empty``, ``drain``, ``unneeded`` (not yet) or ``stays``.
+
+    ``reason`` is upstream's, ``why`` says it in words. ``pods``: pods to move -> where they would land.
+    ``utilization`` is absent where the node did not get that far, and where it is no number.
+    """
+
+    node: str
+    group: str | None
+    decision: str
+    utilization: float | None = None
+    resource: str | None = None
+    reason: str | None = None
+    blocking_pod: str | None = None
+    why: str = ""
+    unneeded_since: str | None = None
+    pods: dict[str, str] = {}
+
+
+class ScaleDownReport(Record, frozen=True):
+    """Which nodes can go, where their pods land, and why the others stay.
+
+    ``saves``: nodes to delete now by node group; ``removable``: nodes that simulation found unneeded.
+    """
+
+    KIND: ClassVar[str] = "ScaleDownReport"
+
+    result: str
+    exhaustive: bool
+    empty: int
+    drained: int
+    moved_pods: int
+    removable: int
+    saves: dict[str, int]
+    nodes: list[ScaleDownNode]
+
+
+def report_scale_down(
+    snapshot: Snapshot,
+    node_groups: Iterable[NodeGroup],
+    *,
+    now: datetime,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    exhaustive: bool = False,
+) -> tuple[ScaleDownReport, LoopState]:
+    """The report on one loop, and the state for the next. Errors as :func:`kscale.scale_down`."""
+    options = options or AutoscalingOptions()
+    groups = groups_of(node_groups, snapshot.columns.objects, options.node_group_defaults)
+    plan = scale_down(snapshot, groups, now=now, options=options, state=state, exhaustive=exhaustive)
+    drained = plan.drain
+    nodes = [_node(name, plan, drained, groups, options, snapshot) for name in snapshot.nodes]
+    going = [item for item in nodes if item.decision in ("delete empty", "drain")]
+    report = ScaleDownReport(
+        result=plan.result,
+        exhaustive=exhaustive,
+        empty=len(plan.delete_empty),
+        drained=len(drained),
+        moved_pods=sum(map(len, drained.values())),
+        removable=len(plan.removable),
+        saves=dict(Counter(item.group or "" for item in going)),
+        nodes=nodes,
+    )
+    return report, plan.state
+
+
+def _node(
+    name: str,
+    plan: ScaleDownPlan,
+    drained: dict[str, dict[str, str]],
+    groups: Groups,
+    options: AutoscalingOptions,
+    snapshot: Snapshot,
+) -> ScaleDownNode:
+    group = None if name in groups.node_errors else groups.of_node(name)
+    judged = plan.eligibility.get(name)
+    used = judged.utilization if judged else None
+    removable = plan.removable.get(name)
+    unremovable = plan.unremovable.get(name)
+    since = plan.state.scale_down.unneeded_since.get(name)
+    going = name in drained or name in plan.delete_empty
+    if going:
+        decision = "drain" if name in drained else "delete empty"
+    else:
+        decision = "stays" if removable is None else "unneeded"
+    return ScaleDownNode(
+        node=name,
+        group=None if group is None else group.id,
+        decision=decision,
+        utilization=used.utilization if used is not None and isfinite(used.utilization) else None,
+        resource=None if used is None else used.resource_name,
+        reason=None if going or unremovable is None else unremovable.reason,
+        blocking_pod=unremovable.blocking_pod.pod if unremovable and unremovable.blocking_pod else None,
+        why="" if going else why_it_stays(name, plan, groups, options, snapshot),
+        unneeded_since=None if since is None else format_time(since),
+        pods={} if removable is None else removable.placement,
+    )

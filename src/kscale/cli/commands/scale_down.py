@@ -1,0 +1,140 @@
+"""``kscale scale-down``: which nodes can go, and where their pods land."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kscale.cli.groups import GroupSource
+from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import plural, pods
+
+if TYPE_CHECKING:
+    from kscale.capacity.scale_down import ScaleDownNode, ScaleDownReport
+
+__all__ = ["EPILOG", "command", "scale_down_view"]
+
+EPILOG = DUMP_HELP
+MATTER = ("PodDisruptionBudget",)
+SHOWN = 40
+
+
+def command(
+    *,
+    source: Source,
+    group_source: GroupSource,
+    exhaustive: Annotated[
+        bool,
+        typer.Option("--exhaustive", help="Judge every node, without waiting times, limits per loop and budgets."),
+    ] = False,
+    utilization_threshold: Annotated[
+        float | None,
+        typer.Option("--scale-down-utilization-threshold", min=0, help="Nodes above this share are not looked at."),
+    ] = None,
+    unneeded_time: Annotated[
+        float | None,
+        typer.Option("--scale-down-unneeded-time", min=0, metavar="SECONDS", help="How long a node must be unneeded."),
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="What an earlier run remembered; read if it exists.")
+    ] = None,
+    save_state: Annotated[
+        Path | None, typer.Option("--save-state", metavar="FILE", help="Where to write what the next run needs.")
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option("--now", metavar="TIME", help="The time of the decision, RFC 3339; default: now.")
+    ] = None,
+    show: Show,
+) -> Answer:
+    """Which nodes can go, where their pods land, and what keeps the others.
+
+    One loop of the Cluster Autoscaler: a node is deleted once it was unneeded for long enough, so a first run mostly
+    finds nodes that are unneeded now; --state and --save-state carry the times from run to run. --exhaustive asks
+    instead which nodes could go together at once.
+    """
+    from kscale.ca.options import AutoscalingOptions
+    from kscale.ca.state import LoopState
+    from kscale.capacity.scale_down import report_scale_down
+
+    defaults = AutoscalingOptions()
+    options = AutoscalingOptions(
+        scale_down_utilization_threshold=defaults.scale_down_utilization_threshold
+        if utilization_threshold is None
+        else utilization_threshold,
+        scale_down_unneeded_time=defaults.scale_down_unneeded_time
+        if unneeded_time is None
+        else timedelta(seconds=unneeded_time),
+    )
+    moment = datetime.now(UTC) if now is None else _moment(now)
+    remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
+    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    groups = group_source.groups(cluster, snapshot, show.terminal)
+    with show.terminal.step("deciding"):
+        report, after = report_scale_down(
+            snapshot, groups, now=moment, options=options, state=remembered, exhaustive=exhaustive
+        )
+    if save_state is not None:
+        save_state.write_bytes(after.to_json())
+    return Answer(report, lambda: scale_down_view(report))
+
+
+def _moment(text: str) -> datetime:
+    from kscale.objects.times import to_datetime
+
+    try:
+        return to_datetime(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint="--now") from None
+
+
+_COLUMNS = (
+    Column("NODE"),
+    Column("GROUP", wide=True),
+    Column("UTILIZATION", "right"),
+    Column("DECISION"),
+    Column("REASON", wide=True),
+    Column("WHY"),
+)
+
+
+def scale_down_view(report: ScaleDownReport) -> View:
+    """Nodes that go first, then those that are unneeded, then the rest with what keeps them."""
+    order = {"delete empty": 0, "drain": 1, "unneeded": 2, "stays": 3}
+    nodes = sorted(report.nodes, key=lambda item: order[item.decision])
+    going = [item for item in nodes if order[item.decision] < 2]
+    return View(
+        headline=_headline(report),
+        tables=[Table(_COLUMNS, [_row(item) for item in nodes], limit=max(SHOWN, len(going)))],
+        names=[f"node/{item.node}" for item in going],
+    )
+
+
+def _headline(report: ScaleDownReport) -> str:
+    going = report.empty + report.drained
+    text = f"{going:,} of {len(report.nodes):,} {plural('node', len(report.nodes))} can go"
+    if not going:
+        waiting = report.removable
+        return f"{text} now." if not waiting else f"{text} now; {waiting:,} {'is' if waiting == 1 else 'are'} unneeded."
+    saved = ", ".join(f"{count:,} x {group}" for group, count in report.saves.items())
+    are = "is" if report.empty == 1 else "are"
+    moving = f", {report.drained:,} after moving {pods(report.moved_pods)}" if report.drained else ""
+    return f"{text}: {report.empty:,} {are} empty{moving}. Saves {saved}."
+
+
+def _row(item: ScaleDownNode) -> list[Cell | str | float | None]:
+    share = None if item.utilization is None else Cell(f"{item.utilization:.0%}", value=round(item.utilization, 4))
+    return [item.node, item.group, share, item.decision, item.reason, item.why or _moves(item)]
+
+
+def _moves(item: ScaleDownNode) -> str:
+    if not item.pods:
+        return ""
+    targets = Counter(item.pods.values()).most_common()
+    shown = ", ".join(f"{name} ({count})" for name, count in targets[:3])
+    more = f" and {len(targets) - 3} more" if len(targets) > 3 else ""
+    return f"{pods(len(item.pods))} -> {shown}{more}"

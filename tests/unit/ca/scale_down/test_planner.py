@@ -1,0 +1,275 @@
+"""One loop of scale-down: upstream's tables of UpdateClusterState, limits, state, reasons in words."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import kscale
+from ca_objects import T0, node, owner, pod
+from kscale import ca
+from kscale.ca.nodes import TO_BE_DELETED_TAINT
+from kscale.ca.scale_down.explain import why_it_stays
+from kscale.errors import InputError, StateError
+from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.decode import from_dict
+from kscale.objects.policy import PodDisruptionBudget
+from kscale.objects.volumes import Volume
+from kscale.snapshot.cluster import Cluster
+
+MINUTES = timedelta(minutes=1)
+LAX = ca.AutoscalingOptions(
+    skip_nodes_with_system_pods=False,
+    skip_nodes_with_local_storage=False,
+    skip_nodes_with_custom_controller_pods=False,
+    scale_down_utilization_threshold=100.0,
+)
+
+
+def nodes(*sizes: str) -> list[Node]:
+    """``1000`` = a node of that many milli-cores; ``!`` behind it: about to be deleted."""
+    found = []
+    for i, text in enumerate(sizes, 1):
+        made = node(f"n{i}", int(text.rstrip("!")), 10, ready=True)
+        if text.endswith("!"):
+            made.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(int(T0.timestamp())), effect="NoSchedule")]
+        found.append(made)
+    return found
+
+
+def pods(*texts: str) -> list[Pod]:
+    """``500@1`` = a pod of that many milli-cores on node n1, owned by a ReplicaSet."""
+    found = []
+    for i, text in enumerate(texts):
+        cpu, on = text.split("@")
+        made = pod(f"p{i}", int(cpu), 1, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
+        made.spec.node_name = f"n{on}"
+        found.append(made)
+    return found
+
+
+def group(names: list[str], **more: Any) -> ca.Groups:
+    return ca.Groups([ca.Group(id="ng1", max_size=99, target_size=len(names), nodes=names, instances=names, **more)])
+
+
+def plan(objects: list[Any], names: list[str], **more: Any) -> kscale.ScaleDownPlan:
+    given: dict[str, Any] = {"now": T0, "options": LAX, **more}
+    return kscale.scale_down(Cluster(objects).snapshot(), given.pop("groups", group(names)), **given)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "placed", "candidates", "want"),
+    [
+        ("1000 1000 1000", "", "1 2 3", "1 2 3"),
+        ("1000 1000 1000", "", "1 2", "1 2"),
+        ("1000", "500@1", "1", ""),
+        ("1000 1000!", "500@1 500@1", "1", ""),
+        ("1000 1000", "500@1 500@1", "1", "1"),
+        ("2000 1000 500", "1000@1 1000@1 1000@2", "1 2", ""),
+        ("1000 1000 2000", "500@1 500@1 500@2 500@2", "1 2", "1 2"),
+        ("2000 1000 1000", "1000@1 1000@1 500@2 500@2", "1 2", "2"),
+        ("1000 1000 500", "500@1 500@1 500@2 500@2", "1 2", ""),
+    ],
+)
+def test_unneeded_nodes(sizes: str, placed: str, candidates: str, want: str) -> None:
+    objects = [*nodes(*sizes.split()), *pods(*placed.split())]
+    found = plan(objects, [f"n{i}" for i in candidates.split()])
+    assert [item.name for item in found.unneeded] == [f"n{i}" for i in want.split()]
+
+
+def evicted(*cpus: int, **metadata: Any) -> list[Pod]:
+    return [
+        pod(f"e{i}", cpu, 1, **{"owner_references": owner("ReplicaSet", "rs", "apps/v1"), **metadata})
+        for i, cpu in enumerate(cpus)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "gone", "candidates", "want"),
+    [
+        ("1000 2000!", evicted(500), "1", ""),
+        ("1000", evicted(1000, owner_references=[]), "1", ""),
+        ("1000 2000!", evicted(500, annotations={"kubernetes.io/config.mirror": "x"}), "1", "1"),
+        ("1000 2000!", evicted(500, annotations={"kubernetes.io/config.source": "file"}), "1", "1"),
+        ("1000 2000!", evicted(500, owner_references=owner("DaemonSet")), "1", "1"),
+        ("1000 1000 2000!", evicted(2000), "1 2", "1 2"),
+    ],
+    ids=["replica", "naked", "mirror", "static", "daemon", "fits-nowhere"],
+)
+def test_pods_that_were_evicted_of_late(sizes: str, gone: list[Pod], candidates: str, want: str) -> None:
+    # The nodes about to be deleted take nothing; a pod of an owner that is not there is always put back.
+    found = plan(nodes(*sizes.split()), [f"n{i}" for i in candidates.split()], recent_evictions=gone)
+    assert [item.name for item in found.unneeded] == [f"n{i}" for i in want.split()]
+
+
+@pytest.mark.parametrize(
+    ("before", "count", "parallelism", "unneeded_time", "interval", "atomic", "want"),
+    [
+        (0, 100, 10, 60, 10, False, 20),
+        (3, 100, 10, 60, 10, False, 23),
+        (70, 100, 10, 60, 10, False, 70),
+        (77, 100, 10, 60, 10, False, 70),
+        (0, 100, 10, 0, 10, False, 20),
+        (13, 100, 10, 60, 1, False, 33),
+        (13, 100, 10, 60, 30, False, 30),
+        (5, 100, 10, 60, 10, True, 100),
+        (77, 100, 10, 60, 30, True, 100),
+        (0, 500, 1, 1, 1, True, 500),
+    ],
+)
+def test_the_limit_on_unneeded_nodes(
+    before: int, count: int, parallelism: int, unneeded_time: int, interval: int, atomic: bool, want: int
+) -> None:
+    names = [f"n{i}" for i in range(1, count + 1)]
+    options = ca.AutoscalingOptions(
+        max_scale_down_parallelism=parallelism, scale_down_unneeded_time=timedelta(seconds=unneeded_time)
+    )
+    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=atomic) if atomic else None
+    state = ca.LoopState(
+        scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], T0), update_interval=interval * 10**9)
+    )
+    found = plan(nodes(*["1000"] * count), names, groups=group(names, options=own), options=options, state=state)
+    assert len(found.unneeded) == want
+    assert len(found.skipped) == count - want
+
+
+# -- choosing --------------------------------------------------------------------------------------------------------
+
+
+def test_a_restart_with_the_saved_state_decides_the_same() -> None:
+    objects = [*nodes("1000", "1000", "1000"), *pods("300@1", "300@2")]
+    state = ca.LoopState()
+    first = plan(objects, ["n1", "n2", "n3"], state=state)
+    assert first.chosen is not None
+    assert first.delete_empty == []
+    later = T0 + 11 * MINUTES
+    restarted = ca.LoopState.from_json(first.state.to_json())
+    assert restarted == first.state
+    second = plan(objects, ["n1", "n2", "n3"], state=restarted, now=later)
+    assert second.delete_empty == ["n3"]
+    assert second.drain == {"n1": {"default/p0": "n2"}}
+    assert second.unneeded_since == first.unneeded_since
+    assert second.result == "ScaleDownNodeDeleteStarted"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"{", "not a saved loop state"),
+        (b'{"kind": "LoopState", "version": 7}', "version 7"),
+        (b'{"kind": "Other", "version": 1}', "'Other'"),
+        (b'{"kind": "LoopState", "version": 1, "cursor": "x"}', "cursor"),
+    ],
+)
+def test_a_state_that_is_none(text: bytes, says: str) -> None:
+    with pytest.raises(StateError, match=says):
+        ca.LoopState.from_json(text)
+
+
+def test_time_does_not_run_backwards() -> None:
+    state = ca.LoopState(scale_down=ca.ScaleDownState(last_update=T0 + MINUTES))
+    with pytest.raises(InputError, match="before the last loop"):
+        plan(nodes("1000"), ["n1"], state=state)
+
+
+def test_two_loops_at_one_moment() -> None:
+    first = plan(nodes("1000"), ["n1"])
+    assert [item.name for item in plan(nodes("1000"), ["n1"], state=first.state).unneeded] == ["n1"]
+
+
+@pytest.mark.parametrize("field", ["last_scale_up", "last_failure"])
+def test_cooldown(field: str) -> None:
+    state = ca.LoopState(scale_down=ca.ScaleDownState(**{field: T0 - MINUTES}))
+    found = plan(nodes("1000"), ["n1"], state=state)
+    assert found.result == "ScaleDownInCooldown"
+    assert found.chosen is None
+    assert found.soft_taints.add == ["n1"]
+
+
+def test_no_candidates() -> None:
+    assert plan(nodes("1000"), []).result == "ScaleDownNoCandidates"
+
+
+def test_exhaustive_knows_no_limits() -> None:
+    names = [f"n{i}" for i in range(1, 41)]
+    objects = [*nodes(*["1000"] * 40), *pods(*(f"400@{i}" for i in range(1, 41)))]
+    found = plan(objects, names, exhaustive=True)
+    assert len(found.drain) == 20
+    assert found.state == ca.LoopState()
+    assert len(plan(objects, names).unneeded) == 20
+    assert {item.reason for item in found.unremovable.values()} == {"NoPlaceToMovePods"}
+
+
+def test_expendable_pods_are_not_there() -> None:
+    made = pods("900@1", "900@2")
+    made[0].spec.priority = -11
+    found = plan([*nodes("1000", "1000"), *made], ["n1", "n2"])
+    assert found.removable["n1"].pods_to_reschedule == []
+
+
+def test_a_broken_budget_is_named() -> None:
+    with pytest.raises(InputError, match=r"PodDisruptionBudget default/b: spec\.selector"):
+        plan([*nodes("1000"), budget(0, operator="Sideways")], ["n1"])
+
+
+def budget(allowed: int, **expression: str) -> PodDisruptionBudget:
+    selector: dict[str, Any] = {"matchExpressions": [{"key": "a", **expression}]} if expression else {}
+    return from_dict(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"namespace": "default", "name": "b"},
+            "spec": {"selector": selector},
+            "status": {"disruptionsAllowed": allowed},
+        },
+        PodDisruptionBudget,
+    )
+
+
+# -- nodes that are not removed ---------------------------------------------------------------------------------------
+
+
+def _one(**more: Any) -> Pod:
+    made = pod("p", 100, 1, **{"owner_references": owner("ReplicaSet", "rs", "apps/v1"), **more})
+    made.spec.node_name = "n1"
+    return made
+
+
+def _with_storage() -> Pod:
+    made = _one()
+    made.spec.volumes = [Volume(name="scratch", empty_dir={})]
+    return made
+
+
+def _disabled() -> Node:
+    made = node("n1", 1000, 10, ready=True)
+    made.metadata.annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    return made
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason", "why"),
+    [
+        ([*nodes("1000", "1000"), _one(), budget(0)], "BlockedByPod",
+         "default/p: PodDisruptionBudget default/b allows no more evictions now"),
+        ([*nodes("1000", "1000"), _one(namespace="kube-system")], "BlockedByPod",
+         "kube-system/p is a kube-system pod without PodDisruptionBudget and not known to be older than 1h0m0s"),
+        ([*nodes("1000", "1000"), _one(owner_references=[])], "BlockedByPod",
+         "default/p has no controller that would create it again"),
+        ([*nodes("1000", "1000"), _with_storage()], "BlockedByPod",
+         "default/p keeps data on the node (hostPath or emptyDir)"),
+        ([*nodes("1000", "50"), _one()], "NoPlaceToMovePods", "default/p fits on no other node"),
+        ([_disabled(), *nodes("1000")[1:], node("n2", 1000, 10, ready=True)], "ScaleDownDisabledAnnotation",
+         "annotated cluster-autoscaler.kubernetes.io/scale-down-disabled=true"),
+    ],
+    ids=["budget", "kube-system", "no-controller", "local-storage", "no-place", "annotation"],
+)  # fmt: skip
+def test_nodes_that_are_not_removed(objects: list[Any], reason: str, why: str) -> None:
+    options = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
+    snapshot = Cluster(objects).snapshot()
+    groups = group(["n1"])
+    found = kscale.scale_down(snapshot, groups, now=T0, options=options)
+    assert found.unremovable["n1"].reason == reason
+    assert why_it_stays("n1", found, groups, options, snapshot) == why

@@ -1,0 +1,129 @@
+"""Removal simulation: upstream's table of SimulateNodeRemoval, and what a success leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ca_objects import T0, node, owner, pod
+from kscale import ca
+from kscale.objects.core import LabelSelector, Node, Pod, TopologySpreadConstraint
+from kscale.objects.decode import from_dict
+from kscale.objects.policy import PodDisruptionBudget
+from kscale.scheduling.place import PlaceState
+from kscale.snapshot.cluster import Cluster
+
+HOSTNAME = "kubernetes.io/hostname"
+
+
+def worker(name: str, **metadata: Any) -> Node:
+    return node(name, 1000, 2_000_000, ready=True, **metadata)
+
+
+def replica(name: str, on: str, cpu: int = 100, memory: int = 100_000, **more: Any) -> Pod:
+    made = pod(name, cpu, memory, owner_references=owner("ReplicaSet", "rs"), **more)
+    made.spec.node_name = on
+    return made
+
+
+def naked(name: str, on: str, cpu: int) -> Pod:
+    made = pod(name, cpu, 100_000)
+    made.spec.node_name = on
+    return made
+
+
+def spread_over_hosts(policy: str | None) -> dict[str, Any]:
+    constraint = TopologySpreadConstraint(
+        max_skew=1,
+        topology_key=HOSTNAME,
+        when_unsatisfiable="DoNotSchedule",
+        min_domains=2,
+        label_selector=LabelSelector(match_labels={"app": "topo-app"}),
+        node_taints_policy=policy,
+    )
+    return {"topology_spread_constraints": [constraint]}
+
+
+def topo(policy: str | None, extra: int) -> list[Any]:
+    objects: list[Any] = []
+    for name in ("t1", "t2", "t3"):
+        objects.append(worker(name, labels={HOSTNAME: name}))
+        objects.append(replica(f"p-{name}", name, spec=spread_over_hosts(policy), labels={"app": "topo-app"}))
+    return objects + [naked(f"x-{i}", f"t{i + 2}", 100) for i in range(extra)]
+
+
+A, B, X, L = replica("a", "n2"), replica("b", "n2"), naked("x", "n3", 100), naked("l", "n4", 1000)
+PLACE, INFO = "NoPlaceToMovePods", "NoNodeInfo"
+
+
+@pytest.mark.parametrize(
+    ("objects", "name", "want"),
+    [
+        ([worker("n1")], "n1", []),
+        ([worker("n2"), A, B], "n2", PLACE),
+        ([worker("n2"), worker("n3"), A, B, X], "n2", ["default/a", "default/b"]),
+        ([worker("n2"), worker("n4"), A, B, L], "n2", PLACE),
+        ([worker("n1"), worker("n2"), worker("n4"), worker("n3"), A, B, X, L], "n1", []),
+        (topo(None, 2), "t1", PLACE),
+        (topo("Honor", 0), "t1", ["default/p-t1"]),
+        ([], "n5", INFO),
+    ],
+    ids=["empty", "alone", "moves", "full", "many", "ghost-domain", "ghost-honoured", "unknown"],
+)
+def test_upstreams_table(objects: list[Any], name: str, want: list[str] | str) -> None:
+    found = _remove(objects, name, listers=ca.Listers([]), persist=False)
+    if isinstance(want, str):
+        assert [item.reason for item in found.unremovable] == [want]
+        assert not found.removable
+    else:
+        assert [item.pods_to_reschedule for item in found.removable] == [want]
+
+
+OPTIONS = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
+
+
+def _remove(objects: list[Any], *names: str, **more: Any) -> ca.RemovalResult:
+    return ca.simulate_removals(Cluster(objects).snapshot(), names, now=T0, options=OPTIONS, **more)
+
+
+def test_moved_pods_live_on() -> None:
+    objects = [worker("n1"), worker("n2"), worker("n3"), replica("a", "n1"), replica("b", "n2")]
+    found = _remove(objects, "n1", "n2")
+    assert found.removable[0].placement == {"default/a": "n2"}
+    assert found.removable[1].pods_to_reschedule == ["default/b", "default/a"]
+    assert set(found.removable[1].placement.values()) == {"n3"}
+    assert found.state.hints == {"a": "n3", "b": "n3"}
+
+
+def test_a_failure_leaves_hints_and_cursor() -> None:
+    objects = [worker("n1"), worker("n2"), replica("a", "n1", 400), replica("b", "n1", 900)]
+    found = _remove(objects, "n1")
+    assert [(item.reason, item.homeless) for item in found.unremovable] == [(PLACE, "default/b")]
+    assert found.state == PlaceState(cursor=1, hints={"a": "n2"})
+
+
+def test_budgets_are_charged() -> None:
+    budget = from_dict(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"namespace": "default", "name": "one"},
+            "spec": {"selector": {}},
+            "status": {"disruptionsAllowed": 1},
+        },
+        PodDisruptionBudget,
+    )
+    objects = [*(worker(f"n{i}") for i in range(3)), replica("a", "n0"), replica("b", "n0"), replica("c", "n1"), budget]
+    found = _remove(objects, "n0", "n1")
+    assert [(item.node, item.risky) for item in found.removable] == [("n0", True)]
+    assert [(item.node, item.reason) for item in found.unremovable] == [("n1", "BlockedByPod")]
+    assert found.pdbs.pdbs[0].disruptions_allowed == -1
+
+
+def test_tpu_requests_do_not_travel() -> None:
+    made = replica("a", "n1")
+    requests = made.spec.containers[0].resources.requests
+    assert requests is not None
+    requests["cloud-tpus.google.com/v2"] = requests["cpu"]
+    assert _remove([worker("n1"), worker("n2"), made], "n1").removable[0].placement == {"default/a": "n2"}
