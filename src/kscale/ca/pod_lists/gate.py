@@ -1,0 +1,64 @@
+"""Whether a loop tries to scale up at all (``shouldScaleUp`` in ``core/static_autoscaler.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from kscale.ca.clock import SECOND, moment_ns, text_ns
+from kscale.ca.events import Event
+from kscale.ca.gpu import pod_requests_gpu
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.status import IN_COOLDOWN, LIMITED_BY_MAX_NODES_TOTAL, NOT_NEEDED
+from kscale.objects.core import Pod
+
+__all__ = ["Gate", "all_new", "should_scale_up"]
+
+_NEW_FOR: Final = 2 * SECOND
+_GPU_NEW_FOR: Final = 30 * SECOND
+_RESERVED: Final = 4
+"""Of so many degraded loops one belongs to scale-down."""
+
+
+class Gate(msgspec.Struct, kw_only=True, frozen=True):
+    """``result`` is empty if the loop goes on, else what it ends with."""
+
+    result: str = ""
+    events: tuple[Event, ...] = ()
+
+
+def all_new(pods: Iterable[Pod], now: datetime) -> bool:
+    """Whether more pods may be on their way: the oldest is not yet two seconds old, or the oldest that asks for a GPU
+    not yet thirty."""
+    now_ns = moment_ns(now)
+    ages = [(text_ns(pod.metadata.creation_timestamp), pod) for pod in pods]
+    if not ages:
+        return False
+    if min(made for made, _ in ages) + _NEW_FOR > now_ns:
+        return True
+    gpu = [made for made, pod in ages if pod_requests_gpu(pod)]
+    return bool(gpu) and min(gpu) + _GPU_NEW_FOR > now_ns
+
+
+def should_scale_up(
+    pods: Sequence[Pod], *, ready_nodes: int, now: datetime, options: AutoscalingOptions, degraded_loops: int = 0
+) -> Gate:
+    """The first rule that stops the loop. ``degraded_loops`` counts loops that ran out of time, in a row."""
+    if not pods:
+        return Gate(result=NOT_NEEDED)
+    if 0 < options.max_nodes_total <= ready_nodes:
+        event = Event(
+            object=f"ConfigMap/{options.namespace}/{options.status_config_map_name}",
+            type="Warning",
+            reason="MaxNodesTotalReached",
+            message=f"Max total nodes in cluster reached: {ready_nodes}",
+        )
+        return Gate(result=LIMITED_BY_MAX_NODES_TOTAL, events=(event,))
+    if not options.bypassed_scheduler_names and all_new(pods, now):
+        return Gate(result=IN_COOLDOWN)
+    if options.enable_graceful_degradation and degraded_loops > 0 and degraded_loops % _RESERVED == 0:
+        return Gate(result=IN_COOLDOWN)
+    return Gate()

@@ -1,0 +1,60 @@
+"""Pods that are given some time before nodes are added for them (``--new-pod-scale-up-delay``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+
+from kscale.ca.clock import duration_ns, format_duration, moment_ns, text_ns
+from kscale.ca.pods import annotation
+from kscale.objects.core import Pod
+from kscale.objects.durations import parse_duration
+from kscale.objects.names import go_quote
+
+__all__ = ["DELAY_ANNOTATION", "OldPods", "without_young"]
+
+DELAY_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
+
+
+class OldPods(msgspec.Struct, kw_only=True):
+    """Pods that are old enough, those that are not, and what was logged about annotations."""
+
+    pods: list[Pod] = []
+    young: list[Pod] = []
+    warnings: list[str] = []
+
+
+def without_young(pods: Iterable[Pod], now: datetime, delay: timedelta = timedelta()) -> OldPods:
+    """Keeps a pod if more than its delay has passed since it was made: with a delay of 0, one made just now waits.
+
+    A pod's annotation may lengthen the delay; one that cannot be read or is shorter does not count.
+    """
+    found = OldPods()
+    now_ns, common = moment_ns(now), duration_ns(delay)
+    for pod in pods:
+        own = _delay_of(pod, common, delay, found.warnings)
+        old = now_ns - text_ns(pod.metadata.creation_timestamp) > own
+        (found.pods if old else found.young).append(pod)
+    return found
+
+
+def _delay_of(pod: Pod, common: int, delay: timedelta, warnings: list[str]) -> int:
+    text = annotation(pod, DELAY_ANNOTATION)
+    if text is None:
+        return common
+    name = go_quote(pod.metadata.name or "")
+    try:
+        own = parse_duration(text)
+    except ValueError as error:
+        warnings.append(f"Failed to parse pod {name} annotation {DELAY_ANNOTATION}: {error}")
+        return common
+    if own < common:
+        warnings.append(
+            f"Failed to set pod scale up delay for {name} through annotation {DELAY_ANNOTATION}: {text} is less than "
+            f"{format_duration(delay)}"
+        )
+        return common
+    return own

@@ -1,0 +1,209 @@
+"""The lists of pods before a scale-up: upstream's own tables, and the rules that they leave out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ca_objects import GPU, T0, at, container, node, owner, pod
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
+from kscale.ca.pod_lists.drained import with_drained_pods
+from kscale.ca.pod_lists.expendable import without_expendable
+from kscale.ca.pod_lists.gate import should_scale_up
+from kscale.ca.pod_lists.schedulable import count_degradation, without_schedulable
+from kscale.ca.pod_lists.split import split
+from kscale.ca.pod_lists.tpu import clear_tpu_requests
+from kscale.ca.pod_lists.young import DELAY_ANNOTATION, without_young
+from kscale.objects.core import Pod, PodStatus
+from kscale.objects.meta import Condition
+from kscale.objects.quantity import Quantity
+from kscale.snapshot.cluster import Cluster
+
+
+def names(pods: list[Pod]) -> list[str]:
+    return [item.name for item in pods]
+
+
+def with_status(name: str, *, reason: str | None = None, spec: dict[str, Any] | None = None, **status: Any) -> Pod:
+    conditions = [] if reason is None else [Condition(type="PodScheduled", status="False", reason=reason)]
+    return replace(pod(name, spec=spec), status=PodStatus(conditions=conditions, **status))
+
+
+def test_split() -> None:
+    pods = [
+        with_status("running", spec={"node_name": "n"}),
+        with_status("ended", spec={"node_name": "n"}, phase="Succeeded"),
+        replace(
+            with_status("leaving", reason="Unschedulable"), metadata=pod("leaving", deletion_timestamp=at()).metadata
+        ),
+        with_status("nominated", reason="Unschedulable", nominated_node_name="n"),
+        with_status("waiting", reason="Unschedulable"),
+        with_status("silent"),
+        with_status("gated", reason="SchedulingGated"),
+        with_status("silent-bypassed", spec={"scheduler_name": "own"}),
+        with_status("gated-bypassed", spec={"scheduler_name": "own"}, reason="SchedulingGated"),
+    ]
+    found = split(pods, bypassed=["own"])
+    assert names(found.scheduled) == ["running"]
+    assert names(found.nominated) == ["nominated"]
+    assert names(found.unschedulable) == ["waiting"]
+    assert names(found.unprocessed) == ["silent-bypassed"]
+    assert names(found.ignored) == ["leaving", "silent", "gated", "gated-bypassed"]
+    assert names(split(pods, bypassed=["default-scheduler"]).unprocessed) == ["silent"]
+    allowed = split(pods, allowed=["own"])
+    assert (allowed.scheduled, names(allowed.ignored)) == ([], ["silent-bypassed", "gated-bypassed"])
+    assert len(allowed.excluded) == 6
+
+
+@pytest.mark.parametrize(
+    ("existing", "pending", "left"),
+    [
+        ([], [], []),
+        ([], [(500, None)], []),
+        ([], [(200, None), (500, None), (800, None)], []),
+        ([], [(3000, None)], ["p1"]),
+        ([], [(200, None), (500, None), (1800, None)], ["p3"]),
+        ([], [(200, None), (500, 10), (1800, 20)], ["p2"]),
+        ([500], [(1000, None), (300, None), (300, None)], ["p3"]),
+        ([500, 1000], [(1000, None), (300, None), (300, None)], ["p1", "p3"]),
+    ],
+)
+def test_filter_out_schedulable(existing: list[int], pending: list[tuple[int, int | None]], left: list[str]) -> None:
+    running = [pod(f"e{i}", cpu, 10, spec={"node_name": "n"}) for i, cpu in enumerate(existing)]
+    waiting = [pod(f"p{i}", cpu, 10, spec={"priority": rank}) for i, (cpu, rank) in enumerate(pending, 1)]
+    snapshot = Cluster([node("n", 2000, 100, ready=True), *running]).snapshot()
+    assert names(without_schedulable(snapshot, waiting).pods) == left
+    nowhere = without_schedulable(snapshot, waiting, unacceptable_nodes=["n"])
+    assert sorted(names(nowhere.pods)) == sorted(names(waiting))
+
+
+@pytest.mark.parametrize(
+    ("counter", "unprocessed", "after", "reasons"),
+    [
+        (0, 3, 1, ["GracefulDegradationStarted"]),
+        (1, 3, 2, []),
+        (5, 0, 0, ["GracefulDegradationStopped"]),
+        (0, 0, 0, []),
+    ],
+)
+def test_graceful_degradation(counter: int, unprocessed: int, after: int, reasons: list[str]) -> None:
+    got, events = count_degradation(counter, unprocessed, "kube-system/status")
+    assert (got, [event.reason for event in events]) == (after, reasons)
+
+
+@pytest.mark.parametrize(("priority", "cutoff", "kept"), [(2, 2, 1), (3, 2, 1), (2, 3, 0), (None, 3, 1)])
+def test_expendable(priority: int | None, cutoff: int, kept: int) -> None:
+    assert len(without_expendable([pod("p", spec={"priority": priority})], cutoff)) == kept
+
+
+def test_daemonset_pods() -> None:
+    pods = [
+        pod(name, owner_references=owner("DaemonSet") if name.startswith("ds") else [])
+        for name in ("p1", "ds2", "ds3", "p4", "p5", "ds6")
+    ]
+    assert names(without_daemonset_pods(pods)) == ["p1", "p4", "p5"]
+
+
+def test_drained_nodes() -> None:
+    def kinds(prefix: str) -> list[Pod]:
+        bound = {"node_name": "draining"}
+        return [
+            pod(f"{prefix}1", spec=bound),
+            pod(f"{prefix}2", spec=bound, owner_references=owner("ReplicaSet")),
+            pod(f"{prefix}-daemon", spec=bound, owner_references=owner("DaemonSet")),
+            pod(f"{prefix}-mirror", spec=bound, annotations={"kubernetes.io/config.mirror": "x"}),
+            pod(f"{prefix}-static", spec=bound, annotations={"kubernetes.io/config.source": "file"}),
+        ]
+
+    given = kinds("given")
+    leaving = pod("leaving", spec={"node_name": "draining"}, deletion_timestamp=at())
+    on_nodes = {"draining": [*kinds("p"), leaving]}
+    found = with_drained_pods(given, ["draining", "gone"], on_nodes.get)
+    assert names(found.pods) == [*names(given), "p1", "p2"]
+    assert [item.spec.node_name for item in found.pods[-2:]] == ["", ""]
+    assert on_nodes["draining"][0].spec.node_name == "draining"
+    assert len(found.warnings) == 1
+    assert "gone" in found.warnings[0]
+
+
+def test_tpu_requests() -> None:
+    def asking(*resources: str) -> Any:
+        one = container(100, 10)
+        more = {name: Quantity("8") for name in resources}
+        return replace(one, resources=replace(one.resources, requests={**(one.resources.requests or {}), **more}))
+
+    tpu = "cloud-tpus.google.com/v2"
+    spec = {
+        "containers": [asking(tpu), asking("cloud-tpus.google.com/preemptible-v2", GPU)],
+        "init_containers": [asking(tpu)],
+    }
+    pods = [pod("plain", 100, 10), pod("tpu", spec=spec)]
+    plain, cleared = clear_tpu_requests(pods)
+    assert plain is pods[0]
+    assert [list(item.resources.requests or {}) for item in cleared.spec.containers] == [
+        ["cpu", "memory"],
+        ["cpu", "memory", GPU],
+    ]
+    assert tpu in (cleared.spec.init_containers[0].resources.requests or {})
+    assert tpu in (pods[1].spec.containers[0].resources.requests or {})
+
+
+@pytest.mark.parametrize(
+    ("age", "delay", "own", "kept", "warned"),
+    [
+        (0, 0, None, False, False),
+        (1, 0, None, True, False),
+        (10, 10, None, False, False),
+        (11, 10, None, True, False),
+        (11, 10, "20s", False, False),
+        (11, 10, "5s", True, True),
+        (9, 10, "5s", False, True),
+        (11, 10, "soon", True, True),
+        (11, 10, "11s", False, False),
+    ],
+)
+def test_young(age: int, delay: int, own: str | None, kept: bool, warned: bool) -> None:
+    annotations = None if own is None else {DELAY_ANNOTATION: own}
+    one = pod("p", creation_timestamp=at(seconds=-age), annotations=annotations)
+    found = without_young([one], T0, timedelta(seconds=delay))
+    assert (bool(found.pods), bool(found.young), bool(found.warnings)) == (kept, not kept, warned)
+
+
+def gpu_pod(age: int) -> Pod:
+    one = container(100, 10)
+    one = replace(one, resources=replace(one.resources, requests={GPU: Quantity("1")}))
+    return pod("gpu", spec={"containers": [one]}, creation_timestamp=at(seconds=-age))
+
+
+@pytest.mark.parametrize(
+    ("pods", "ready", "options", "degraded", "result"),
+    [
+        ([], 9, {"max_nodes_total": 1}, 0, "ScaleUpNotNeeded"),
+        ([60], 3, {"max_nodes_total": 3}, 0, "ScaleUpLimitedByMaxNodesTotal"),
+        ([60], 2, {"max_nodes_total": 3}, 0, ""),
+        ([1], 2, {}, 0, "ScaleUpInCooldown"),
+        ([1, 2], 2, {}, 0, ""),
+        ([1], 2, {"bypassed_scheduler_names": ["x"]}, 0, ""),
+        ([60, gpu_pod(29)], 2, {}, 0, "ScaleUpInCooldown"),
+        ([60, gpu_pod(30)], 2, {}, 0, ""),
+        ([60], 2, {"enable_graceful_degradation": True}, 4, "ScaleUpInCooldown"),
+        ([60], 2, {"enable_graceful_degradation": True}, 5, ""),
+        ([60], 2, {}, 4, ""),
+    ],
+)
+def test_gate(pods: list[Any], ready: int, options: dict[str, Any], degraded: int, result: str) -> None:
+    given = [
+        item if isinstance(item, Pod) else pod(f"p{i}", creation_timestamp=at(seconds=-item))
+        for i, item in enumerate(pods)
+    ]
+    gate = should_scale_up(
+        given, ready_nodes=ready, now=T0, options=AutoscalingOptions(**options), degraded_loops=degraded
+    )
+    assert gate.result == result
+    assert [event.message for event in gate.events] == (
+        ["Max total nodes in cluster reached: 3"] if "Limited" in result else []
+    )
