@@ -122,8 +122,12 @@ class Context:
     @cached_property
     def devices(self) -> Inventory:
         """The devices of all nodes, those of templates included."""
-        claims = self.informers.resource_claims.values()
-        return Inventory([*self.informers.resource_slices, *self.local_slices], claims)
+        kept = self.snapshot.cache.get("devices")
+        if kept is None or self.informers is not self.snapshot.informers:
+            kept = Inventory(self.informers.resource_slices, self.informers.resource_claims.values())
+            if self.informers is self.snapshot.informers:
+                self.snapshot.cache["devices"] = kept
+        return kept.with_slices(self.local_slices) if self.local_slices else kept
 
     @cached_property
     def allocator(self) -> Allocator:

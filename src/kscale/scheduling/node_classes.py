@@ -117,9 +117,17 @@ class NodeClasses:
 
     @cached_property
     def _devices(self) -> Codes:
-        known: dict[Hashable, int] = {}
-        contents = (self.ctx.device_content(self.facts(i)) for i in range(self.size))
-        return np.fromiter((known.setdefault(content, len(known)) for content in contents), np.int64, self.size)
+        cache = self.ctx.snapshot.cache
+        if "device contents" not in cache:
+            cache["device contents"] = self._device_codes({}, range(self.existing))
+        codes, known = cache["device contents"]
+        extra, _ = self._device_codes(dict(known), range(self.existing, self.size))
+        return np.concatenate([codes, extra])
+
+    def _device_codes(self, known: dict[Hashable, int], nodes: range) -> tuple[Codes, dict[Hashable, int]]:
+        contents = (self.ctx.device_content(self.facts(i)) for i in nodes)
+        codes = np.fromiter((known.setdefault(content, len(known)) for content in contents), np.int64, len(nodes))
+        return codes, known
 
     def _opaque(self, column: str) -> Codes:
         """Columns of values that are compared as a whole."""

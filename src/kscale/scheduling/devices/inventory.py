@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
+from copy import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -74,39 +75,12 @@ class Inventory:
         self._kinds: dict[Any, int] = {}
         self._own: dict[str, list[tuple[int, Offer]]] = {}
         self._wide: list[tuple[int, ResourceSliceSpec | Device, Offer]] = []
+        self._rank = 0
+        self.selectors: list[NodeSelector] = []
         self.available: dict[CounterKey, Quantity] = {}
         self.shareable = False
-        newest: dict[tuple[str, str], int] = {}
-        for each in slices:
-            pool = each.spec.driver, each.spec.pool.name
-            newest[pool] = max(each.spec.pool.generation, newest.get(pool, each.spec.pool.generation))
-        current = [s.spec for s in slices if s.spec.pool.generation == newest[s.spec.driver, s.spec.pool.name]]
-        count: dict[tuple[str, str], int] = {}
-        for spec in current:
-            count[spec.driver, spec.pool.name] = count.get((spec.driver, spec.pool.name), 0) + 1
-        rank = 0
-        for spec in current:
-            pool = spec.driver, spec.pool.name
-            for counters in spec.shared_counters:
-                for name, counter in (counters.counters or {}).items():
-                    self.available[(*pool, counters.name, name)] = counter.value
-            complete = count[pool] == (spec.pool.resource_slice_count or 1)
-            for device in spec.devices:
-                rank += 1
-                holder = device if spec.per_device_node_selection else spec
-                local = bool(holder.node_name)
-                selector = None if local or holder.all_nodes else holder.node_selector
-                kind = self._kind(spec.driver, device)
-                offer = Offer((*pool, device.name), device, complete, kind, local, selector)
-                self.shareable = self.shareable or bool(device.allow_multiple_allocations)
-                if holder.node_name:
-                    self._own.setdefault(holder.node_name, []).append((rank, offer))
-                else:
-                    self._wide.append((rank, holder, offer))
-        self.selectors: list[NodeSelector] = [
-            holder.node_selector for _, holder, _ in self._wide if holder.node_selector is not None
-        ]
         self.used: set[DeviceId] = set()
+        self.add(slices)
         for claim in claims:
             if claim.status.allocation is not None:
                 self.used.update(
@@ -117,9 +91,61 @@ class Inventory:
         if self.available:
             self._subtract_used()
 
+    def with_slices(self, slices: Sequence[ResourceSlice]) -> Inventory:
+        """Another inventory that has these slices, of pools of their own, too."""
+        other = copy(self)
+        vars(other).update(
+            _own={name: list(offers) for name, offers in self._own.items()},
+            _wide=list(self._wide),
+            selectors=list(self.selectors),
+            available=dict(self.available),
+            used=set(self.used),
+        )
+        other.add(slices)
+        return other
+
+    def add(self, slices: Sequence[ResourceSlice]) -> None:
+        """Add pools that are not there yet."""
+        newest: dict[tuple[str, str], int] = {}
+        for each in slices:
+            pool = each.spec.driver, each.spec.pool.name
+            newest[pool] = max(each.spec.pool.generation, newest.get(pool, each.spec.pool.generation))
+        current = [s.spec for s in slices if s.spec.pool.generation == newest[s.spec.driver, s.spec.pool.name]]
+        count: dict[tuple[str, str], int] = {}
+        for spec in current:
+            pool = spec.driver, spec.pool.name
+            count[pool] = count.get(pool, 0) + 1
+            for counters in spec.shared_counters:
+                for name, counter in (counters.counters or {}).items():
+                    self.available[(*pool, counters.name, name)] = counter.value
+        for spec in current:
+            self._offer(spec, count[spec.driver, spec.pool.name] == (spec.pool.resource_slice_count or 1))
+
+    def _offer(self, spec: ResourceSliceSpec, complete: bool) -> None:
+        pool = spec.driver, spec.pool.name
+        for device in spec.devices:
+            self._rank += 1
+            holder = device if spec.per_device_node_selection else spec
+            local = bool(holder.node_name)
+            selector = None if local or holder.all_nodes else holder.node_selector
+            kind = self._kind(spec.driver, device)
+            offer = Offer((*pool, device.name), device, complete, kind, local, selector)
+            self.shareable = self.shareable or bool(device.allow_multiple_allocations)
+            if holder.node_name:
+                self._own.setdefault(holder.node_name, []).append((self._rank, offer))
+                continue
+            self._wide.append((self._rank, holder, offer))
+            if selector is not None and selector not in self.selectors:
+                self.selectors.append(selector)
+
     def _kind(self, driver: str, device: Device) -> int:
-        plain = msgspec.structs.replace(device, name="", node_name=None, node_selector=None, all_nodes=None)
-        return self._kinds.setdefault((driver, _encode(plain)), len(self._kinds))
+        what = device.attributes, device.taints, device.allow_multiple_allocations
+        capacity = {name: entry.value for name, entry in (device.capacity or {}).items()}
+        counters = tuple(
+            (use.counter_set, frozenset((name, counter.value) for name, counter in (use.counters or {}).items()))
+            for use in device.consumes_counters
+        )
+        return self._kinds.setdefault((driver, _encode(what), frozenset(capacity.items()), counters), len(self._kinds))
 
     def _subtract_used(self) -> None:
         own = [offer for offers in self._own.values() for _, offer in offers]
