@@ -53,12 +53,14 @@ class NodeFacts:
 
 
 class Context:
-    """A profile applied to a snapshot."""
+    """A profile applied to a snapshot. ``moving``: the pods that are asked about run, and leave their nodes before
+    they look for another: claims that are theirs alone give their devices back."""
 
-    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile, *, moving: bool = False) -> None:
         self.snapshot = snapshot
         self.profile = profile
         self.informers: Informers = snapshot.informers
+        self.moving = moving
         self.dra = snapshot.dra
         self.csi = snapshot.csi
         self.local_slices: list[ResourceSlice] = []

@@ -45,7 +45,8 @@ _FRESH = "\0"  # no selector can spell out the name of a fresh copy
 
 class Session:
     """``pods``: classes whose verdicts are asked for, by session number; ``templates``: prepared nodes to copy;
-    ``present``: further classes that are only placed or taken off; ``one_by_one``: nothing is going to be placed.
+    ``present``: further classes that are only placed or taken off; ``one_by_one``: nothing is going to be placed;
+    ``moving``: the pods run, and leave their nodes before they are placed again.
 
     ``engine``: the packing engine, holding every existing node with the pods placed there.
     """
@@ -59,10 +60,11 @@ class Session:
         present: Iterable[PodClass] = (),
         *,
         one_by_one: bool = False,
+        moving: bool = False,
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile or SchedulerProfile()
-        self.ctx = Context(snapshot, self.profile)
+        self.ctx = Context(snapshot, self.profile, moving=moving)
         self.number: dict[int, int] = {}
         checked = [pod for pod in pods if self._fresh(pod)]
         self._template_pods = [

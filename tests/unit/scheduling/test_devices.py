@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -376,3 +377,26 @@ def test_extended_resources_of_a_class() -> None:
     }
     placed = kscale.place(world, [pod(f"p{i}", requests={"gputest.io/dev": "1"}) for i in range(4)])
     assert sorted(placed.placement.values()) == ["plugin", "slices", "slices"]
+
+
+# -- moving ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("others", "place"), [([], {"default/p": "m"}), (["uid-other"], {})])
+def test_a_pod_that_moves_gives_its_devices_back(others: list[str], place: dict[str, str]) -> None:
+    status = given("dev0") | {"reservedFor": [{"name": "x", "uid": uid} for uid in ("uid-p", *others)]}
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs", "uid": "uid-rs", "controller": True}
+    running = pod("p", "mine", nodeName="n")
+    running["metadata"]["ownerReferences"] = [owner]
+    replicas = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "rs", "namespace": "default"}}
+    world = snapshot(
+        *(node(name) for name in "nkm"),
+        device_class(),
+        devices("n", {}),
+        devices("m", {}),
+        claim("mine", status=status),
+        replicas | {"spec": {"replicas": 1}},
+        running,
+    )
+    result = kscale.ca.simulate_removals(world, ["n"], now=datetime(2026, 1, 1, tzinfo=UTC))
+    assert {pod: to for found in result.removable for pod, to in found.placement.items()} == place

@@ -102,7 +102,7 @@ class RemovalSimulator:
         classes = [snapshot.interner.classes[i] for i in snapshot.placed_class.tolist()]
         classes += [classify(record.pod, placed=True) for record in more]
         moved = {i: classify(_without_tpu(pod), placed=True) for i, pod in enumerate(self.pods) if _wants_tpu(pod)}
-        session = Session(snapshot, [*classes, *moved.values()], profile=profile)
+        session = Session(snapshot, [*classes, *moved.values()], profile=profile, moving=True)
         self.engine = session.engine
         self.engine.cursor = state.cursor
         self._session = session

@@ -114,17 +114,24 @@ def wanted(pod: PodClass, ctx: Context) -> Wanted:
 
 
 def _wanted(pod: PodClass, ctx: Context) -> Wanted:
-    claims = claims_of(pod, ctx)
-    for claim in claims:
+    allocated, still_open = [], []
+    for claim in claims_of(pod, ctx):
+        if claim.status.allocation is None or (ctx.moving and _left_behind(claim, pod)):
+            still_open.append(claim)
+            continue
         consumers = claim.status.reserved_for
         mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
-        if claim.status.allocation is not None and not mine and len(consumers) >= MOST_CONSUMERS:
+        if not mine and len(consumers) >= MOST_CONSUMERS:
             raise ClaimError("resourceclaim in use")
-    return Wanted(
-        tuple(claim for claim in claims if claim.status.allocation is not None),
-        tuple(claim for claim in claims if claim.status.allocation is None),
-        extended_resources(pod, ctx),
-    )
+        allocated.append(claim)
+    return Wanted(tuple(allocated), tuple(still_open), extended_resources(pod, ctx))
+
+
+def _left_behind(claim: ResourceClaim, pod: PodClass) -> bool:
+    """Whether the claim gives its devices back when the pod leaves: it is the pod's own, or nobody else uses it
+    (upstream: ``UnreservePodClaims``)."""
+    owned = any(owner.controller and owner.uid == pod.pod_uid for owner in claim.metadata.owner_references)
+    return owned or all(consumer.uid == pod.pod_uid for consumer in claim.status.reserved_for)
 
 
 def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, DeviceClass]) -> ResourceClaim:
