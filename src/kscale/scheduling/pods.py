@@ -62,7 +62,7 @@ def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.
 
 
 def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The same without looking at pods that stand alone, and at one of those that equal an exemplar."""
+    """The same, looking only at pods that may be alike, and at one of those that equal an exemplar."""
     controller, exemplars = pods.controllers, pods.exemplars
     shape = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
     number_of: dict[tuple[int, bytes], int] = {}
@@ -71,12 +71,19 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
     pairs, first, inverse = np.unique(
         np.stack([controller[alike], exemplars[alike]]), axis=1, return_index=True, return_inverse=True
     )
-    digests = [pods[i].digest(digester) for i in alike[first].tolist()]
-    numbers = [number_of.setdefault(pair, len(number_of)) for pair in zip(pairs[0].tolist(), digests, strict=True)]
+    single = owned[exemplars[owned] < 0]
+    # A controller's only pod, or only exemplar, is like no other whatever it looks like.
+    several = np.bincount(np.concatenate([pairs[0], controller[single]])) > 1
+
+    def number(i: int) -> int:
+        uid = int(controller[i])
+        return number_of.setdefault((uid, pods[i].digest(digester) if several[uid] else b""), len(number_of))
+
+    numbers = [number(i) for i in alike[first].tolist()]
     if len(alike):
         shape[alike] = np.array(numbers, dtype=np.int32)[inverse.reshape(-1)]
-    for i in owned[exemplars[owned] < 0].tolist():
-        shape[i] = number_of.setdefault((int(controller[i]), pods[i].digest(digester)), len(number_of))
+    for i in single.tolist():
+        shape[i] = number(i)
     return controller, shape
 
 
