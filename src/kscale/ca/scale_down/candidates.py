@@ -12,7 +12,19 @@ from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability.engine import PodsToMove
 
-__all__ = ["GroupChanges", "filter_delayed", "prefilter", "register_change", "sort_candidates"]
+__all__ = [
+    "EMPTY",
+    "EMPTY_BUT_WAITING",
+    "NOT_EMPTY",
+    "GroupChanges",
+    "filter_delayed",
+    "prefilter",
+    "register_change",
+    "sort_by_tier",
+    "sort_candidates",
+]
+
+EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY = range(3)
 
 
 class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
@@ -53,15 +65,20 @@ def sort_candidates(
     ``pods_to_move`` judges a node with neither listers nor disruption budgets (None: it is not in the snapshot).
     Equal nodes keep their order (upstream's sort is unstable beyond twelve nodes; this is the stable choice).
     """
-    before = set(previous)
 
-    def tier(name: str) -> tuple[int, bool]:
+    def tier(name: str) -> int:
         found = pods_to_move(name)
         if found is None or found.blocking is not None or found.pods:
-            return 2, name not in before
-        return (1 if found.on_completion_pods else 0), name not in before
+            return NOT_EMPTY
+        return EMPTY_BUT_WAITING if found.on_completion_pods else EMPTY
 
-    return sorted(names, key=tier)
+    return sort_by_tier(names, tier, previous)
+
+
+def sort_by_tier(names: Iterable[str], tier: Callable[[str], int], previous: Collection[str]) -> list[str]:
+    """The same with a function that says how empty a node is."""
+    before = set(previous)
+    return sorted(names, key=lambda name: (tier(name), name not in before))
 
 
 def filter_delayed(

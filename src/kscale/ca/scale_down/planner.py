@@ -17,9 +17,9 @@ from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, NodeInGroup, budget_groups, crop
-from kscale.ca.scale_down.candidates import filter_delayed, prefilter, sort_candidates
+from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
+from kscale.ca.scale_down.drain_codes import MOVES, MOVES_UNLESS_PDB, WAITS
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
-from kscale.ca.scale_down.drainability.engine import DrainJudge, PodsToMove
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
@@ -259,13 +259,19 @@ class _Loop:
 
     def _candidates(self, present: Iterable[Node], simulator: RemovalSimulator) -> list[str]:
         # The sorter asks without controllers and budgets.
-        judge = DrainJudge(DrainContext(self.now_ns, self.options))
+        codes = simulator.drain_codes(DrainContext(self.now_ns, self.options))
 
-        def pods_to_move(name: str) -> PodsToMove:
-            return judge.pods_to_move(simulator.pods_on(name))
+        def tier(name: str) -> int:
+            pods = simulator.numbers_on(name)
+            if codes.first_blocking(pods) is not None:
+                return NOT_EMPTY
+            found = {codes.code(i) for i in pods}
+            if not found.isdisjoint((MOVES, MOVES_UNLESS_PDB)):
+                return NOT_EMPTY
+            return EMPTY_BUT_WAITING if WAITS in found else EMPTY
 
         names = prefilter((node.metadata.name for node in present), self.groups)
-        found = sort_candidates(names, pods_to_move, self.memory.previous_candidates)
+        found = sort_by_tier(names, tier, self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
             found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
         return found

@@ -14,8 +14,8 @@ from kscale.ca.clock import SECOND, moment_ns
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
+from kscale.ca.scale_down.drain_codes import DAEMON, MOVES, WAITS, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
-from kscale.ca.scale_down.drainability.engine import DrainJudge
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.objects.core import Container, Pod, Taint
@@ -93,6 +93,7 @@ class RemovalSimulator:
         records = [*snapshot.placed_records, *more]
         self._first_more = len(snapshot.placed_records)
         self.pods: list[Pod] = [record.pod for record in records]
+        self._keys = [*snapshot.pods, *(record.key for record in more)]
         self._uids = [record.uid for record in records]
         priorities = [record.priority for record in records]
         self._priority: NDArray[np.int64] | None = (
@@ -102,6 +103,7 @@ class RemovalSimulator:
         classes = [snapshot.interner.classes[i] for i in snapshot.placed_class.tolist()]
         classes += [classify(record.pod, placed=True) for record in more]
         moved = {i: classify(_without_tpu(pod), placed=True) for i, pod in enumerate(self.pods) if _wants_tpu(pod)}
+        self._classes = classes
         session = Session(snapshot, [*classes, *moved.values()], profile=profile, moving=True)
         self.engine = session.engine
         self.engine.cursor = state.cursor
@@ -116,6 +118,7 @@ class RemovalSimulator:
             self._on_node[node].append(pod)
         self._hint = self._hints(state, range(len(records)))
         self._hinted = np.zeros(len(records), dtype=np.bool_)
+        self._moved: list[int] = []
         self.set_time(now)
 
     def _hints(self, state: PlaceState, pods: Iterable[int]) -> NDArray[np.int32]:
@@ -131,7 +134,7 @@ class RemovalSimulator:
         """The moment that the following candidates are judged at."""
         now_ns = moment_ns(now)
         self._context = DrainContext(now_ns, self.options, self._listers, self.pdbs)
-        self._judge = DrainJudge(self._context)
+        self._drain = DrainCodes(self.pods, self._classes, self._context)
         # A node on its way out carries this taint; topology spread constraints may honour it.
         taint = Taint(key=TO_BE_DELETED_TAINT, value=str(now_ns // SECOND), effect="NoSchedule")
         self.engine.set_ghost_rows(self._session.counters.leaving(taint, self.engine.n_rows))
@@ -149,6 +152,14 @@ class RemovalSimulator:
     def pods_on(self, node: str) -> list[Pod]:
         """The pods of a node now, in node order."""
         return [self.pods[i] for i in self._on_node[self._index[node]]]
+
+    def numbers_on(self, node: str) -> list[int]:
+        """The same, as positions in ``pods``."""
+        return self._on_node[self._index[node]]
+
+    def drain_codes(self, context: DrainContext) -> DrainCodes:
+        """The pods as another context sees them."""
+        return DrainCodes(self.pods, self._classes, context)
 
     def mask(self, names: Iterable[str]) -> NDArray[np.uint8]:
         """uint8[nodes]: 1 for the named nodes; names that the snapshot does not have are passed over."""
@@ -208,21 +219,23 @@ class RemovalSimulator:
         if n is None or not self.engine.alive(n):
             return UnremovableCandidate(node=name, reason=reasons.NO_NODE_INFO)
         here = self._on_node[n]
-        found = self._judge.pods_to_move([self.pods[i] for i in here])
-        if found.blocking is not None:
+        drain, keys = self._drain, self._keys
+        blocking = drain.first_blocking(here)
+        if blocking is not None:
+            status = drain.status(blocking)
+            blocker = BlockingPod(pod=keys[blocking], reason=status.blocking_reason)
             return UnremovableCandidate(
-                node=name, reason=reasons.BLOCKED_BY_POD, blocking_pod=found.blocking, error=found.error
+                node=name, reason=reasons.BLOCKED_BY_POD, blocking_pod=blocker, error=status.error
             )
-        result = RemovableNode(
-            node=name,
-            pods_to_reschedule=[pod.key for pod in found.pods],
-            daemon_set_pods=[pod.key for pod in found.daemon_set_pods],
-            on_completion_pods=[pod.key for pod in found.on_completion_pods],
-        )
-        if not found.pods and not persist:
+        codes = [drain.code(i) for i in here]
+        moving = [i for i, code in zip(here, codes, strict=True) if code <= MOVES]
+        result = RemovableNode(node=name, pods_to_reschedule=[keys[i] for i in moving])
+        if len(moving) < len(here):
+            result.daemon_set_pods = [keys[i] for i, code in zip(here, codes, strict=True) if code == DAEMON]
+            result.on_completion_pods = [keys[i] for i, code in zip(here, codes, strict=True) if code == WAITS]
+        self._moved = moving
+        if not moving and not persist:
             return result
-        by_id = {id(self.pods[i]): i for i in here}
-        moving = [by_id[id(pod)] for pod in found.pods]
         engine = self.engine
         engine.fork()
         engine.vacate(n, self._class[here])
@@ -238,11 +251,9 @@ class RemovalSimulator:
             if len(order) < len(moving):
                 engine.revert()
                 homeless = next(pods[i] for i in range(len(pods)) if node[i] == -1)
-                return UnremovableCandidate(
-                    node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=self.pods[homeless].key
-                )
+                return UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[homeless])
             names = self._names
-            result.placement = {self.pods[pod].key: names[to] for pod, to in zip(placed, at.tolist(), strict=True)}
+            result.placement = {keys[pod]: names[to] for pod, to in zip(placed, at.tolist(), strict=True)}
         if not persist:
             engine.revert()
             return result
@@ -257,13 +268,21 @@ class RemovalSimulator:
         return result
 
     def charge(self, node: RemovableNode) -> bool:
-        """Charge the pods of a removed node to their budgets; whether the budgets do not let them go all at once."""
+        """Charge the pods of the node that was just found removable to their budgets.
+
+        Whether the budgets do not let them go all at once.
+        """
         if not node.pods_to_reschedule or not self.pdbs.pdbs:
             return False
-        snapshot = self.snapshot
-        pods = [snapshot.pod(key) for key in node.pods_to_reschedule]
-        risky = not self.pdbs.can_remove(pods).in_parallel
-        self.pdbs.remove(pods)
+        charged: dict[int, int] = {}
+        by_id = {}
+        for i in self._moved:
+            for pdb in self._drain.budgets(i):
+                by_id[id(pdb)] = pdb
+                charged[id(pdb)] = charged.get(id(pdb), 0) + 1
+        risky = any(pdb.disruptions_allowed < charged[key] for key, pdb in by_id.items())
+        for key, pdb in by_id.items():
+            pdb.disruptions_allowed -= charged[key]
         return risky
 
     def run(
