@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from kscale.build import build_info
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.planner import ScaleDownPlan, scale_down
+    from kscale.ca.scale_up.loop import scale_up
+    from kscale.ca.scale_up.report import ScaleUpPlan
     from kscale.objects.quantity import Quantity
     from kscale.scheduling.fit import fit
     from kscale.scheduling.place import PlaceState, place
@@ -41,6 +43,8 @@ _LAZY: dict[str, str] = {
     "from_columns": "kscale.snapshot.from_columns",
     "load": "kscale.snapshot.reading",
     "place": "kscale.scheduling.place",
+    "scale_up": "kscale.ca.scale_up.loop",
+    "ScaleUpPlan": "kscale.ca.scale_up.report",
     "scale_down": "kscale.ca.scale_down.planner",
     "ScaleDownPlan": "kscale.ca.scale_down.planner",
     "plugin": "kscale.plugin",
@@ -56,6 +60,7 @@ __all__ = [
     "PlaceState",
     "Quantity",
     "ScaleDownPlan",
+    "ScaleUpPlan",
     "SchedulerProfile",
     "Snapshot",
     "__version__",
@@ -70,6 +75,7 @@ __all__ = [
     "place",
     "plugin",
     "scale_down",
+    "scale_up",
     "vpa",
 ]
 

@@ -20,6 +20,7 @@ DOCUMENTS: dict[str, str] = {
     "RecommendationReport": "kscale.vpa.advice",
     "ReplayReport": "kscale.hpa.replay",
     "ScaleDownReport": "kscale.capacity.scale_down",
+    "ScaleUpPlan": "kscale.ca.scale_up.report",
     "SchemaList": "kscale.schemas",
     "Validation": "kscale.capacity.validation",
 }

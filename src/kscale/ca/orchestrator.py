@@ -22,7 +22,7 @@ from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
 from kscale.ca.scale_up.plan import balance_scale_ups
-from kscale.ca.scale_up.pod_groups import PodGroups
+from kscale.ca.scale_up.pod_groups import PodGroup, PodGroups
 from kscale.ca.scale_up.status import (
     ALL_OR_NOTHING,
     ERROR,
@@ -55,7 +55,7 @@ Outcome = AutoscalerError | Ranking | CreatedNodeGroups | None
 class Orchestration(msgspec.Struct, kw_only=True):
     """What was decided and done: the status, every option, the choice, events on the way, the cluster state after.
 
-    ``cursor`` is where the scan over nodes stands.
+    ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods.
     """
 
     status: ScaleUpStatus
@@ -65,6 +65,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     skipped: dict[str, list[str]]
     events: list[Event]
     cursor: int
+    pod_groups: list[PodGroup] = []
 
 
 def orchestrate_steps(
@@ -361,6 +362,7 @@ class _Orchestrator(ExpansionFinder):
             skipped=self.filtered.skipped,
             events=self.events,
             cursor=self.session.engine.cursor,
+            pod_groups=self.egs.groups,
         )
 
 

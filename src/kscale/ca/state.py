@@ -7,10 +7,11 @@ from typing import Final
 
 import msgspec
 
+from kscale.ca.cluster_state import ClusterState
 from kscale.ca.scale_down.candidates import GroupChanges, register_change
 from kscale.errors import StateError
 
-__all__ = ["LoopState", "ScaleDownState", "cleared", "register_group_change"]
+__all__ = ["LoopState", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change"]
 
 _KIND: Final = "LoopState"
 _VERSION: Final = 1
@@ -41,10 +42,22 @@ class ScaleDownState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", 
     started: bool = False
 
 
+class ScaleUpState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """What scale-up remembers: where pods would go on nodes that exist (pod UID -> node), in two generations."""
+
+    hints: dict[str, str] = {}
+    old_hints: dict[str, str] = {}
+
+
 class LoopState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """``cursor``: where the scan over nodes stands; scale-up and scale-down of one loop share it."""
+    """``cursor``: where the scan over nodes stands; scale-up and scale-down of one loop share it.
+
+    ``cluster``: readiness, requests under way and back-off.
+    """
 
     cursor: int = 0
+    cluster: ClusterState = msgspec.field(default_factory=ClusterState)
+    scale_up: ScaleUpState = msgspec.field(default_factory=ScaleUpState)
     scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)
 
     def to_json(self) -> bytes:

@@ -115,7 +115,7 @@ class ExpansionFinder:
                 egs.accept(number, group)
                 taken.append(number)
             else:
-                egs.reject(number, group, verdict.reasons)
+                egs.reject(number, group, verdict)
         return taken
 
     def similar_to(self, group: Group) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from kscale.ca.scale_up.status import RemainingPod
+from kscale.scheduling.verdict import Verdict
 
 __all__ = ["PodGroup", "PodGroups"]
 
@@ -18,6 +19,8 @@ class PodGroup(msgspec.Struct, kw_only=True):
     schedulable: bool = False
     schedulable_groups: list[str] = []
     errors: dict[str, list[str]] = {}
+    verdicts: dict[str, Verdict] = {}
+    """By node group: what exactly stood against it, on an empty new node."""
 
 
 class PodGroups:
@@ -32,9 +35,10 @@ class PodGroups:
         found.schedulable = True
         found.schedulable_groups.append(group)
 
-    def reject(self, number: int, group: str, reasons: Sequence[str]) -> None:
+    def reject(self, number: int, group: str, verdict: Verdict) -> None:
         """The node group does not take them."""
-        self.groups[number].errors[group] = list(reasons)
+        self.groups[number].errors[group] = list(verdict.reasons)
+        self.groups[number].verdicts[group] = verdict
 
     def rename(self, old: str, new: str) -> None:
         """A group that did not exist was made, under another name."""

@@ -1,0 +1,125 @@
+"""What a scale-up answers with: the record behind ``kscale scale-up``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.errors import ErrorRecord
+from kscale.ca.events import Event
+from kscale.ca.state import LoopState
+from kscale.records import Record
+
+__all__ = ["ExpanderScore", "GroupRejection", "PendingPods", "PodCounts", "ScaleUpChoice", "ScaleUpPlan"]
+
+
+class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Base of what the record consists of."""
+
+
+class ExpanderScore(_Part, frozen=True):
+    """What one expander of the chain made of an option: its score (less is better), its note, whether it kept it."""
+
+    expander: str
+    kept: bool
+    score: float | None = None
+    note: str = ""
+
+
+class ScaleUpChoice(_Part, frozen=True):
+    """One node group as a way to scale up.
+
+    ``nodes`` and ``pods`` are what the estimate asks for and helps, 0 if the group is no option: then ``skipped`` says
+    why it was not asked; if that is empty, it was asked and takes none. ``bound`` is a proven least number of nodes for
+    the same pods, ``boundMethod`` what proved it. ``similar``: groups that would share the new nodes.
+    """
+
+    group: str
+    nodes: int = 0
+    pods: int = 0
+    chosen: bool = False
+    scores: list[ExpanderScore] = []
+    similar: list[str] = []
+    skipped: list[str] = []
+    bound: int | None = None
+    bound_method: str = ""
+
+
+class GroupRejection(_Part, frozen=True):
+    """The first predicate that fails on an empty new node of a group, its reasons, and what it compared."""
+
+    plugin: str
+    reasons: list[str]
+    numbers: list[dict[str, Any]] = []
+
+
+class PendingPods(_Part, frozen=True):
+    """Like pods that stay without a place after the scale-up, and why.
+
+    ``rejected``: node groups that do not take them; ``takenBy``: groups that would. ``why`` is the short answer. Groups
+    that were not asked are the same for all pods: see ``skipped`` of the options.
+    """
+
+    pods: list[str]
+    why: str
+    rejected: dict[str, GroupRejection] = {}
+    taken_by: list[str] = []
+
+
+class PodCounts(_Part, frozen=True):
+    """How many pods each step took out before the scale-up, in the order of the steps.
+
+    ``ignored``: being deleted, gated, or the scheduler has not said that they are unschedulable; ``expendable``: of a
+    priority below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on nodes
+    that exist or are coming; ``daemonSet``; ``young``; ``asked``: what remained.
+    """
+
+    waiting: int = 0
+    ignored: int = 0
+    expendable: int = 0
+    drained: int = 0
+    on_existing: int = 0
+    daemon_set: int = 0
+    young: int = 0
+    asked: int = 0
+
+
+class ScaleUpPlan(Record, frozen=True):
+    """One loop of scale-up as if everything succeeded.
+
+    - ``result``: upstream's, e.g. ``ScaleUpSuccessful``; ``error`` comes with ``ScaleUpError``.
+    - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, the chosen one marked.
+    - ``triggered``: pods that are helped; ``pending``: those that are not; ``existing``: pod -> node, for pods that fit
+      without new nodes; ``young``: pods that are given some more time.
+    - ``upcoming``: nodes by group that were asked for before and were taken for granted.
+    - ``events`` are upstream's; ``warnings`` what it would log; ``state`` is for the next loop.
+    """
+
+    KIND = "ScaleUpPlan"
+    result: str
+    error: ErrorRecord | None = None
+    chosen: str | None = None
+    scale_ups: list[ScaleUpInfo] = []
+    options: list[ScaleUpChoice] = []
+    triggered: list[str] = []
+    pending: list[PendingPods] = []
+    existing: dict[str, str] = {}
+    young: list[str] = []
+    lists: PodCounts = PodCounts()
+    upcoming: dict[str, int] = {}
+    events: list[Event] = []
+    warnings: list[str] = []
+    unmodelled: list[str] = []
+    state: LoopState = msgspec.field(default_factory=LoopState)
+
+    @property
+    def new_nodes(self) -> int:
+        """How many nodes are added."""
+        return sum(info.new - info.current for info in self.scale_ups)
+
+    @property
+    def pending_count(self) -> int:
+        """How many pods stay without a place."""
+        return sum(len(found.pods) for found in self.pending)

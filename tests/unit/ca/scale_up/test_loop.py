@@ -1,0 +1,190 @@
+"""A whole loop of scale-up: pending pods in, plan out."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import jsonschema
+import pytest
+from msgspec.structs import replace
+
+import kscale
+from ca_objects import T0, at, node, owner, pod
+from kscale import records
+from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
+from kscale.errors import InputError
+from kscale.objects.core import Node, Pod, PodStatus
+from kscale.objects.meta import Condition
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.schemas import schema
+from kscale.snapshot.cluster import Cluster
+
+
+def machine(name: str, cpu: int = 1000, **metadata: Any) -> Node:
+    return replace(node(name, cpu, 1000, ready=True, **metadata), api_version="v1", kind="Node")
+
+
+def waiting(name: str, cpu: int, *, age: int = 60, spec: dict[str, Any] | None = None, **metadata: Any) -> Pod:
+    condition = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+    made = pod(name, cpu, 10, spec=spec, creation_timestamp=at(seconds=-age), **metadata)
+    return replace(made, status=PodStatus(phase="Pending", conditions=[condition]))
+
+
+def running(name: str, cpu: int, on: str, **spec: Any) -> Pod:
+    return pod(name, cpu, 10, spec={"node_name": on, **spec})
+
+
+def group(name: str, cpu: int = 1000, **fields: Any) -> NodeGroup:
+    return NodeGroup(id=name, max_size=10, template=NodeTemplate(node=machine(f"{name}-template", cpu)), **fields)
+
+
+def test_pods_that_fit_nowhere_get_nodes() -> None:
+    cluster = Cluster([machine("n1"), running("r", 700, "n1"), *(waiting(f"p{i}", 300) for i in range(5))])
+    plan = kscale.scale_up(cluster, [group("a", 600)], now=T0)
+    assert plan.result == "ScaleUpSuccessful"
+    assert plan.existing == {"default/p0": "n1"}
+    assert [str(info) for info in plan.scale_ups] == ["{a 0->2 (max: 10)}"]
+    assert sorted(plan.triggered) == [f"default/p{i}" for i in range(1, 5)]
+    assert (plan.pending, plan.lists.waiting, plan.lists.on_existing, plan.lists.asked) == ([], 5, 1, 4)
+    assert {event.reason for event in plan.events} == {"ScaledUpGroup", "TriggeredScaleUp"}
+    option = plan.options[0]
+    assert (option.nodes, option.pods, option.chosen, option.bound) == (2, 4, True, 2)
+    assert [(score.expander, score.kept) for score in option.scores] == [("least-waste", True)]
+    jsonschema.validate(records.to_builtins(plan), schema("ScaleUpPlan"))
+    assert LoopState.from_json(plan.state.to_json()) == plan.state
+
+
+def test_every_pod_that_stays_is_explained() -> None:
+    pods = [waiting("fits", 500), waiting("wide", 5000), waiting("picky", 100, spec={"node_selector": {"a": "b"}})]
+    groups = [group("a"), group("b", 800), replace(group("full"), max_size=0)]
+    plan = kscale.scale_up(Cluster([machine("n1", 10), *pods]), groups, now=T0)
+    assert plan.triggered == ["default/fits"]
+    left = {found.pods[0]: found for found in plan.pending}
+    assert left.keys() == {"default/wide", "default/picky"}
+    assert left["default/wide"].rejected["a"].plugin == "NodeResourcesFit"
+    assert left["default/wide"].rejected["a"].numbers == [{"resource": "cpu", "asked": 5000, "free": 1000}]
+    assert left["default/wide"].why == "1 max node group size reached, 2 Insufficient cpu"
+    assert left["default/picky"].rejected["b"].plugin == "NodeAffinity"
+    assert [option.skipped for option in plan.options] == [[], [], ["max node group size reached"]]
+    assert plan.chosen == "b"
+
+
+@pytest.mark.parametrize(
+    ("item", "options", "field"),
+    [
+        (waiting("p", 500, spec={"priority": -11}), {}, "expendable"),
+        (waiting("p", 500, owner_references=owner("DaemonSet")), {}, "daemon_set"),
+        (waiting("p", 500, age=0), {}, "young"),
+        (waiting("p", 500), {"new_pod_scale_up_delay": timedelta(minutes=2)}, "young"),
+        (pod("p", 500, 10), {}, "ignored"),
+        (waiting("p", 500), {"allowed_scheduler_names": ["other"]}, "ignored"),
+    ],
+)
+def test_pods_that_nobody_scales_up_for(item: Pod, options: dict[str, Any], field: str) -> None:
+    cluster = Cluster([machine("n1", 100), item])
+    plan = kscale.scale_up(cluster, [group("a")], now=T0, options=AutoscalingOptions(**options))
+    assert (plan.result, plan.scale_ups) == ("ScaleUpNotNeeded", [])
+    assert getattr(plan.lists, field) == 1
+
+
+def test_a_bypassed_scheduler_is_not_waited_for() -> None:
+    options = AutoscalingOptions(bypassed_scheduler_names=["default-scheduler"])
+    plan = kscale.scale_up(Cluster([pod("p", 500, 10)]), [group("a")], now=T0, options=options)
+    assert plan.triggered == ["default/p"]
+
+
+def test_expendable_pods_take_no_room() -> None:
+    cluster = Cluster([machine("n1"), running("cheap", 900, "n1", priority=-20), waiting("p", 500)])
+    plan = kscale.scale_up(cluster, [group("a")], now=T0)
+    assert (plan.result, plan.existing) == ("ScaleUpNotNeeded", {"default/p": "n1"})
+    with pytest.raises(InputError, match="takes the cluster"):
+        kscale.scale_up(cluster.snapshot(), [group("a")], now=T0)
+
+
+def test_nodes_that_are_coming_take_pods_in_the_next_loop() -> None:
+    cluster = Cluster([machine("n1", 100), waiting("p0", 800), waiting("p1", 800)])
+    first = kscale.scale_up(cluster, [group("a")], now=T0)
+    assert first.new_nodes == 2
+    later = T0 + timedelta(seconds=10)
+    grown = [replace(group("a"), target_size=2)]
+    second = kscale.scale_up(cluster, grown, now=later, state=first.state)
+    assert (second.result, second.upcoming) == ("ScaleUpNotNeeded", {"a": 2})
+    assert set(second.existing) == {"default/p0", "default/p1"}
+    assert all("upcoming" in name for name in second.existing.values())
+    cluster.apply(waiting("p2", 800))
+    third = kscale.scale_up(cluster, grown, now=later, state=second.state)
+    assert [str(info) for info in third.scale_ups] == ["{a 2->3 (max: 10)}"]
+    assert third.triggered == ["default/p2"]
+
+
+def test_pods_of_drained_nodes_need_a_place() -> None:
+    cordoned = machine("n1")
+    cordoned = replace(cordoned, spec=replace(cordoned.spec, unschedulable=True))
+    cluster = Cluster([cordoned, running("moving", 500, "n1")])
+    plan = kscale.scale_up(cluster, [group("a")], now=T0, draining=["n1", "gone"])
+    assert (plan.triggered, plan.lists.drained) == (["default/moving"], 1)
+    assert len(plan.warnings) == 1
+
+
+def test_the_limit_on_nodes_ends_the_loop() -> None:
+    cluster = Cluster([machine("n1", 100), waiting("p", 500)])
+    plan = kscale.scale_up(cluster, [group("a")], now=T0, options=AutoscalingOptions(max_nodes_total=1))
+    assert plan.result == "ScaleUpLimitedByMaxNodesTotal"
+    assert [event.message for event in plan.events] == [
+        "Max total nodes in cluster reached: 1",
+        "pod didn't trigger scale-up: max total nodes in cluster reached",
+    ]
+    assert [found.pods for found in plan.pending] == [["default/p"]]
+
+
+def test_a_group_without_template_cannot_grow() -> None:
+    cluster = Cluster([machine("n1", 100), waiting("p", 500)])
+    plan = kscale.scale_up(cluster, [NodeGroup(id="empty")], now=T0)
+    assert plan.result == "ScaleUpNoOptionsAvailable"
+    assert plan.options[0].skipped == ["not ready for scale-up"]
+    assert plan.warnings == ["node group empty has no template: it cannot grow"]
+    assert plan.pending[0].why == "1 not ready for scale-up"
+
+
+def test_an_unhealthy_cluster_is_left_alone() -> None:
+    broken = [replace(node(f"n{i}", 100, 10, ready=False), api_version="v1", kind="Node") for i in range(5)]
+    plan = kscale.scale_up(
+        Cluster([*broken, waiting("p", 50)]), [group("a", nodes=[item.name for item in broken])], now=T0
+    )
+    assert (plan.result, [event.reason for event in plan.events]) == ("ScaleUpNotTried", ["ClusterUnhealthy"])
+
+
+def test_a_broken_priority_map_is_upstreams_event() -> None:
+    cluster = Cluster([machine("n1", 100), waiting("p", 500)])
+    plan = kscale.scale_up(
+        cluster,
+        [group("a"), group("b")],
+        now=T0,
+        options=AutoscalingOptions(expander="priority"),
+        expander_input=ExpanderInput(priorities={"priorities": "{"}),
+    )
+    assert plan.result == "ScaleUpSuccessful"
+    assert "PriorityConfigMapInvalid" in {event.reason for event in plan.events}
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "said"),
+    [
+        ({"expander": "cheapest"}, AutoscalerError, "Expander cheapest not supported"),
+        ({"estimator": "guess"}, InputError, "Unknown estimator: guess"),
+        ({"salvo_scale_up": True}, InputError, "salvo_steps"),
+        ({"predicate_parallelism": 0}, InputError, "Invalid value for --predicate-parallelism"),
+    ],
+)
+def test_options_that_upstream_refuses(options: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        kscale.scale_up(Cluster(), [], now=T0, options=AutoscalingOptions(**options))
+
+
+def test_the_order_of_dict_keys_does_not_matter() -> None:
+    pods = [waiting("p", 300), waiting("q", 900)]
+    turned = [replace(item, metadata=replace(item.metadata, labels={"b": "1", "a": "2"})) for item in pods]
+    straight = [replace(item, metadata=replace(item.metadata, labels={"a": "2", "b": "1"})) for item in pods]
+    plans = [kscale.scale_up(Cluster(given), [group("a"), group("b", 1500)], now=T0) for given in (turned, straight)]
+    assert records.to_json(plans[0]) == records.to_json(plans[1])
