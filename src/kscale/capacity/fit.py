@@ -16,6 +16,7 @@ from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.workloads import WORKLOADS, daemonset_pod, pods_of
+from kscale.scheduling.devices.reserve import reserve
 from kscale.snapshot.record import pod_record
 from kscale.snapshot.snapshot import Snapshot
 
@@ -107,7 +108,7 @@ def _daemonset(
         rejections=rejections,
         placement=dict.fromkeys(names, 1) if placements else None,
     )
-    return line, snapshot.with_placed(placed, takes), fit.unmodelled
+    return line, snapshot.with_placed(placed, takes, reserve(snapshot, placed, takes)), fit.unmodelled
 
 
 def _reasons(snapshot: Snapshot, stays: Sequence[Pod]) -> tuple[list[Rejection], str]:

@@ -400,3 +400,12 @@ def test_a_pod_that_moves_gives_its_devices_back(others: list[str], place: dict[
     )
     result = kscale.ca.simulate_removals(world, ["n"], now=datetime(2026, 1, 1, tzinfo=UTC))
     assert {pod: to for found in result.removable for pod, to in found.placement.items()} == place
+
+
+def test_extended_resources_stay_taken() -> None:
+    world = snapshot(node("n"), device_class(extendedResourceName="gputest.io/dev"), devices("n", {}, {}))
+    asking = pod("p", requests={"gputest.io/dev": "1"})
+    once = kscale.place(world, [asking]).snapshot_after
+    twice = kscale.place(once, [asking]).snapshot_after
+    assert len(twice.informers.resource_claims) == 2
+    assert kscale.place(twice, [asking]).placement == {}

@@ -70,6 +70,8 @@ def _put(
     name = claim.name
     if not claim.namespace:  # it stands for extended resources
         name = f"{name} {pod.pod.metadata.name}"
+        while (pod.pod.metadata.namespace, name) in claims:  # pods that are only supposed may share a name
+            name += "'"
     key = claim.namespace or pod.pod.metadata.namespace, name
     current = claims.get(key, claim)
     consumer = ResourceClaimConsumerReference(resource="pods", name=pod.pod.metadata.name, uid=pod.pod.metadata.uid)
