@@ -17,6 +17,7 @@ DOCUMENTS: dict[str, str] = {
     "Explanation": "kscale.capacity.records",
     "FitReport": "kscale.capacity.records",
     "HPAReport": "kscale.hpa.report",
+    "HeadroomReport": "kscale.capacity.headroom",
     "RecommendationReport": "kscale.vpa.advice",
     "ReplayReport": "kscale.hpa.replay",
     "ScaleDownReport": "kscale.capacity.scale_down",
