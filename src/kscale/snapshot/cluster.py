@@ -63,7 +63,7 @@ class Cluster:
         self._informers = Informers.of({})
         self._changed_kinds: set[str] = set()
         self._row_of: dict[str, int] = {}
-        self._pods = PodTable()
+        self._pods = PodTable(self.interner.classes)
         self._numbered: tuple[list[str], NDArray[np.int32]] | None = None
         # what placed pods take, by node name, whether the node is known or not
         self._name_ids: dict[str, int] = {}

@@ -68,7 +68,8 @@ def from_columns(
     if pod_names is not None and len(pod_names) != len(at):
         raise InputError("from_columns: pod_names and pod_node differ in length")
 
-    interner, table = Interner(), PodTable()
+    interner = Interner()
+    table = PodTable(interner.classes)
     classes = [interner.classify(pod, placed=True) for pod in examples]
     table.exemplars = examples
     prefixes = [pod.key or f"default/class-{i}" for i, pod in enumerate(examples)]

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from kscale.objects.core import Pod
 from kscale.snapshot.columns import Growing
+from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodRows", "PodTable"]
@@ -40,9 +41,10 @@ class PodTable:
     exemplar but for its name.
     """
 
-    __slots__ = ("buffers", "columns", "controllers", "exemplars", "keys", "numbers", "records", "shared")
+    __slots__ = ("buffers", "classes", "columns", "controllers", "exemplars", "keys", "numbers", "records", "shared")
 
-    def __init__(self) -> None:
+    def __init__(self, classes: list[PodClass] | None = None) -> None:
+        self.classes = classes  # what ``class_of`` numbers; None: records do not know their class
         self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in _COLUMNS.items()}
         self.keys: Sequence[str] = []
         self.records: dict[int, PodRecord] = {}
@@ -64,6 +66,7 @@ class PodTable:
     def freeze(self) -> PodTable:
         """The table as it is now."""
         frozen = PodTable.__new__(PodTable)
+        frozen.classes = self.classes
         frozen.columns = {name: column.view() for name, column in self.columns.items()}
         frozen.keys, frozen.records, frozen.buffers = self.keys, self.records, self.buffers
         frozen.exemplars, frozen.controllers, frozen.numbers = self.exemplars, self.controllers, self.numbers
@@ -136,7 +139,7 @@ class PodTable:
     def compacted(self) -> PodTable:
         """Another table without the rows that are gone, in the same order."""
         keep = np.flatnonzero(self.column("state") != GONE)
-        made = PodTable()
+        made = PodTable(self.classes)
         made.columns = {name: column.copy(keep) for name, column in self.columns.items()}
         made.keys = [self.keys[row] for row in keep.tolist()]
         made.records = {new: self.records[row] for new, row in enumerate(keep.tolist()) if row in self.records}
@@ -154,13 +157,15 @@ class PodTable:
         source, controller = int(self.column("source")[row]), int(self.column("controller")[row])
         owner = None if controller < 0 else self.controllers[controller]
         priority, key = int(self.column("priority")[row]), self.keys[row]
+        waits = self.classes is not None and self.column("state")[row] == PENDING
+        known = self.classes[self.column("class_of")[row]] if waits and self.classes is not None else None
         if source < -1:
-            return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source])
+            return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=known)
         buffer, offset = self.buffers[source], int(self.column("offset")[row])
         uid_at = int(self.column("uid_offset")[row])
         uid = bytes(buffer[uid_at : uid_at + int(self.column("uid_size")[row])]).decode()
         raw = msgspec.Raw(buffer[offset : offset + int(self.column("size")[row])])
-        return PodRecord.lazy(key, uid, priority, owner, raw=raw)
+        return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=known)
 
     def rows(self, rows: NDArray[np.int64]) -> PodRows:
         """The pods of some rows, made one by one when asked for."""
@@ -199,6 +204,7 @@ class PodTable:
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        self.classes = None
         self.columns = {name: Growing.of(array) for name, array in state["columns"].items()}
         self.keys, self.records = state["keys"], state["records"]
         self.buffers = [memoryview(buffer) for buffer in state["buffers"]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -10,6 +10,9 @@ from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, from_json, to_dict
 from kscale.objects.equivalence import Digester
 from kscale.objects.owners import controller_of, is_daemonset_pod
+
+if TYPE_CHECKING:
+    from kscale.snapshot.interner import PodClass
 
 __all__ = ["PodRecord", "PodSource", "pod_record", "standing_controller"]
 
@@ -27,15 +30,17 @@ class PodRecord:
 
     What decisions ask for often is there without decoding; ``pod`` is decoded when first asked for. ``key``:
     ``namespace/name``. ``uid``: the pod's UID or, without one, its key: what hints and subtraction go by. ``priority``:
-    ``spec.priority``, 0 if absent. ``controller``: see :func:`standing_controller`.
+    ``spec.priority``, 0 if absent. ``controller``: see :func:`standing_controller`. ``pod_class``: the class of a
+    pending pod in the interner that it was read with, if that is known.
     """
 
-    __slots__ = ("_pod", "controller", "exemplar", "key", "priority", "raw", "uid")
+    __slots__ = ("_pod", "controller", "exemplar", "key", "pod_class", "priority", "raw", "uid")
 
     def __init__(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None = None) -> None:
         self._pod: Pod | None = pod
         self.raw = raw
         self.exemplar: Pod | None = None
+        self.pod_class: PodClass | None = None
         self.key: str = pod.key
         self.uid: str = pod.metadata.uid or self.key
         self.priority: int = pod.spec.priority or 0
@@ -51,10 +56,11 @@ class PodRecord:
         *,
         raw: msgspec.Raw | None = None,
         exemplar: Pod | None = None,
+        pod_class: PodClass | None = None,
     ) -> PodRecord:
         """A record of a pod that is not decoded yet: JSON text, or another pod that it equals but for name and UID."""
         self = cls.__new__(cls)
-        self._pod, self.raw, self.exemplar = None, raw, exemplar
+        self._pod, self.raw, self.exemplar, self.pod_class = None, raw, exemplar, pod_class
         self.key, self.uid, self.priority, self.controller = key, uid or key, priority, controller
         return self
 

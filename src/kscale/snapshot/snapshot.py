@@ -146,7 +146,13 @@ class Snapshot:
         """The classes of pods that are not in the snapshot, or not placed in it."""
         if isinstance(pods, PodRows) and pods is self.__dict__.get("pending_records"):
             return [self.interner.classes[number] for number in pods.classes.tolist()]
-        return [self.interner.classify(record.pod, placed=False) for record in pods]
+        return [self._class_of(record) for record in pods]
+
+    def _class_of(self, record: PodRecord) -> PodClass:
+        known, classes = record.pod_class, self.interner.classes
+        if known is not None and known.index < len(classes) and classes[known.index] is known:
+            return known  # of this interner
+        return self.interner.classify(record.pod, placed=False)
 
     @cached_property
     def pending_classes(self) -> list[PodClass]:
