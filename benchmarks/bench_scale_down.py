@@ -9,6 +9,7 @@ import pytest
 
 import kscale
 from kscale import ca
+from kscale.capacity.headroom import losses, more_of
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 
@@ -84,3 +85,18 @@ def test_every_candidate_of_15000(benchmark) -> None:
         return len(plan.removable)
 
     assert benchmark.pedantic(loop, rounds=1, warmup_rounds=0) > 7_000
+
+
+def test_headroom_of_5000_nodes(benchmark) -> None:
+    """How many more of one pod fit on 5,000 nodes. Target: 1 ms."""
+    snapshot = cluster(5000, 20, 0.4).snapshot()
+    pod = snapshot.pod("default/p0-0")
+    assert benchmark(lambda: more_of(snapshot, pod)) == 5000 * 30
+
+
+def test_every_loss_of_5000_nodes(benchmark) -> None:
+    """Every single-node loss of 5,000 nodes with 100,000 pods. Target: 0.1 s."""
+    snapshot = cluster(5000, 20, 0.4).snapshot()
+    parts = [(name, [n]) for n, name in enumerate(snapshot.nodes)]
+    found = benchmark.pedantic(lambda: losses(snapshot, parts), rounds=3, warmup_rounds=1)
+    assert not any(loss.homeless for loss in found)

@@ -13,6 +13,7 @@ from kscale.objects.core import Pod
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.records import Record
 from kscale.scheduling.session import Session
+from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import pod_record
 from kscale.snapshot.snapshot import Snapshot
 
@@ -84,11 +85,11 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     evicted for them, and what is pending stays so.
     """
     classes = [snapshot.interner.classes[i] for i in snapshot.placed_class.tolist()]
-    session = Session(snapshot, classes, moving=True)
+    session = Session(snapshot, dict.fromkeys(classes), moving=True)
     engine = session.engine
     class_of = session.classes_of(classes)
     records = snapshot.placed_records
-    stays = np.array([is_daemonset_pod(r.pod) or is_mirror_pod(r.pod) for r in records], dtype=np.bool_)
+    stays = np.array([_stays(record.pod, of) for record, of in zip(records, classes, strict=True)], dtype=np.bool_)
     priority = np.array([record.priority for record in records], dtype=np.int64)
     by_node = np.argsort(snapshot.placed_node, kind="stable")
     starts = np.searchsorted(snapshot.placed_node[by_node], np.arange(len(snapshot.nodes) + 1))
@@ -113,3 +114,9 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
         first = [records[i].key for i in homeless[:3].tolist()]
         found.append(Loss(name=name, pods=len(pods), homeless=len(homeless), first=first))
     return found
+
+
+def _stays(pod: Pod, of: PodClass) -> bool:
+    if not pod.metadata.annotations:  # the owner alone decides
+        return of.owner is not None and of.owner[1] == "DaemonSet"
+    return is_daemonset_pod(pod) or is_mirror_pod(pod)

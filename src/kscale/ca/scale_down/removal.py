@@ -102,9 +102,14 @@ class RemovalSimulator:
         classify = snapshot.interner.classify
         classes = [snapshot.interner.classes[i] for i in snapshot.placed_class.tolist()]
         classes += [classify(record.pod, placed=True) for record in more]
-        moved = {i: classify(_without_tpu(pod), placed=True) for i, pod in enumerate(self.pods) if _wants_tpu(pod)}
+        tpu = {of.index for of in dict.fromkeys(classes) if any(name.startswith(_TPU_PREFIX) for name in of.occupancy)}
+        moved = {
+            i: classify(_without_tpu(self.pods[i]), placed=True)
+            for i, of in enumerate(classes if tpu else ())
+            if of.index in tpu
+        }
         self._classes = classes
-        session = Session(snapshot, [*classes, *moved.values()], profile=profile, moving=True)
+        session = Session(snapshot, dict.fromkeys([*classes, *moved.values()]), profile=profile, moving=True)
         self.engine = session.engine
         self.engine.cursor = state.cursor
         self._session = session
@@ -318,12 +323,6 @@ class RemovalSimulator:
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
         self._hint = self._hints(self._state, range(len(self.pods)))
         self._hinted[:] = False
-
-
-def _wants_tpu(pod: Pod) -> bool:
-    return any(
-        name.startswith(_TPU_PREFIX) for container in pod.spec.containers for name in container.resources.requests or ()
-    )
 
 
 def _without_tpu(pod: Pod) -> Pod:
