@@ -32,6 +32,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("estimate", "kscale.cli.commands.estimate", "How many nodes the pending pods need, and why not fewer."),
     Entry("explain", "kscale.cli.commands.explain", "Why a pod fits nowhere, with the arithmetic."),
     Entry("fit", "kscale.cli.commands.fit", "Would a manifest fit on the nodes that exist?"),
+    Entry("scale-up", "kscale.cli.commands.scale_up", "Which node groups would grow, for which pods, and why."),
     Entry("scale-down", "kscale.cli.commands.scale_down", "Which nodes can go, and where their pods land."),
     Entry("headroom", "kscale.cli.commands.headroom", "How many more of a pod fit; does losing a node or zone hurt?"),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),

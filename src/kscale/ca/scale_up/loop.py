@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -59,13 +59,15 @@ def scale_up(
     quotas: Sequence[Quota] | AutoscalerError | None = None,
     comparator: Comparator | None = None,
     draining: Sequence[str] = (),
+    pods: Collection[str] | None = None,
     profile: SchedulerProfile | None = None,
 ) -> ScaleUpPlan:
     """Decide one loop of scale-up. Nothing is changed: the plan says what would be asked of the cloud.
 
     ``cluster`` may be a snapshot where nothing has to be put into it or taken out (coming nodes, expendable pods): else
     InputError. ``templates`` replace what would be found out for a group; the others are modelled on real nodes, then
-    on the group's own description. ``draining``: nodes whose pods are being moved. The other arguments are those of
+    on the group's own description. ``draining``: nodes whose pods are being moved. ``pods``: names; no
+    other pending pod is looked at. The other arguments are those of
     :func:`kscale.ca.orchestrate_steps`; ties go to ``rng``, without one to the first option.
 
     Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
@@ -74,7 +76,7 @@ def scale_up(
     options = options or AutoscalingOptions()
     _check(options)
     return _Loop(cluster, groups, now, options, state or LoopState(), profile).run(
-        rng, templates, expander_input, quotas, comparator, draining
+        rng, templates, expander_input, quotas, comparator, draining, pods
     )
 
 
@@ -119,6 +121,7 @@ class _Loop:
         quotas: Sequence[Quota] | AutoscalerError | None,
         comparator: Comparator | None,
         draining: Sequence[str],
+        asked: Collection[str] | None,
     ) -> ScaleUpPlan:
         options, now = self.options, self.now
         made = self.templates(templates or {})
@@ -131,7 +134,7 @@ class _Loop:
             self.say("ClusterUnhealthy", "Cluster is unhealthy")
             return ScaleUpPlan(result=NOT_TRIED, events=self.events, warnings=self.warnings, state=state)
         pods_on = self.pods_by_node(draining)
-        waiting, counts = self.waiting()
+        waiting, counts = self.waiting(asked)
         upcoming = self.prepare(made, state)
         drained = with_drained_pods(clear_tpu_requests(waiting), draining, pods_on.get)
         self.warnings += drained.warnings
@@ -279,10 +282,11 @@ class _Loop:
                 self.warnings.append(f"node group {group.id} has no template: it cannot grow")
         return {group.id: made[group.id] for group in self.groups if group.id in made}
 
-    def waiting(self) -> tuple[list[Pod], PodCounts]:
+    def waiting(self, asked: Collection[str] | None) -> tuple[list[Pod], PodCounts]:
         """The pods that need a place, and how many were left out."""
         options = self.options
-        pending = [record.pod for record in self.snapshot.pending_records]
+        names = None if asked is None else frozenset(asked)
+        pending = [record.pod for record in self.snapshot.pending_records if names is None or record.key in names]
         lists = split(pending, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names)
         waiting = [*lists.unschedulable, *lists.unprocessed]
         kept = without_expendable(waiting, options.expendable_pods_priority_cutoff)

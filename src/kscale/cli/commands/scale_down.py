@@ -11,6 +11,7 @@ import typer
 
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural, pods
 
@@ -70,7 +71,7 @@ def command(
         if unneeded_time is None
         else timedelta(seconds=unneeded_time),
     )
-    moment = datetime.now(UTC) if now is None else _moment(now)
+    moment = datetime.now(UTC) if now is None else parse_moment(now)
     remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.groups(cluster, snapshot, show.terminal)
@@ -81,15 +82,6 @@ def command(
     if save_state is not None:
         save_state.write_bytes(after.to_json())
     return Answer(report, lambda: scale_down_view(report))
-
-
-def _moment(text: str) -> datetime:
-    from kscale.objects.times import to_datetime
-
-    try:
-        return to_datetime(text)
-    except ValueError as error:
-        raise typer.BadParameter(str(error), param_hint="--now") from None
 
 
 _COLUMNS = (

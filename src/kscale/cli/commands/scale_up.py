@@ -1,0 +1,282 @@
+"""``kscale scale-up``: which node groups would grow, for which pods."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+import kscale
+from kscale.capacity.records import UNLIMITED
+from kscale.cli.groups import GroupSource
+from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.moments import parse_moment
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import plural, pods
+from kscale.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from kscale.ca.expander.types import ExpanderInput
+    from kscale.ca.scale_up.report import PendingPods, ScaleUpChoice, ScaleUpPlan
+    from kscale.cli.terminal import Terminal
+    from kscale.objects.nodegroup import NodeGroup
+
+__all__ = ["EPILOG", "command", "scale_up_view"]
+
+EPILOG = DUMP_HELP
+MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
+SHOWN = 20
+
+
+def command(
+    *,
+    source: Source,
+    group_source: GroupSource,
+    expander: Annotated[
+        str,
+        typer.Option(
+            "--expander",
+            metavar="NAMES",
+            help="How to choose: random, most-pods, least-waste, least-nodes, price, priority; several with commas.",
+        ),
+    ] = "least-waste",
+    priority_config: Annotated[
+        Path | None,
+        typer.Option("--priority-config", metavar="FILE", help="The ConfigMap of the priority expander, or its text."),
+    ] = None,
+    all_groups: Annotated[
+        bool, typer.Option("--all-groups", help="Show every group, and what each says of every kind of pod.")
+    ] = False,
+    balance: Annotated[
+        bool, typer.Option("--balance-similar-node-groups", help="Share new nodes among groups that are alike.")
+    ] = False,
+    max_nodes_total: Annotated[
+        int, typer.Option("--max-nodes-total", min=0, help="The cluster may have so many nodes; 0 = no limit.")
+    ] = 0,
+    max_nodes_per_scale_up: Annotated[
+        int, typer.Option("--max-nodes-per-scaleup", min=0, help="Nodes added at once at most; 0 = no limit.")
+    ] = 1000,
+    new_pod_delay: Annotated[
+        float, typer.Option("--new-pod-scale-up-delay", min=0, metavar="SECONDS", help="Younger pods wait.")
+    ] = 0,
+    bypassed: Annotated[
+        list[str] | None,
+        typer.Option("--bypassed-scheduler-name", metavar="NAME", help="Do not wait for its verdict. Repeatable."),
+    ] = None,
+    state: Annotated[
+        Path | None, typer.Option("--state", metavar="FILE", help="What an earlier run remembered; read if it exists.")
+    ] = None,
+    save_state: Annotated[
+        Path | None, typer.Option("--save-state", metavar="FILE", help="Where to write what the next run needs.")
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option("--now", metavar="TIME", help="The time of the decision, RFC 3339; default: now.")
+    ] = None,
+    show: Show,
+) -> Answer:
+    """Which node groups would grow, for which pods, and what the other pods still wait for.
+
+    One loop of the Cluster Autoscaler as if everything succeeded. Only pods of which the scheduler has said that they
+    are unschedulable count, as upstream does; --bypassed-scheduler-name default-scheduler does not wait for it.
+    """
+    from kscale.ca.options import AutoscalingOptions
+    from kscale.ca.state import LoopState
+
+    options = AutoscalingOptions(
+        expander=expander,
+        balance_similar_node_groups=balance,
+        max_nodes_total=max_nodes_total,
+        max_nodes_per_scaleup=max_nodes_per_scale_up,
+        new_pod_scale_up_delay=timedelta(seconds=new_pod_delay),
+        bypassed_scheduler_names=list(bypassed or ()),
+    )
+    _check_expanders(expander)
+    moment = datetime.now(UTC) if now is None else parse_moment(now)
+    remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
+    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    groups = group_source.groups(cluster, snapshot, show.terminal)
+    with show.terminal.step("deciding"):
+        plan = kscale.scale_up(
+            cluster,
+            groups,
+            now=moment,
+            options=options,
+            state=remembered,
+            templates={group.id: group.template for group in groups if group.template is not None},
+            expander_input=_expander_input(options.expander_names, groups, priority_config),
+            pods=source.asked(snapshot),
+        )
+    _say(plan, show.terminal)
+    if save_state is not None:
+        save_state.write_bytes(plan.state.to_json())
+    again = " ".join(["kscale explain", *source.words(), *group_source.words()])
+    unlimited = {group.id for group in groups if group.max_size >= UNLIMITED}
+    return Answer(
+        plan,
+        lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),
+        exit_code=1 if plan.pending_count else 0,
+    )
+
+
+def _check_expanders(text: str) -> None:
+    from kscale.ca.errors import AutoscalerError
+    from kscale.ca.expander.registry import EXPANDER_NAMES, build_chain
+
+    try:
+        build_chain(text.split(","))
+    except AutoscalerError as error:
+        raise typer.BadParameter(f"{error}; there are {', '.join(EXPANDER_NAMES)}", param_hint="--expander") from None
+
+
+def _expander_input(names: Iterable[str], groups: Iterable[NodeGroup], config: Path | None) -> ExpanderInput:
+    from kscale.ca.expander.price import HourlyPrices
+    from kscale.ca.expander.types import ExpanderInput
+
+    prices = None
+    if "price" in names:
+        unpriced = [group.id for group in groups if group.price is None]
+        if unpriced:
+            raise InputError(
+                [
+                    Problem("the price expander needs a price", object=f"node group {name}", field="price")
+                    for name in unpriced
+                ]
+            )
+        prices = HourlyPrices(
+            nodes={g.template.node.name: g.price for g in groups if g.template is not None and g.price is not None}
+        )
+    if "priority" in names and config is None:
+        raise typer.BadParameter("the priority expander needs --priority-config", param_hint="--expander")
+    return ExpanderInput(prices=prices, priorities=None if config is None else _config_map(config.read_text("utf-8")))
+
+
+def _config_map(text: str) -> dict[str, str]:
+    """The data of the ConfigMap. A file that is none is the value of its key; what that is worth, the expander says."""
+    import yaml
+
+    try:
+        found: Any = yaml.safe_load(text)
+    except yaml.YAMLError:
+        found = None
+    if isinstance(found, dict) and found.get("kind") == "ConfigMap":
+        data = found.get("data") or {}
+        return {str(key): str(value) for key, value in data.items()}
+    return {"priorities": text}
+
+
+def _say(plan: ScaleUpPlan, terminal: Terminal) -> None:
+    for text in plan.warnings:
+        terminal.warn(text)
+    for event in dict.fromkeys((event.reason, event.message) for event in plan.events if event.type == "Warning"):
+        terminal.warn(": ".join(event))
+
+
+_COLUMNS = (
+    Column("OPTION"),
+    Column("NODES", "right"),
+    Column("BOUND", "right", wide=True),
+    Column("METHOD", wide=True),
+    Column("PODS", "right"),
+    Column("SCORE"),
+    Column("CHOSEN"),
+    Column("SKIPPED BECAUSE"),
+)
+_LEFT = (Column("PODS", "right"), Column("STILL PENDING"), Column("WHY"))
+
+
+def scale_up_view(plan: ScaleUpPlan, explain: str, *, all_groups: bool, unlimited: Iterable[str] = ()) -> View:
+    """``explain`` is the command line that explains a pod, without the pod; ``unlimited``: groups of unknown bounds."""
+    shown = [choice for choice in plan.options if all_groups or choice.nodes or choice.skipped]
+    tables = [
+        Table(_COLUMNS, [_option_row(choice) for choice in shown], limit=0 if all_groups else SHOWN),
+        Table(_LEFT, [_left_row(found) for found in plan.pending], limit=SHOWN),
+    ]
+    if all_groups and plan.pending:
+        tables.append(_matrix(plan))
+    return View(
+        headline=_headline(plan),
+        tables=tables,
+        footer=_footer(plan, explain, unlimited),
+        names=[f"nodegroup/{info.group}" for info in plan.scale_ups],
+    )
+
+
+def _headline(plan: ScaleUpPlan) -> str:
+    if plan.error is not None:
+        return f"The scale-up fails: {plan.error.message}"
+    total = plan.lists.asked
+    if plan.scale_ups:
+        parts = [f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.scale_ups]
+        balanced = ", balanced" if len(parts) > 1 else ""
+        nodes = f"{plan.new_nodes:,} {plural('node', plan.new_nodes)}{balanced}"
+        return f"Scale up {' and '.join(parts)} ({nodes}) for {len(plan.triggered):,} of {pods(total)}."
+    return {
+        "ScaleUpNotNeeded": "No scale-up is needed.",
+        "ScaleUpNotTried": "No scale-up is tried: the cluster is unhealthy.",
+        "ScaleUpInCooldown": f"No scale-up yet: {pods(total)} so new that more may be on their way.",
+        "ScaleUpLimitedByMaxNodesTotal": f"No scale-up for {pods(total)}: the cluster has all the nodes it may have.",
+    }.get(plan.result, f"No node group can grow for {pods(total)}.")
+
+
+def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
+    scores = [
+        f"{score.expander} {score.score:.3f}" if score.score is not None else f"{score.expander} {score.note}".rstrip()
+        for score in choice.scores
+    ]
+    why = ", ".join(choice.skipped) or ("" if choice.nodes else "no pod fits its nodes")
+    return [
+        choice.group,
+        choice.nodes or None,
+        choice.bound,
+        choice.bound_method or None,
+        choice.pods or None,
+        "; ".join(scores),
+        Cell("yes", "good") if choice.chosen else "",
+        why,
+    ]
+
+
+def _left_row(found: PendingPods) -> list[Cell | str | float | None]:
+    return [len(found.pods), found.pods[0], found.why]
+
+
+def _matrix(plan: ScaleUpPlan) -> Table:
+    """What every node group says of the pods that stay."""
+    groups = [choice for choice in plan.options if not choice.skipped]
+    rows: list[list[Cell | str | float | None]] = []
+    for found in plan.pending:
+        row: list[Cell | str | float | None] = [found.pods[0]]
+        for choice in groups:
+            no = found.rejected.get(choice.group)
+            row.append(", ".join(no.reasons) or no.plugin if no is not None else "fits")
+        rows.append(row)
+    return Table((Column("POD"), *(Column(choice.group) for choice in groups)), rows)
+
+
+def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[str]:
+    lists, footer = plan.lists, []
+    if lists.on_existing:
+        needs = "needs no new node: it fits" if lists.on_existing == 1 else "need no new node: they fit"
+        footer.append(f"{pods(lists.on_existing)} {needs} on nodes that exist or are coming.")
+    if plan.upcoming:
+        coming = ", ".join(f"{name} {count:,}" for name, count in plan.upcoming.items())
+        footer.append(f"Nodes that are coming already: {coming}.")
+    if plan.pending:
+        footer.append(f"Still pending: {pods(plan.pending_count)}: {explain} {plan.pending[0].pods[0]}")
+    for count, why in (
+        (lists.ignored, "gated, or the scheduler has not called them unschedulable (--bypassed-scheduler-name)"),
+        (lists.expendable, "so low a priority that no node is added for them"),
+        (lists.daemon_set, "of a DaemonSet: no node is added for them"),
+        (lists.young, "too young (--new-pod-scale-up-delay)"),
+    ):
+        if count:
+            footer.append(f"{pods(count)} not counted: {why}.")
+    grown = [info.group for info in plan.scale_ups if info.group in set(unlimited)]
+    if grown:
+        footer.append(f"How large {' and '.join(grown)} may become is not known: no limit was applied.")
+    if plan.unmodelled:
+        footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
+    return footer
