@@ -13,7 +13,7 @@ from kscale.errors import InputError, Problem
 from kscale.hpa.actions import Failure
 from kscale.hpa.admission import admit
 from kscale.hpa.decide import Decisions, decide
-from kscale.hpa.keda import hpa_of, unmodelled
+from kscale.hpa.keda import check_shape, hpa_of, unmodelled
 from kscale.hpa.moments import ZERO_TIME, Moment, from_text, moment
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
@@ -21,6 +21,7 @@ from kscale.hpa.state import ControllerState, settled
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.core import Pod
 from kscale.objects.decode import describe, from_dict, to_dict
+from kscale.objects.durations import parse_duration
 from kscale.objects.kinds import group_of
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
@@ -149,10 +150,12 @@ class Dump:
     # -- reading ---------------------------------------------------------------------------------------------------
 
     def see(self, *texts: str | None) -> None:
-        """Times that were read."""
-        for text in texts:
-            if text:
-                self.newest = max(self.newest, from_text(text))
+        """Times that were read. Raises ``InputError`` for a text that is no time, before anything is kept."""
+        try:
+            times = [from_text(text) for text in texts if text]
+        except ValueError as error:
+            raise InputError(str(error)) from None
+        self.newest = max([self.newest, *times])
 
     def add(self, record: Record, namespace: str | None) -> None:
         """One object. ``namespace`` is that of external metrics, if it was said. Raises ``InputError``."""
@@ -165,6 +168,7 @@ class Dump:
         elif kind == "HorizontalPodAutoscaler":
             self._add_hpa(data)
         elif kind == "ScaledObject" and group == "keda.sh":
+            check_shape(data)
             self.scaled_objects[_key(data)] = data
         elif kind == "Pod" and not group:
             self._add_pod(from_dict(data, Pod))
@@ -185,17 +189,17 @@ class Dump:
             raise InputError(out.decode_error)
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
+        self.see(*(each.last_transition_time for each in out.hpa.status.conditions or ()))
         if _key(data) in self.hpas:
             self.duplicates.append(f"HorizontalPodAutoscaler {_key(data)}")
         self.hpas[_key(data)] = out.hpa
-        self.see(*(each.last_transition_time for each in out.hpa.status.conditions or ()))
 
     def _add_pod(self, pod: Pod) -> None:
+        self.see(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
         key = (pod.metadata.namespace, pod.metadata.name)
         if key in self.pods:
             self.duplicates.append(f"Pod {'/'.join(key)}")
         self.pods[key] = pod
-        self.see(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
 
     def _add_metric(self, group: str, kind: str, data: Mapping[str, Any], namespace: str | None) -> None:
         if kind == "NodeMetrics":
@@ -205,6 +209,10 @@ class Dump:
         if group == "metrics.k8s.io":
             item = from_dict(data, PodMetrics)
             self.see(item.timestamp)
+            try:
+                parse_duration(item.window)
+            except ValueError as error:
+                raise InputError(Problem(str(error), field="window")) from None
             self.metrics.add_pod_metrics([item])
         elif group == "custom.metrics.k8s.io":
             value = from_dict(data, MetricValue)
@@ -216,14 +224,21 @@ class Dump:
             self.metrics.add_external(namespace or "", [external])
 
     def finish(self) -> None:
-        """After everything was read: HPAs of ScaledObjects, labels of pods."""
+        """After everything was read: HPAs of ScaledObjects, labels of pods. Raises one ``InputError``."""
+        problems: list[Problem] = []
         for key, scaled in self.scaled_objects.items():
             data = hpa_of(scaled)
             if missing := unmodelled(scaled):
                 self.unmodelled[f"ScaledObject {key}"] = missing
             if _key(data) not in self.hpas:
-                self._add_hpa(data)
+                try:
+                    self._add_hpa(data)
+                except InputError as error:
+                    whose = f"HPA of ScaledObject {key}"
+                    problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]
         self.metrics.know_pods(self.pods.values())
+        if problems:
+            raise InputError(problems)
 
 
 def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:

@@ -8,7 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["hpa_of", "unmodelled"]
+from kscale.objects.base import ApiStruct
+from kscale.objects.decode import from_dict
+
+__all__ = ["check_shape", "hpa_of", "unmodelled"]
 
 _LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLDS: Final = (
@@ -26,6 +29,50 @@ _THRESHOLDS: Final = (
     "desiredReplicas",
 )
 """Names that scalers give to their target, in the order in which they are looked for."""
+
+
+class _Metadata(ApiStruct):
+    annotations: dict[str, Any] | None = None
+
+
+class _Reference(ApiStruct):
+    api_version: str | None = None
+    kind: str | None = None
+    name: str = ""
+
+
+class _Trigger(ApiStruct):
+    type: str = ""
+    name: str | None = None
+    metric_type: str | None = None
+    metadata: dict[str, str | int | float | bool | None] | None = None
+
+
+class _HPAConfig(ApiStruct):
+    name: str | None = None
+    behavior: dict[str, Any] | None = None
+
+
+class _Advanced(ApiStruct):
+    horizontal_pod_autoscaler_config: _HPAConfig | None = None
+
+
+class _Spec(ApiStruct):
+    scale_target_ref: _Reference | None = None
+    min_replica_count: int | None = None
+    max_replica_count: int = 100
+    triggers: list[_Trigger] | None = None
+    advanced: _Advanced | None = None
+
+
+class _ScaledObject(ApiStruct):
+    metadata: _Metadata | None = None
+    spec: _Spec | None = None
+
+
+def check_shape(scaled: Mapping[str, Any]) -> None:
+    """Raise ``InputError`` for a ScaledObject that the other functions here could not read."""
+    from_dict(scaled, _ScaledObject)
 
 
 def hpa_of(scaled: Mapping[str, Any]) -> dict[str, Any]:
@@ -77,7 +124,7 @@ def _resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapping[st
     value = settings.get("value", "")
     target: dict[str, Any] = {"type": type_}
     if type_ == "Utilization":
-        target["averageUtilization"] = int(value) if str(value).isdigit() else None
+        target["averageUtilization"] = int(value) if str(value).isascii() and str(value).isdigit() else None
     else:
         target["averageValue"] = str(value)
     if settings.get("containerName"):

@@ -57,6 +57,8 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
         return _workload(data)
     if paths is None and kind == "ReplicationController":
         labels = (data.get("spec") or {}).get("selector") or {}
+        if not isinstance(labels, Mapping) or not all(isinstance(each, str) for each in labels.values()):
+            raise ScaleError("the label selector must be a map of texts")
         return _scale(data, *_counts(data), str(from_label_map(labels)))
     paths = paths or ScalePaths()
     replicas = _at(data, paths.spec_replicas)
@@ -71,7 +73,7 @@ def _workload(data: Mapping[str, Any]) -> Scale:
     raw = spec.get("selector")
     try:
         selector = "" if raw is None else str(compile_selector(from_dict(raw, LabelSelector)))
-    except SelectorError as error:
+    except (SelectorError, InputError) as error:
         raise ScaleError(str(error)) from None
     return _scale(data, *_counts(data), selector)
 
@@ -92,6 +94,8 @@ def _scale(data: Mapping[str, Any], replicas: Any, ready: Any, selector: Any) ->
     for value in (replicas, ready):
         if not isinstance(value, int) or isinstance(value, bool):
             raise ScaleError(f"replicas must be a whole number, not {value!r}")
+        if not -(2**31) <= value < 2**31:
+            raise ScaleError(f"replicas must fit 32 bits, unlike {value}")
     if not isinstance(selector, str):
         raise ScaleError("the label selector must be a text")
     try:

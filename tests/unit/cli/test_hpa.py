@@ -83,6 +83,19 @@ def hpa(**spec: Any) -> dict[str, Any]:
         (hpa(metrics=[None]), "spec.metrics[0].type: Required value: must specify a metric source type"),
         ({**hpa(), "spec": []}, "spec: expected an object"),
         (
+            {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "status": {"startTime": "noon"}},
+            '(Pod p): "noon" is not an RFC 3339 time',
+        ),
+        (
+            {
+                "apiVersion": "keda.sh/v1alpha1",
+                "kind": "ScaledObject",
+                "metadata": {"name": "q"},
+                "spec": {"triggers": ["cpu"]},
+            },
+            "(ScaledObject q): spec.triggers[0]: expected `object`, got `str`",
+        ),
+        (
             {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": ["x"]}},
             "metadata.name: expected a text",
         ),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,6 +19,18 @@ def test_rows_are_those_of_a_dict(keys: list[str], asked: list[str]) -> None:
     rows = {key: row for row, key in enumerate(keys)}
     wanted = [*asked, *keys]
     assert NameTable(keys).rows(wanted).tolist() == [rows.get(key, -1) for key in wanted]
+
+
+@given(st.integers(0, 400), st.integers(0, 400), st.randoms(use_true_random=False))
+def test_rows_of_many_names_in_any_order(count: int, doubled: int, random: Random) -> None:
+    keys = [f"ns-{i % 7}/{'x' * (i % 19)}{i}" for i in range(count)]
+    keys += [f"ns-{i % 7}/{'x' * (i % 19)}{i}" for i in range(min(doubled, count))]
+    rows = {key: row for row, key in enumerate(keys)}
+    table = NameTable(keys)
+    wanted = [*keys, *(f"ns-1/{i}" for i in range(50))]
+    assert table.rows(wanted).tolist() == [rows.get(key, -1) for key in wanted]
+    random.shuffle(wanted)
+    assert table.rows(wanted).tolist() == [rows.get(key, -1) for key in wanted]
 
 
 def test_samples_come_and_go() -> None:

@@ -72,6 +72,7 @@ class Case:
     error: str = "none"
     action: str | None = None
     status: dict[str, Any] = field(default_factory=dict)
+    target: str = "v1 ReplicationController replicationcontrollers"  # API version, kind, resource
 
 
 def ok(**changes: str | None) -> dict[str, str | None]:
@@ -93,6 +94,10 @@ BOTH_MIN = {"AS": "SucceededRescale", "Z": "NotScaledToZero", "SA": None, "SL": 
 
 CASES = [
     Case("scale up", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok()),
+    Case("scale up, Deployment", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok(),
+         target="apps/v1 Deployment deployments.apps"),
+    Case("scale up, ReplicaSet", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok(),
+         target="apps/v1 ReplicaSet replicasets.apps"),
     Case("unready less", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 4, ok(), "rdy FTT"),
     Case("hot less", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 4, ok(), "st hcc"),
     Case("failed ignored", (2, 6), metrics=["cpu 30"], want=ok(), state="rdy TTFF,ph RRFF", **IGNORED_UP),
@@ -154,6 +159,10 @@ CASES = [
     Case("tolerance", (1, 5), (3, 3), ["cpu 100"], [1010, 1030, 1020], NEAR, 3, HOLD),
     Case("tolerance 1 % up", (1, 5), (3, 3), ["cpu 100"], [1010, 1030, 1020], NEAR, 4, ok(),
          behavior={"scaleUp": {"tolerance": "0.01"}}),
+    Case("tolerance 57 % up, reached", (1, 5), (3, 3), ["cpu 100"], [1570] * 3, ONES, 3, HOLD,
+         behavior={"scaleUp": {"tolerance": "0.57"}}),  # 1 + 0.57 is less than 1.57, in doubles
+    Case("tolerance 57 % up, passed", (1, 5), (3, 3), ["cpu 100"], [1580] * 3, ONES, 5, ok(),
+         behavior={"scaleUp": {"tolerance": "0.57"}}),
     Case("tolerance 90 % down", (1, 5), (3, 3), ["cpu 100"], [300] * 3, ONES, 3, HOLD,
          behavior={"scaleDown": {"tolerance": "0.9"}}),
     Case("tolerance, pods", (1, 5), (3, 3), ["pods qps 20"], [20000, 20001, 21000], [], 3, HOLD),
@@ -201,6 +210,8 @@ CASES = [
     Case("update conflicts once", (2, 6), (3, 3), ["cpu 50"], [600, 700, 800], ONES, 5, ok(), failure="conflict"),
     Case("recent scale does not delay", (1, 5), (3, 3), ["pods qps 15"], [20000, 10000, 30000], ONES, 4, ok(),
          status={"lastScaleTime": NOW}),
+    Case("recent scale does not delay, cpu", (1, 5), (3, 3), ["pods qps 15", "cpu 10"], [20000, 10000, 30000], ONES, 5,
+         ok(SL="TooManyReplicas"), status={"lastScaleTime": NOW}),
     Case("stabilise down", (1, 5), (4, 4), ["cpu 100"], [50] * 3, [0.1] * 3, 4, {"AS": "ScaleDownStabilized"},
          past=[(10, 600), (4, 60)]),
     Case("computed tolerance a", (0, 1000), (10, 10), ["cpu 56"], [150] * 10, COMPUTED, 9, ok(), past=EMPTY),
@@ -209,21 +220,20 @@ CASES = [
 
 
 class World:
-    """A replication controller ``test-rc`` and its pods."""
+    """A scale target ``test-rc`` and its pods."""
 
     def __init__(self, case: Case) -> None:
         self.case, self.puts, self.written = case, 0, False
-        kinds = {each.split()[0] for each in case.metrics}
         per_container = [[level // 2, level // 2] for level in case.levels]
-        values = [] if kinds & {"cpu", "container1", "container2"} else case.levels
         count = len(case.requests) or (0 if case.name == "no pods" else case.size[1])
         requests = [round(each * 500) for each in case.requests] or [500] * count
         self.pods: list[Pod] = pods(count, requests, case.state, since_start=True)
-        self.fixture = Fixture(self.pods, levels=per_container, values=values, timestamp=NOW)
+        self.fixture = Fixture(self.pods, levels=per_container, values=case.levels, timestamp=NOW)
 
     def __call__(self, action: Action) -> Any:
         case = self.case
         if isinstance(action, GetScale):
+            assert (action.resource, action.name) == (case.target.split()[2], "test-rc")
             if case.failure == "get":
                 return Failure("internal error", "InternalError")
             status = ScaleStatus(replicas=case.size[1], selector=case.selector)
@@ -244,10 +254,11 @@ class World:
 
 def reconciled(case: Case) -> tuple[Reconciliation, World]:
     conditions = [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}] if case.zero else []
+    version, kind, _ = case.target.split()
     document = {
         "metadata": {"name": "test-hpa", "namespace": "test-namespace", "uid": "u"},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "test-rc"},
+            "scaleTargetRef": {"apiVersion": version, "kind": kind, "name": "test-rc"},
             "minReplicas": case.bounds[0],
             "maxReplicas": case.bounds[1],
             "metrics": [metric(each) for each in case.metrics],

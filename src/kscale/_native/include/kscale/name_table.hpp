@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -17,34 +18,56 @@ struct Name {
 class NameTable {
  public:
   // Of a name that comes twice the last row counts. At most 2^30 names.
-  explicit NameTable(std::vector<Name> names) : names_(std::move(names)), hashes_(names_.size()) {
+  explicit NameTable(std::vector<Name> names) : names_(std::move(names)) {
     std::size_t slots = 16;
     while (slots < names_.size() * 2) slots *= 2;
-    slots_.assign(slots, kFree);
+    slots_.assign(slots, Slot{0, kFree});
     mask_ = slots - 1;
-    for (std::size_t row = 0; row < names_.size(); ++row) {
-      hashes_[row] = hash(names_[row]);
-      std::int32_t& slot = slots_[slot_of(names_[row], hashes_[row])];
-      unique_ = unique_ && slot == kFree;
-      slot = static_cast<std::int32_t>(row);
+    std::uint64_t hashes[kBlock];
+    for (std::size_t begin = 0; begin < names_.size(); begin += kBlock) {
+      const std::size_t end = std::min(begin + kBlock, names_.size());
+      hash_block(names_, begin, end, hashes);
+      for (std::size_t row = begin; row < end; ++row) {
+        const std::uint64_t h = hashes[row - begin];
+        Slot& slot = slots_[slot_of(names_[row], h)];
+        unique_ = unique_ && slot.row == kFree;
+        slot = Slot{tag(h), static_cast<std::int32_t>(row)};
+      }
     }
   }
 
-  // -1: no such name.
-  std::int64_t row(const Name& name) const noexcept { return slots_[slot_of(name, hash(name))]; }
-
-  // Rows of many names. Lists mostly come in the order of the table: the row after the last one is looked at first.
+  // Rows of many names; -1: no such name. Lists mostly come in the order of the table, so the row after the last one is
+  // looked at first; where that fails, a block of names is looked up at once, to wait for memory once instead of each.
   void rows(const std::vector<Name>& names, std::int64_t* out) const noexcept {
     std::size_t next = 0;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      const bool guessed = unique_ && next < names_.size() && same(names_[next], names[i]);
-      out[i] = guessed ? static_cast<std::int64_t>(next) : row(names[i]);
-      if (out[i] >= 0) next = static_cast<std::size_t>(out[i]) + 1;
+    std::uint64_t hashes[kBlock];
+    for (std::size_t begin = 0; begin < names.size(); begin += kBlock) {
+      const std::size_t end = std::min(begin + kBlock, names.size());
+      const bool in_order = follows(next, names[begin]);
+      if (!in_order) {
+        hash_block(names, begin, end, hashes);
+        fetch_candidates(hashes, end - begin);
+      }
+      for (std::size_t i = begin; i < end; ++i) {
+        if (in_order && follows(next, names[i])) {
+          out[i] = static_cast<std::int64_t>(next);
+        } else {
+          out[i] = slots_[slot_of(names[i], in_order ? hash(names[i]) : hashes[i - begin])].row;
+        }
+        if (out[i] >= 0) next = static_cast<std::size_t>(out[i]) + 1;
+      }
     }
   }
 
  private:
   static constexpr std::int32_t kFree = -1;
+  static constexpr std::size_t kBlock = 64;
+
+  // The tag tells most other names apart without a look at their texts.
+  struct Slot {
+    std::uint32_t tag;
+    std::int32_t row;
+  };
 
   static std::uint64_t hash(const Name& name) noexcept {
     std::uint64_t h = 0x9e3779b97f4a7c15ULL ^ name.size;
@@ -69,17 +92,47 @@ class NameTable {
     return a.size == b.size && std::memcmp(a.text, b.text, a.size) == 0;
   }
 
+  static std::uint32_t tag(std::uint64_t h) noexcept { return static_cast<std::uint32_t>(h >> 32); }
+  static void prefetch(const void* at) noexcept { __builtin_prefetch(at); }
+  static void prefetch_text(const Name& name) noexcept {
+    prefetch(name.text);
+    prefetch(name.text + name.size);
+  }
+
+  // Hashes of names[begin, end), their slots on the way into the cache, and the texts of the next block too.
+  void hash_block(const std::vector<Name>& names, std::size_t begin, std::size_t end, std::uint64_t* hashes) const noexcept {
+    for (std::size_t i = end; i < std::min(end + kBlock, names.size()); ++i) prefetch_text(names[i]);
+    for (std::size_t i = begin; i < end; ++i) {
+      hashes[i - begin] = hash(names[i]);
+      prefetch(&slots_[hashes[i - begin] & mask_]);
+    }
+  }
+
+  // The names in the first slots of some hashes, then their texts, on the way into the cache.
+  void fetch_candidates(const std::uint64_t* hashes, std::size_t count) const noexcept {
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int32_t row = slots_[hashes[i] & mask_].row;
+      if (row != kFree) prefetch(&names_[static_cast<std::size_t>(row)]);
+    }
+    for (std::size_t i = 0; i < count; ++i) {
+      const std::int32_t row = slots_[hashes[i] & mask_].row;
+      if (row != kFree) prefetch_text(names_[static_cast<std::size_t>(row)]);
+    }
+  }
+
+  bool follows(std::size_t row, const Name& name) const noexcept {
+    return unique_ && row < names_.size() && same(names_[row], name);
+  }
+
   std::size_t slot_of(const Name& name, std::uint64_t h) const noexcept {
-    for (std::size_t slot = h & mask_;; slot = (slot + 1) & mask_) {
-      const std::int32_t row = slots_[slot];
-      if (row == kFree || (hashes_[static_cast<std::size_t>(row)] == h && same(names_[static_cast<std::size_t>(row)], name)))
-        return slot;
+    for (std::size_t at = h & mask_;; at = (at + 1) & mask_) {
+      const Slot slot = slots_[at];
+      if (slot.row == kFree || (slot.tag == tag(h) && same(names_[static_cast<std::size_t>(slot.row)], name))) return at;
     }
   }
 
   std::vector<Name> names_;
-  std::vector<std::uint64_t> hashes_;
-  std::vector<std::int32_t> slots_;
+  std::vector<Slot> slots_;
   std::size_t mask_ = 0;
   bool unique_ = true;
 };

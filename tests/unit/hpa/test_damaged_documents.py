@@ -1,0 +1,134 @@
+"""Damaged documents: an ``InputError``, an upstream error or an upstream condition, never anything else.
+
+``KSCALE_HYPOTHESIS=thorough`` tries more of them.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pytest
+import yaml
+from hypothesis import given, seed
+from hypothesis import strategies as st
+
+from kscale.errors import InputError
+from kscale.hpa import admit, hpa_report, read_dump, to_v1
+from unit.hpa.test_conformance_inputs import SOURCES, document, metric
+
+DATA: Final = Path(__file__).parent / "data"
+CUSTOM: Final = {
+    "apiVersion": "custom.metrics.k8s.io/v1beta2",
+    "kind": "MetricValueList",
+    "items": [
+        {
+            "describedObject": {"kind": kind, "namespace": "shop", "name": name, "apiVersion": "v1"},
+            "metric": {"name": "qps"},
+            "timestamp": "2026-03-01T12:00:00Z",
+            "windowSeconds": 30,
+            "value": "20",
+        }
+        for kind, name in (("Pod", "web-0"), ("Pod", "web-1"), ("Service", "front"))
+    ],
+}
+ALL_SOURCES: Final = document(
+    metrics=[metric(each) for each in SOURCES],
+    minReplicas=0,
+    behavior={
+        "scaleUp": {"stabilizationWindowSeconds": 60, "selectPolicy": "Min", "tolerance": "0.2",
+                    "policies": [{"type": "Percent", "value": 50, "periodSeconds": 60}]},
+        "scaleDown": {"selectPolicy": "Disabled", "policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]},
+    },
+)  # fmt: skip
+STATUS: Final = {
+    "observedGeneration": 1,
+    "lastScaleTime": "2026-03-01T11:00:00Z",
+    "currentReplicas": 3,
+    "desiredReplicas": 3,
+    "conditions": [
+        {"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero", "message": "",
+         "lastTransitionTime": "2026-03-01T11:00:00Z"}
+    ],
+}  # fmt: skip
+DOCUMENTS: Final[list[dict[str, Any]]] = [
+    yaml.safe_load((DATA / "cluster.yaml").read_text(encoding="utf-8")),
+    json.loads((DATA / "metrics.json").read_text(encoding="utf-8")),
+    json.loads((DATA / "external.json").read_text(encoding="utf-8")),
+    CUSTOM,
+    {**ALL_SOURCES, "metadata": {"name": "all", "namespace": "shop"}, "status": STATUS},
+]
+AUTOSCALERS: Final = [each for each in [*DOCUMENTS[0]["items"], DOCUMENTS[-1]] if each["kind"].startswith("Horizontal")]
+
+values = st.one_of(
+    st.sampled_from(
+        [None, True, 0, 1, -1, 2**31, -(2**31) - 1, 2**63, 2**64, 0.5, 1e300, "", " ", "x", "0", "-1", "1e18", "9e99",
+         "NaN", "1Ki", "cpu", "memory", "web", "a/b", "v1", "apps/v1", "a/b/c", "Pod", "Deployment", "\x00", "\xe9",
+         "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z", "2026-13-01T00:00:00Z", "yesterday", "15s", "-1s", "1h2",
+         [], {}, [None], [[]], [0], ["x"], [{}], {"": None}, {"x": 1}, {"matchLabels": {"a": None}},
+         {"matchExpressions": [{"key": "a", "operator": "Near"}]}]
+    ),
+    st.integers(-(2**70), 2**70),
+    st.text(max_size=8),
+)  # fmt: skip
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Paths of everything in a document."""
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [place for key, each in inner for place in [(*path, key), *places(each, (*path, key))]]
+
+
+@st.composite
+def damaged(draw: st.DrawFn, whole: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Documents of which up to four places are changed, dropped, doubled, or hold what another place held."""
+    given = copy.deepcopy(whole)
+    for _ in range(draw(st.integers(1, 4))):
+        found = places(given)
+        place = draw(st.sampled_from([each for each in found if len(each) > 1] or found))
+        holder: Any = given
+        for key in place[:-1]:
+            holder = holder[key]
+        what = draw(st.sampled_from(["change", "change", "change", "drop", "double", "move"]))
+        if what == "drop":
+            del holder[place[-1]]
+        elif what == "double" and isinstance(holder, list):
+            holder.append(copy.deepcopy(holder[place[-1]]))
+        elif what == "move":
+            other: Any = given
+            for key in draw(st.sampled_from(found)):
+                other = other[key]
+            holder[place[-1]] = copy.deepcopy(other)
+        else:
+            holder[place[-1]] = draw(values)
+    return given
+
+
+@seed(7)
+@given(damaged(DOCUMENTS))
+def test_a_damaged_dump(documents: list[dict[str, Any]]) -> None:
+    sources = [json.dumps(each).encode() for each in documents]
+    dump = read_dump(*sources, strict=False)
+    if dump.problems:
+        with pytest.raises(InputError):
+            read_dump(*sources)
+    for fresh in (False, True):
+        report = hpa_report(dump, fresh=fresh)
+        assert len(report.hpas) == len(dump.hpas)
+        assert all(each.conditions for each in report.hpas)
+        assert msgspec.json.encode(report)
+
+
+@seed(7)
+@given(st.sampled_from(AUTOSCALERS).flatmap(lambda each: st.tuples(damaged([each]), damaged([each]))))
+def test_a_damaged_autoscaler(pair: tuple[list[dict[str, Any]], list[dict[str, Any]]]) -> None:
+    (new,), (old,) = pair
+    for before in (None, old):
+        for subresource in ("", "status"):
+            out = admit(new, before, subresource=subresource)
+            assert (out.hpa is not None) + (out.decode_error is not None) + bool(out.errors) == 1
+            if out.hpa is not None:
+                to_v1(out.hpa)
