@@ -189,6 +189,30 @@ def test_unplace_is_the_inverse_of_place(problem: Problem) -> None:
     assert engine.checksum() == before
 
 
+@given(problems(), st.booleans())
+def test_a_vacated_node_is_one_that_was_emptied_and_removed(problem: Problem, honoured: bool) -> None:
+    vacated, emptied = build(problem), build(problem)
+    counted = [c for c in problem["pods"] if problem["kinds"][c] not in ("port", "specific")]
+    for engine in (vacated, emptied):
+        for c in counted:
+            engine.place(c, 0)
+    vacated.set_ghost_rows(np.full(vacated.n_rows, honoured, dtype=np.uint8))
+    before = vacated.checksum()
+    vacated.fork()
+    vacated.vacate(0, np.array(counted, dtype=np.int32))
+    assert vacated.alive(0)
+    vacated.remove_ghost(0)
+    emptied.fork()
+    for c in counted:
+        emptied.unplace(c, 0)
+    emptied.remove_node(0)
+    assert vacated.checksum() == emptied.checksum()
+    assert not vacated.alive(0)
+    vacated.revert()
+    assert vacated.checksum() == before
+    assert vacated.alive(0)
+
+
 @given(problems(), st.sampled_from([1, 2, 7]))
 def test_sweep_matches_checks_for_any_thread_count(problem: Problem, threads: int) -> None:
     plain = {**problem, "kinds": ["plain"] * len(problem["kinds"])}
