@@ -14,7 +14,6 @@ from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.records import Record
 from kscale.scheduling.session import Session
 from kscale.snapshot.interner import PodClass
-from kscale.snapshot.record import pod_record
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ZONE", "HeadroomReport", "Loss", "headroom", "losses", "more_of"]
@@ -63,7 +62,8 @@ def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZO
 
 def more_of(snapshot: Snapshot, pod: Pod) -> int:
     """How many more pods like this one fit on nodes that exist, placed one after the other (a million at most)."""
-    session = Session(snapshot, snapshot.classify([pod_record(pod)]))
+    # Where a pod that runs already is says nothing of where others like it may go.
+    session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)])
     engine = session.engine
     if session.outcomes[0].failure is not None:
         return 0
