@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -14,6 +15,7 @@ from kscale.hpa.validation import validate, validate_status
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.decode import from_dict
 from kscale.objects.field_errors import FieldError
+from kscale.objects.meta import KubeObject
 from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = ["Admission", "DecodeError", "admit", "decode"]
@@ -62,13 +64,19 @@ def decode(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
     if version not in types or kind != "HorizontalPodAutoscaler":
         raise DecodeError(f'no kind "{kind}" is registered for version "{version}"')
     type_ = types[version]
-    shape = msgspec.inspect.type_info(type_)
+    shape = _shape(type_)
     _check(data, shape, "", (), version.rpartition("/")[2])
     data = _with_zeros(data, shape)
     if type_ is HorizontalPodAutoscalerV1:
         return from_v1(from_dict(data, HorizontalPodAutoscalerV1))
     hpa = apply_defaults(from_dict(data, HorizontalPodAutoscaler))
     return msgspec.structs.replace(hpa, metadata=strip_annotations(hpa.metadata))
+
+
+@cache
+def _shape(type_: type[KubeObject]) -> msgspec.inspect.Type:
+    """Milliseconds to make, and the same for every object of the type."""
+    return msgspec.inspect.type_info(type_)
 
 
 def _check(value: Any, type_: msgspec.inspect.Type, struct: str, path: tuple[str, ...], package: str) -> None:
