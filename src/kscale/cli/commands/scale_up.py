@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from kscale.ca.expander.types import ExpanderInput
     from kscale.ca.scale_up.report import PendingPods, ScaleUpChoice, ScaleUpPlan
     from kscale.cli.terminal import Terminal
+    from kscale.objects.core import Node
     from kscale.objects.nodegroup import NodeGroup
 
 __all__ = ["EPILOG", "command", "scale_up_view"]
@@ -97,7 +98,7 @@ def command(
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    groups = group_source.groups(cluster, snapshot, show.terminal)
+    groups = _with_members(group_source.groups(cluster, snapshot, show.terminal), snapshot.columns.objects)
     with show.terminal.step("deciding"):
         plan = kscale.scale_up(
             cluster,
@@ -119,6 +120,22 @@ def command(
         lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),
         exit_code=1 if plan.pending_count else 0,
     )
+
+
+def _with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[NodeGroup]:
+    """A group that names no nodes has those that the labels put together with the node it is modelled on: without any,
+    all that its target size promises would count as missing."""
+    from msgspec.structs import replace
+
+    from kscale.capacity.groups import recognise_groups
+
+    alike = {name: found.group.nodes for found in recognise_groups(nodes).groups for name in found.group.nodes}
+    return [
+        replace(group, nodes=alike[group.from_node])
+        if group.from_node in alike and not group.nodes and not group.node_selector
+        else group
+        for group in groups
+    ]
 
 
 def _check_expanders(text: str) -> None:
