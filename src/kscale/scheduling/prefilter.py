@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from kscale.scheduling.context import Context
 from kscale.scheduling.plugins import PROFILE
-from kscale.scheduling.plugins.base import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
+from kscale.scheduling.plugins.base import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Plugin, Status
 from kscale.snapshot.interner import PodClass
 
 __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefilters"]
@@ -32,13 +33,13 @@ class PreFilterReport:
     node_sets: list[tuple[str, frozenset[str]]] = field(default_factory=list)
 
 
-def run_prefilters(pod: PodClass, ctx: Context) -> PreFilterOutcome:
+def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROFILE) -> PreFilterOutcome:
     """In profile order; the first that cannot be helped ends it, the last that preemption might help is reported."""
     skipped: set[str] = set()
     pending: tuple[str, Status] | None = None
     nodes: frozenset[str] | None = None
     choosers: list[str] = []
-    for plugin in PROFILE:
+    for plugin in plugins:
         answer = plugin.prefilter(pod, ctx)
         if answer.skip:
             skipped.add(plugin.name)
@@ -50,12 +51,12 @@ def run_prefilters(pod: PodClass, ctx: Context) -> PreFilterOutcome:
         if status is not None:
             if status.code == ERROR:
                 status = Status(ERROR, (f'running PreFilter plugin "{plugin.name}": {status.reasons[0]}',))
-            return PreFilterOutcome(plugin.name, status)
+            return PreFilterOutcome(plugin.name, status, frozenset(skipped))
         if answer.nodes is not None:
             choosers.append(plugin.name)
             nodes = answer.nodes if nodes is None else nodes & answer.nodes
             if not nodes:
-                return PreFilterOutcome("", Status(UNRESOLVABLE, (_nothing_left(choosers),)))
+                return PreFilterOutcome("", Status(UNRESOLVABLE, (_nothing_left(choosers),)), frozenset(skipped))
     plugin_name, failure = pending or ("", None)
     return PreFilterOutcome(plugin_name, failure, frozenset(skipped), nodes, tuple(choosers))
 

@@ -1,0 +1,88 @@
+"""The PreFilter phase with made-up plug-ins (scheduler-predicates 8.1, FW-1 to FW-8)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kscale
+from kscale.scheduling.context import Context
+from kscale.scheduling.plugins.base import NOTHING, SKIP, Plugin, PreFilter, error, unresolvable, unschedulable
+from kscale.scheduling.prefilter import run_prefilters
+from kscale.scheduling.profile import SchedulerProfile
+
+Outcome = tuple[str, str, list[str]] | None
+POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"}, "spec": {"containers": [{"name": "c"}]}}
+
+
+class MadeUp(Plugin):
+    ordinal = 1
+
+    def __init__(self, name: str, answer: PreFilter, called: list[str]) -> None:
+        self.name = name  # type: ignore[misc]
+        self.answer = answer
+        self.called = called
+
+    def prefilter(self, pod: Any, ctx: Context) -> PreFilter:
+        self.called.append(self.name)
+        return self.answer
+
+
+def fails(status: Any) -> PreFilter:
+    return PreFilter(failure=status)
+
+
+def only(*nodes: str) -> PreFilter:
+    return PreFilter(nodes=frozenset(nodes))
+
+
+U, UAU = "Unschedulable", "UnschedulableAndUnresolvable"
+BOTH = "node(s) didn't satisfy plugin(s) [A B] simultaneously"
+ROWS: list[tuple[str, list[PreFilter], Outcome, str, str]] = [
+    # id, answers of A, B, C; failure as (plugin, code, reasons); skipped; called
+    ("FW-1", [NOTHING, NOTHING], None, "", "AB"),
+    ("FW-2", [SKIP, fails(error("broken"))], ("B", "Error", ['running PreFilter plugin "B": broken']), "A", "AB"),
+    ("FW-3", [fails(unschedulable("x")), SKIP], ("A", U, ["x"]), "B", "AB"),
+    ("FW-4", [fails(unresolvable("x")), NOTHING], ("A", UAU, ["x"]), "", "A"),
+    ("FW-5", [only(), NOTHING], ("", UAU, ["node(s) didn't satisfy plugin A"]), "", "A"),
+    ("FW-6", [only("n1"), only("n2"), NOTHING], ("", UAU, [BOTH]), "", "AB"),
+    ("FW-8", [fails(unschedulable("x")), fails(unschedulable("y"))], ("B", U, ["y"]), "", "AB"),
+    ("an error after Unschedulable", [fails(unschedulable("x")), fails(unresolvable("y"))], ("B", UAU, ["y"]), "", "AB"),
+]
+
+
+def run(answers: list[PreFilter]) -> tuple[Any, str]:
+    snapshot = kscale.load(POD).snapshot()
+    (pod,) = snapshot.classify(snapshot.pending_records)
+    called: list[str] = []
+    plugins = [MadeUp(name, answer, called) for name, answer in zip("ABC", answers, strict=False)]
+    return run_prefilters(pod, Context(snapshot, SchedulerProfile()), plugins), "".join(called)
+
+
+@pytest.mark.parametrize(("answers", "failure", "skipped", "called"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
+def test_phase(answers: list[PreFilter], failure: Outcome, skipped: str, called: str) -> None:
+    outcome, asked = run(answers)
+    assert asked == called
+    assert "".join(sorted(outcome.skipped)) == skipped
+    if failure is None:
+        assert outcome.failure is None
+    else:
+        assert (outcome.plugin, outcome.failure.code, list(outcome.failure.reasons)) == failure
+
+
+def test_node_sets_intersect() -> None:
+    """FW-7."""
+    outcome, _ = run([only("n1", "n2"), NOTHING, only("n2", "n3")])
+    assert outcome.failure is None
+    assert (outcome.nodes, outcome.choosers) == (frozenset({"n2"}), ("A", "C"))
+
+
+def test_a_skipped_plugin_does_not_filter() -> None:
+    """FW-11: NodePorts and InterPodAffinity skip a pod without ports and terms, and no verdict comes from them."""
+    node = {"metadata": {"name": "n"}, "status": {"allocatable": {"pods": "0"}}, "kind": "Node", "apiVersion": "v1"}
+    result = kscale.fit(kscale.load(POD, node).snapshot())
+    skipped = set(result.prefilter("d/p").skipped)
+    assert {"NodePorts", "InterPodAffinity"} <= skipped
+    assert not skipped & {verdict.plugin for verdict in result.verdicts("d/p", "n")}
+    assert result.verdict("d/p", "n").plugin == "NodeResourcesFit"
