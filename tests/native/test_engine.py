@@ -32,12 +32,16 @@ def build(p: Problem) -> _engine.Engine:
     engine.set_eligibility(np.ones((1, 3), dtype=np.uint8))
     spread = engine.add_row(zone, np.zeros(3, dtype=np.int64), eligibility=0)
     anti = engine.add_row(host, np.zeros(n, dtype=np.int64))
+    driver = engine.add_driver(np.ones(n, dtype=np.int32))
+    claim = engine.add_claim()
     of_kind: dict[str, dict[str, Any] | None] = {
         "plain": None,
         "spread": {"spread": [(spread, p["skew"], 1, 1)], "spread_touch": [spread]},
         "anti": {"own_anti": [anti], "touch": [anti]},
         "port": {"ports": [(0, -1)]},
         "specific": {"ports": [(0, 0)]},
+        "disk": {"disks": [(0, False)], "claims": [claim], "rwop": [claim]},
+        "volume": {"volumes": [(0, driver, -1), (1, driver, -1)]},
     }
     extras = [of_kind[kind] for kind in p["kinds"]]
     count = len(extras)
@@ -102,9 +106,10 @@ class Slow:
 
 
 @st.composite
-def problems(draw: st.DrawFn) -> Problem:
+def problems(draw: st.DrawFn, *, storage: bool = False) -> Problem:
     n = draw(st.integers(1, 80))
-    kinds = draw(st.lists(st.sampled_from(["plain", "spread", "anti", "port", "specific"]), min_size=1, max_size=5))
+    known = ["plain", "spread", "anti", "port", "specific", *(["disk", "volume"] if storage else [])]
+    kinds = draw(st.lists(st.sampled_from(known), min_size=1, max_size=5))
 
     def column(elements: st.SearchStrategy[int]) -> list[int]:
         return draw(st.lists(elements, min_size=n, max_size=n))
@@ -137,11 +142,11 @@ def test_scans_and_placements_match_the_slow_rules(problem: Problem) -> None:
         assert [engine.check(c, n) == 0 for n in range(engine.nodes)] == [slow.fits(c, n) for n in range(engine.nodes)]
 
 
-@given(problems(), st.data())
+@given(problems(storage=True), st.data())
 def test_what_is_undone_never_happened(problem: Problem, data: st.DataObject) -> None:
     engine = build(problem)
     template = _engine.Template(
-        engine, node_class=0, unschedulable=False, slots=3, free=[5, 5], domain=[1, -2], pods=[0]
+        engine, node_class=0, unschedulable=False, slots=3, free=[5, 5], domain=[1, -2], pods=[0], limits=[2]
     )
     sums = []
     placed: list[tuple[int, int]] = []
@@ -167,6 +172,9 @@ def test_what_is_undone_never_happened(problem: Problem, data: st.DataObject) ->
             before = engine.checksum()
             engine.fork()
             engine.unplace(*placed[-1])
+            if data.draw(st.booleans()):
+                engine.place(*placed[-1])
+                assert engine.checksum() == before
             engine.revert()
             assert engine.checksum() == before
         elif step == "add":
@@ -176,7 +184,7 @@ def test_what_is_undone_never_happened(problem: Problem, data: st.DataObject) ->
         assert engine.checksum() == sums.pop()[0]
 
 
-@given(problems())
+@given(problems(storage=True))
 def test_unplace_is_the_inverse_of_place(problem: Problem) -> None:
     engine = build(problem)
     before = engine.checksum()
@@ -287,7 +295,57 @@ def test_the_door_refuses_what_would_reach_outside(call: Any) -> None:
 
 
 def good(engine: _engine.Engine) -> _engine.Template:
-    return _engine.Template(engine, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[0, -2])
+    return _engine.Template(
+        engine, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[0, -2], limits=[-1]
+    )
+
+
+def test_what_was_never_placed_can_be_taken_off() -> None:
+    for kind in ("disk", "volume", "spread", "anti"):
+        engine = build({**SMALL, "kinds": [kind]})
+        before = engine.checksum()
+        engine.fork()
+        engine.unplace(0, 1)
+        engine.revert()
+        assert engine.checksum() == before
+
+
+def test_a_pod_put_there_unasked_may_bring_what_another_needs() -> None:
+    engine = build({**SMALL, "kinds": ["volume", "volume"], "rows": [0, 0], "requests": [[1, 1], [1, 1]]})
+    assert [engine.any_node(0) for _ in range(3)] == [-1, -1, -1]  # two volumes, and room for one
+    engine.place(1, 1)
+    assert engine.any_node(0) == 1
+
+
+def test_old_templates_are_refused() -> None:
+    engine = build({**SMALL, "kinds": ["plain", "plain"], "rows": [0, 0], "requests": [[1, 1], [1, 1]]})
+    template = _engine.Template(
+        engine, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[0, -2], pods=[1], limits=[-1]
+    )
+    with pytest.raises(NativeError, match="rows know"):
+        engine.set_statics(np.zeros((2, 9), dtype=np.uint16))
+    engine.reset_classes()
+    with pytest.raises(NativeError, match="other classes"):
+        engine.add(template)
+    engine.fork()
+    with pytest.raises(NativeError, match="outside forks"):
+        good(engine)
+
+
+def test_a_copy_may_have_the_host_name_of_a_node() -> None:
+    engine = build({**SMALL, "kinds": ["anti"]})
+    template = _engine.Template(
+        engine, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[0, -2], limits=[-1], named_key=1,
+        taken={3: 0},
+    )  # fmt: skip
+    engine.place(0, 0)
+    assert engine.check(0, engine.add(template, 2)) == 0
+    assert engine.check(0, engine.add(template, 3)) != 0
+    with pytest.raises(NativeError):
+        _engine.Template(
+            engine, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[0, -2], limits=[-1], named_key=1,
+            taken={3: 99},
+        )  # fmt: skip
 
 
 def test_other_dtypes_are_refused() -> None:

@@ -32,6 +32,8 @@ class Template:
         limits: Sequence[int] = (),
         migrated: int = 0,
         exceptions: Mapping[int, int] | None = None,
+        named_key: int = -1,
+        taken: Mapping[int, int] | None = None,
     ) -> None: ...
 
 class Engine:

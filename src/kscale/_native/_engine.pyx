@@ -71,6 +71,9 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         vector[int32_t] limits
         vector[int32_t] exception_index
         vector[int32_t] exception_class
+        int32_t named_key
+        vector[int32_t] taken_index
+        vector[int32_t] taken_domain
     cdef cppclass c_Engine "kscale::engine::Engine":
         c_Engine(int32_t, int32_t, int32_t, uint16_t) except +
         void append_nodes(int32_t, const int64_t*, const int64_t*, const int32_t*, const uint8_t*) except +
@@ -90,6 +93,7 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         int32_t add_user(c_UserPredicate, vector[int32_t]) except +
         int32_t user_failed()
         void forget_failure()
+        void forget_verdicts()
         void reset_classes()
         uint32_t check(int32_t, int32_t)
         uint32_t check_single(int32_t, int32_t)
@@ -223,14 +227,19 @@ cdef class Template:
 
     free: int64[n_resources], what is left after the pods that come with it; slots: free pod places;
     domain: int32[n_keys], -1 = label absent, -2 = every copy is a domain of its own; pods: classes of the pods on it;
-    limits: int32[n_drivers], -1 = no limit; exceptions: {copy number: node class} for names that a selector spells out.
+    limits: int32[n_drivers], -1 = no limit; exceptions: {copy number: node class} for names that a selector spells out;
+    taken: {copy number: domain of named_key} for names that are a value of that key already.
     """
     cdef c_Template t
     cdef readonly object owner
+    cdef int32_t epoch
 
     def __init__(self, Engine engine not None, *, node_class, bint unschedulable, slots, free, domain, pods=(),
-                 limits=(), migrated=0, exceptions=None):
+                 limits=(), migrated=0, exceptions=None, named_key=-1, taken=None):
+        if engine.e.depth():
+            raise NativeError("a template is prepared outside forks")
         self.owner = engine
+        self.epoch = engine.epoch
         self.t.node_class = _in_range(node_class, 0, engine.n_node_classes, "node_class")
         self.t.unschedulable = unschedulable
         self.t.slots = slots
@@ -250,6 +259,12 @@ cdef class Template:
         for copy, special in sorted((exceptions or {}).items()):
             self.t.exception_index.push_back(copy)
             self.t.exception_class.push_back(_in_range(special, 0, engine.n_node_classes, "exceptions"))
+        self.t.named_key = _in_range(named_key, -1, engine.e.keys(), "named_key")
+        if taken and named_key < 0:
+            raise NativeError("names are taken, but of no key")
+        for copy, domain_taken in (taken or {}).items():
+            self.t.taken_index.push_back(copy)
+            self.t.taken_domain.push_back(_in_range(domain_taken, 0, engine.e.domains(named_key), "taken"))
 
 
 cdef class Engine:
@@ -266,6 +281,7 @@ cdef class Engine:
     cdef int32_t n_ports
     cdef int32_t n_groups
     cdef int32_t n_claims
+    cdef int32_t epoch  # rises when class numbers that templates hold lose their meaning
     cdef list users
 
     def __cinit__(self, n_resources, n_port_keys=0, n_ports=0, disabled=0):
@@ -298,6 +314,10 @@ cdef class Engine:
             raise NativeError("set_statics: node classes would be lost")
         if bits.shape[0] < self.n_static_rows and self.e.classes():
             raise NativeError("set_statics: rows in use would be lost")
+        if self.e.rows() and bits.shape[1] != self.n_node_classes:
+            raise NativeError("set_statics: counter rows know the node classes there are")
+        if bits.shape[1] < self.n_node_classes:
+            self.epoch += 1
         self.n_static_rows = <int32_t>bits.shape[0]
         self.n_node_classes = <int32_t>bits.shape[1]
         self.e.set_statics(self.n_static_rows, self.n_node_classes, &bits[0, 0] if bits.size else NULL)
@@ -480,6 +500,7 @@ cdef class Engine:
             raise NativeError("reset_classes: inside a fork")
         self.e.reset_classes()
         self.n_groups = 0
+        self.epoch += 1
 
     # -- predicates --------------------------------------------------------------------------------------------------
 
@@ -556,17 +577,26 @@ cdef class Engine:
     # -- changes -----------------------------------------------------------------------------------------------------
 
     def place(self, pod, node):
-        self.e.place(_in_range(pod, 0, self.e.classes(), "pod"), self._node(node), 1)
+        cdef int32_t p = _in_range(pod, 0, self.e.classes(), "pod")
+        self.e.place(p, self._node(node), 1)
+        cdef const c_Extra* x = self.e.extra(p)
+        if x != NULL and x.volumes.size():  # put there without being asked, it may bring what another pod needs
+            self.e.forget_verdicts()
 
     def unplace(self, pod, node):
         self.e.unplace(_in_range(pod, 0, self.e.classes(), "pod"), self._node(node))
+
+    cdef _current(self, Template template):
+        if template.epoch != self.epoch:
+            raise NativeError("the template was prepared for other classes")
+        if <int32_t>template.t.domain.size() != self.e.keys() or <int32_t>template.t.limits.size() != self.e.drivers():
+            raise NativeError("the template was prepared before keys or drivers were added")
 
     cpdef int32_t add(self, Template template, int32_t copy=0) except -1:
         """Add a copy of a prepared template; returns its node number."""
         if template is None or template.owner is not self:
             raise NativeError("the template was prepared for another engine")
-        if <int32_t>template.t.domain.size() != self.e.keys() or <int32_t>template.t.limits.size() != self.e.drivers():
-            raise NativeError("the template was prepared before keys or drivers were added")
+        self._current(template)
         return self.e.add_copy(template.t, copy)
 
     def remove_node(self, node):
@@ -616,8 +646,7 @@ cdef class Engine:
         cdef Py_ssize_t n = pod_class.shape[0]
         if template.owner is not self:
             raise NativeError("the template was prepared for another engine")
-        if <int32_t>template.t.domain.size() != self.e.keys() or <int32_t>template.t.limits.size() != self.e.drivers():
-            raise NativeError("the template was prepared before keys or drivers were added")
+        self._current(template)
         _check_indices(pod_class, 0, self.e.classes(), "pod_class")
         _check_starts(group_start, n)
         placement = np.empty(n, dtype=np.int32)

@@ -14,7 +14,7 @@ from kscale.scheduling.devices.allocator import Allocator
 from kscale.scheduling.devices.claims import Wanted, device_class_of
 from kscale.scheduling.devices.inventory import Inventory
 from kscale.scheduling.profile import SchedulerProfile
-from kscale.scheduling.volumes import claim_names, class_name
+from kscale.scheduling.volumes import SELECTED_NODE, claim_names, class_name
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.snapshot import Snapshot
 
@@ -97,6 +97,29 @@ class Context:
                 columns |= set(entry.node_topology.match_labels or ())
                 columns |= {expression.key for expression in entry.node_topology.match_expressions}
         return frozenset(columns)
+
+    @cached_property
+    def spelled_by_volumes(self) -> frozenset[str]:
+        """Label values and node names that volumes, claims, classes and capacities spell out."""
+        informers = self.informers
+        found: set[str] = set()
+        for volume in informers.volumes.values():
+            required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+            for term in required.node_selector_terms if required else ():
+                for requirement in (*term.match_expressions, *term.match_fields):
+                    found.update(requirement.values)
+        for claim in informers.claims.values():
+            found.add((claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
+        for storage_class in informers.storage_classes.values():
+            for topology in storage_class.allowed_topologies:
+                for wanted in topology.match_label_expressions:
+                    found.update(wanted.values)
+        for entry in informers.capacities:
+            if entry.node_topology is not None:
+                found.update((entry.node_topology.match_labels or {}).values())
+                for expression in entry.node_topology.match_expressions:
+                    found.update(expression.values)
+        return frozenset(found)
 
     @cached_property
     def claim_users(self) -> dict[tuple[str, str], int]:

@@ -130,6 +130,8 @@ class Session:
         for pod in self.pods:
             found.add(pod.node_name)
             found.update((pod.node_selector or {}).values())
+        if any(pod.volumes for pod in self.pods):
+            found |= self.ctx.spelled_by_volumes
         return frozenset(found)
 
     def _copy_facts(self, template: NodeTemplate, name: str) -> NodeFacts:
@@ -244,6 +246,20 @@ class Session:
             return -1
         known = self.snapshot.columns.label(key).index.get(value)
         return self._new_domains[key, value] if known is None else known
+
+    def _taken_names(self) -> dict[str, dict[int, int]]:
+        """Template name -> {copy number: domain}, of the copies whose name some node has as its host name already."""
+        if HOSTNAME not in self._keys:
+            return {}
+        found: dict[str, dict[int, int]] | None = self.snapshot.cache.get("taken host names")
+        if found is None:
+            found = {}
+            for value, domain in self.snapshot.columns.label(HOSTNAME).index.items():
+                match = _COPY.fullmatch(value)
+                if match:
+                    found.setdefault(match[1], {})[int(match[2])] = domain
+            self.snapshot.cache["taken host names"] = found
+        return found
 
     def _static_rows(self, disabled: int) -> tuple[NDArray[np.uint16], NDArray[np.int32]]:
         """(uint16[rows, node classes], row of each pod): pods that agree in every static facet share a row."""
@@ -401,6 +417,8 @@ class Session:
             limits=[bound.get(driver, -1) for driver in self._drivers],
             migrated=migrated(facts.csi_node),
             exceptions={copy: int(of_node[j]) for copy, j in exceptions.items()},
+            named_key=self._keys[HOSTNAME][0] if HOSTNAME in self._keys else -1,
+            taken=self._taken_names().get(node.metadata.name),
         )
 
     # -- use ---------------------------------------------------------------------------------------------------------

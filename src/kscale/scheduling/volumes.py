@@ -10,7 +10,10 @@ if TYPE_CHECKING:
     from kscale.scheduling.context import Context
     from kscale.snapshot.interner import PodClass
 
-__all__ = ["claim_names", "claim_of", "class_name", "not_found", "not_owned"]
+__all__ = ["SELECTED_NODE", "claim_names", "claim_of", "class_name", "not_found", "not_owned"]
+
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+"""The annotation that names the node a claim is to be provisioned for."""
 
 _BETA_CLASS = "volume.beta.kubernetes.io/storage-class"
 

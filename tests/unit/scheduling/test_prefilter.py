@@ -13,7 +13,12 @@ from kscale.scheduling.prefilter import run_prefilters
 from kscale.scheduling.profile import SchedulerProfile
 
 Outcome = tuple[str, str, list[str]] | None
-POD = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"}, "spec": {"containers": [{"name": "c"}]}}
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "p", "namespace": "d"},
+    "spec": {"containers": [{"name": "c"}]},
+}
 
 
 class MadeUp(Plugin):
@@ -48,7 +53,13 @@ ROWS: list[tuple[str, list[PreFilter], Outcome, str, str]] = [
     ("FW-5", [only(), NOTHING], ("", UAU, ["node(s) didn't satisfy plugin A"]), "", "A"),
     ("FW-6", [only("n1"), only("n2"), NOTHING], ("", UAU, [BOTH]), "", "AB"),
     ("FW-8", [fails(unschedulable("x")), fails(unschedulable("y"))], ("B", U, ["y"]), "", "AB"),
-    ("an error after Unschedulable", [fails(unschedulable("x")), fails(unresolvable("y"))], ("B", UAU, ["y"]), "", "AB"),
+    (
+        "an error after Unschedulable",
+        [fails(unschedulable("x")), fails(unresolvable("y"))],
+        ("B", UAU, ["y"]),
+        "",
+        "AB",
+    ),
 ]
 
 

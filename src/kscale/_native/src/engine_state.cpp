@@ -100,7 +100,7 @@ void Engine::use_volume(i32 node, i32 handle, i32 driver, bool attachment) {
     found->attachment = 1;
     return;
   }
-  if (journaled(node)) log(Undo::kVolume, handle, node, 0, found->references);
+  if (journaled(node)) log(Undo::kVolume, handle, node, driver, found->references);
   ++found->references;
 }
 
@@ -345,17 +345,19 @@ void Engine::unplace(i32 pod, i32 node) {
   const Extra* extra = extra_[idx(pod)].get();
   if (!extra) return;
   if (!extra->ports.empty()) return_ports(*extra, node);
-  for (const Disk& disk : extra->disks)
+  for (const Disk& disk : extra->disks) {
+    if (disks_.empty()) break;
     for (NodeDisk& used : disks_[idx(node)])
       if (used.id == disk.id) {
         i32& references = disk.read_only ? used.read_only : used.read_write;
         if (keep) log(Undo::kDisk, disk.id, node, disk.read_only, references);
         --references;
       }
+  }
   for (const Volume& volume : extra->volumes)
     for (NodeVolume& used : volumes_[idx(node)])
       if (used.handle == volume.handle && attaches(volume, node)) {
-        if (keep) log(Undo::kVolume, volume.handle, node, 0, used.references);
+        if (keep) log(Undo::kVolume, volume.handle, node, used.driver, used.references);
         --used.references;
       }
   touch(*extra, node, -1);
@@ -377,7 +379,8 @@ i32 Engine::add_copy(const Template& t, i32 copy) {
   wild_port_.resize(wild_port_.size() + idx(port_words_), 0);
   specific_port_.resize(specific_port_.size() + idx(specific_words_), 0);
   for (i32 k = 0; k < keys(); ++k) {
-    const i32 d = t.domain[idx(k)];
+    i32 d = t.domain[idx(k)];
+    if (d == -2) d = t.domain_of_copy(k, copy);
     domain_[idx(k)].push_back(d == -2 ? n_domains_[idx(k)]++ : d);
   }
   if (!disks_.empty()) disks_.emplace_back();
@@ -475,6 +478,7 @@ void Engine::rollback(const Entry& e) {
     case Undo::kDisk: {
       auto& list = disks_[idx(e.b)];
       auto found = std::find_if(list.begin(), list.end(), [&](const NodeDisk& d) { return d.id == e.a; });
+      if (found == list.end()) found = list.insert(list.end(), NodeDisk{e.a, 0, 0});  // taken off and put back
       (e.c ? found->read_only : found->read_write) = static_cast<i32>(e.value);
       if (!found->read_only && !found->read_write) list.erase(found);
       break;
@@ -482,6 +486,7 @@ void Engine::rollback(const Entry& e) {
     case Undo::kVolume: {
       auto& list = volumes_[idx(e.b)];
       auto found = std::find_if(list.begin(), list.end(), [&](const NodeVolume& v) { return v.handle == e.a; });
+      if (found == list.end()) found = list.insert(list.end(), NodeVolume{e.a, e.c, 0, 0});
       found->references = static_cast<i32>(e.value);
       if (!found->references && !found->attachment) list.erase(found);
       break;

@@ -22,7 +22,7 @@ from kscale.scheduling.plugins.base import (
     unresolvable,
 )
 from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.volumes import claim_names, claim_of, class_name, not_found, not_owned
+from kscale.scheduling.volumes import SELECTED_NODE, claim_names, claim_of, class_name, not_found, not_owned
 
 if TYPE_CHECKING:
     from kscale.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["VolumeBinding"]
 
 _BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
-_SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _NO_PROVISIONER = "kubernetes.io/no-provisioner"
 _ZERO = Quantity("0")
 
@@ -113,7 +112,7 @@ class VolumeBinding(Plugin):
                 if volume is not None and volume.spec.node_affinity:
                     columns |= selector_columns(volume.spec.node_affinity.required)
                 continue
-            if _SELECTED_NODE in (claim.metadata.annotations or {}):
+            if SELECTED_NODE in (claim.metadata.annotations or {}):
                 columns.add(NAME)
             for volume in ctx.volumes_of_class(class_name(claim)):
                 if volume.spec.node_affinity:
@@ -149,7 +148,7 @@ class VolumeBinding(Plugin):
     def _check_waiting(self, claims: list[PersistentVolumeClaim], node: NodeFacts, ctx: Context) -> str | None:
         provision, match = [], []
         for claim in claims:
-            selected = (claim.metadata.annotations or {}).get(_SELECTED_NODE)
+            selected = (claim.metadata.annotations or {}).get(SELECTED_NODE)
             if selected is None:
                 match.append(claim)
             elif selected != node.name:

@@ -54,6 +54,7 @@ class Engine {
   i32 add_user(UserPredicate predicate, std::vector<i32> columns);
   i32 user_failed() const { return user_failed_; }  // number of a user predicate that failed since the last look, or -1
   void forget_failure() { user_failed_ = -1; }
+  void forget_verdicts() { ++growth_; }
   void reset_classes();  // forgets pod classes and rows, keeps nodes, keys and ports
 
   // -- predicates --------------------------------------------------------------------------------------------------

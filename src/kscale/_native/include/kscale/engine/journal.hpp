@@ -17,7 +17,7 @@ enum class Undo : u8 {
   kTotal,         // a: group; value: before
   kClaimUse,      // a: claim; value: before
   kDisk,          // a: disk, b: node, c: read only; value: references before
-  kVolume,        // a: handle, b: node; value: references before
+  kVolume,        // a: handle, b: node, c: driver; value: references before
   kNodeGone,      // b: node
 };
 
