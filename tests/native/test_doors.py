@@ -375,7 +375,12 @@ def stub_names(path: Path) -> dict[str, set[str]]:
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = {node.name: names(node.body) for node in tree.body if isinstance(node, ast.ClassDef)}
-    return {"": names(tree.body), **{name: body for name, body in classes.items() if not name.startswith("_")}}
+    shapes = {  # of arguments; they exist for the type checker only
+        node.name
+        for node in tree.body
+        if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in node.bases)
+    }
+    return {"": names(tree.body) - shapes, **{name: body for name, body in classes.items() if not name.startswith("_")}}
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__.rpartition(".")[2])

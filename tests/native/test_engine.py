@@ -269,7 +269,7 @@ SMALL: Problem = {
         lambda e: e.add_row(5, np.zeros(1, dtype=np.int64)),
         lambda e: e.add_row(0, np.zeros(50, dtype=np.int64)),
         lambda e: e.use_port(0, (9, 0)),
-        lambda e: e.use_volume(0, 1, 0),
+        lambda e: e.use_volume(0, 1, 1),
         lambda e: e.set_classes(np.array([0, 9], dtype=np.int32)),
         lambda e: e.set_classes(np.array([0], dtype=np.int32)),
         lambda e: e.verdicts(np.array([3], dtype=np.int32)),

@@ -38,6 +38,8 @@ class Template:
 
 class Engine:
     cursor: int
+    n_static_rows: int
+    n_node_classes: int
     def __init__(self, n_resources: int, n_port_keys: int = 0, n_ports: int = 0, disabled: int = 0) -> None: ...
     def append_nodes(
         self,

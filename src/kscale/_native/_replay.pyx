@@ -96,7 +96,7 @@ def replay(
     """Replicas, ready pods, desired, proposal, usage, branch of every tick.
 
     Times in nanoseconds, ``load`` in units; ``recorded`` int32[ticks] makes the plant follow it. Raises
-    ``NativeError`` for columns of different lengths, no load, or negative durations.
+    ``NativeError`` for columns of different lengths, no load, negative durations, or more than a million pods.
     """
     if times.shape[0] != load.shape[0] or not times.shape[0]:
         raise NativeError("times and load must be of one length, and not empty")
@@ -141,6 +141,9 @@ def replay(
     cdef ReplayColumns columns
     if ticks:
         columns = ReplayColumns(&replicas[0], &ready[0], &desired[0], &proposal[0], &usage[0], &branch[0])
-        with nogil:
-            c_replay(given, ticks, columns)
+        try:
+            with nogil:
+                c_replay(given, ticks, columns)
+        except ValueError as problem:
+            raise NativeError(str(problem)) from None
     return tuple(out)

@@ -584,17 +584,17 @@ u64 Engine::checksum() const {
   }
   for (const i64 v : totals_) mix(static_cast<u64>(v));
   for (const i64 v : claim_users_) mix(static_cast<u64>(v));
-  for (const auto& list : disks_) {
+  for (std::size_t n = 0; n < disks_.size(); ++n) {  // nodes without any do not count, as with domains
     u64 sum = 0;
-    for (const NodeDisk& d : list)
+    for (const NodeDisk& d : disks_[n])
       sum += static_cast<u64>(d.id + 1) * (static_cast<u64>(d.read_write) * 1000003u + static_cast<u64>(d.read_only));
-    mix(sum);
+    if (sum) mix(sum * 41 + n);
   }
-  for (const auto& list : volumes_) {
+  for (std::size_t n = 0; n < volumes_.size(); ++n) {
     u64 sum = 0;
-    for (const NodeVolume& v : list)
+    for (const NodeVolume& v : volumes_[n])
       sum += static_cast<u64>(v.handle + 1) * (static_cast<u64>(v.references) * 3u + v.attachment);
-    mix(sum);
+    if (sum) mix(sum * 43 + n);
   }
   return h;
 }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 #include "kscale/hpa/decide.hpp"
@@ -101,6 +102,8 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
   std::vector<std::uint8_t> phase, deleting, ready, started, present;
   std::vector<std::int64_t> ready_at, values, sample_times, windows, requests;
   const auto resize = [&](std::int32_t count, std::int64_t now, bool at_once) {
+    constexpr std::int32_t most = 1'000'000;  // every pod is kept: more would ask for gigabytes
+    if (count > most) throw std::length_error("a replay of more than 1000000 pods");
     const auto old = made.size(), n = static_cast<std::size_t>(std::max(count, 0));
     made.resize(n, at_once ? now - in.startup - in.cpu_initialization - in.initial_readiness - in.lag - kSecond : now);
     phase.resize(n);
