@@ -26,6 +26,7 @@ from kscale._native import (
     _knapsack,
     _names,
     _numeric,
+    _projection,
     _reconcile,
     _replay,
     _replicas,
@@ -43,7 +44,19 @@ EXTREMES = {
     np.dtype(np.int64): [0, 1, -1, 3, 100, HIGH, LOW],
     np.dtype(np.float64): [0.0, 1.0, -1.0, 0.1, 1e308, -1e308, float("inf"), float("-inf"), float("nan")],
 }
-MODULES = [_build, _engine, _histogram, _knapsack, _names, _numeric, _reconcile, _replay, _replicas, _scoring]
+MODULES = [
+    _build,
+    _engine,
+    _histogram,
+    _knapsack,
+    _names,
+    _numeric,
+    _projection,
+    _reconcile,
+    _replay,
+    _replicas,
+    _scoring,
+]
 
 
 # -- every kernel with columns: the same attacks ----------------------------------------------------------------------
