@@ -382,7 +382,7 @@ def stub_names(path: Path) -> dict[str, set[str]]:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef):
                 found.add(node.name)
-            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is None:
                 found.add(node.target.id)
         return {name for name in found if not name.startswith("_")}
 
