@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import kscale
 from kscale.capacity.records import PluginVerdict, Shortage
@@ -147,7 +147,7 @@ def _plugin_verdict(verdict: Verdict, pod: Pod, node: Node) -> PluginVerdict:
             for number in verdict.numbers
             if "resource" in number
         ],
-        detail=_detail(verdict.plugin, pod, node),
+        detail=_detail(verdict, pod, node),
     )
 
 
@@ -161,8 +161,31 @@ def amount(resource: str, value: int) -> str:
     return str(value)
 
 
-def _detail(plugin: str, pod: Pod, node: Node) -> str:
+def _domain_detail(number: dict[str, Any]) -> str:
+    """Which domain, which counts, whose pods."""
+    key, domain = number["topologyKey"], number["domain"]
+    if domain is None:
+        return f"the node has no label {key}"
+    where = f"{key}={domain}"
+    if "constraint" in number:
+        if "matching" not in number:
+            return where
+        extra = " and itself" if number["self"] else ""
+        limits = f"the least is {number['minimum']}, maxSkew {number['maxSkew']}"
+        return f"{number['matching']} matching pods{extra} in {where}, {limits}"
+    if number["rule"] == "affinity":
+        return f"no matching pod in {where}" if not number["matching"] else f"{number['matching']} matching in {where}"
+    more = number["matching"] - len(number["pods"])
+    names = ", ".join(number["pods"]) + (f" and {more} more" if more else "")
+    return f"{names} in {where}" if names else where
+
+
+def _detail(verdict: Verdict, pod: Pod, node: Node) -> str:
     """What exactly was in the way, where the reason does not say it. No annotation and no environment value."""
+    plugin = verdict.plugin
+    for number in verdict.numbers:
+        if "topologyKey" in number:
+            return _domain_detail(number)
     if plugin == "TaintToleration":
         taint = first_untolerated(tuple(pod.spec.tolerations), node.spec.taints)
         if taint is not None:

@@ -114,6 +114,7 @@ class Counters:
         engine.set_eligibility(eligible)
         node_class = classes.of[: classes.existing]
         self._row_of: dict[Any, int] = {}
+        self._engine, self._keys = engine, keys
         for row, (i, _) in self.spread_rows.items():
             key, domain, size = keys[row.key]
             mask = eligible[i][node_class].astype(bool)
@@ -158,6 +159,10 @@ class Counters:
             if row.tolerations is not None and first_untolerated(pod.tolerations, (taint,)) is not None:
                 found[self._row_of[row]] = 1
         return found
+
+    def row(self, row: SpreadRow) -> tuple[tuple[NDArray[np.int64], NDArray[np.int32], int, int], int]:
+        """((counts, registered nodes, domains, minimum) of a spread row now, its key's number in the engine)."""
+        return self._engine.row(self._row_of[row]), self._keys[row.key][0]
 
     def extra(self, pod: PodClass) -> dict[str, Any]:
         """What the engine has to know of a class: its checks and which rows count it once it is placed."""

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.core import Pod
+from kscale.scheduling.blame import blame
 from kscale.scheduling.plugins import BY_ORDINAL, PROFILE
 from kscale.scheduling.plugins.base import ERROR, UNSCHEDULABLE, Plugin, Status
 from kscale.scheduling.plugins.inter_pod_affinity import AFFINITY, EXISTING_ANTI_AFFINITY, OWN_ANTI_AFFINITY
@@ -252,6 +253,8 @@ class FitResult:
         status = plugin.check(pod, self.session.classes.facts(node), self.session.ctx)
         if status is None:
             status = DYNAMIC_STATUSES.get((plugin.ordinal, detail))
+            _, which = self.session.engine.dynamic(number, node).get(plugin.ordinal, (-1, -1))
+            return status, blame(self.session, plugin.ordinal, detail, which, pod, node) if status else ()
         return status, ()
 
     def any_node(self, pod: str | Pod, *, cursor: int = 0) -> Verdict:
