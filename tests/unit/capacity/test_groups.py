@@ -95,7 +95,7 @@ def test_instance_types(tmp_path: Path) -> None:
 def test_json_yaml_and_packed_are_one(tmp_path: Path) -> None:
     entries = [{"id": "a", "fromNode": "n1"}, {"id": "b", "template": TEMPLATE}]
     text = json.dumps(entries).encode()
-    for name, content in (("g.json", text), ("g.yaml", text), ("g", text), ("g.json.gz", gzip.compress(text))):
+    for name, content in (("g.json", text), ("g.yaml", text), ("g", text), ("g.json.gz", gzip.compress(text, mtime=0))):
         (tmp_path / name).write_bytes(content)
         assert read_groups(tmp_path / name) == groups_from(entries)
     (tmp_path / "empty.yaml").write_text("# nothing\n")
@@ -192,7 +192,7 @@ def test_catalogue_mistakes_are_the_entrys(tmp_path: Path) -> None:
         ("g.json", b"[{]", "malformed JSON"),
         ("g.yaml", b"- id: [\n", "malformed YAML"),
         ("g.yaml", b"- {id: a, fromNode: n}\n---\n- {id: b, fromNode: n}\n", "one YAML document expected, 2 found"),
-        ("g.yaml.gz", gzip.compress(b"- {id: a, fromNode: n}")[:-9], "damaged gzip data"),
+        ("g.yaml.gz", gzip.compress(b"- {id: a, fromNode: n}", mtime=0)[:-9], "damaged gzip data"),
         ("g.yaml", b"just text", "a list of node groups expected, got str"),
     ],
 )

@@ -125,7 +125,7 @@ def test_bad_prometheus_answers_are_named(answer: dict[str, object], message: st
 
 def test_files_are_read_by_their_suffix(tmp_path: Path) -> None:
     path = tmp_path / "usage.csv.gz"
-    path.write_bytes(gzip.compress(CSV))
+    path.write_bytes(gzip.compress(CSV, mtime=0))
     assert len(read(path)) == 3
     with pytest.raises(InputError, match="No such file"):
         read(tmp_path / "none.csv")
