@@ -84,3 +84,10 @@ def test_many_resources_and_items_of_realistic_size() -> None:
         for cpu in range(int(demand[k, 0]), 16_001):
             table[cpu] = max(table[cpu], table[cpu - int(demand[k, 0])] + int(value[k]))
     assert best <= table.max()
+
+
+def test_subnormal_prices_do_not_cut_off_the_best_pattern() -> None:
+    demand = [(0,), (0,), (0,), (1,), (1,)]
+    best, upper, _, _ = _solve([0, 0, 0, 1, 2], demand, [0, 0, 0, 1, 1], [1], [[2.225073858507e-311]], at_least=1)
+    assert (best, upper) == (2, 2)
+    assert _solve([0, 0, 0, 1, 2], demand, [0, 0, 0, 1, 1], [1], [[2.225073858507e-311]], node_limit=0)[1] >= 2

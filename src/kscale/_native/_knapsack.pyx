@@ -77,7 +77,11 @@ def solve(
         _refuse("values are too large: sum(value * limit) must stay below 2**52")
     cdef c_Problem problem
     problem.n_items, problem.n_resources, problem.n_multipliers = n, r, m
-    problem.capacity, problem.multipliers = &capacity[0], &multipliers[0, 0]
+    # A price this small weighs nothing: as a subnormal number its products lose the relative precision that the
+    # inflated bounds rely on.
+    weights = np.asarray(multipliers)
+    cdef const double[:, ::1] kept = np.where(weights < 1e-200, 0.0, weights)
+    problem.capacity, problem.multipliers = &capacity[0], &kept[0, 0]
     if n:
         problem.value, problem.demand, problem.limit = &value[0], &demand[0, 0], &limit[0]
     problem.at_least = at_least
