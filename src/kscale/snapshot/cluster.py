@@ -205,7 +205,11 @@ class Cluster:
             return
         self._count.array[at] += sign
         for name, amount in self.interner.classes[table.column("class_of")[row]].occupancy.items():
-            self._used_of(name)[at] += sign * amount
+            cell = self._used_of(name)[at : at + 1]  # as an array: sums wrap, as upstream's do
+            if sign > 0:
+                cell += amount
+            else:
+                cell -= amount
 
     def _used_of(self, resource: str) -> NDArray[Any]:
         column = self._used.get(resource)

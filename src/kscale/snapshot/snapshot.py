@@ -179,7 +179,7 @@ class Snapshot:
             for name, amount in pod_class.occupancy.items():
                 if name not in used:
                     used[name] = np.zeros(len(self.columns), np.int64)
-                used[name][node] += amount
+                used[name][node : node + 1] += amount  # as an array: sums wrap, as upstream's do
         placed_keys = {pod.key for pod in pods}
         keys = self.table.keys
         keep = np.fromiter(
@@ -208,7 +208,7 @@ class Snapshot:
         for which, node in zip(self.placed_class[~keep].tolist(), self.placed_node[~keep].tolist(), strict=True):
             pod_count[node] -= 1
             for name, amount in self.interner.classes[which].occupancy.items():
-                used[name][node] -= amount
+                used[name][node : node + 1] -= amount
         of_rows = keep[: len(self._placed_rows)]
         of_added = keep[len(self._placed_rows) :]
         return Snapshot(
