@@ -144,6 +144,6 @@ def replay(
         try:
             with nogil:
                 c_replay(given, ticks, columns)
-        except ValueError as problem:
+        except (ValueError, RuntimeError) as problem:
             raise NativeError(str(problem)) from None
     return tuple(out)
