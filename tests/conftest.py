@@ -7,10 +7,16 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+# The default run is the same everywhere; "thorough" looks for what nobody has seen yet.
 settings.register_profile(
-    "default", deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "default",
+    deadline=None,
+    max_examples=60,
+    derandomize=True,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000, derandomize=False)
 settings.load_profile(os.environ.get("KSCALE_HYPOTHESIS", "default"))
 
 
