@@ -7,14 +7,20 @@ running process (addresses, leases, logging) belong to the drivers and are not h
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
 from kscale.errors import InputError, Problem
 
 __all__ = [
+    "CURRENT",
+    "LEGACY",
+    "LEGACY_DEFAULTS",
+    "PROFILES",
     "AutoscalingOptions",
     "DrainPriority",
     "GpuLimits",
@@ -27,6 +33,15 @@ __all__ = [
     "parse_gpu_limits",
     "parse_range",
 ]
+
+CURRENT = "current"
+LEGACY = "legacy"
+PROFILES = (CURRENT, LEGACY)
+
+LEGACY_DEFAULTS: Mapping[str, Any] = MappingProxyType(
+    {"expander": "random", "expendable_pods_priority_cutoff": 0, "scale_down_delay_after_delete": timedelta(seconds=10)}
+)
+"""Options whose default was another one in release 1.3."""
 
 GIB = 1 << 30
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
@@ -79,7 +94,13 @@ class DrainPriority(msgspec.Struct, frozen=True):
 
 
 class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """All options of a Cluster Autoscaler decision."""
+    """All options of a Cluster Autoscaler decision.
+
+    ``profile`` says whose decision: ``current``, or ``legacy`` for release 1.3 of 2019. It changes no other option:
+    :meth:`for_profile` also takes the defaults of that release.
+    """
+
+    profile: str = CURRENT
 
     # Limits
     max_nodes_total: int = 0
@@ -187,9 +208,26 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
     max_bulk_soft_taint_time: timedelta = timedelta(seconds=3)
     node_deletion_candidate_ttl: timedelta = timedelta()
 
+    # Only of the legacy profile
+    node_autoprovisioning_enabled: bool = False
+    max_autoprovisioned_node_group_count: int = 15
+    max_empty_bulk_delete: int = 10
+
     # Where it runs
     namespace: str = "kube-system"
     status_config_map_name: str = "cluster-autoscaler-status"
+
+    @classmethod
+    def for_profile(cls, profile: str, **given: Any) -> AutoscalingOptions:
+        """The options of a profile: ``given``, and for the rest the defaults of its release.
+
+        An unknown profile is among the :meth:`problems`.
+        """
+        return cls(**{**(LEGACY_DEFAULTS if profile == LEGACY else {}), **given, "profile": profile})
+
+    @property
+    def legacy(self) -> bool:
+        return self.profile == LEGACY
 
     @property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:
@@ -223,6 +261,9 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, with the option's name as field."""
         found = []
+        if self.profile not in PROFILES:
+            text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"
+            found.append(Problem(text, field="profile"))
         if self.predicate_parallelism < 1:
             text = f"Invalid value for --predicate-parallelism flag: {self.predicate_parallelism}"
             found.append(Problem(text, field="predicate_parallelism"))

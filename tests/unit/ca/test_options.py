@@ -27,6 +27,24 @@ def test_the_defaults_have_no_problems() -> None:
     assert options.node_group_defaults.scale_down_unready_time == timedelta(minutes=20)
 
 
+def test_a_profile_brings_the_defaults_of_its_release() -> None:
+    legacy = ca.AutoscalingOptions.for_profile("legacy", max_nodes_total=7)
+    assert (legacy.legacy, legacy.expander, legacy.expendable_pods_priority_cutoff) == (True, "random", 0)
+    assert legacy.scale_down_delay_after_delete == timedelta(seconds=10)
+    assert legacy.max_nodes_total == 7
+    assert legacy.problems() == []
+    asked = ca.AutoscalingOptions.for_profile("legacy", expander="most-pods", expendable_pods_priority_cutoff=-10)
+    assert (asked.expander, asked.expendable_pods_priority_cutoff) == ("most-pods", -10)
+    assert ca.AutoscalingOptions.for_profile("current") == ca.AutoscalingOptions()
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    problems = ca.AutoscalingOptions(profile="1.3").problems()
+    assert [(found.field, found.message) for found in problems] == [
+        ("profile", "unknown profile '1.3'; there are current, legacy")
+    ]
+
+
 def test_limits_of_gpus() -> None:
     limiter = ca.AutoscalingOptions(gpu_total=[GpuLimits("k80", 1, 4)]).resource_limiter
     assert (limiter.min["k80"], limiter.max["k80"]) == (1, 4)

@@ -84,6 +84,8 @@ def _check(options: AutoscalingOptions) -> None:
     problems = options.problems()
     if options.estimator != "binpacking":
         problems.append(Problem(f"Unknown estimator: {options.estimator}", field="estimator"))
+    if options.legacy:
+        problems.append(Problem("the legacy profile does not decide scale-up yet", field="profile"))
     if options.salvo_scale_up:
         problems.append(Problem("a salvo has several plans: ca.salvo_steps decides it", field="salvo_scale_up"))
     if problems:
