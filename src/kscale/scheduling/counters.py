@@ -14,6 +14,7 @@ from kscale.objects.selectors import SelectorError
 from kscale.objects.taints import first_untolerated
 from kscale.scheduling.context import Context
 from kscale.scheduling.node_classes import NodeClasses
+from kscale.scheduling.placed_identities import PlacedIdentities
 from kscale.scheduling.plugins.inter_pod_affinity import Term, carried_terms, incoming_terms
 from kscale.scheduling.plugins.pod_topology_spread import HardConstraint, PodTopologySpread, SpreadRow, hard_constraints
 from kscale.snapshot.interner import PodClass
@@ -114,43 +115,31 @@ class Counters:
         engine.set_eligibility(eligible)
         node_class = classes.of[: classes.existing]
         self._row_of: dict[Any, int] = {}
+        self._touched_by: dict[int, tuple[list[int], list[int]]] = {}
         self._engine, self._keys = engine, keys
+        placed = PlacedIdentities.of(self.ctx.snapshot)
         for row, (i, _) in self.spread_rows.items():
             key, domain, size = keys[row.key]
-            mask = eligible[i][node_class].astype(bool)
-            counts = self._count([row.counts(pod) for pod in self.ctx.snapshot.placed_classes], domain, size, mask)
+            nodes = placed.nodes(placed.counted(row))
+            counts = _count(nodes[eligible[i][node_class[nodes]] != 0], domain, size)
             self._row_of[row] = engine.add_row(key, counts, eligibility=i)
         for term in self.anti_rows:
             key, domain, size = keys[term.key]
-            counts = self._count([term.means(pod, None) for pod in self.ctx.snapshot.placed_classes], domain, size)
+            counts = _count(placed.nodes(placed.meant((term,))), domain, size)
             self._row_of["anti", term] = engine.add_row(key, counts)
         for term in self.carried_rows:
             key, domain, size = keys[term.key]
-            carriers = set(self.ctx.carried.get(term, ()))
-            counts = self._count([i in carriers for i in range(len(self.ctx.snapshot.placed_classes))], domain, size)
+            carriers = [self.ctx.snapshot.nodes_of_class(which) for which in self.ctx.carried.get(term, ())]
+            counts = _count(np.concatenate([np.zeros(0, np.int32), *carriers]), domain, size)
             self._row_of["carried", term] = engine.add_row(key, counts)
         for group in self.groups:
             number = engine.add_group()
             self._row_of["number", group] = number
-            matches = [all(term.means(pod, None) for term in group) for pod in self.ctx.snapshot.placed_classes]
+            nodes = placed.nodes(placed.meant(group))
             for topology_key in dict.fromkeys(term.key for term in group):
                 key, domain, size = keys[topology_key]
-                counts = self._count(matches, domain, size)
+                counts = _count(nodes, domain, size)
                 self._row_of["group", group, topology_key] = engine.add_row(key, counts, group=number)
-
-    def _count(
-        self, matches: list[bool], domain: NDArray[np.int32], size: int, mask: NDArray[np.bool_] | None = None
-    ) -> NDArray[np.int64]:
-        """Placed pods of the matching classes per domain, on nodes that the mask lets through."""
-        snapshot = self.ctx.snapshot
-        chosen = [snapshot.nodes_of_class(i) for i, match in enumerate(matches) if match]
-        if not chosen:
-            return np.zeros(size, dtype=np.int64)
-        nodes = np.concatenate(chosen)
-        if mask is not None:
-            nodes = nodes[mask[nodes]]
-        domains = domain[nodes]
-        return np.bincount(domains[domains >= 0], minlength=size).astype(np.int64)
 
     def leaving(self, taint: Taint, rows: int) -> NDArray[np.uint8]:
         """uint8[rows]: which engine rows stop counting a node once it carries the taint."""
@@ -170,7 +159,7 @@ class Counters:
         constraints = self.constraints.get(pod.index)
         if constraints:
             extra["spread"] = [(self._row_of[c.row], c.max_skew, c.min_domains, int(c.self_match)) for c in constraints]
-        counted = [self._row_of[row] for row in self.spread_rows if row.counts(pod)]
+        counted, meant = self._touched(pod)
         if counted:
             extra["spread_touch"] = counted
         near, apart = self.terms.get(pod.index, ((), ()))
@@ -182,10 +171,7 @@ class Counters:
             extra["own_anti"] = [self._row_of["anti", term] for term in apart]
         if pod.index in self.blockers:
             extra["blocked_by"] = [self._row_of["carried", term] for term in self.blockers[pod.index]]
-        touch = [self._row_of["anti", term] for term in self.anti_rows if term.means(pod, None)]
-        for group in self.groups:
-            if all(term.means(pod, None) for term in group):
-                touch += [self._row_of["group", group, key] for key in dict.fromkeys(t.key for t in group)]
+        touch = meant.copy()
         if pod.anti_affinity:
             touch += [
                 self._row_of["carried", term] for term in dict.fromkeys(carried_terms(pod)) if term in self.carried_rows
@@ -193,6 +179,24 @@ class Counters:
         if touch:
             extra["touch"] = touch
         return extra
+
+    def _touched(self, pod: PodClass) -> tuple[list[int], list[int]]:
+        """The spread rows and the rows of terms that count a pod of this class, whatever else it asks for."""
+        found = self._touched_by.get(pod.identity_id)
+        if found is None:
+            rows = [self._row_of["anti", term] for term in self.anti_rows if term.means(pod, None)]
+            for group in self.groups:
+                if all(term.means(pod, None) for term in group):
+                    rows += [self._row_of["group", group, key] for key in dict.fromkeys(t.key for t in group)]
+            spread = [self._row_of[row] for row in self.spread_rows if row.counts(pod)]
+            found = self._touched_by[pod.identity_id] = spread, rows
+        return found
+
+
+def _count(nodes: NDArray[np.int32], domain: NDArray[np.int32], size: int) -> NDArray[np.int64]:
+    """Pods per domain, from the node of each."""
+    domains = domain[nodes]
+    return np.bincount(domains[domains >= 0], minlength=size).astype(np.int64)
 
 
 def _defaults(ctx: Context) -> bool:
