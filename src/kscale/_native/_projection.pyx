@@ -42,13 +42,17 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
     cdef cppclass c_Span "kscale::Span":
         int64_t begin
         int64_t size
+    cdef cppclass c_Threading "kscale::Threading":
+        c_Threading() except +
+        int threads
+        int64_t grain
     cdef cppclass c_TextTable "kscale::TextTable":
         size_t count()
         const string& text(size_t i)
     cdef cppclass c_Projector "kscale::Projector":
         c_Projector(int32_t slots, int32_t facets) except +
         int32_t add(c_Rule rule) except +
-        cbool scan(const char* data, size_t size, c_Items& out, c_Span* head) except +
+        cbool scan(const char* data, size_t size, c_Threading how, c_Items& out, c_Span* head) except +
         const c_TextTable& texts()
         const c_TextTable& facet(size_t i)
         const vector[int32_t]& combinations()
@@ -151,9 +155,10 @@ cdef class Projector:
             raise NativeError(f"Projector: no rule {kind!r}")
         return self._own.add(made)
 
-    def scan(self, const unsigned char[::1] data):
+    def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20):
         """``(begin, size, combined, at, length, api_version, kind)``, or None if ``data`` is not one JSON object with an
-        array under ``items``.
+        array under ``items``. The result does not depend on ``threads``;
+        ``grain``: bytes that make another one worth it.
 
         ``begin``, ``size`` int64[n]: where the items are; ``combined`` int32[n]: numbers of their combinations of
         texts, -1 for an item that is absent by its rule or has to be read otherwise; ``at``, ``length`` int64[n, slots]: captured
@@ -163,11 +168,16 @@ cdef class Projector:
         cdef c_Span head[2]
         cdef Py_ssize_t size = data.shape[0]
         cdef cbool ok
+        cdef c_Threading how
+        if threads < 1 or grain < 1:
+            raise NativeError("Projector: threads and grain start at 1")
+        how.threads = min(threads, 256)
+        how.grain = grain
         if size == 0:
             return None
         head[0].size = head[1].size = -1
         with nogil:
-            ok = self._own.scan(<const char*>&data[0], size, items, head)
+            ok = self._own.scan(<const char*>&data[0], size, how, items, head)
         if not ok:
             return None
         names = [

@@ -125,7 +125,7 @@ def read(source: Source, terminal: Terminal, *, matter: Iterable[str] = ()) -> t
     missing."""
     source.check()
     with terminal.step(f"reading {source.what}"):
-        cluster = kscale.load(*source.filename, strict=not source.skip_invalid)
+        cluster = kscale.load(*source.filename, strict=not source.skip_invalid, threads=source.threads)
     if not gc.get_freeze_count():  # every full collection would walk a cluster that stays until the process ends anyway
         gc.freeze()
     snapshot = cluster.snapshot()

@@ -200,8 +200,9 @@ class _Columns(msgspec.Struct, eq=False):
 class PodReader:
     """Reads lists for one interner, with the texts that were seen so far."""
 
-    def __init__(self, interner: Interner, *, finished: bool = False) -> None:
+    def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
         self._interner = interner
+        self._threads = threads
         self._finished = finished
         self._projector = _projection.Projector(_RULE, 4, 4)
         self._columns = _Columns()
@@ -215,7 +216,7 @@ class PodReader:
 
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
         """The items of a JSON list; None if the text is anything else, damaged text included."""
-        scanned = self._projector.scan(view)
+        scanned = self._projector.scan(view, self._threads)
         if scanned is None:
             return None
         begin, size, combined, at, length, api_version, kind = scanned

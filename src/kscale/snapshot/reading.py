@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,17 +16,20 @@ from kscale.snapshot.pod_texts import PodReader
 __all__ = ["decode_any", "load"]
 
 
-def load(*sources: Any, strict: bool = True, report: LoadReport | None = None) -> Cluster:
+def load(*sources: Any, strict: bool = True, report: LoadReport | None = None, threads: int | None = None) -> Cluster:
     """Read a cluster: paths, directories, ``-`` (standard input), bytes, dicts, structs, Kubernetes client objects.
 
     JSON and YAML, several documents, lists of any kind, .gz and .zst; several sources merge. Damaged objects are
     collected into one :class:`~kscale.errors.InputError`; with ``strict=False`` the rest is used. ``report`` is filled
-    with what was read, skipped and warned about; it also stays at ``cluster.report``.
+    with what was read, skipped and warned about; it also stays at ``cluster.report``. ``threads`` (default: as many as
+    there are CPUs) share the reading of long JSON lists; the result does not depend on it.
     """
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, not {threads}")
     report = LoadReport() if report is None else report
     cluster = Cluster()
     with _collector_paused():
-        reader = PodReader(cluster.interner)
+        reader = PodReader(cluster.interner, threads=threads or os.cpu_count() or 1)
         for found in load_batches(*sources, strict=strict, report=report, scan=reader.scan):
             if isinstance(found, Loaded):
                 cluster.apply_decoded(found.obj, found.raw)

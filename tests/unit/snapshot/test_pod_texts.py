@@ -243,6 +243,57 @@ def test_projection(items: list[dict[str, Any]], indent: int | None) -> None:
         assert (*found, name) == reduced(item)
 
 
+def scanned_by(text: bytes, threads: int) -> Any:
+    projector = _projection.Projector(RULE, 1, 1)
+    scanned = projector.scan(text, threads, 1)
+    if scanned is None:
+        return None
+    texts = [projector.text(i) for i in range(len(projector))]
+    return (
+        *(column if isinstance(column, str) else column.tolist() for column in scanned),
+        projector.combinations().tolist(),
+        texts,
+    )
+
+
+# Items whose own parts look like the seam between two items: guesses that are wrong.
+DECEPTIVE = st.fixed_dictionaries(
+    {"a": JSON | st.just([{"a": "1", "b": "x"}, {"a": "2", "b": "y"}])},
+    optional={"b": st.text(alphabet='ab{},:"', max_size=9), "c": st.just([{"a": "1", "b": "z"}] * 3), "d": JSON},
+)
+
+
+@settings(max_examples=60)
+@given(st.lists(DECEPTIVE, max_size=12), st.sampled_from([None, 1]), st.integers(0, 30))
+def test_threads_read_what_one_reads(items: list[dict[str, Any]], indent: int | None, cut: int) -> None:
+    text = json.dumps({"kind": "L", "items": items}, indent=indent).encode()
+    for given_text in (text, text[: len(text) - cut]):
+        one = scanned_by(given_text, 1)
+        assert [scanned_by(given_text, threads) for threads in (2, 3, 7)] == [one] * 3
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("bare", [False, True])
+def test_threads_load_what_one_loads(indent: int | None, bare: bool) -> None:
+    items = list(generate(60, 900, seed=5).objects())
+    if bare:  # as the API server lists them
+        items = [
+            {key: value for key, value in item.items() if key not in ("apiVersion", "kind")}
+            for item in items
+            if item["kind"] == "Pod"
+        ]
+    data = json.dumps(
+        {"apiVersion": "v1", "kind": "PodList" if bare else "List", "items": items}, indent=indent
+    ).encode()
+    assert len(data) > 4 << 20  # worth four threads
+    one = load(data, threads=1)
+    assert sum(one.snapshot().counts.values()) > 500
+    for threads in (2, 3, 7):
+        more = load(data, threads=threads)
+        assert meaning(more) == meaning(one)
+        assert more.report == one.report
+
+
 @settings(max_examples=40)
 @given(st.binary(max_size=40) | JSON.map(lambda data: json.dumps({"items": [data]}).encode()), st.data())
 def test_what_is_scanned_is_json(text: bytes, data: st.DataObject) -> None:
@@ -259,3 +310,11 @@ def test_what_is_scanned_is_json(text: bytes, data: st.DataObject) -> None:
 def test_refused_rules(rule: Any) -> None:
     with pytest.raises(NativeError):
         _projection.Projector(("object", {"a": rule}, ()), 1, 1)
+
+
+@pytest.mark.parametrize(("threads", "grain"), [(0, 1), (-1, 1), (1, 0), (2, -5)])
+def test_refused_threads(threads: int, grain: int) -> None:
+    with pytest.raises(NativeError):
+        _projection.Projector(RULE, 1, 1).scan(b"{}", threads, grain)
+    with pytest.raises(ValueError, match="threads must be at least 1"):
+        load(b"{}", threads=0)

@@ -1,12 +1,9 @@
 #include "kscale/projection.hpp"
 
-#include <bit>
-#include <cstring>
+#include "kscale/json_reader.hpp"
 
 namespace kscale {
 namespace {
-
-constexpr int kMaxDepth = 1000;
 
 int bucket_of(std::string_view key) {
   const auto first = static_cast<unsigned char>(key.front());
@@ -14,161 +11,8 @@ int bucket_of(std::string_view key) {
   return static_cast<int>((key.size() * 31u + first * 7u + last) & 63u);
 }
 
-// A reader of JSON text. Every function returns false on a syntax error, and then the position means nothing.
-struct Reader {
-  const char* p;
-  const char* end;
-
-  void space() {
-    if (p < end && static_cast<unsigned char>(*p) > ' ') return;
-    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
-  }
-  bool eat(char c) {
-    space();
-    if (p == end || *p != c) return false;
-    ++p;
-    return true;
-  }
-  bool peek(char c) {
-    space();
-    return p < end && *p == c;
-  }
-
-  // After the opening quote; `text` is what is between the quotes.
-  bool string(std::string_view& text, bool& escaped) {
-    const char* start = p;
-    escaped = false;
-    for (;;) {
-      // Eight characters at a time while none is a quote, a backslash or a control character.
-      while (end - p >= 8) {
-        std::uint64_t word;
-        std::memcpy(&word, p, 8);
-        constexpr std::uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
-        const std::uint64_t quote = word ^ (ones * '"'), slash = word ^ (ones * '\\');
-        const std::uint64_t found =
-            ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ones * 0x20u) & ~word);
-        if (found & high) {
-          // The lowest mark is exact; a borrow only disturbs those above it.
-          if constexpr (std::endian::native == std::endian::little) p += std::countr_zero(found & high) >> 3;
-          break;
-        }
-        p += 8;
-      }
-      if (p == end) return false;
-      const auto c = static_cast<unsigned char>(*p);
-      if (c == '"') {
-        text = {start, static_cast<std::size_t>(p - start)};
-        ++p;
-        return true;
-      }
-      if (c < 0x20) return false;
-      ++p;
-      if (c != '\\') continue;
-      escaped = true;
-      if (p == end) return false;
-      const char e = *p++;
-      if (e == 'u') {
-        if (end - p < 4) return false;
-        for (int i = 0; i < 4; ++i, ++p) {
-          const char h = *p;
-          if (!((h >= '0' && h <= '9') || (h >= 'a' && h <= 'f') || (h >= 'A' && h <= 'F'))) return false;
-        }
-      } else if (std::memchr("\"\\/bfnrt", e, 8) == nullptr) {
-        return false;
-      }
-    }
-  }
-
-  bool word(std::string_view expected) {
-    if (static_cast<std::size_t>(end - p) < expected.size()) return false;
-    if (std::memcmp(p, expected.data(), expected.size()) != 0) return false;
-    p += expected.size();
-    return true;
-  }
-
-  bool digits() {
-    const char* start = p;
-    while (p < end && *p >= '0' && *p <= '9') ++p;
-    return p != start;
-  }
-
-  bool number() {
-    if (*p == '-') ++p;
-    const char* start = p;
-    if (!digits()) return false;
-    if (*start == '0' && p - start > 1) return false;
-    if (p < end && *p == '.') {
-      ++p;
-      if (!digits()) return false;
-    }
-    if (p < end && (*p == 'e' || *p == 'E')) {
-      ++p;
-      if (p < end && (*p == '+' || *p == '-')) ++p;
-      if (!digits()) return false;
-    }
-    return true;
-  }
-
-  // A value that is neither an object nor an array.
-  bool scalar() {
-    std::string_view text;
-    bool escaped;
-    switch (*p) {
-      case '"':
-        ++p;
-        return string(text, escaped);
-      case 't':
-        return word("true");
-      case 'f':
-        return word("false");
-      case 'n':
-        return word("null");
-      default:
-        return number();
-    }
-  }
-
-  // Any value, leading space included; without recursion.
-  bool skip() {
-    char stack[kMaxDepth];
-    int depth = 0;
-    std::string_view text;
-    bool escaped;
-    for (;;) {
-      space();
-      if (p == end) return false;
-      if (*p == '{' || *p == '[') {
-        if (depth == kMaxDepth) return false;
-        const char close = *p == '{' ? '}' : ']';
-        ++p;
-        if (!peek(close)) {
-          stack[depth++] = close;
-          if (close == '}' && !(eat('"') && string(text, escaped) && eat(':'))) return false;
-          continue;
-        }
-        ++p;
-      } else if (!scalar()) {
-        return false;
-      }
-      for (;;) {  // after a value
-        if (depth == 0) return true;
-        space();
-        if (p == end) return false;
-        if (*p == ',') {
-          ++p;
-          if (stack[depth - 1] == '}' && !(eat('"') && string(text, escaped) && eat(':'))) return false;
-          break;
-        }
-        if (*p != stack[depth - 1]) return false;
-        ++p;
-        --depth;
-      }
-    }
-  }
-};
-
 struct Item {
-  Reader& in;
+  JsonReader& in;
   const std::vector<ProjectionRule>& rules;
   const char* base;
   std::vector<TextTable>& tables;
@@ -319,16 +163,65 @@ std::int32_t TextTable::number(const std::string& text) {
   return number;
 }
 
-bool Projector::scan(const char* data, std::size_t size, ScannedItems& out, Span head[2]) {
-  Reader in{data, data + size};
-  if (rules_.empty() || !in.eat('{')) return false;
+Projector::Stop Projector::items(const char* data, const char*& p, const char* end,
+                                 std::span<const char* const> stops, ScannedItems& out) {
+  JsonReader in{p, end};
   const auto root = static_cast<std::int32_t>(rules_.size() - 1);
-  bool listed = false;
   const auto slots = static_cast<std::size_t>(slots_);
-  if (in.peek('}')) return false;
   const std::size_t facets = tables_.size() - 1;
   std::string text, apart;
   std::vector<std::int32_t> numbers;
+  std::size_t next = 0;
+  for (;;) {
+    in.space();
+    const char* begin = p = in.p;
+    while (next < stops.size() && stops[next] < begin) ++next;
+    if (next < stops.size() && stops[next] == begin) return Stop::kStop;
+    out.at.resize(out.at.size() + slots, 0);
+    out.length.resize(out.length.size() + slots, -1);
+    numbers.assign(facets + 1, -1);
+    text.clear();
+    Item item{in,
+              rules_,
+              data,
+              tables_,
+              text,
+              apart,
+              numbers.data(),
+              out.at.data() + (out.at.size() - slots),
+              out.length.data() + (out.length.size() - slots)};
+    bool counts;
+    if (!item.value(root, counts)) return Stop::kError;
+    std::int32_t number = -1;
+    if (counts && !item.odd) {
+      numbers.back() = tables_.back().number(text);
+      number = combine(numbers.data(), text);
+    }
+    out.begin.push_back(begin - data);
+    out.size.push_back(in.p - begin);
+    out.combined.push_back(number);
+    if (in.eat(',')) continue;
+    if (!in.eat(']')) return Stop::kError;
+    p = in.p;
+    return Stop::kEnd;
+  }
+}
+
+std::int32_t Projector::combine(const std::int32_t* numbers, std::string& key) {
+  const std::size_t size = tables_.size();
+  key.assign(reinterpret_cast<const char*>(numbers), size * sizeof(std::int32_t));
+  const std::int32_t number = combined_.number(key);
+  if (static_cast<std::size_t>(number) * size == combinations_.size()) {
+    combinations_.insert(combinations_.end(), numbers, numbers + size);
+  }
+  return number;
+}
+
+bool Projector::scan(const char* data, std::size_t size, Threading how, ScannedItems& out, Span head[2]) {
+  JsonReader in{data, data + size};
+  if (rules_.empty() || !in.eat('{')) return false;
+  bool listed = false;
+  if (in.peek('}')) return false;
   for (;;) {
     std::string_view key;
     bool escaped;
@@ -342,41 +235,8 @@ bool Projector::scan(const char* data, std::size_t size, ScannedItems& out, Span
       ++in.p;
       if (in.peek(']')) {
         ++in.p;
-      } else {
-        for (;;) {
-          in.space();
-          const char* begin = in.p;
-          out.at.resize(out.at.size() + slots, 0);
-          out.length.resize(out.length.size() + slots, -1);
-          numbers.assign(facets + 1, -1);
-          text.clear();
-          Item item{in,
-                    rules_,
-                    data,
-                    tables_,
-                    text,
-                    apart,
-                    numbers.data(),
-                    out.at.data() + (out.at.size() - slots),
-                    out.length.data() + (out.length.size() - slots)};
-          bool counts;
-          if (!item.value(root, counts)) return false;
-          std::int32_t number = -1;
-          if (counts && !item.odd) {
-            numbers.back() = tables_.back().number(text);
-            text.assign(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(std::int32_t));
-            number = combined_.number(text);
-            if (static_cast<std::size_t>(number) * numbers.size() == combinations_.size()) {
-              combinations_.insert(combinations_.end(), numbers.begin(), numbers.end());
-            }
-          }
-          out.begin.push_back(begin - data);
-          out.size.push_back(in.p - begin);
-          out.combined.push_back(number);
-          if (in.eat(',')) continue;
-          break;
-        }
-        if (!in.eat(']')) return false;
+      } else if (!items_on_threads(data, in.p, in.end, how, out)) {
+        return false;
       }
     } else {
       const bool version = key == "apiVersion";

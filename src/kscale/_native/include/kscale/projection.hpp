@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -54,6 +55,11 @@ class TextTable {
   std::unordered_map<std::string_view, std::int32_t> numbers_;
 };
 
+struct Threading {
+  int threads = 1;
+  std::int64_t grain = 1 << 20;  // bytes that make another thread worth it
+};
+
 struct Span {
   std::int64_t begin = 0, size = -1;
 };
@@ -70,7 +76,8 @@ class Projector {
   std::int32_t add(ProjectionRule rule);  // the last rule added is that of an item
 
   // Whether `data` is one JSON object with an array under "items"; `head`: places of its apiVersion and kind.
-  bool scan(const char* data, std::size_t size, ScannedItems& out, Span head[2]);
+  // The result does not depend on the number of threads.
+  bool scan(const char* data, std::size_t size, Threading how, ScannedItems& out, Span head[2]);
 
   const TextTable& texts() const { return tables_.back(); }
   const TextTable& facet(std::size_t i) const { return tables_[i]; }
@@ -78,6 +85,16 @@ class Projector {
   const std::vector<std::int32_t>& combinations() const { return combinations_; }
 
  private:
+  enum class Stop { kEnd, kStop, kError };
+
+  // Reads items from `p`, at the first of them, up to the end of the array (`p` is then behind it), to a syntax error,
+  // or until one begins at one of `stops`, in ascending order (`p` is then there).
+  Stop items(const char* data, const char*& p, const char* end, std::span<const char* const> stops, ScannedItems& out);
+  bool items_on_threads(const char* data, const char*& p, const char* end, Threading how, ScannedItems& out);
+  std::int32_t combine(const std::int32_t* numbers, std::string& key);
+  // Takes over what another projector with the same rules read of the items after those in `out`.
+  void merge(const Projector& other, const ScannedItems& more, ScannedItems& out);
+
   std::int32_t slots_;
   std::vector<TextTable> tables_;  // one a facet, then the items'
   std::vector<std::int32_t> combinations_;

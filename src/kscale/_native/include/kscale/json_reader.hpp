@@ -1,0 +1,165 @@
+#pragma once
+
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <string_view>
+
+namespace kscale {
+
+constexpr int kMaxJsonDepth = 1000;
+
+// A reader of JSON text. Every function returns false on a syntax error, and then the position means nothing.
+struct JsonReader {
+  const char* p;
+  const char* end;
+
+  void space() {
+    if (p < end && static_cast<unsigned char>(*p) > ' ') return;
+    while (p < end && (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')) ++p;
+  }
+  bool eat(char c) {
+    space();
+    if (p == end || *p != c) return false;
+    ++p;
+    return true;
+  }
+  bool peek(char c) {
+    space();
+    return p < end && *p == c;
+  }
+
+  // After the opening quote; `text` is what is between the quotes.
+  bool string(std::string_view& text, bool& escaped) {
+    const char* start = p;
+    escaped = false;
+    for (;;) {
+      // Eight characters at a time while none is a quote, a backslash or a control character.
+      while (end - p >= 8) {
+        std::uint64_t word;
+        std::memcpy(&word, p, 8);
+        constexpr std::uint64_t ones = 0x0101010101010101u, high = 0x8080808080808080u;
+        const std::uint64_t quote = word ^ (ones * '"'), slash = word ^ (ones * '\\');
+        const std::uint64_t found =
+            ((quote - ones) & ~quote) | ((slash - ones) & ~slash) | ((word - ones * 0x20u) & ~word);
+        if (found & high) {
+          // The lowest mark is exact; a borrow only disturbs those above it.
+          if constexpr (std::endian::native == std::endian::little) p += std::countr_zero(found & high) >> 3;
+          break;
+        }
+        p += 8;
+      }
+      if (p == end) return false;
+      const auto c = static_cast<unsigned char>(*p);
+      if (c == '"') {
+        text = {start, static_cast<std::size_t>(p - start)};
+        ++p;
+        return true;
+      }
+      if (c < 0x20) return false;
+      ++p;
+      if (c != '\\') continue;
+      escaped = true;
+      if (p == end) return false;
+      const char e = *p++;
+      if (e == 'u') {
+        if (end - p < 4) return false;
+        for (int i = 0; i < 4; ++i, ++p) {
+          const char h = *p;
+          if (!((h >= '0' && h <= '9') || (h >= 'a' && h <= 'f') || (h >= 'A' && h <= 'F'))) return false;
+        }
+      } else if (std::memchr("\"\\/bfnrt", e, 8) == nullptr) {
+        return false;
+      }
+    }
+  }
+
+  bool word(std::string_view expected) {
+    if (static_cast<std::size_t>(end - p) < expected.size()) return false;
+    if (std::memcmp(p, expected.data(), expected.size()) != 0) return false;
+    p += expected.size();
+    return true;
+  }
+
+  bool digits() {
+    const char* start = p;
+    while (p < end && *p >= '0' && *p <= '9') ++p;
+    return p != start;
+  }
+
+  bool number() {
+    if (*p == '-') ++p;
+    const char* start = p;
+    if (!digits()) return false;
+    if (*start == '0' && p - start > 1) return false;
+    if (p < end && *p == '.') {
+      ++p;
+      if (!digits()) return false;
+    }
+    if (p < end && (*p == 'e' || *p == 'E')) {
+      ++p;
+      if (p < end && (*p == '+' || *p == '-')) ++p;
+      if (!digits()) return false;
+    }
+    return true;
+  }
+
+  // A value that is neither an object nor an array.
+  bool scalar() {
+    std::string_view text;
+    bool escaped;
+    switch (*p) {
+      case '"':
+        ++p;
+        return string(text, escaped);
+      case 't':
+        return word("true");
+      case 'f':
+        return word("false");
+      case 'n':
+        return word("null");
+      default:
+        return number();
+    }
+  }
+
+  // Any value, leading space included; without recursion.
+  bool skip() {
+    char stack[kMaxJsonDepth];
+    int depth = 0;
+    std::string_view text;
+    bool escaped;
+    for (;;) {
+      space();
+      if (p == end) return false;
+      if (*p == '{' || *p == '[') {
+        if (depth == kMaxJsonDepth) return false;
+        const char close = *p == '{' ? '}' : ']';
+        ++p;
+        if (!peek(close)) {
+          stack[depth++] = close;
+          if (close == '}' && !(eat('"') && string(text, escaped) && eat(':'))) return false;
+          continue;
+        }
+        ++p;
+      } else if (!scalar()) {
+        return false;
+      }
+      for (;;) {  // after a value
+        if (depth == 0) return true;
+        space();
+        if (p == end) return false;
+        if (*p == ',') {
+          ++p;
+          if (stack[depth - 1] == '}' && !(eat('"') && string(text, escaped) && eat(':'))) return false;
+          break;
+        }
+        if (*p != stack[depth - 1]) return false;
+        ++p;
+        --depth;
+      }
+    }
+  }
+};
+
+}  // namespace kscale
