@@ -28,6 +28,8 @@ inline std::int32_t low32(std::int64_t x) noexcept { return static_cast<std::int
 
 // a / b toward zero; the one quotient that does not fit wraps. b must not be 0.
 inline std::int64_t quotient(std::int64_t a, std::int64_t b) noexcept {
+  // Several times cheaper on CPUs that divide 64 bits in microcode, and most amounts are this small.
+  if ((static_cast<std::uint64_t>(a | b) >> 32) == 0) return static_cast<std::uint32_t>(a) / static_cast<std::uint32_t>(b);
   return b == -1 ? static_cast<std::int64_t>(0 - static_cast<std::uint64_t>(a)) : a / b;
 }
 

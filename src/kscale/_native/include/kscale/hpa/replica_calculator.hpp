@@ -188,26 +188,22 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
   Sums sums;
   Sums missing, unready;  // what they would add: requests and entries
   for (std::ptrdiff_t i = 0; i < n; ++i) {
+    const Group which = group(i);
     const std::int64_t request = by_request ? requests[row.requests + i] : 0;
-    switch (group(i)) {
-      case Group::ready:
-        sums.value += samples.value[row.samples + i];
-        sums.request += request;
-        ++sums.known;
-        break;
-      case Group::missing:
-        missing.request += request;
-        ++missing.known;
-        // r < 1: a missing pod is taken to use its whole request, or the target where that is more.
-        missing.value += by_request ? quotient(request * (row.target > 100 ? row.target : 100), 100) : row.target;
-        break;
-      case Group::unready:
-        unready.request += request;
-        ++unready.known;
-        break;
-      case Group::ignored:
-        ++out.ignored;
-        break;
+    if (which == Group::ready) [[likely]] {
+      sums.value += samples.value[row.samples + i];
+      sums.request += request;
+      ++sums.known;
+    } else if (which == Group::unready) {
+      unready.request += request;
+      ++unready.known;
+    } else if (which == Group::missing) {
+      missing.request += request;
+      ++missing.known;
+      // r < 1: a missing pod is taken to use its whole request, or the target where that is more.
+      missing.value += by_request ? quotient(request * (row.target > 100 ? row.target : 100), 100) : row.target;
+    } else {
+      ++out.ignored;
     }
   }
   out.ready = static_cast<std::int32_t>(sums.known);
