@@ -31,21 +31,25 @@ class SelectorStore:
 
     def put_if_present(self, namespace: str, name: str, selector: str | None) -> bool:
         """Set the selector of a registered HPA; False, and nothing changed, where it is not registered."""
-        names = self._namespaces.get(namespace)
-        if names is None or name not in names.selectors:
+        if not self.registered(namespace, name):
             return False
-        names.put(name, _parsed(selector))
+        self._namespaces[namespace].put(name, _parsed(selector))
         return True
 
     def delete(self, namespace: str, name: str) -> bool:
         """Forget an HPA; the entry of a namespace goes with its last one."""
-        names = self._namespaces.get(namespace)
-        if names is None or name not in names.selectors:
+        if not self.registered(namespace, name):
             return False
+        names = self._namespaces[namespace]
         names.remove(name)
         if not names.selectors:
             del self._namespaces[namespace]
         return True
+
+    def registered(self, namespace: str, name: str) -> bool:
+        """Whether an HPA is registered."""
+        names = self._namespaces.get(namespace)
+        return names is not None and name in names.selectors
 
     def copy(self) -> SelectorStore:
         """A store of its own with the same entries."""

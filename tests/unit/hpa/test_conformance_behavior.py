@@ -4,6 +4,7 @@ against the obvious one.
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -125,13 +126,25 @@ def test_stabilization(current: int, proposal: int, entries: str, up: int, down:
         assert [each.replicas for each in out.recommendations] == [int(value) for value in after.split()]
 
 
-def test_min_policies() -> None:
-    up = scaling(2, 60, 50, 60, 0)
-    up.select_policy = "Min"
-    rules = behavior(up, up)
+@pytest.mark.parametrize(("current", "proposal", "result"), [(1, 100, 2), (5, 0, 3)], ids=["up", "down"])
+def test_min_policies(current: int, proposal: int, result: int) -> None:
+    given = scaling(2, 60, 50, 60, 0)
+    given.select_policy = "Min"
+    rules, state = behavior(given, given), HPAState(recommendations=())
+    assert normalize(current, proposal, 1, 1000, rules, state, options=OPTIONS, now=NOW).desired == result
+
+
+# Derived from the formulas: what a double makes of them; exact would be 55, 110, 28, and 1, 1, 33.
+@pytest.mark.parametrize(
+    ("up", "start", "percent", "result"),
+    [(True, 50, 10, 56), (True, 100, 10, 111), (True, 25, 12, 29),
+     (False, 5, 80, 0), (False, 10, 90, 0), (False, 50, 34, 32)],
+)  # fmt: skip
+def test_percent_policies_are_products_of_doubles(up: bool, start: int, percent: int, result: int) -> None:
+    given = scaling(0, 0, percent, 60, 0)
     state = HPAState(recommendations=())
-    assert normalize(1, 100, 1, 1000, rules, state, options=OPTIONS, now=NOW).desired == 2
-    assert normalize(5, 0, 1, 1000, rules, state, options=OPTIONS, now=NOW).desired == 3
+    out = normalize(start, 1000 if up else 0, -1, 1000, behavior(given, given), state, options=OPTIONS, now=NOW)
+    assert out.desired == result
 
 
 # case | current | proposal | min | max | up | down | up events | down events | result | reason
@@ -188,24 +201,38 @@ def test_rate_limits(line: str) -> None:
     assert (out.stabilized, out.desired, LIMITS[out.limit][0]) == (int(proposal), int(result), reason)
 
 
-@pytest.mark.parametrize("up", [True, False])
+@pytest.mark.parametrize("up", [True, False], ids=["up", "down"])
 @pytest.mark.parametrize(
-    ("rules", "before", "after"),
+    ("rules", "before", "seen", "after"),
     [
-        ("-", "7@61", "7"),
-        ("10,60,100,60,0", "", "5"),
-        ("10,60,100,60,0", "7@61", "5"),
-        ("10,60,100,60,0", "7@58", "7 5"),
-        ("10,60,0,0,0", "7@61 6@59", "5 6"),
-        ("10,60,100,30,0", "8@29 6@59 7@61 9@61", "8 6 7* 5"),
-        ("10,120,100,30,0", "7@58 6@59", "7 6 5"),
+        pytest.param("-", "", 0, "", id="no behaviour"),
+        pytest.param("10,60,100,60,0", "", 0, "5", id="empty"),
+        pytest.param("-", "7@61", 0, "7", id="no behaviour, old entry"),
+        pytest.param("10,60,100,60,0", "7@61", 0, "5", id="old entry replaced"),
+        pytest.param("10,60,100,60,0", "7@58", 7, "7 5", id="recent entry kept"),
+        pytest.param("10,60,0,0,0", "7@61 6@59", 6, "5 6", id="one of two replaced"),
+        pytest.param("10,60,100,30,0", "8@29 6@59 7@61 9@61", 14, "8 6 7* 5", id="last outdated replaced"),
+        pytest.param("10,120,100,30,0", "7@58 6@59", 13, "7 6 5", id="longest period counts"),
     ],
 )
-def test_event_storage(up: bool, rules: str, before: str, after: str) -> None:
+def test_event_storage(up: bool, rules: str, before: str, seen: int, after: str) -> None:
     pairs = [entry.split("@") for entry in before.split()]
     events = tuple(ScaleEvent(int(change), NOW - int(age) * SECOND) for change, age in pairs)
     given = rules_of(rules)
     state = HPAState(scale_up_events=events) if up else HPAState(scale_down_events=events)
+    # What counts of the last 60 s: a policy of 100 pods per 60 s lets the size change by what is left of them.
+    budget = scaling(100, 60, 0, 0, 0)
+    limited = normalize(
+        10,
+        900 if up else -900,
+        -1000,
+        1000,
+        behavior(budget, budget),
+        msgspec.structs.replace(state, recommendations=()),
+        options=OPTIONS,
+        now=NOW,
+    )
+    assert abs(limited.desired - 10) == 100 - seen
     found = store_event(
         state,
         None if given is None else behavior(given, given),

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 from kscale.hpa.actions import Failure
-from kscale.hpa.moments import from_text
-from kscale.hpa.options import HPAOptions
+from kscale.hpa.moments import SECOND, from_text, to_text
 from kscale.hpa.pod_groups import GROUPS, PodColumns, Sample, SampleColumns, group_pods, pod_requests
 from kscale.hpa.replica_calculator import Tolerances
 from kscale.objects.autoscaling import CrossVersionObjectReference
@@ -197,73 +195,87 @@ def test_metric_modes(line: str) -> None:
 @pytest.mark.parametrize(
     ("values", "requests", "want"),
     [
-        ({"test-pod-0": 50, "test-pod-1": 76}, 2, (1.26, 63, 63)),
-        ({"test-pod-0": 50, "test-pod-1": 76, "unknown": 100}, 2, (1.26, 63, 63)),
-        ({"test-pod-0": 50, "test-pod-1": 76}, 3, (1.26, 63, 63)),
+        pytest.param([50, 76], 2, (1.26, 63, 63), id="utilisation"),
+        pytest.param([50, 76, 100], 2, (1.26, 63, 63), id="a pod that is not listed"),
+        pytest.param([50, 76], 3, (1.26, 63, 63), id="a request without metric"),
+        pytest.param([50, 76], 0, "no metrics returned matched known pods", id="no requests"),
     ],
 )
-def test_utilization_ratio(values: dict[str, int], requests: int, want: tuple[float, int, int]) -> None:
-    fixture = Fixture(
-        pods(requests, [50] * requests), names=list(values), levels=[[value, 0] for value in values.values()]
-    )
+def test_utilization_ratio(values: list[int], requests: int, want: tuple[float, int, int] | str) -> None:
+    names = [f"test-pod-{i}" for i in range(2)] + ["unknown"]
+    listed = pods(requests, [50] * requests)
+    if not requests:  # pods of whom none has a metric, and so none of the requests counts
+        listed = pods(5, [50] * 5)[3:]
+    fixture = Fixture(listed, names=names[: len(values)], levels=[[value, 0] for value in values])
     found = fixture.run(calculator().get_resource_replicas(2, 50, "cpu", Tolerances(), "test-namespace", SELECTOR))
-    assert (found.ratio, found.utilization, found.usage) == want
+    assert (found.error or (found.ratio, found.utilization, found.usage)) == want
 
 
-def test_usage_ratio() -> None:
-    fixture = Fixture(pods(2, [100] * 2), values=[5000, 10000])
-    found = fixture.run(calculator().get_metric_replicas(2, 10000, "qps", Tolerances(), "test-namespace", SELECTOR))
-    assert (found.ratio, found.usage) == (0.75, 7500)
+@pytest.mark.parametrize(("values", "target", "want"), [([5000, 10000], 10000, (0.75, 7500))])
+def test_usage_ratio(values: list[int], target: int, want: tuple[float, int]) -> None:
+    fixture = Fixture(pods(2, [100] * 2), values=values)
+    found = fixture.run(calculator().get_metric_replicas(2, target, "qps", Tolerances(), "test-namespace", SELECTOR))
+    assert (found.ratio, found.usage) == want
 
 
 def ago(minutes: float, seconds: float = 0) -> str:
-    from kscale.hpa.moments import SECOND, to_text
-
     text = to_text(from_text(NOW) - round((minutes * 60 + seconds) * SECOND))
     assert text is not None
     return text
 
 
+# status of the pod, its metadata, (minutes since, window in s) of its metric, resource, group
+GROUPED: dict[str, tuple[dict[str, Any], dict[str, Any], tuple[float, int] | None, str, str]] = {
+    "memory, no condition": ({}, {}, (0.0, 60), "memory", "ready"),
+    "no Ready condition": ({"startTime": NOW}, {}, (0.0, 60), "cpu", "unready"),
+    "fresh metric in init period": (
+        {"startTime": ago(1), "ready": ("True", ago(0, 30))}, {}, (0.0, 30), "cpu", "ready"),
+    "stale metric in init period": (
+        {"startTime": ago(1), "ready": ("True", ago(0, 30))}, {}, (0.0, 60), "cpu", "unready"),
+    "unready since start": ({"startTime": ago(10), "ready": ("False", ago(9, 54))}, {}, (0.0, 60), "cpu", "unready"),
+    "after init, old metric": ({"startTime": ago(3), "ready": ("True", ago(3))}, {}, (2.0, 60), "cpu", "ready"),
+    "after init, was ready once": ({"startTime": ago(10), "ready": ("False", ago(9))}, {}, (0.0, 60), "cpu", "ready"),
+    "boundary: exactly 10 s": ({"startTime": ago(10), "ready": ("False", ago(9, 50))}, {}, (0.0, 60), "cpu", "ready"),
+    "missing": ({"startTime": ago(3)}, {}, None, "cpu", "missing"),
+    "pending": ({"phase": "Pending"}, {}, None, "cpu", "unready"),
+    "deleting": ({}, {"deletionTimestamp": NOW}, (0.0, 60), "cpu", "ignored"),
+    "deleting, pending": ({"phase": "Pending"}, {"deletionTimestamp": NOW}, (0.0, 60), "cpu", "ignored"),
+    "failed": ({"phase": "Failed"}, {}, (0.0, 60), "cpu", "ignored"),
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("status", "metadata", "sample", "resource", "group"),
+    "names",
     [
-        ({}, {}, (0.0, 60), "memory", "ready"),
-        ({"startTime": NOW}, {}, (0.0, 60), "cpu", "unready"),
-        ({"startTime": ago(1), "ready": ("True", ago(0, 30))}, {}, (0.0, 30), "cpu", "ready"),
-        ({"startTime": ago(1), "ready": ("True", ago(0, 30))}, {}, (0.0, 60), "cpu", "unready"),
-        ({"startTime": ago(10), "ready": ("False", ago(9, 54))}, {}, (0.0, 60), "cpu", "unready"),
-        ({"startTime": ago(3), "ready": ("True", ago(3))}, {}, (2.0, 60), "cpu", "ready"),
-        ({"startTime": ago(10), "ready": ("False", ago(9))}, {}, (0.0, 60), "cpu", "ready"),
-        ({"startTime": ago(10), "ready": ("False", ago(9, 50))}, {}, (0.0, 60), "cpu", "ready"),
-        ({"startTime": ago(3)}, {}, None, "cpu", "missing"),
-        ({"phase": "Pending"}, {}, None, "cpu", "unready"),
-        ({}, {"deletionTimestamp": NOW}, (0.0, 60), "cpu", "ignored"),
-        ({"phase": "Pending"}, {"deletionTimestamp": NOW}, (0.0, 60), "cpu", "ignored"),
-        ({"phase": "Failed"}, {}, (0.0, 60), "cpu", "ignored"),
+        [],
+        *([name] for name in GROUPED),
+        ["no Ready condition", "after init, old metric", "missing"],
     ],
+    ids=lambda names: "; ".join(names) or "no pods",
 )
-def test_group_pods(
-    status: dict[str, Any], metadata: dict[str, Any], sample: tuple[float, int] | None, resource: str, group: str
-) -> None:
-    document = {"phase": "Succeeded", **{key: value for key, value in status.items() if key != "ready"}}
-    if "ready" in status:
-        value, since = status["ready"]
-        document["conditions"] = [{"type": "Ready", "status": value, "lastTransitionTime": since}]
-    pod = from_dict({"metadata": {"name": "p", **metadata}, "status": document}, Pod)
-    samples = {} if sample is None else {"p": Sample(1, from_text(ago(sample[0])), sample[1] * 10**9)}
+def test_group_pods(names: list[str]) -> None:
+    pods_, samples, resource = [], {}, "cpu"
+    for name in names:
+        status, metadata, sample, resource, _ = GROUPED[name]
+        document = {"phase": "Succeeded", **{key: value for key, value in status.items() if key != "ready"}}
+        if "ready" in status:
+            value, since = status["ready"]
+            document["conditions"] = [{"type": "Ready", "status": value, "lastTransitionTime": since}]
+        pods_.append(from_dict({"metadata": {"name": name, **metadata}, "status": document}, Pod))
+        if sample is not None:
+            samples[name] = Sample(1, from_text(ago(sample[0])), sample[1] * 10**9)
     found = group_pods(
-        PodColumns.of([pod]), SampleColumns.of(["p"], samples), resource, options=OPTIONS, now=from_text(NOW)
+        PodColumns.of(pods_), SampleColumns.of(names, samples), resource, options=OPTIONS, now=from_text(NOW)
     )
-    assert [GROUPS[code] for code in found] == [group]
+    assert [GROUPS[code] for code in found] == [GROUPED[name][4] for name in names]
 
 
-def test_group_no_pods() -> None:
-    found = group_pods(PodColumns.of([]), SampleColumns.of([], {}), "cpu", options=HPAOptions(), now=0)
-    assert np.array_equal(found, [])
+def container(name: str, milli: int | None, **more: str) -> dict[str, Any]:
+    return {"name": name, "resources": {} if milli is None else {"requests": {"cpu": f"{milli}m"}}, **more}
 
 
 @pytest.mark.parametrize(
-    ("containers", "pod_level", "gate", "container", "want"),
+    ("containers", "pod_level", "gate", "named", "want"),
     [
         ([100, 50], None, False, "", 150),
         ([100, 50], None, True, "", 150),
@@ -272,33 +284,44 @@ def test_group_no_pods() -> None:
         ([None, 50], 800, True, "", 800),
         ([100, 50], None, False, "container1", 100),
         ([100, 50], 800, True, "container1", 100),
-        ([100], None, False, "other", "container other not found in Pod test-pod"),
+        (
+            [100],
+            None,
+            False,
+            "non-existent-container",
+            "container non-existent-container not found in Pod test-pod",
+        ),
     ],
 )
 def test_calculate_requests(
-    containers: list[int | None], pod_level: int | None, gate: bool, container: str, want: int | str
+    containers: list[int | None], pod_level: int | None, gate: bool, named: str, want: int | str
 ) -> None:
-    spec: dict[str, Any] = {
-        "containers": [
-            {"name": f"container{n}", "resources": {} if each is None else {"requests": {"cpu": f"{each}m"}}}
-            for n, each in enumerate(containers, 1)
-        ]
-    }
+    spec: dict[str, Any] = {"containers": [container(f"container{n}", each) for n, each in enumerate(containers, 1)]}
     if pod_level is not None:
         spec["resources"] = {"requests": {"cpu": f"{pod_level}m"}}
     pod = from_dict({"metadata": {"name": "test-pod"}, "spec": spec}, Pod)
-    requests, bad, text = pod_requests([pod], container, "cpu", pod_level_resources=gate)
+    requests, bad, text = pod_requests([pod], named, "cpu", pod_level_resources=gate)
     assert (text if bad == 0 else requests[0]) == want
 
 
-def test_sidecars_count_and_init_containers_do_not() -> None:
-    def container(name: str, cpu: str, **more: str) -> dict[str, Any]:
-        return {"name": name, "resources": {"requests": {"cpu": cpu}}, **more}
-
-    init = [container("init", "20m"), container("side", "50m", restartPolicy="Always")]
-    pod = from_dict({"spec": {"containers": [container("main", "100m")], "initContainers": init}}, Pod)
-    assert pod_requests([pod], "", "cpu", pod_level_resources=False)[0][0] == 150
-    assert pod_requests([], "", "cpu")[1] == -1
+@pytest.mark.parametrize(
+    ("init_containers", "want"),
+    [
+        pytest.param(None, [], id="no pods"),
+        pytest.param([], [100], id="no init containers"),
+        pytest.param([container("init", 20)], [100], id="an init container"),
+        pytest.param(
+            [container("init", 20), container("side", 50, restartPolicy="Always")], [150], id="and a restartable one"
+        ),
+    ],
+)
+def test_sidecars_count_and_init_containers_do_not(
+    init_containers: list[dict[str, Any]] | None, want: list[int]
+) -> None:
+    spec = {"containers": [container("main", 100)], "initContainers": init_containers}
+    listed = [] if init_containers is None else [from_dict({"spec": spec}, Pod)]
+    requests, bad, _ = pod_requests(listed, "", "cpu", pod_level_resources=False)
+    assert (requests.tolist(), bad) == (want, -1)
 
 
 # Derived from the formulas: what a double makes of them, against what would be exact.
@@ -311,20 +334,22 @@ def test_products_are_rounded_up_as_doubles(percent: int, target: int, ready: in
     assert found.replicas == want
 
 
-def test_a_ratio_at_the_tolerance_holds() -> None:
-    fixture = Fixture(pods(10, [50] * 10), values=[1100] * 10)
+@pytest.mark.parametrize(("value", "want"), [(1100, (1.1, 10)), (1101, (1.101, 12))])
+def test_a_ratio_at_the_tolerance_holds(value: int, want: tuple[float, int]) -> None:
+    fixture = Fixture(pods(10, [50] * 10), values=[value] * 10)
     found = fixture.run(calculator().get_metric_replicas(10, 1000, "qps", Tolerances(), "test-namespace", SELECTOR))
-    assert (found.ratio, found.replicas) == (1.1, 10)
+    assert (found.ratio, found.replicas) == want
 
 
-def test_lister_and_client_errors() -> None:
-    run = calculator().get_metric_replicas(2, 10, "qps", Tolerances(), "test-namespace", SELECTOR)
-    assert Fixture([], values=[1]).run(run).error == "no pods returned by selector while calculating replica count"
-    run = calculator().get_metric_replicas(2, 10, "qps", Tolerances(), "test-namespace", SELECTOR)
-    assert Fixture(Failure("broken"), values=[1]).run(run).error == (
-        "unable to get pods while calculating replica count: broken"
-    )
-    run = calculator().get_metric_replicas(2, 10, "qps", Tolerances(), "test-namespace", SELECTOR)
-    assert Fixture([], failure=Failure("down")).run(run).error == (
-        "unable to get metric qps: unable to fetch metrics from custom metrics API: down"
-    )
+@pytest.mark.parametrize(
+    ("listed", "failure", "message"),
+    [
+        ([], None, "no pods returned by selector while calculating replica count"),
+        (Failure("broken"), None, "unable to get pods while calculating replica count: broken"),
+        ([], Failure("down"), "unable to get metric qps: unable to fetch metrics from custom metrics API: down"),
+    ],
+    ids=["no pods", "lister", "client"],
+)
+def test_lister_and_client_errors(listed: list[Pod] | Failure, failure: Failure | None, message: str) -> None:
+    asking = calculator().get_metric_replicas(2, 10, "qps", Tolerances(), "test-namespace", SELECTOR)
+    assert Fixture(listed, values=[1], failure=failure).run(asking).error == message

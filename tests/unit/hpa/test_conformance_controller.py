@@ -65,12 +65,16 @@ class Case:
     past: list[tuple[int, int]] | None = None  # (replicas, seconds ago); None: first pass
     zero: bool = False  # ScaledToZero was true
     gate: bool = True
+    off: str = ""  # another gate that is off
     behavior: dict[str, Any] | None = None
     failure: str = ""
     rivals: dict[str, str] = field(default_factory=dict)
     selector: str = "name=test-pod"
     error: str = "none"
     action: str | None = None
+    computed: str | None = None  # the action that the metric is counted with
+    written: bool = True  # the status
+    labels: dict[str, str] = field(default_factory=dict)  # more labels of the first pod
     status: dict[str, Any] = field(default_factory=dict)
     target: str = "v1 ReplicationController replicationcontrollers"  # API version, kind, resource
 
@@ -91,6 +95,39 @@ CAPPED = {
 COMPUTED = [0.4, 0.2, 0.31, 0.29, 0.302, 0.298, 0.301, 0.299, 0.3, 0.3]
 DISABLED = {"AS": "SucceededGetScale", "SA": "ScalingDisabled"}
 BOTH_MIN = {"AS": "SucceededRescale", "Z": "NotScaledToZero", "SA": None, "SL": None}
+CURRENT = {
+    "observedGeneration": 0,
+    "currentReplicas": 2,
+    "desiredReplicas": 2,
+    "lastScaleTime": "2026-03-01T11:00:00Z",
+    "currentMetrics": [
+        {
+            "type": "Resource",
+            "resource": {"name": "cpu", "current": {"averageUtilization": 40, "averageValue": "400m"}},
+        }
+    ],
+    "conditions": [
+        {"type": type_, "status": status, "lastTransitionTime": "2026-03-01T11:00:00Z", "reason": why, "message": text}
+        for type_, status, why, text in (
+            ("AbleToScale", "True", "ReadyForNewScale", "recommended size matches current size"),
+            (
+                "ScalingActive",
+                "True",
+                "ValidMetricFound",
+                (
+                    "the HPA was able to successfully calculate a replica count from cpu resource utilization "
+                    "(percentage of request)"
+                ),
+            ),
+            (
+                "ScalingLimited",
+                "True",
+                "TooFewReplicas",
+                "the desired replica count is less than the minimum replica count",
+            ),
+        )
+    ],
+}
 
 CASES = [
     Case("scale up", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok()),
@@ -110,7 +147,8 @@ CASES = [
     Case("down, hot", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 5, 2, ok(), "st ccchh", EMPTY),
     Case("down, failed", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 7, 3, ok(), "rdy TTTTTFF,ph RRRRRFF", EMPTY),
     Case("down, deleting", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 7, 3, ok(), "rdy TTTTTFF,del 0000011", EMPTY),
-    Case("first pass holds", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 5, 5, {"AS": "ScaleDownStabilized"}),
+    Case("first pass holds", (2, 6), (5, 5), ["cpu 50"], DOWN, [1.0] * 5, 5, {"AS": "ScaleDownStabilized"},
+         action="none", computed="scale_down"),
     Case("container up", (2, 6), (3, 3), ["container1 30"], [300, 500, 700], ONES, 5, ok()),
     Case("container down", (2, 6), (5, 5), ["container2 50"], DOWN, [1.0] * 5, 3, ok(), past=EMPTY),
     Case("pods up", (2, 6), (3, 3), ["pods qps 15"], [20000, 10000, 30000], [], 4, ok()),
@@ -127,11 +165,16 @@ CASES = [
     Case("external per pod down", (2, 6), (5, 5), ["external avg 3000m"], [8600], [], 3, ok(), past=EMPTY),
     Case("object to zero", (0, 6), (5, 5), ["object value 20"], [0], [], 0, ok(Z="ScaledToZero"), past=EMPTY),
     Case("external to zero", (0, 6), (5, 5), ["external value 14400m"], [0], [], 0, ok(Z="ScaledToZero"), past=EMPTY),
-    Case("to zero, gate off", (0, 6), (5, 5), ["object value 20"], [0], [], 0, ok(Z=None), past=EMPTY, gate=False),
+    Case("object to zero, gate off", (0, 6), (5, 5), ["object value 20"], [0], [], 0, ok(Z=None), past=EMPTY,
+         gate=False),
+    Case("external to zero, gate off", (0, 6), (5, 5), ["external value 14400m"], [0], [], 0, ok(Z=None), past=EMPTY,
+         gate=False),
     Case("from zero", (0, 6), (0, 0), ["object value 15"], [20000], [], 2, ok(), zero=True),
     Case("from zero, gate off", (0, 6), (0, 0), ["object value 15"], [20000], [], 0, {**DISABLED, "Z": None},
          zero=True, gate=False),
     Case("from zero ignores tolerance", (0, 6), (0, 0), ["object value 1"], [1000], [], 1, ok(), zero=True),
+    Case("from zero ignores tolerance, gate off", (0, 6), (0, 0), ["object value 1"], [1000], [], 0,
+         {**DISABLED, "Z": None}, zero=True, gate=False),
     Case("from zero, min raised", (2, 6), (0, 0), ["object value 15"], [10000], [], 2, ok(SL="TooFewReplicas"),
          zero=True),
     Case("from zero, min raised, gate off", (2, 6), (0, 0), ["object value 15"], [10000], [], 0, DISABLED, zero=True,
@@ -139,8 +182,11 @@ CASES = [
     Case("from zero without condition", (0, 6), (0, 0), ["object value 15"], [20000], [], 0, DISABLED),
     Case("from zero, cpu + bogus", (0, 6), (0, 0), ["cpu 30", "bogus"], [300, 400, 500], ONES, 0, DISABLED),
     Case("manual zero", (1, 6), (0, 0), ["cpu 50"], [], [], 0, DISABLED),
+    Case("manual zero, gate off", (1, 6), (0, 0), ["cpu 50"], [], [], 0, DISABLED, gate=False),
     Case("zero replicas, min 3", (3, 5), (0, 0), ["cpu 90"], [], [], 0, DISABLED),
     Case("normal rescale clears Z", (1, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok(), zero=True),
+    Case("normal rescale clears Z, gate off", (1, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 5, ok(Z=None),
+         zero=True, gate=False),
     Case("one metric invalid, up", (2, 6), (3, 3), ["cpu 30", "bogus"], [300, 400, 500], ONES, 4, ok(), error="spec",
          action="scale_up"),
     Case("one metric failing, up", (2, 6), (3, 3), ["cpu 30", "external failing 1"], [300, 400, 500], ONES, 4, ok(),
@@ -159,6 +205,8 @@ CASES = [
     Case("tolerance", (1, 5), (3, 3), ["cpu 100"], [1010, 1030, 1020], NEAR, 3, HOLD),
     Case("tolerance 1 % up", (1, 5), (3, 3), ["cpu 100"], [1010, 1030, 1020], NEAR, 4, ok(),
          behavior={"scaleUp": {"tolerance": "0.01"}}),
+    Case("tolerance 1 % up, gate off", (1, 5), (3, 3), ["cpu 100"], [1010, 1030, 1020], NEAR, 3, HOLD,
+         behavior={"scaleUp": {"tolerance": "0.01"}}, off="HPAConfigurableTolerance"),
     Case("tolerance 57 % up, reached", (1, 5), (3, 3), ["cpu 100"], [1570] * 3, ONES, 3, HOLD,
          behavior={"scaleUp": {"tolerance": "0.57"}}),  # 1 + 0.57 is less than 1.57, in doubles
     Case("tolerance 57 % up, passed", (1, 5), (3, 3), ["cpu 100"], [1580] * 3, ONES, 5, ok(),
@@ -202,6 +250,9 @@ CASES = [
          rivals={"test-hpa-2": "name=test-pod"}, error="internal"),
     Case("overlapping selector", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 3, {"SA": "AmbiguousSelector"},
          rivals={"test-hpa-2": "name in (test-pod,other)"}, error="internal"),
+    Case("overlap by the labels of one pod", (2, 6), (3, 3), ["cpu 30"], [300, 500, 700], ONES, 3,
+         {"SA": "AmbiguousSelector"}, rivals={"test-hpa-2": "cheddar=cheese"}, labels={"cheddar": "cheese"},
+         error="internal"),
     Case("get scale fails", (1, 100), (3, 3), ["cpu 10"], [], [], 3,
          {"AS": "FailedGetScale", "SA": None, "SL": None, "Z": None}, failure="get", error="internal"),
     Case("update scale fails", (1, 5), (3, 3), ["cpu 100"], [150] * 3, [0.1] * 3, 3,
@@ -213,9 +264,12 @@ CASES = [
     Case("recent scale does not delay, cpu", (1, 5), (3, 3), ["pods qps 15", "cpu 10"], [20000, 10000, 30000], ONES, 5,
          ok(SL="TooManyReplicas"), status={"lastScaleTime": NOW}),
     Case("stabilise down", (1, 5), (4, 4), ["cpu 100"], [50] * 3, [0.1] * 3, 4, {"AS": "ScaleDownStabilized"},
-         past=[(10, 600), (4, 60)]),
+         past=[(10, 600), (4, 60)], action="none", computed="scale_down"),
     Case("computed tolerance a", (0, 1000), (10, 10), ["cpu 56"], [150] * 10, COMPUTED, 9, ok(), past=EMPTY),
     Case("computed tolerance b", (0, 1000), (10, 10), ["cpu 55"], [150] * 10, COMPUTED, 10, HOLD, past=EMPTY),
+    Case("no needless write", (2, 6), (2, 2), ["cpu 80"], [400, 500, 700], ONES, 2, ok(AS="ReadyForNewScale",
+         SL="TooFewReplicas", Z=None), "st chh", past=EMPTY, action="none", computed="scale_down", written=False,
+         status=CURRENT),
 ]  # fmt: skip
 
 
@@ -228,6 +282,8 @@ class World:
         count = len(case.requests) or (0 if case.name == "no pods" else case.size[1])
         requests = [round(each * 500) for each in case.requests] or [500] * count
         self.pods: list[Pod] = pods(count, requests, case.state, since_start=True)
+        for pod in self.pods[:1]:
+            pod.metadata.labels = {**(pod.metadata.labels or {}), **case.labels}
         self.fixture = Fixture(self.pods, levels=per_container, values=case.levels, timestamp=NOW)
 
     def __call__(self, action: Action) -> Any:
@@ -281,7 +337,7 @@ def reconciled(case: Case) -> tuple[Reconciliation, World]:
     options = HPAOptions(
         horizontal_pod_autoscaler_cpu_initialization_period=120,
         horizontal_pod_autoscaler_initial_readiness_delay=10,
-        feature_gates={"HPAScaleToZero": case.gate},
+        feature_gates={"HPAScaleToZero": case.gate, **({case.off: False} if case.off else {})},
     )
     world = World(case)
     hpa = apply_defaults(from_dict(document, HorizontalPodAutoscaler))
@@ -299,69 +355,77 @@ def test_one_reconcile(case: Case) -> None:
     assert out.error_class == case.error
     if case.action is not None:
         assert out.action == case.action
+    if case.computed is not None:
+        assert [each.action for each in out.observations] == [case.computed]
     rescales = [each.message for each in out.events if each.reason == "SuccessfulRescale"]
     if case.name == "event created":
         assert rescales == ["New size: 2; reason: cpu resource utilization (percentage of request) above target"]
     assert bool(rescales) == (case.desired != case.size[0])
-    assert world.written
+    assert world.written == out.status_written == case.written
 
 
-def test_an_hpa_that_is_up_to_date_is_not_written() -> None:
-    case = Case("again", (2, 6), (2, 2), ["cpu 80"], [400, 500, 700], ONES, 2, state="st chh", past=EMPTY)
-    first, _ = reconciled(case)
-    hpa_status = first.status
-    world = World(case)
-    document = {
-        "metadata": {"name": "test-hpa", "namespace": "test-namespace"},
-        "spec": {
-            "scaleTargetRef": {"apiVersion": "v1", "kind": "ReplicationController", "name": "test-rc"},
-            "minReplicas": 2,
-            "maxReplicas": 6,
-            "metrics": [metric("cpu 80")],
-        },
-    }
-    hpa = apply_defaults(from_dict(document, HorizontalPodAutoscaler))
-    hpa.status = hpa_status
-    out = run(reconcile(hpa, first.state, now=TIME + 15 * SECOND), world)
-    assert not world.written
-    assert not out.status_written
-    assert [each.action for each in out.observations] == ["scale_down"]
-    assert out.action == "none"
+def answer(action: Action) -> Failure:
+    return Failure(str(action))
 
 
-def test_staleness() -> None:
+@pytest.mark.parametrize(
+    ("read", "stale"),
+    [("1", True), ("4", True), ("5", False), ("6", False), ("", False), ("abc", False), (None, False)],
+)
+def test_staleness(read: str | None, stale: bool) -> None:
     hpa = from_dict({"metadata": {"uid": "u"}, "spec": {}}, HorizontalPodAutoscaler)
     state = HPAState(written=Written("u", "5"))
-
-    def answer(action: Action) -> Failure:
-        return Failure(str(action))
-
-    stale = run(reconcile(hpa, state, now=TIME, seen_version="1"), answer)
-    assert stale.stale
-    assert stale.error == (
-        "read version: 1 is not as new as written version: 5 for group resource horizontalpodautoscalers.autoscaling"
-    )
-    assert stale.state.written == Written("u", "5")
-    for version in ("5", "6", "", "abc"):
-        fresh = run(reconcile(hpa, state, now=TIME, seen_version=version), answer)
-        assert not fresh.stale
-        assert fresh.state.written is None
+    out = run(reconcile(hpa, state, now=TIME, seen_version=read), answer)
+    text = f"read version: {read} is not as new as written version: 5 for group resource "
+    assert out.stale == stale
+    assert (out.error == f"{text}horizontalpodautoscalers.autoscaling") == stale
+    assert out.state.written == (Written("u", "5") if stale else None)
 
 
-def test_selector_store() -> None:
+WEB = [{"app": "web"}]
+
+
+@pytest.fixture
+def store() -> SelectorStore:
+    """Two of namespace ``ns`` match ``app=web``, a third matches nothing."""
     store = SelectorStore()
     assert store.put_if_absent("ns", "a", "app=web")
-    assert not store.put_if_absent("ns", "a", "app=other")
-    assert store.matching("ns", [{"app": "web"}]) == ["a"]
-    assert not store.put_if_present("ns", "unknown", "app=web")
-    assert store.put_if_absent("ns", "b")
-    assert store.matching("ns", [{"app": "web"}]) == ["a"]
-    assert store.put_if_present("ns", "b", "app in (web,db)")
-    both = [{"app": "web"}]
-    assert [len(store.matching("ns", both, limit)) for limit in (0, 2, 1)] == [2, 2, 1]
-    assert store.matching("other", both) == []
-    assert store.copy().matching("ns", both) == ["a", "b"]
-    assert store.delete("ns", "a")
-    assert not store.delete("ns", "a")
-    assert store.delete("ns", "b")
-    assert store.namespaces() == ()
+    assert store.put_if_absent("ns", "b", "app in (web,db)")
+    assert store.put_if_absent("ns", "c")
+    return store
+
+
+@pytest.mark.parametrize("selector", ["app=other", None])
+def test_the_first_selector_stays(store: SelectorStore, selector: str | None) -> None:
+    assert not store.put_if_absent("ns", "a", selector)
+    assert store.matching("ns", WEB) == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name", "known"), [("ns", "c", True), ("ns", "unknown", False), ("other", "c", False)]
+)
+def test_only_a_registered_hpa_gets_a_selector(store: SelectorStore, namespace: str, name: str, known: bool) -> None:
+    assert store.put_if_present(namespace, name, "app=web") == known
+    assert store.matching("ns", WEB) == (["a", "b", "c"] if known else ["a", "b"])
+    assert store.registered(namespace, name) == known
+    assert store.namespaces() == ("ns",)
+
+
+@pytest.mark.parametrize(("limit", "found"), [(0, ["a", "b"]), (2, ["a", "b"]), (1, ["a"])])
+def test_matches_are_limited(store: SelectorStore, limit: int, found: list[str]) -> None:
+    assert store.matching("ns", WEB, limit) == found
+    assert store.copy().matching("ns", WEB, limit) == found
+
+
+@pytest.mark.parametrize("labels", [[{"app": "web"}], [{"app": "db"}], [None], []])
+def test_other_namespaces_never_match(store: SelectorStore, labels: list[dict[str, str] | None]) -> None:
+    assert store.matching("other", labels) == []
+
+
+@pytest.mark.parametrize("order", ["abc", "cba", "bca"])
+def test_the_last_hpa_takes_its_namespace_with_it(store: SelectorStore, order: str) -> None:
+    for left, name in zip((2, 1, 0), order, strict=True):
+        assert store.delete("ns", name)
+        assert not store.delete("ns", name)
+        assert store.namespaces() == (("ns",) if left else ())
+    assert store.matching("ns", WEB) == []

@@ -1,8 +1,4 @@
-"""Facts of upstream's tests of the metrics clients, of the quantities in a status, and of validation.
-
-Of the controller's facts, those on its queue (when an HPA is added at once, when rate-limited, what a thousand of them
-on five workers count) are about a driver that runs in real time and have no counterpart here.
-"""
+"""Facts of upstream's tests of the metrics clients, of the quantities in a status, and of validation."""
 
 from __future__ import annotations
 

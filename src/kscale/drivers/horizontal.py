@@ -1,0 +1,138 @@
+"""The queue of the horizontal pod autoscaler's controller: which HPA is reconciled when, and what is kept of it.
+
+Upstream: the event handlers, workers and ``reconcileKey`` of ``horizontal.go``. A driver passes on what it sees of
+HPAs (:meth:`HorizontalController.added`, ``updated``, ``deleted``), takes keys, runs :func:`kscale.hpa.reconcile`
+with :meth:`HorizontalController.state`, hands the record back, and sleeps until ``next_due``.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from kscale.drivers.work_queue import WorkQueue
+from kscale.hpa.moments import SECOND
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.records import Reconciliation
+from kscale.hpa.selector_store import SelectorStore
+from kscale.hpa.state import ControllerState, HPAState
+from kscale.objects.autoscaling import HorizontalPodAutoscaler
+
+__all__ = ["HorizontalController", "Tombstone"]
+
+
+class Tombstone(msgspec.Struct, frozen=True, kw_only=True):
+    """What a watch tells of an object whose end it missed: its key, and the last that was seen of it."""
+
+    namespace: str
+    name: str
+    last: HorizontalPodAutoscaler | None = None
+
+
+Seen = HorizontalPodAutoscaler | Tombstone
+
+
+class HorizontalController:
+    """State of the controller between reconciles. Times are nanoseconds since 1970; keys are ``namespace/name``.
+
+    ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` (gauge) and
+    ``stale_sync_skips_total`` (counter) are what upstream exports of these names; the rest of its metrics is on the
+    records. Single owner: not for use from several threads at once.
+    """
+
+    __slots__ = (
+        "_queue",
+        "_states",
+        "_workers",
+        "num_horizontal_pod_autoscalers",
+        "options",
+        "selectors",
+        "stale_sync_skips_total",
+    )
+
+    def __init__(self, options: HPAOptions | None = None, state: ControllerState | None = None) -> None:
+        self.options = options or HPAOptions()
+        self.selectors = SelectorStore()
+        self.num_horizontal_pod_autoscalers = 0
+        self.stale_sync_skips_total = 0
+        self._workers = self.options.concurrent_horizontal_pod_autoscaler_syncs
+        self._queue = WorkQueue()
+        self._states = dict(state.hpas) if state is not None else {}
+
+    # -- what is seen of HPAs --------------------------------------------------------------------------------------
+
+    def added(self, hpa: HorizontalPodAutoscaler) -> None:
+        """A new HPA, or one with another spec: known before it is due, and due at once."""
+        key = _key(hpa)
+        if self.selectors.put_if_absent(*_names(hpa)):
+            self.num_horizontal_pod_autoscalers += 1
+            if key in self._states:
+                self._states[key] = msgspec.structs.replace(self._states[key], selector=None)
+        self._queue.add(key)
+
+    def updated(self, old: Seen, new: Seen, *, now: int) -> None:
+        """A change of an HPA, or a resync. Only another generation is as good as a new object."""
+        if (
+            isinstance(old, HorizontalPodAutoscaler)
+            and isinstance(new, HorizontalPodAutoscaler)
+            and self.options.enabled("HPAGeneration")
+            and old.metadata.generation != new.metadata.generation
+        ):
+            self.added(new)
+        else:
+            self._add_rate_limited(_key(new), now)
+
+    def deleted(self, hpa: Seen) -> None:
+        """An HPA is gone. Its histories stay until its key comes up and the object is not found."""
+        if self.selectors.delete(*_names(hpa)):
+            self.num_horizontal_pod_autoscalers -= 1
+        state, last = self._states.get(_key(hpa)), hpa.last if isinstance(hpa, Tombstone) else hpa
+        written = None if state is None else state.written
+        if state is not None and written is not None and last is not None and written.uid == last.metadata.uid:
+            self._states[_key(hpa)] = msgspec.structs.replace(state, written=None)
+
+    # -- work ------------------------------------------------------------------------------------------------------
+
+    def take(self, now: int) -> str | None:
+        """The key to reconcile now; None: nothing is due, or all workers are busy."""
+        return None if len(self._queue.working) >= self._workers else self._queue.take(now)
+
+    def next_due(self) -> int | None:
+        """When the first waiting key is due; None: none waits."""
+        return self._queue.next_due()
+
+    def due(self, key: str) -> int | None:
+        """When a key is due; None: it does not wait."""
+        return self._queue.due(key)
+
+    def state(self, key: str) -> HPAState:
+        """What to reconcile an HPA from."""
+        registered = self.selectors.registered(*key.split("/", 1))
+        return msgspec.structs.replace(self._states.get(key) or HPAState(), registered=registered)
+
+    def states(self) -> ControllerState:
+        """What is kept of all HPAs that were reconciled."""
+        return ControllerState(hpas={key: self.state(key) for key in self._states})
+
+    def done(self, key: str, record: Reconciliation | None, *, now: int) -> None:
+        """A reconcile is over; ``record`` None: there was no such HPA, and nothing is kept of it.
+
+        Whatever came of it, an HPA that was there comes up again after a sync period.
+        """
+        if record is None:
+            self._states.pop(key, None)
+        else:
+            self._states[key] = record.state
+            self.stale_sync_skips_total += record.stale
+            self._add_rate_limited(key, now)
+        self._queue.done(key)
+
+    def _add_rate_limited(self, key: str, now: int) -> None:
+        self._queue.add_after(key, now + round(self.options.horizontal_pod_autoscaler_sync_period * SECOND))
+
+
+def _names(hpa: Seen) -> tuple[str, str]:
+    return (hpa.namespace, hpa.name) if isinstance(hpa, Tombstone) else (hpa.metadata.namespace, hpa.metadata.name)
+
+
+def _key(hpa: Seen) -> str:
+    return "/".join(_names(hpa))

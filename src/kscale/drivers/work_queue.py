@@ -1,0 +1,81 @@
+"""A work queue of keys with due times, computed from a ``now`` that is passed in.
+
+Upstream: ``client-go/util/workqueue`` (the delaying queue), without its clock and its locks.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import deque
+
+__all__ = ["WorkQueue"]
+
+
+class WorkQueue:
+    """Keys that wait, keys that are ready, keys that are worked on. Times are int64 nanoseconds.
+
+    A key is ready at most once, and never worked on twice at a time: added while it is, it is ready again when
+    :meth:`done`. Single owner: not for use from several threads at once.
+    """
+
+    __slots__ = ("_due", "_heap", "_number", "_ready", "_unclean", "_working")
+
+    def __init__(self) -> None:
+        self._ready: deque[str] = deque()
+        self._unclean: set[str] = set()  # to be worked on: ready, or added while worked on
+        self._working: set[str] = set()
+        self._due: dict[str, int] = {}
+        self._heap: list[tuple[int, int, str]] = []  # (due, order of adding, key); entries not in _due are void
+        self._number = 0
+
+    @property
+    def working(self) -> frozenset[str]:
+        """Keys that are worked on."""
+        return frozenset(self._working)
+
+    def add(self, key: str) -> None:
+        """Make a key ready."""
+        if key in self._unclean:
+            return
+        self._unclean.add(key)
+        if key not in self._working:
+            self._ready.append(key)
+
+    def add_after(self, key: str, due: int) -> None:
+        """Make a key ready at ``due``; one that already waits keeps the earlier time."""
+        known = self._due.get(key)
+        if known is not None and known <= due:
+            return
+        self._due[key] = due
+        self._number += 1
+        heapq.heappush(self._heap, (due, self._number, key))
+
+    def take(self, now: int) -> str | None:
+        """The next key to work on, or None: nothing is ready yet."""
+        while self._heap and self._heap[0][0] <= now:
+            due, _, key = heapq.heappop(self._heap)
+            if self._due.get(key) == due:
+                del self._due[key]
+                self.add(key)
+        if not self._ready:
+            return None
+        key = self._ready.popleft()
+        self._unclean.discard(key)
+        self._working.add(key)
+        return key
+
+    def done(self, key: str) -> None:
+        """Work on a key is over."""
+        self._working.discard(key)
+        if key in self._unclean:
+            self._ready.append(key)
+
+    def due(self, key: str) -> int | None:
+        """When a waiting key becomes ready; None: it does not wait."""
+        return self._due.get(key)
+
+    def next_due(self) -> int | None:
+        """When the first of the waiting keys becomes ready; None: none waits."""
+        while self._heap and self._due.get(self._heap[0][2]) != self._heap[0][0]:
+            heapq.heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
