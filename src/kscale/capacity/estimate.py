@@ -11,6 +11,7 @@ from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Re
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.requests import PODS, demand, to_integers
+from kscale.scheduling.pods import priorities_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["estimate_groups", "rejections_of"]
@@ -34,7 +35,8 @@ def estimate_groups(
     a group without a template.
     """
     asked = list(snapshot.pending if pods is None else pods)
-    pending = [name for name in asked if snapshot.record(name).priority >= expendable_cutoff]
+    priorities = priorities_of(snapshot.records(asked)).tolist()
+    pending = [name for name, priority in zip(asked, priorities, strict=True) if priority >= expendable_cutoff]
     existing: Mapping[str, str] = {}
     unmodelled: dict[str, None] = {}
     rest, cursor = pending, 0
@@ -45,7 +47,11 @@ def estimate_groups(
         unmodelled.update(dict.fromkeys(placed.unmodelled))
     homeless = set(rest)
     # A new node brings its own DaemonSet pods; those that wait belong to nodes that exist (FilterOutDaemonSets).
-    wanted = [name for name in rest if not is_daemonset_pod(snapshot.pod(name))]
+    wanted = [
+        name
+        for name, record in zip(rest, snapshot.records(rest), strict=True)
+        if record.controller is not None or not is_daemonset_pod(record.pod)
+    ]
     lines: list[GroupEstimate] = []
     groups = list(groups)
     for group, result in zip(groups, answers.estimates(snapshot, wanted, groups, cursor=cursor), strict=True):

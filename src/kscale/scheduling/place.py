@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.errors import StateError
 from kscale.scheduling.devices.reserve import reserve
-from kscale.scheduling.pods import PodsLike, pods_of, shapes_of
+from kscale.scheduling.pods import PodsLike, pods_of, priorities_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.unmodelled import unmodelled_of
+from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
@@ -62,7 +63,7 @@ class PlaceResult:
     def __init__(
         self,
         snapshot: Snapshot,
-        records: list[PodRecord],
+        records: Sequence[PodRecord],
         node: NDArray[np.int32],
         order: NDArray[np.int32],
         state: PlaceState,
@@ -86,17 +87,23 @@ class PlaceResult:
     @cached_property
     def unschedulable(self) -> list[str]:
         """Pods that fit on no node, in the order they were tried."""
-        return [self.records[i].key for i in np.flatnonzero(self.node == _engine.NOWHERE)]
+        return self._keys(_engine.NOWHERE)
 
     @cached_property
     def not_tried(self) -> list[str]:
         """Pods that were given up before they were looked at."""
-        return [self.records[i].key for i in np.flatnonzero(self.node == _engine.NOT_TRIED)]
+        return self._keys(_engine.NOT_TRIED)
+
+    def _keys(self, outcome: int) -> list[str]:
+        which = np.flatnonzero(self.node == outcome)
+        if isinstance(self.records, PodRows):
+            return self.records.take(which).keys
+        return [self.records[i].key for i in which.tolist()]
 
     @cached_property
     def unschedulable_records(self) -> list[PodRecord]:
         """The same, as records."""
-        return [self.records[i] for i in np.flatnonzero(self.node == _engine.NOWHERE)]
+        return [self.records[i] for i in np.flatnonzero(self.node == _engine.NOWHERE).tolist()]
 
     @property
     def placed_in_order(self) -> dict[str, list[str]]:
@@ -138,7 +145,7 @@ def place(
     fits nowhere. The snapshot does not change; the result has the one after.
     """
     state = state or PlaceState()
-    records = sorted(pods_of(snapshot, pods), key=lambda record: -record.priority)
+    records, priorities = _by_priority(pods_of(snapshot, pods))
     classes = snapshot.classify(records)
     session = Session(snapshot, classes, profile=profile)
     engine = session.engine
@@ -151,7 +158,6 @@ def place(
             if name is not None:
                 hints[i] = index.get(name, -1)
     controller, shape = shapes_of(records)
-    priorities = np.fromiter((record.priority for record in records), dtype=np.int64, count=count)
     begins = np.flatnonzero(np.r_[True, priorities[1:] != priorities[:-1]]) if count else np.zeros(0, np.int64)
     acceptable = None
     refused = [snapshot.columns.index[name] for name in unacceptable_nodes if name in snapshot.columns.index]
@@ -173,3 +179,11 @@ def place(
         cursor=engine.cursor, hints={}, old_hints={**state.hints, **{records[i].uid: names[node[i]] for i in order}}
     )
     return PlaceResult(snapshot, records, node, order, after, overflowing, session)
+
+
+def _by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64]]:
+    """The pods by falling priority, then as given; and the priority of each."""
+    priorities = priorities_of(records)
+    order = np.argsort(~priorities, kind="stable")  # ~ falls as - does, and does not overflow
+    taken = records.take(order) if isinstance(records, PodRows) else [records[i] for i in order.tolist()]
+    return taken, priorities[order]

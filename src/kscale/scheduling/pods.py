@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["MOST_SHAPES", "PodsLike", "equivalence_groups", "pods_of", "shapes_of"]
+__all__ = ["MOST_SHAPES", "PodsLike", "equivalence_groups", "pods_of", "priorities_of", "shapes_of"]
 
 PodsLike = Iterable[str | Pod | PodRecord | dict[str, Any]] | None
 """None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pods as they are."""
@@ -30,6 +30,12 @@ def pods_of(snapshot: Snapshot, pods: PodsLike) -> Sequence[PodRecord]:
     """The pods of a call. Raises InputError for a name that the snapshot does not have."""
     if pods is None:
         return snapshot.pending_records
+    pods = [*pods]
+    if all(isinstance(pod, str) for pod in pods):
+        try:
+            return snapshot.records(cast("list[str]", pods))
+        except KeyError as problem:
+            raise InputError(f"no pod {problem.args[0]!r} in the snapshot") from None
     found = []
     for pod in pods:
         if not isinstance(pod, str):
@@ -40,6 +46,13 @@ def pods_of(snapshot: Snapshot, pods: PodsLike) -> Sequence[PodRecord]:
         except KeyError:
             raise InputError(f"no pod {pod!r} in the snapshot") from None
     return found
+
+
+def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:
+    """``spec.priority`` of each, 0 if absent: int64[n]."""
+    if isinstance(pods, PodRows):
+        return pods.priorities
+    return np.fromiter((pod.priority for pod in pods), dtype=np.int64, count=len(pods))
 
 
 def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
@@ -63,7 +76,7 @@ def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.
 
 def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """The same, looking only at pods that may be alike, and at one of those that equal an exemplar."""
-    controller, exemplars = pods.controllers, pods.exemplars
+    controller, exemplars = _in_order_met(pods.controllers), pods.exemplars
     shape = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
     number_of: dict[tuple[int, bytes], int] = {}
     owned = np.flatnonzero(controller >= 0)
@@ -85,6 +98,17 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
     for i in single.tolist():
         shape[i] = number(i)
     return controller, shape
+
+
+def _in_order_met(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Numbers from 0 on in order of appearance, -1 as it is."""
+    out = np.full(len(numbers), _NO_CONTROLLER, dtype=np.int32)
+    owned = np.flatnonzero(numbers >= 0)
+    _, first, inverse = np.unique(numbers[owned], return_index=True, return_inverse=True)
+    rank = np.empty(len(first), dtype=np.int32)
+    rank[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
+    out[owned] = rank[inverse]
+    return out
 
 
 def equivalence_groups(

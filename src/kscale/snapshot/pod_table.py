@@ -238,6 +238,21 @@ class PodRows(Sequence[PodRecord]):
     def __iter__(self) -> Iterator[PodRecord]:
         return map(self.table.record, self._rows.tolist())
 
+    def take(self, order: NDArray[np.int64]) -> PodRows:
+        """Some of these pods, by position, in that order."""
+        return PodRows(self.table, self._rows[order])
+
+    @property
+    def keys(self) -> list[str]:
+        """``namespace/name`` of each."""
+        keys = self.table.keys
+        return [keys[row] for row in self._rows.tolist()]
+
+    @property
+    def pending(self) -> bool:
+        """Whether every one of them waits for a node."""
+        return bool((self.table.column("state")[self._rows] == PENDING).all())
+
     @property
     def classes(self) -> NDArray[np.int32]:
         """Classes by number in the interner."""

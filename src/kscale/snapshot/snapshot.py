@@ -103,6 +103,13 @@ class Snapshot:
                 return record
         raise KeyError(key)
 
+    def records(self, keys: Sequence[str]) -> Sequence[PodRecord]:
+        """:meth:`record` of many; columns of them without making any, but for pods that were placed later."""
+        if self._added and not {pod.key for pod in self._added}.isdisjoint(keys):
+            return [*map(self.record, keys)]
+        row_of = self._row_of
+        return self.table.rows(np.array([row_of[key] for key in keys], dtype=np.int64))
+
     def pod(self, key: str) -> Pod:
         """A placed or pending pod by name. Raises KeyError."""
         return self.record(key).pod
@@ -144,7 +151,7 @@ class Snapshot:
 
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:
         """The classes of pods that are not in the snapshot, or not placed in it."""
-        if isinstance(pods, PodRows) and pods is self.__dict__.get("pending_records"):
+        if isinstance(pods, PodRows) and pods.table is self.table and pods.pending:
             return [self.interner.classes[number] for number in pods.classes.tolist()]
         return [self._class_of(record) for record in pods]
 
