@@ -49,7 +49,7 @@ cdef extern from "kscale/go_math.hpp" namespace "kscale::go" nogil:
     int64_t c_to_int64 "kscale::go::to_int64"(double) noexcept
 
 cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
-    int64_t c_amount "kscale::usage::amount"(double) noexcept
+    void c_amounts "kscale::usage::amounts"(const double*, Py_ssize_t, double, int64_t*, int64_t*) noexcept
     cdef struct c_Containers "kscale::usage::Containers":
         const int32_t* aggregate
         int64_t* last_cpu
@@ -80,6 +80,9 @@ cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
     void c_recommend "kscale::usage::recommend"(
         const c_Bank&, const c_Bank&, const int64_t*, const int64_t*, const int64_t*, const int64_t*,
         const c_Estimation&, Py_ssize_t, int64_t*, Py_ssize_t) except +
+    Py_ssize_t c_first_stranger "kscale::usage::first_stranger"(
+        const c_Containers&, Py_ssize_t, Py_ssize_t, const int32_t*) noexcept
+    bint c_all_near "kscale::usage::all_near"(const int64_t*, Py_ssize_t) noexcept
     double c_confidence "kscale::usage::confidence"(int64_t, int64_t, int64_t, int64_t) noexcept
     double c_multiplier "kscale::usage::confidence_multiplier"(double, double, double) noexcept
 
@@ -108,13 +111,18 @@ def go_int64(double x):
 
 
 def amounts(const double[::1] values, double unit, int64_t[::1] out, Py_ssize_t offset=0):
-    """out[offset + i] = values[i] * unit, cut off at the point and held between 0 and 1e14."""
+    """out[offset + i] = values[i] * unit, cut off at the point and held between 0 and 1e14.
+
+    How many of the values are NaN, infinite, negative (and finite)."""
     cdef Py_ssize_t i
+    cdef int64_t counts[3]
     if offset < 0 or offset + values.shape[0] > out.shape[0]:
         raise NativeError(f"{values.shape[0]} values from {offset} on do not fit into {out.shape[0]}")
-    with nogil:
-        for i in range(values.shape[0]):
-            out[offset + i] = c_amount(values[i] * unit)
+    counts[0] = counts[1] = counts[2] = 0
+    if values.shape[0] > 0:
+        with nogil:
+            c_amounts(&values[0], values.shape[0], unit, &out[offset], counts)
+    return counts[0], counts[1], counts[2]
 
 
 def confidence(int64_t first, int64_t last, int64_t samples, int64_t interval):
@@ -292,14 +300,16 @@ cdef class Bank:
 
 
 cdef int check_times(const int64_t[::1] times) except -1:
-    cdef Py_ssize_t i
-    cdef int64_t low = 0, high = 0
+    cdef Py_ssize_t i, n = times.shape[0]
+    cdef bint near
+    if n == 0:
+        return 0
     with nogil:
-        for i in range(times.shape[0]):
-            low = min(low, times[i])
-            high = max(high, times[i])
-    if low < -kFarthest or high > kFarthest:
-        raise NativeError(f"time {low if low < -kFarthest else high} ns is not between the years 1823 and 2116")
+        near = c_all_near(&times[0], n)
+    if not near:
+        for i in range(n):
+            if not -kFarthest <= times[i] <= kFarthest:
+                raise NativeError(f"time {times[i]} ns is not between the years 1823 and 2116")
     return 0
 
 
@@ -340,16 +350,12 @@ cdef class Usage:
                                            &oom_min_bump[0])
 
     cdef int check(self, Bank bank, const int32_t[::1] container, const int64_t[::1] times) except -1:
-        cdef Py_ssize_t i
         if bank.rows < self.n_aggregates:
             raise NativeError(f"{bank.rows} histograms for {self.n_aggregates} aggregates")
         cdef Py_ssize_t bad = -1
-        with nogil:
-            for i in range(container.shape[0]):
-                if (container[i] < 0 or container[i] >= self.n_containers
-                        or self.containers.aggregate[container[i]] < 0):
-                    bad = i
-                    break
+        if container.shape[0] > 0:
+            with nogil:
+                bad = c_first_stranger(self.containers, self.n_containers, container.shape[0], &container[0])
         if bad >= 0:
             raise NativeError(f"container {container[bad]} of {self.n_containers}, or one without aggregate")
         check_times(times)

@@ -53,15 +53,16 @@ class Series:
         source: str = "",
         first_row: int = 1,
         ordered: bool = True,
+        finite: bool = True,
     ) -> Series:
-        """Columns whose lengths, values and order (if ``ordered``) are checked.
+        """Columns whose lengths, values (if ``finite``) and order (if ``ordered``) are checked.
 
         Raises ``InputError`` that names row and series.
         """
         if not len(series) == len(time) == len(value):
             raise ValueError("series, time and value must be of one length")
         bad = np.flatnonzero(~np.isfinite(value))
-        if len(bad):
+        if finite and len(bad):
             row = int(bad[0])
             raise InputError(
                 Problem(

@@ -179,26 +179,25 @@ class _Feed:
         series, time = batch.series, batch.time
         if order is not None:
             series, time, values = series[order], time[order], values[order]
-        finite = np.isfinite(values)
-        if not finite.all():
-            self.counts["infinite values, left out"] += int(np.count_nonzero(np.isinf(values)))
-            self.counts["missing values"] += int(np.count_nonzero(np.isnan(values)))
-            series, time, values = series[finite], time[finite], np.ascontiguousarray(values[finite])
+        amounts = np.empty(len(values), np.int64)
+        missing, infinite, negative = _histogram.amounts(np.ascontiguousarray(values), unit, amounts)
+        if missing or infinite:
+            self.counts["infinite values, left out"] += infinite
+            self.counts["missing values"] += missing
+            finite = np.isfinite(values)
+            series, time, values, amounts = series[finite], time[finite], values[finite], amounts[finite]
         if not known.all():
             keep = known[series]
             self.counts["samples of no known workload"] += int(len(keep) - np.count_nonzero(keep))
-            series, time, values = series[keep], time[keep], np.ascontiguousarray(values[keep])
-        if len(values) == 0:
+            series, time, values, amounts = series[keep], time[keep], values[keep], amounts[keep]
+            negative = int(np.count_nonzero(values < 0)) if negative else 0
+        if len(amounts) == 0:
             return
-        negative = int(np.count_nonzero(values < 0))
         if negative:
             self.counts["negative samples, taken as 0"] += negative
-        amounts = np.empty(len(values), np.int64)
-        _histogram.amounts(np.ascontiguousarray(values), unit, amounts)
         names = [(key.namespace, key.pod, key.container) for key in batch.keys]
-        usage = Usage(names, np.ascontiguousarray(series), np.ascontiguousarray(time), amounts, kind)
-        refused = self.state.add_usage(usage, 0)
-        self.counts["samples"] += len(values) - len(refused)
+        refused = self.state.add_usage(Usage(names, series, time, amounts, kind), 0)
+        self.counts["samples"] += len(amounts) - len(refused)
         if refused:
             self.counts["samples that are doubled or out of order, discarded"] += len(refused)
 

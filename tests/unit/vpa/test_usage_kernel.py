@@ -128,6 +128,39 @@ def test_batch_is_one_by_one_is_reference(samples: list[tuple[int, int, int, int
     assert out[seen].tolist() == expected_rows
 
 
+@st.composite
+def runs(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
+    """Samples container by container, as files hold them: mostly in order, amounts small or beyond the table."""
+    samples: list[tuple[int, int, int, int]] = []
+    for _ in range(draw(st.integers(1, 5))):
+        container, kind = draw(st.integers(0, 8)), draw(st.sampled_from([0, 0, 1]))
+        time = START + draw(st.integers(-200, 4000)) * HOUR
+        seed = draw(st.randoms(use_true_random=False))
+        step, most = draw(st.sampled_from([1, 60, 3600, 86400 * 7])), draw(st.sampled_from([50, 8191, 8192, 200000]))
+        faults = draw(st.sampled_from([0.0, 0.0, 0.05]))
+        for _ in range(draw(st.integers(1, 40))):
+            time += step * 10**9 if seed.random() >= faults else -(10**9)
+            value = seed.randint(0, most) if seed.random() >= faults else -1
+            samples.append((container, time, value if kind == 0 else value * 10**6, kind))
+    return samples
+
+
+@given(runs(), settings)
+def test_runs_are_one_by_one(samples: list[tuple[int, int, int, int]], how: tuple[int, int]) -> None:
+    batch, single = World(*how), World(*how)
+    statuses = batch.add(samples)
+    for threads in (2, 3):
+        threaded = World(*how)
+        assert threaded.add(samples, threads) == statuses
+        threaded.same(batch)
+    found: tuple[list[int], list[int]] = ([], [])
+    for sample in samples:
+        for mine, theirs in zip(found, single.add([sample]), strict=True):
+            mine.extend(theirs)
+    assert found == statuses
+    single.same(batch)
+
+
 @given(
     st.lists(st.integers(0, 60), min_size=1, max_size=30, unique=True).map(sorted),
     st.lists(st.tuples(st.integers(0, 8), st.integers(-1, 60)), max_size=5),
@@ -142,9 +175,9 @@ def test_grid_is_samples(hours: list[int], before: list[tuple[int, int]], random
     order = sorted(range(len(AGGREGATE_OF)), key=AGGREGATE_OF.__getitem__)
     starts = [i for i, c in enumerate(order) if i == 0 or AGGREGATE_OF[order[i - 1]] != AGGREGATE_OF[c]]
     time = np.array([START + h * HOUR for h in hours], np.int64)
-    holes = random.random() < 0.5
+    holes, most = random.random() < 0.5, random.choice([3000, 20000])
     matrix = np.array(
-        [[-1 if holes and random.random() < 0.2 else random.randint(0, 20000) for _ in hours] for _ in order], np.int32
+        [[-1 if holes and random.random() < 0.2 else random.randint(0, most) for _ in hours] for _ in order], np.int32
     )
     samples = [
         (c, int(time[t]), int(matrix[r, t]), 0)

@@ -109,10 +109,12 @@ def _tables(pa: Any, schema: Any, times: npt.NDArray[np.int64], each: Iterable[U
 
     def table() -> Any:
         n = len(times)
-        codes = pa.array(np.repeat(np.arange(len(waiting), dtype=np.int32), n))
 
         def named(texts: list[str]) -> Any:
-            return pa.DictionaryArray.from_arrays(codes, pa.array(texts))
+            # Each text once: with a text twice the writer gives up on dictionaries, and reading takes many times longer.
+            numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
+            codes = np.repeat(np.array([numbers[text] for text in texts], np.int32), n)
+            return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(numbers)))
 
         return pa.table(
             [

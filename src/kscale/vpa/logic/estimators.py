@@ -28,9 +28,10 @@ def minimums(containers: npt.NDArray[np.int64], options: RecommenderOptions) -> 
     """
     cpu = cpu_from_cores(options.pod_recommendation_min_cpu_millicores * 0.001)
     memory = amount(options.pod_recommendation_min_memory_mb * 1024.0 * 1024.0)
-    sizes = np.unique(containers)
-    table = {n: (scale_amount(cpu, 1.0 / n), scale_amount(memory, 1.0 / n)) for n in sizes.tolist()}
-    return np.array([table[n] for n in containers.tolist()], np.int64).reshape(-1, 2)
+    sizes, which = np.unique(containers, return_inverse=True)
+    table = [(scale_amount(cpu, 1.0 / n), scale_amount(memory, 1.0 / n)) for n in sizes.tolist()]
+    shares: npt.NDArray[np.int64] = np.array(table, np.int64).reshape(-1, 2)[which]
+    return shares
 
 
 def estimate(

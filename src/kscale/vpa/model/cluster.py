@@ -273,6 +273,9 @@ class ClusterState:
             if state is not None:
                 slots[index] = state.slot
         slot = slots[usage.container]
+        if isinstance(usage.kind, int) and not refused:
+            errors = self._add(usage, slot, usage.kind, None)
+            return [error for _, error in errors]
         known = slot >= 0
         kinds = usage.kind if not isinstance(usage.kind, int) else np.full(len(usage), usage.kind, np.uint8)
         problems = [
@@ -284,13 +287,10 @@ class ClusterState:
             (i, self._error(usage, i, int(kinds[i]), texts[1] if kinds[i] == OOM else texts[0]))
             for i, texts in problems
         ]
-        everything = bool(known.all())
         for cpu in (True, False):
-            wanted = (kinds == CPU_SAMPLE) == cpu
-            if not everything:
-                wanted &= known
-            if wanted.any():
-                errors += self._add(usage, slot, kinds, wanted, cpu)
+            wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
+            if len(wanted):
+                errors += self._add(usage, slot, kinds, wanted)
         return [error for _, error in sorted(errors, key=lambda pair: pair[0])]
 
     def _resolve(
@@ -322,28 +322,30 @@ class ClusterState:
         self,
         usage: Usage,
         slot: npt.NDArray[np.int32],
-        kinds: npt.NDArray[np.uint8],
-        wanted: npt.NDArray[np.bool_],
-        cpu: bool,
+        kinds: npt.NDArray[np.uint8] | int,
+        where: npt.NDArray[np.int64] | None,
     ) -> list[tuple[int, UsageError]]:
+        """Samples of CPU only, or of anything else only: those at ``where``, or all of them."""
         store = self.store
-        if wanted.all():
-            where, container, time, value = None, slot, usage.time, usage.value
-        else:
-            where = np.flatnonzero(wanted)
+        container, time, value, kind = slot, usage.time, usage.value, kinds
+        if where is not None:
             container, time, value = slot[where], usage.time[where], usage.value[where]
-        status = np.zeros(len(container), np.uint8)
+            kind = kinds if isinstance(kinds, int) else kinds[where]
+        status = np.empty(len(container), np.uint8)
         time, value = np.ascontiguousarray(time), np.ascontiguousarray(value)
-        if cpu:
+        if (kind if isinstance(kind, int) else kind[0] if len(kind) else CPU_SAMPLE) == CPU_SAMPLE:
             store.native.add_cpu(store.cpu.native, container, time, value, status, self.threads)
         else:
-            chosen = kinds if where is None else kinds[where]
-            oom = (chosen == OOM).astype(np.uint8)
+            killed = kind == OOM
+            oom = killed.astype(np.uint8) if isinstance(killed, np.ndarray) else None
+            if killed is True:
+                oom = np.ones(len(container), np.uint8)
             store.native.add_memory(store.memory.native, container, time, value, status, oom, self.threads)
         errors = []
         for position in np.flatnonzero(status).tolist():
             i = position if where is None else int(where[position])
-            errors.append((i, self._refusal(usage, i, int(kinds[i]), int(status[position]))))
+            number = kind if isinstance(kind, int) else int(kind[position])
+            errors.append((i, self._refusal(usage, i, number, int(status[position]))))
         return errors
 
     def _refusal(self, usage: Usage, i: int, kind: int, status: int) -> UsageError:

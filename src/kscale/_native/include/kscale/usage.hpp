@@ -26,6 +26,9 @@ inline std::int64_t amount(double x) noexcept {
 }
 inline std::int64_t scale_amount(std::int64_t a, double f) noexcept { return amount(static_cast<double>(a) * f); }
 
+// out[i] = amount(values[i] * unit); counts[] gains how many values are NaN, infinite, negative and finite.
+void amounts(const double* values, std::ptrdiff_t n, double unit, std::int64_t* out, std::int64_t* counts) noexcept;
+
 struct Containers {
   const std::int32_t* aggregate;  // the row that this container's samples go to
   Time* last_cpu;
@@ -74,6 +77,12 @@ struct Estimation {
 void recommend(const Bank& cpu, const Bank& memory, const Time* first, const Time* last, const std::int64_t* samples,
                const std::int64_t* minimum, const Estimation& how, std::ptrdiff_t n_rows, std::int64_t* out,
                std::ptrdiff_t threads);
+
+// The first sample whose container is out of range or has no aggregate; -1: there is none.
+std::ptrdiff_t first_stranger(const Containers& containers, std::ptrdiff_t n_containers, std::ptrdiff_t n,
+                              const std::int32_t* container) noexcept;
+// Whether all times keep away from the ends of int64 (histogram::kFarthest).
+bool all_near(const Time* time, std::ptrdiff_t n) noexcept;
 
 double confidence(Time first, Time last, std::int64_t samples, std::int64_t interval) noexcept;
 double confidence_multiplier(double confidence, double multiplier, double exponent) noexcept;
