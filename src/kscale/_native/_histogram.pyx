@@ -83,6 +83,9 @@ cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
     Py_ssize_t c_first_stranger "kscale::usage::first_stranger"(
         const c_Containers&, Py_ssize_t, Py_ssize_t, const int32_t*) noexcept
     bint c_all_near "kscale::usage::all_near"(const int64_t*, Py_ssize_t) noexcept
+    Py_ssize_t c_look_up "kscale::usage::look_up"(
+        const int32_t*, Py_ssize_t, const int32_t*, Py_ssize_t, int32_t*) noexcept
+    bint c_in_order "kscale::usage::in_order"(const int32_t*, const int64_t*, Py_ssize_t, int64_t*) noexcept
     double c_confidence "kscale::usage::confidence"(int64_t, int64_t, int64_t, int64_t) noexcept
     double c_multiplier "kscale::usage::confidence_multiplier"(double, double, double) noexcept
 
@@ -123,6 +126,40 @@ def amounts(const double[::1] values, double unit, int64_t[::1] out, Py_ssize_t 
         with nogil:
             c_amounts(&values[0], values.shape[0], unit, &out[offset], counts)
     return counts[0], counts[1], counts[2]
+
+
+def look_up(const int32_t[::1] table, const int32_t[::1] index, int32_t[::1] out):
+    """out[i] = table[index[i]]; true if no entry is negative."""
+    cdef Py_ssize_t bad, n = index.shape[0]
+    if out.shape[0] != n:
+        raise NativeError(f"{n} indices, {out.shape[0]} places")
+    if n == 0:
+        return True
+    if table.shape[0] == 0:
+        raise NativeError(f"index {index[0]} of 0")
+    with nogil:
+        bad = c_look_up(&table[0], table.shape[0], &index[0], n, &out[0])
+    if bad >= 0:
+        raise NativeError(f"index {index[bad]} of {table.shape[0]}")
+    return bad == -1
+
+
+def in_order(const int32_t[::1] series, const int64_t[::1] times, Py_ssize_t n_series):
+    """Whether no series goes back in time."""
+    cdef Py_ssize_t i, n = series.shape[0]
+    cdef bint found
+    cdef vector[int64_t] latest
+    if times.shape[0] != n or n_series < 0:
+        raise NativeError(f"{n} rows, {times.shape[0]} times, {n_series} series")
+    if n == 0:
+        return True
+    for i in range(n):
+        if not 0 <= series[i] < n_series:
+            raise NativeError(f"series {series[i]} of {n_series}")
+    latest.assign(n_series, kUnset)
+    with nogil:
+        found = c_in_order(&series[0], &times[0], n, latest.data())
+    return found
 
 
 def confidence(int64_t first, int64_t last, int64_t samples, int64_t interval):

@@ -37,9 +37,7 @@ def _check_columns(found: Iterable[str], names: Mapping[str, str], source: str) 
         shown = ", ".join(have)
         raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {shown})", source))
     if names["cpu_cores"] not in have and names["memory_bytes"] not in have:
-        raise InputError(
-            Problem(f"neither a column {names['cpu_cores']!r} nor {names['memory_bytes']!r}", source)
-        )
+        raise InputError(Problem(f"neither a column {names['cpu_cores']!r} nor {names['memory_bytes']!r}", source))
     return [name for name in names.values() if name in have]
 
 
@@ -129,9 +127,7 @@ def _header(data: Any, source: str) -> tuple[list[str], Any]:
     return [name.strip() for name in names], data.slice(min(end + 1, data.size))
 
 
-def _parse(
-    data: Any, header: list[str], wanted: list[str], names: Mapping[str, str], source: str, before: int
-) -> Any:
+def _parse(data: Any, header: list[str], wanted: list[str], names: Mapping[str, str], source: str, before: int) -> Any:
     from pyarrow import csv as arrow
 
     text = pa.dictionary(pa.int32(), pa.string())

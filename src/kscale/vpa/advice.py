@@ -160,7 +160,9 @@ class _Feed:
             known[i] = True
         if len(batch):
             self.newest = max(self.newest, int(batch.time.max()))
-        order = _time_order(batch.series, batch.time)
+        order = None
+        if not _histogram.in_order(batch.series, batch.time, len(batch.keys)):
+            order = np.argsort(batch.time, kind="stable")
         for values, kind, unit in ((batch.cpu, CPU_SAMPLE, 1000.0), (batch.memory, MEMORY_SAMPLE, 1.0)):
             if values is not None:
                 self._add_kind(batch, values, kind, unit, known, order)
@@ -225,17 +227,6 @@ class _Feed:
             )
             pods = kept.cpu if kind == CPU_SAMPLE else kept.memory
             pods[key.pod] = np.concatenate([pods[key.pod], own]) if key.pod in pods else own
-
-
-def _time_order(series: npt.NDArray[np.int32], time: npt.NDArray[np.int64]) -> npt.NDArray[np.int64] | None:
-    """How to sort a batch so that each series is in order of time; None where it is already."""
-    if len(time) < 2 or bool((time[1:] >= time[:-1]).all()):
-        return None
-    same = series[1:] == series[:-1]
-    runs = 1 + int(np.count_nonzero(~same))
-    if runs == len(np.unique(series[np.concatenate(([True], ~same))])) and bool((time[1:] >= time[:-1])[same].all()):
-        return None
-    return np.argsort(time, kind="stable")
 
 
 # -- the dump --------------------------------------------------------------------------------------------------

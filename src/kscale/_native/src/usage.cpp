@@ -105,6 +105,26 @@ void amounts(const double* values, std::ptrdiff_t n, double unit, std::int64_t* 
   }
 }
 
+std::ptrdiff_t look_up(const std::int32_t* table, std::ptrdiff_t size, const std::int32_t* index, std::ptrdiff_t n,
+                       std::int32_t* out) noexcept {
+  std::int32_t negative = 0;
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    if (index[i] < 0 || index[i] >= size) return i;
+    out[i] = table[index[i]];
+    negative |= out[i];
+  }
+  return negative < 0 ? -2 : -1;
+}
+
+bool in_order(const std::int32_t* series, const Time* time, std::ptrdiff_t n, Time* latest) noexcept {
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    Time& last = latest[series[i]];
+    if (time[i] < last) return false;
+    last = time[i];
+  }
+  return true;
+}
+
 // Whether every sample names a container with an aggregate; else the first that does not.
 std::ptrdiff_t first_stranger(const Containers& containers, std::ptrdiff_t n_containers, std::ptrdiff_t n,
                               const std::int32_t* container) noexcept {

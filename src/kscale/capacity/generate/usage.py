@@ -111,7 +111,7 @@ def _tables(pa: Any, schema: Any, times: npt.NDArray[np.int64], each: Iterable[U
         n = len(times)
 
         def named(texts: list[str]) -> Any:
-            # Each text once: with a text twice the writer gives up on dictionaries, and reading takes many times longer.
+            # Each text once: with one twice the writer gives up on dictionaries, and reading takes many times longer.
             numbers = {text: i for i, text in enumerate(dict.fromkeys(texts))}
             codes = np.repeat(np.array([numbers[text] for text in texts], np.int32), n)
             return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(list(numbers)))

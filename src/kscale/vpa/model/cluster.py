@@ -272,8 +272,9 @@ class ClusterState:
             state = self._resolve(name, index, refused, dropped, now)
             if state is not None:
                 slots[index] = state.slot
-        slot = slots[usage.container]
-        if isinstance(usage.kind, int) and not refused:
+        slot = np.empty(len(usage), np.int32)
+        all_known = _histogram.look_up(slots, np.ascontiguousarray(usage.container), slot)
+        if isinstance(usage.kind, int) and all_known:
             errors = self._add(usage, slot, usage.kind, None)
             return [error for _, error in errors]
         known = slot >= 0

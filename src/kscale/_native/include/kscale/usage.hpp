@@ -29,6 +29,12 @@ inline std::int64_t scale_amount(std::int64_t a, double f) noexcept { return amo
 // out[i] = amount(values[i] * unit); counts[] gains how many values are NaN, infinite, negative and finite.
 void amounts(const double* values, std::ptrdiff_t n, double unit, std::int64_t* out, std::int64_t* counts) noexcept;
 
+// out[i] = table[index[i]]. -1: no entry was negative; -2: one was; else the first index out of range.
+std::ptrdiff_t look_up(const std::int32_t* table, std::ptrdiff_t size, const std::int32_t* index, std::ptrdiff_t n,
+                       std::int32_t* out) noexcept;
+// Whether no series goes back in time. latest[series] comes in as kUnset.
+bool in_order(const std::int32_t* series, const Time* time, std::ptrdiff_t n, Time* latest) noexcept;
+
 struct Containers {
   const std::int32_t* aggregate;  // the row that this container's samples go to
   Time* last_cpu;
