@@ -117,6 +117,8 @@ class Counters:
         self._row_of: dict[Any, int] = {}
         self._touched_by: dict[int, tuple[list[int], list[int]]] = {}
         self._engine, self._keys = engine, keys
+        if not (self.spread_rows or self.anti_rows or self.carried_rows or self.groups):
+            return
         placed = PlacedIdentities.of(self.ctx.snapshot)
         for row, (i, _) in self.spread_rows.items():
             key, domain, size = keys[row.key]

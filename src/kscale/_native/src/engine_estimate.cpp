@@ -1,6 +1,7 @@
 #include "kscale/engine/estimate.hpp"
 
 #include <algorithm>
+#include <numeric>
 
 namespace kscale::engine {
 namespace {
@@ -80,8 +81,12 @@ class Estimation {
       times = std::max<i64>(1, std::min<i64>(run_end_ - pod, engine_.capacity(c, node)));
     }
     engine_.place(c, node, times);
-    for (i64 i = 0; i < times; ++i) track(pod + static_cast<i32>(i), node);
-    return pod + static_cast<i32>(times);
+    const i32 next = pod + static_cast<i32>(times);
+    track(pod, node);
+    std::fill(out_.placement + pod + 1, out_.placement + next, node);
+    std::iota(out_.order + out_.scheduled, out_.order + out_.scheduled + (next - pod - 1), pod + 1);
+    out_.scheduled += next - pod - 1;
+    return next;
   }
 
   bool try_new(i32 pod, i32 end) {

@@ -52,6 +52,9 @@ def template_of(template: TemplateLike) -> NodeTemplate:
     return NodeTemplate(node=template)
 
 
+_LONG_GROUPS = 200  # pods of a group from which on copying group by group is faster
+
+
 class GroupedPods:
     """Pods of an estimate, grouped: what does not depend on the template."""
 
@@ -207,9 +210,9 @@ def estimate_groups(
         fast = best_fast_path([(pods.exemplar(g), int(sizes[g])) for g in order], template)
         if fast >= 0:
             packed.append(packed.pop(fast))
-    members, starts = _reorder(pods, packed)
+    class_of, pod_of, starts = _reorder(pods, packed)
     placement, placed, added, with_pods, status, stopped = session.engine.estimate(
-        pods.class_of[members],
+        class_of,
         starts,
         session.templates[number],
         max_nodes=limit,
@@ -223,8 +226,8 @@ def estimate_groups(
         number=number,
         options=options,
         records=pods.records,
-        pod_of=pods.members[members],
-        class_of=pods.class_of[members],
+        pod_of=pod_of,
+        class_of=class_of,
         placement=placement,
         order=placed,
         group_members=pods.members,
@@ -238,12 +241,19 @@ def estimate_groups(
     )
 
 
-def _reorder(pods: GroupedPods, order: list[int]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """(positions in the grouped pods, group starts) of the groups in another order."""
+def _reorder(pods: GroupedPods, order: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+    """(class and number of each pod, group starts) of the groups in another order."""
     if order == list(range(len(order))):
-        return np.arange(len(pods.members)), pods.starts
+        return pods.class_of, pods.members, pods.starts
     sizes = np.diff(pods.starts)[order]
     starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    if _LONG_GROUPS * len(order) < len(pods.members):
+        spans = [slice(*pods.starts[group : group + 2].tolist()) for group in order]
+        return (
+            np.concatenate([pods.class_of[span] for span in spans]),
+            np.concatenate([pods.members[span] for span in spans]),
+            starts,
+        )
     begins = pods.starts[:-1][order]
-    positions = np.repeat(begins - starts[:-1], sizes) + np.arange(len(pods.members))
-    return positions, starts
+    positions = np.repeat(begins - starts[:-1], sizes) + np.arange(len(pods.members), dtype=np.int32)
+    return pods.class_of[positions], pods.members[positions], starts
