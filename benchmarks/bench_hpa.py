@@ -24,6 +24,7 @@ from kscale.hpa.moments import SECOND, from_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns
 from kscale.hpa.replay import Plant, replay
+from kscale.hpa.replay_input import Load
 from kscale.hpa.state import Recommendation, ScaleEvent
 from kscale.objects.autoscaling import (
     CrossVersionObjectReference,
@@ -201,7 +202,7 @@ def test_replay_of_a_week(benchmark: Any) -> None:
         behavior=HorizontalPodAutoscalerBehavior(),
     )
     hpa = apply_defaults(HorizontalPodAutoscaler(spec=spec))
-    found = benchmark(replay, hpa, time, load, Plant(request=Quantity("1")))
+    found = benchmark(replay, hpa, Load(time, load), Plant(request=Quantity("1")))
     assert len(found.time) == (week - 60) // 15 + 1
     # Afloat at the crest: what 35 cores need at 60 %, within the tolerance.
     assert 35 / 0.6 / 1.1 - 1 <= found.replicas.max() <= 35 / 0.6 * 1.1 + 1

@@ -19,7 +19,7 @@ DOCUMENTS: dict[str, str] = {
     "HPAReport": "kscale.hpa.report",
     "HeadroomReport": "kscale.capacity.headroom",
     "RecommendationReport": "kscale.vpa.advice",
-    "ReplayReport": "kscale.hpa.replay",
+    "ReplayReport": "kscale.hpa.replay_report",
     "ScaleDownReport": "kscale.capacity.scale_down",
     "ScaleUpPlan": "kscale.ca.scale_up.report",
     "SchemaList": "kscale.schemas",

@@ -169,10 +169,15 @@ def replay_columns() -> dict[str, np.ndarray]:
 
 
 def call_replay(c: dict[str, np.ndarray]) -> Any:
+    shared = {"time": c["times"], "load": c["load"]}
+    metrics = [
+        SimpleNamespace(**shared, mode=0, cpu=True, target=50, request=100),
+        SimpleNamespace(**shared, mode=5, cpu=False, target=1000, request=0),
+    ]
     return _replay.replay(
-        4, c["times"], c["load"], c["recorded"], *parts(c, "up", "down"), mode=0, cpu=True, target=50,
+        4, metrics, c["recorded"], *parts(c, "up", "down"),
         tolerance_down=0.1, tolerance_up=0.1, cpu_initialization=0, initial_readiness=0, minimum=1, maximum=5,
-        behavior=True, scale_to_zero=False, legacy_window=300, request=100, startup=0, lag=0, period=10**9,
+        behavior=True, scale_to_zero=False, legacy_window=300, startup=0, lag=0, period=10**9,
         window=10**9, begin=0, start=1,
     )  # fmt: skip
 

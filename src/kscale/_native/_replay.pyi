@@ -1,19 +1,32 @@
+from collections.abc import Sequence
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native._reconcile import Rules
 
+class Metric(Protocol):
+    @property
+    def mode(self) -> int: ...
+    @property
+    def cpu(self) -> bool: ...
+    @property
+    def target(self) -> int: ...
+    @property
+    def request(self) -> int: ...
+    @property
+    def time(self) -> NDArray[np.int64]: ...
+    @property
+    def load(self) -> NDArray[np.float64]: ...
+
 def replay(
     ticks: int,
-    times: NDArray[np.int64],
-    load: NDArray[np.float64],
+    metrics: Sequence[Metric],
     recorded: NDArray[np.int32] | None,
     up: Rules,
     down: Rules,
     *,
-    mode: int,
-    cpu: bool,
-    target: int,
     tolerance_down: float,
     tolerance_up: float,
     cpu_initialization: int,
@@ -23,7 +36,6 @@ def replay(
     behavior: bool,
     scale_to_zero: bool,
     legacy_window: int,
-    request: int,
     startup: int,
     lag: int,
     period: int,
@@ -35,6 +47,6 @@ def replay(
     NDArray[np.int32],
     NDArray[np.int32],
     NDArray[np.int32],
+    NDArray[np.int32],
     NDArray[np.int64],
-    NDArray[np.uint8],
 ]: ...

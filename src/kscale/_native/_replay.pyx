@@ -4,6 +4,7 @@
 import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libcpp.vector cimport vector
 
 from kscale.errors import NativeError
 
@@ -30,10 +31,18 @@ cdef extern from "kscale/hpa/replay.hpp" namespace "kscale::hpa" nogil:
         int32_t window
         Policies policies
 
-    cdef struct Replay:
+    cdef struct ReplayMetric:
         Mode mode
         bint cpu
         int64_t target
+        int64_t request
+        const int64_t* times
+        const double* load
+        Py_ssize_t samples
+
+    cdef struct Replay:
+        const ReplayMetric* metrics
+        Py_ssize_t n_metrics
         Tolerances tolerances
         int64_t cpu_initialization
         int64_t initial_readiness
@@ -44,16 +53,12 @@ cdef extern from "kscale/hpa/replay.hpp" namespace "kscale::hpa" nogil:
         Rules up
         Rules down
         int64_t legacy_window
-        int64_t request
         int64_t startup
         int64_t lag
         int64_t period
         int64_t window
         int64_t begin
         int32_t start
-        const int64_t* times
-        const double* load
-        Py_ssize_t samples
         const int32_t* recorded
 
     cdef struct ReplayColumns:
@@ -61,18 +66,18 @@ cdef extern from "kscale/hpa/replay.hpp" namespace "kscale::hpa" nogil:
         int32_t* ready
         int32_t* desired
         int32_t* proposal
+        int32_t* best
         int64_t* usage
-        uint8_t* branch
 
     void c_replay "kscale::hpa::replay"(const Replay&, Py_ssize_t, const ReplayColumns&) except +
 
 
-cdef Rules rules_of(object rules) except *:
-    """The first row. The columns must outlive the call: the caller holds ``rules``."""
-    cdef const uint8_t[::1] select = rules.select
-    cdef const int32_t[::1] window = rules.window
-    cdef const uint8_t[::1] type = rules.type
-    cdef const int32_t[::1] value = rules.value, period = rules.period
+cdef Rules rules_of(object rules, list keep) except *:
+    """The first row; its columns must outlive the call: ``keep`` holds them."""
+    columns = [rules.select, rules.window, rules.type, rules.value, rules.period]
+    keep += columns
+    cdef const uint8_t[::1] select = columns[0], type = columns[2]
+    cdef const int32_t[::1] window = columns[1], value = columns[3], period = columns[4]
     if not (select.shape[0] == window.shape[0] == 1 and type.shape[0] == value.shape[0] == period.shape[0]):
         raise NativeError("rules of exactly one row are expected")
     if select[0] > 2:
@@ -86,22 +91,39 @@ cdef Rules rules_of(object rules) except *:
     return out
 
 
-def replay(
-    Py_ssize_t ticks, const int64_t[::1] times, const double[::1] load, recorded, up, down, *,
-    uint8_t mode, bint cpu, int64_t target, double tolerance_down, double tolerance_up,
-    int64_t cpu_initialization, int64_t initial_readiness, int32_t minimum, int32_t maximum,
-    bint behavior, bint scale_to_zero, int64_t legacy_window, int64_t request,
-    int64_t startup, int64_t lag, int64_t period, int64_t window, int64_t begin, int32_t start,
-):
-    """Replicas, ready pods, desired, proposal, usage, branch of every tick.
-
-    Times in nanoseconds, ``load`` in units; ``recorded`` int32[ticks] makes the plant follow it. Raises
-    ``NativeError`` for columns of different lengths, no load, negative durations, or more than a million pods.
-    """
+cdef ReplayMetric metric_of(object metric, list keep) except *:
+    """One metric; its columns must outlive the call: ``keep`` holds them."""
+    cdef uint8_t mode = metric.mode
+    times_column, load_column = metric.time, metric.load
+    keep += [times_column, load_column]
+    cdef const int64_t[::1] times = times_column
+    cdef const double[::1] load = load_column
     if times.shape[0] != load.shape[0] or not times.shape[0]:
         raise NativeError("times and load must be of one length, and not empty")
-    if mode > 5 or ticks < 0 or period <= 0 or startup < 0 or lag < 0 or start < 0:
-        raise NativeError("an unknown mode, or a negative number")
+    if mode > 5:
+        raise NativeError("an unknown mode")
+    return ReplayMetric(<Mode> mode, metric.cpu, metric.target, metric.request, &times[0], &load[0], times.shape[0])
+
+
+def replay(
+    Py_ssize_t ticks, metrics, recorded, up, down, *, double tolerance_down, double tolerance_up,
+    int64_t cpu_initialization, int64_t initial_readiness, int32_t minimum, int32_t maximum,
+    bint behavior, bint scale_to_zero, int64_t legacy_window,
+    int64_t startup, int64_t lag, int64_t period, int64_t window, int64_t begin, int32_t start,
+):
+    """Replicas, ready pods, desired, proposal, deciding metric (-1: none) and usage [ticks, metrics] of every tick.
+
+    Times in nanoseconds, loads in units; ``recorded`` int32[ticks] makes the plant follow it. Raises ``NativeError``
+    for columns of different lengths, no load, negative durations, or more than a million pods.
+    """
+    if ticks < 0 or period <= 0 or startup < 0 or lag < 0 or start < 0:
+        raise NativeError("a negative number")
+    cdef list keep = []
+    cdef vector[ReplayMetric] c_metrics
+    for metric in metrics:
+        c_metrics.push_back(metric_of(metric, keep))
+    if c_metrics.empty():
+        raise NativeError("no metric")
     cdef const int32_t[::1] sizes
     cdef Replay given
     given.recorded = NULL
@@ -111,9 +133,8 @@ def replay(
             raise NativeError("recorded replicas: one for every tick is expected, none negative")
         if ticks:
             given.recorded = &sizes[0]
-    given.mode = <Mode> mode
-    given.cpu = cpu
-    given.target = target
+    given.metrics = c_metrics.data()
+    given.n_metrics = <Py_ssize_t> c_metrics.size()
     given.tolerances = Tolerances(tolerance_down, tolerance_up)
     given.cpu_initialization = cpu_initialization
     given.initial_readiness = initial_readiness
@@ -121,26 +142,21 @@ def replay(
     given.maximum = maximum
     given.behavior = behavior
     given.scale_to_zero = scale_to_zero
-    given.up = rules_of(up)
-    given.down = rules_of(down)
+    given.up = rules_of(up, keep)
+    given.down = rules_of(down, keep)
     given.legacy_window = legacy_window
-    given.request = request
     given.startup = startup
     given.lag = lag
     given.period = period
     given.window = window
     given.begin = begin
     given.start = start
-    given.times = &times[0]
-    given.load = &load[0]
-    given.samples = times.shape[0]
-    out = [np.empty(ticks, dtype) for dtype in (np.int32, np.int32, np.int32, np.int32, np.int64, np.uint8)]
-    cdef int32_t[::1] replicas = out[0], ready = out[1], desired = out[2], proposal = out[3]
-    cdef int64_t[::1] usage = out[4]
-    cdef uint8_t[::1] branch = out[5]
+    out = [np.empty(ticks, np.int32) for _ in range(5)] + [np.empty((ticks, given.n_metrics), np.int64)]
+    cdef int32_t[::1] replicas = out[0], ready = out[1], desired = out[2], proposal = out[3], best = out[4]
+    cdef int64_t[:, ::1] usage = out[5]
     cdef ReplayColumns columns
     if ticks:
-        columns = ReplayColumns(&replicas[0], &ready[0], &desired[0], &proposal[0], &usage[0], &branch[0])
+        columns = ReplayColumns(&replicas[0], &ready[0], &desired[0], &proposal[0], &best[0], &usage[0, 0])
         try:
             with nogil:
                 c_replay(given, ticks, columns)

@@ -18,7 +18,9 @@ from kscale.hpa.options import FEATURE_GATES, HPAOptions
 from kscale.hpa.queries import MetricLists
 from kscale.hpa.reconcile import reconcile, run
 from kscale.hpa.records import Reconciliation
-from kscale.hpa.replay import Plant, Replay, ReplayReport, replay, replay_report
+from kscale.hpa.replay import Plant, Replay, replay
+from kscale.hpa.replay_input import Load
+from kscale.hpa.replay_report import ReplayReport, replay_report
 from kscale.hpa.replica_calculator import ReplicaCalculator, Replicas, Tolerances
 from kscale.hpa.report import HPAReport, hpa_report
 from kscale.hpa.selector_store import SelectorStore
@@ -38,6 +40,7 @@ __all__ = [
     "HPAReport",
     "HPAState",
     "ListPods",
+    "Load",
     "MetricLists",
     "Plant",
     "PutScale",

@@ -13,24 +13,28 @@ __all__ = ["plot"]
 
 
 def plot(runs: Sequence[Replay], path: Path) -> None:
-    """Load and capacity above, replicas below, over hours; PNG or SVG by the file's suffix."""
+    """Load and capacity of each metric above, replicas below, over hours; PNG or SVG by the file's suffix."""
     if path.suffix not in (".png", ".svg"):
         raise InputError(f"{path}: a plot is written as .png or .svg")
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("plotting", "plots") from None
-    figure = Figure(figsize=(10, 6), layout="constrained")
-    above, below = figure.subplots(2, 1, sharex=True)
-    hours = (runs[0].time - runs[0].time[0]) / (3600 * SECOND)
-    above.plot(hours, runs[0].load, color="black", linewidth=0.8, label="load")
+    metrics = list(dict.fromkeys(name for run in runs for name in run.metrics))
+    figure = Figure(figsize=(10, 3 * (len(metrics) + 1)), layout="constrained")
+    panels = figure.subplots(len(metrics) + 1, 1, sharex=True)
     for run in runs:
-        above.plot(hours, run.capacity, linewidth=0.8, label=f"{run.name}: capacity at target")
-        below.step(hours, run.replicas, where="post", linewidth=0.8, label=run.name)
-    above.set_ylabel("load")
-    below.set_ylabel("replicas")
-    below.set_xlabel("hours")
-    for axes in (above, below):
+        hours = (run.time - runs[0].time[0]) / (3600 * SECOND)
+        for name, load, capacity in zip(run.metrics, run.load, run.capacity, strict=True):
+            axes = panels[metrics.index(name)]
+            if not axes.lines:
+                axes.plot(hours, load, color="black", linewidth=0.8, label="load")
+                axes.set_ylabel(name)
+            axes.plot(hours, capacity, linewidth=0.8, label=f"{run.name}: capacity at target")
+        panels[-1].step(hours, run.replicas, where="post", linewidth=0.8, label=run.name)
+    panels[-1].set_ylabel("replicas")
+    panels[-1].set_xlabel("hours")
+    for axes in panels:
         axes.legend(loc="upper left", fontsize="small")
         axes.set_ylim(bottom=0)
     try:

@@ -1,4 +1,4 @@
-"""One HPA over recorded load, in virtual time: replicas at every sync period, and what they cost.
+"""One HPA over recorded load, in virtual time: replicas at every sync period.
 
 The plant is a statement, not a guess (:class:`Plant`): usage = load / ready pods. The loop runs in native code and
 decides as :mod:`kscale.hpa.decide` does; a test holds it to the step machine.
@@ -6,8 +6,8 @@ decides as :mod:`kscale.hpa.decide` does; a test holds it to the step machine.
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -20,18 +20,19 @@ from kscale.hpa.behavior import Rules
 from kscale.hpa.metric_sources import resource_target, source_of, tolerances_of, value_target
 from kscale.hpa.moments import SECOND, to_text
 from kscale.hpa.options import HPAOptions
+from kscale.hpa.replay_input import Load, Loads, metric_name
 from kscale.hpa.replica_calculator import MODES
 from kscale.objects.autoscaling import (
     ContainerResourceMetricSource,
     HorizontalPodAutoscaler,
+    MetricSpec,
     ObjectMetricSource,
     PodsMetricSource,
     ResourceMetricSource,
 )
 from kscale.objects.quantity import Quantity
-from kscale.records import Record
 
-__all__ = ["Plant", "Replay", "ReplayReport", "ReplaySummary", "replay", "replay_report"]
+__all__ = ["Plant", "Replay", "common_span", "driven", "named", "replay"]
 
 _MAX_TICKS: Final = 10_000_000
 
@@ -40,128 +41,84 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
     """How the target answers; durations in seconds.
 
     ``startup``: from a pod's making to its readiness. ``lag``: age of a metric when it is read. ``window``: over which
-    it was taken. ``request``: of each pod, for utilisation targets. ``start``: replicas at the beginning (None: the
-    minimum).
+    it was taken. ``request``: of each pod, for utilisation targets; by resource where there are several. ``start``:
+    replicas at the beginning (None: the minimum).
     """
 
     startup: float = 30.0
     lag: float = 30.0
     window: float = 15.0
-    request: Quantity | None = None
+    request: Quantity | Mapping[str, Quantity] | None = None
     start: int | None = None
+
+    def request_of(self, resource: str) -> Quantity | None:
+        """What each pod requests of a resource; None: it was not said."""
+        if self.request is None or isinstance(self.request, Quantity):
+            return self.request
+        return self.request.get(resource, self.request.get(""))
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """One row a sync: ``time`` int64 ns, ``load`` float64 (units, at that time), ``replicas``, ``ready``, ``desired``,
-    ``proposal`` int32, ``usage`` int64 milli (what the metric said). ``capacity``: load that the ready pods take at
-    their target.
+    """One row a sync: ``time`` int64 ns; ``replicas``, ``ready``, ``desired``, ``proposal`` int32; ``decided_by`` int32
+    into ``metrics``, -1 where none did. One row a metric and one column a sync: ``load`` float64 (units, at that time),
+    ``usage`` int64 milli (what the metric said), ``capacity`` float64: load that the ready pods take at their target.
     """
 
     name: str
+    metrics: tuple[str, ...]
     time: NDArray[np.int64]
     load: NDArray[np.float64]
     replicas: NDArray[np.int32]
     ready: NDArray[np.int32]
     desired: NDArray[np.int32]
     proposal: NDArray[np.int32]
+    decided_by: NDArray[np.int32]
     usage: NDArray[np.int64]
     capacity: NDArray[np.float64]
     period: float
 
-    def summary(self) -> ReplaySummary:
-        """The numbers to compare by."""
-        return ReplaySummary(
-            name=self.name,
-            pod_hours=float(self.replicas.sum()) * self.period / 3600,
-            under_provisioned_seconds=float((self.load > self.capacity).sum()) * self.period,
-            rescales=int((self.desired != self.replicas).sum()),
-            min_replicas=int(self.replicas.min(initial=2**31 - 1)) if len(self.replicas) else 0,
-            max_replicas=int(self.replicas.max(initial=0)),
-        )
-
-
-class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One HPA's week: pod-hours, seconds with more load than the ready pods take at their target, rescales.
-
-    ``agreement`` (with recorded replicas): the share of syncs at which the HPA, shown the recorded size, asks for the
-    size recorded at the next one.
-    """
-
-    name: str
-    pod_hours: float
-    under_provisioned_seconds: float
-    rescales: int
-    min_replicas: int
-    max_replicas: int
-    agreement: float | None = None
-
-
-class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """What was taken for the plant; durations in seconds."""
-
-    startup: float
-    metrics_lag: float
-    request: str | None
-    start: int | None
-    usage: str = "load / ready pods"
-
-
-class ReplayReport(Record, frozen=True):
-    """HPAs over the same recorded load, side by side. Times are RFC 3339; series are by HPA name."""
-
-    KIND = "ReplayReport"
-    begin: str | None
-    end: str | None
-    syncs: int
-    period_seconds: float
-    plant: PlantText
-    summaries: list[ReplaySummary]
-    replicas: dict[str, list[int]]
-    unmodelled: list[str]
-
 
 def replay(
     hpa: HorizontalPodAutoscaler,
-    time: NDArray[np.int64],
-    load: NDArray[np.float64],
+    loads: Loads,
     plant: Plant,
     *,
     options: HPAOptions | None = None,
-    recorded: NDArray[np.int32] | None = None,
-    end: int | None = None,
+    recorded: Load | None = None,
+    span: tuple[int, int] | None = None,
 ) -> Replay:
-    """Replay one HPA (v2, defaulted) over a total load (units; ``time`` ns, strictly ascending).
+    """Replay one HPA (v2, defaulted) over the total load of its metrics, while all of them are known.
 
-    The HPA's first metric reads the load. ``recorded`` (one number a sync) opens the loop: the plant follows it.
-    Raises ``InputError`` for a metric that cannot be read from one series, and a utilisation target without a request.
+    A single load is read by the HPA's first metric. Metrics without a load are left out, as if the HPA did not have
+    them. ``recorded`` replicas open the loop: the plant follows them. ``span`` (ns): when to begin and to end.
+    Raises ``InputError`` for a metric that cannot be replayed, and a utilisation target without a request.
     """
     options = options or HPAOptions()
-    if not len(time):
-        raise InputError("the series is empty")
-    mode, target, cpu = _reads(hpa)
-    if mode == "utilization" and plant.request is None:
-        raise InputError("a utilization target needs the request of a pod")
-    request = 0 if plant.request is None else plant.request.milli_value()
+    name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
+    known = named(loads)
+    metrics = [_metric(i, spec, known[load], plant) for i, spec, load in driven(hpa, known)]
+    if not metrics:
+        names = ", ".join(metric_name(spec) for spec in hpa.spec.metrics or ())
+        raise InputError(Problem(f"none of its metrics has a series (metrics: {names})", object=name))
     period = round(options.horizontal_pod_autoscaler_sync_period * SECOND)
-    begin = int(time[0])
-    ticks = (int(time[-1] if end is None else end) - begin) // period + 1
+    if period <= 0:
+        raise InputError("the sync period must be greater than zero")
+    begin, end = span or common_span([each.recorded for each in metrics])
+    ticks = (end - begin) // period + 1
     if not 0 < ticks <= _MAX_TICKS:
         raise InputError(f"{ticks:,} syncs: the series must span between one and {_MAX_TICKS:,} sync periods")
+    at = begin + np.arange(ticks, dtype=np.int64) * period
     behavior, spec = hpa.spec.behavior, hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
     window = int(options.horizontal_pod_autoscaler_downscale_stabilization)
     tolerances = tolerances_of(hpa, options)
-    replicas, ready, desired, proposal, usage, _ = _replay.replay(
+    replicas, ready, desired, proposal, best, usage = _replay.replay(
         ticks,
-        np.ascontiguousarray(time, np.int64),
-        np.ascontiguousarray(load, np.float64),
-        recorded,
+        metrics,
+        None if recorded is None else recorded.at(at).astype(np.int32),
         Rules.of([None if behavior is None else behavior.scale_up], 0),
         Rules.of([None if behavior is None else behavior.scale_down], window),
-        mode=MODES.index(mode),
-        cpu=cpu,
-        target=target,
         tolerance_down=tolerances.scale_down,
         tolerance_up=tolerances.scale_up,
         cpu_initialization=options.cpu_initialization_ns,
@@ -171,7 +128,6 @@ def replay(
         behavior=behavior is not None,
         scale_to_zero=options.enabled("HPAScaleToZero"),
         legacy_window=options.downscale_stabilization_ns,
-        request=request,
         startup=round(plant.startup * SECOND),
         lag=round(plant.lag * SECOND),
         period=period,
@@ -179,92 +135,92 @@ def replay(
         begin=begin,
         start=minimum if plant.start is None else plant.start,
     )
-    ticks_at = begin + np.arange(ticks, dtype=np.int64) * period
-    at = np.maximum(np.searchsorted(time, ticks_at, side="right") - 1, 0)
-    each = target * request / 100_000 if mode == "utilization" else target / 1000
-    capacity = np.full(ticks, each) if mode.endswith("_value") else ready.astype(np.float64) * each
     return Replay(
-        f"{hpa.metadata.namespace}/{hpa.metadata.name}",
-        ticks_at,
-        load[at],
-        replicas,
-        ready,
-        desired,
-        proposal,
-        usage,
-        capacity,
-        period / SECOND,
+        name=name,
+        metrics=tuple(each.name for each in metrics),
+        time=at,
+        load=np.stack([each.recorded.at(at) for each in metrics]),
+        replicas=replicas,
+        ready=ready,
+        desired=desired,
+        proposal=proposal,
+        decided_by=best,
+        usage=np.ascontiguousarray(usage.T),
+        capacity=np.stack([each.capacity(ready) for each in metrics]),
+        period=period / SECOND,
     )
 
 
-def _reads(hpa: HorizontalPodAutoscaler) -> tuple[str, int, bool]:
-    """(mode, target, whether the start-up rules of cpu apply) of the first metric."""
-    specs = hpa.spec.metrics or []
-    source = source_of(specs[0]) if specs else None
-    cpu = False
+def common_span(loads: Collection[Load]) -> tuple[int, int]:
+    """From when and until when all loads are known."""
+    begin, end = max(int(each.time[0]) for each in loads), min(int(each.time[-1]) for each in loads)
+    if begin > end:
+        raise InputError(f"the series do not overlap: one begins at {to_text(begin)}, another ends at {to_text(end)}")
+    return begin, end
+
+
+def named(loads: Loads) -> Mapping[str, Load]:
+    """Loads by name; a single one is that of the first metric."""
+    return {"": loads} if isinstance(loads, Load) else loads
+
+
+def driven(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tuple[int, MetricSpec, str]]:
+    """(position, metric, name of what it reads) of the metrics that have a load."""
+    found = []
+    for i, spec in enumerate(hpa.spec.metrics or ()):
+        name = metric_name(spec)
+        if name not in loads and i == 0:
+            name = ""
+        if name in loads:
+            found.append((i, spec, name))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Metric:
+    """What the kernel takes of a metric."""
+
+    name: str
+    mode: int
+    cpu: bool
+    target: int
+    request: int
+    recorded: Load
+
+    @property
+    def time(self) -> NDArray[np.int64]:
+        return np.ascontiguousarray(self.recorded.time, np.int64)
+
+    @property
+    def load(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(self.recorded.value, np.float64)
+
+    def capacity(self, ready: NDArray[np.int32]) -> NDArray[np.float64]:
+        """The load that ready pods take at the target; a value's target does not depend on them."""
+        mode = MODES[self.mode]
+        each = self.target * self.request / 100_000 if mode == "utilization" else self.target / 1000
+        return np.full(len(ready), each) if mode.endswith("_value") else ready.astype(np.float64) * each
+
+
+def _metric(position: int, spec: MetricSpec, load: Load, plant: Plant) -> _Metric:
+    field, source = f"spec.metrics[{position}]", source_of(spec)
+    resource = ""
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         mode, target = resource_target(source.target)
-        cpu = source.name == "cpu"
+        resource = source.name
     elif isinstance(source, PodsMetricSource):
         average = source.target.average_value
         mode, target = "usage", None if average is None else average.milli_value()
     elif source is not None:
         mode, target = value_target(source)
         if isinstance(source, ObjectMetricSource) and target is None:
-            raise InputError(Problem("a target whose type and field agree is needed", field="spec.metrics[0].object"))
+            raise InputError(Problem("a target whose type and field agree is needed", field=f"{field}.object"))
     else:
-        raise InputError(Problem("a metric that can be replayed is needed", field="spec.metrics[0].type"))
+        raise InputError(Problem("a metric that can be replayed is needed", field=f"{field}.type"))
     if target is None:
-        raise InputError(Problem("a target is needed", field="spec.metrics[0]"))
-    return mode, target, cpu
-
-
-def replay_report(
-    hpas: list[HorizontalPodAutoscaler],
-    time: NDArray[np.int64],
-    load: NDArray[np.float64],
-    plant: Plant,
-    *,
-    options: HPAOptions | None = None,
-    recorded: NDArray[np.float64] | None = None,
-) -> tuple[ReplayReport, list[Replay]]:
-    """Replay HPAs side by side. ``recorded`` (replicas, one a row of ``time``) adds the open-loop check."""
-    options = options or HPAOptions()
-    runs = [replay(hpa, time, load, plant, options=options) for hpa in hpas]
-    seen: Counter[str] = Counter()
-    for i, run in enumerate(runs):
-        seen[run.name] += 1
-        if seen[run.name] > 1:
-            runs[i] = replace(run, name=f"{run.name} ({seen[run.name]})")
-    summaries = []
-    for hpa, run in zip(hpas, runs, strict=True):
-        summary = run.summary()
-        if recorded is not None:
-            at = np.maximum(np.searchsorted(time, run.time, side="right") - 1, 0)
-            sizes = recorded[at].astype(np.int32)
-            opened = replay(hpa, time, load, plant, options=options, recorded=sizes)
-            agreement = float((opened.desired[:-1] == sizes[1:]).mean()) if len(sizes) > 1 else 1.0
-            summary = msgspec.structs.replace(summary, agreement=agreement)
-        summaries.append(summary)
-    first = runs[0]
-    report = ReplayReport(
-        begin=to_text(int(first.time[0])),
-        end=to_text(int(first.time[-1])),
-        syncs=len(first.time),
-        period_seconds=first.period,
-        plant=PlantText(
-            startup=plant.startup,
-            metrics_lag=plant.lag,
-            request=None if plant.request is None else str(plant.request),
-            start=plant.start,
-        ),
-        summaries=summaries,
-        replicas={run.name: run.replicas.tolist() for run in runs},
-        unmodelled=[
-            f"{run.name}: metric {i} of {len(hpa.spec.metrics or ())} ({spec.type})"
-            for hpa, run in zip(hpas, runs, strict=True)
-            for i, spec in enumerate(hpa.spec.metrics or ())
-            if i
-        ],
-    )
-    return report, runs
+        raise InputError(Problem("a target is needed", field=field))
+    request = plant.request_of(resource)
+    if mode == "utilization" and request is None:
+        raise InputError(f"a utilization target needs the request of a pod ({resource})")
+    milli = 0 if request is None else request.milli_value()
+    return _Metric(metric_name(spec), MODES.index(mode), resource == "cpu", target, milli, load)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kscale.hpa.replay import ReplayReport
+from kscale.hpa.replay_report import ReplayReport
 from unit.cli.support import kscale
 
 HPA = """
@@ -32,6 +33,17 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "slow.yaml").write_text(slow, encoding="utf-8")
     rows = [f"{i * 30},{1 if i < 40 else 6}" for i in range(100)]
     (tmp_path / "load.csv").write_text("time,value\n" + "\n".join(rows), encoding="utf-8")
+    jobs = "- {type: External, external: {metric: {name: jobs}, target: {type: AverageValue, averageValue: 30}}}\n"
+    both = HPA.replace("NAME", "both").replace("metrics: [", "metrics:\n  - ").replace("}]\n", "}\n  " + jobs)
+    (tmp_path / "both.yaml").write_text(both, encoding="utf-8")
+    matrix = [{"metric": {}, "values": [[i * 60, "10" if i < 30 else "250"] for i in range(50)]}]
+    answer = {"status": "success", "data": {"resultType": "matrix", "result": matrix}}
+    (tmp_path / "jobs.json").write_text(json.dumps(answer), encoding="utf-8")
+    rows = [f"{i * 30},{pod},0.2" for i in range(100) for pod in "abc"]
+    (tmp_path / "pods.csv").write_text("time,pod,value\n" + "\n".join(rows), encoding="utf-8")
+    (tmp_path / "empty.csv").write_text("time,value\n", encoding="utf-8")
+    (tmp_path / "half.csv").write_text("time,value\n0,1.5\n", encoding="utf-8")
+    (tmp_path / "bad.yaml").write_text(HPA.replace("NAME", "bad").replace("20", "-1"), encoding="utf-8")
     (tmp_path / "average.csv").write_text("time,value\n0,0.5\n30,0.5\n", encoding="utf-8")
     (tmp_path / "replicas.csv").write_text("time,value\n0,4\n", encoding="utf-8")
     (tmp_path / "events.csv").write_text("when,size\n31,2\n1,3\n2,4\n", encoding="utf-8")
@@ -43,6 +55,8 @@ def folder(tmp_path: Path) -> Path:
 def test_side_by_side(folder: Path) -> None:
     files = ("-f", folder / "fast.yaml", "-f", folder / "slow.yaml", "--request", "500m")
     out = kscale("replay", "hpa", folder / "load.csv", *files, "-o", "json", "--plot", folder / "plot.svg")
+    assert kscale("replay", "hpa", folder / "load.csv", *files, "--plot", folder / "plot.png").code == 0
+    assert (folder / "plot.png").read_bytes().startswith(b"\x89PNG")
     assert out.code == 0
     report = json.loads(out.stdout)
     assert report["kind"] == ReplayReport.KIND
@@ -56,14 +70,47 @@ def test_side_by_side(folder: Path) -> None:
     assert kscale("replay", "hpa", folder / "load.csv", *files, "--fail-on", "underprovisioned>60s").code == 1
 
 
-def test_recorded_replicas_and_events(folder: Path) -> None:
-    hpa = ("-f", folder / "fast.yaml", "--request", "500m", "-o", "json")
-    average = ("--series", "average", "--replicas", folder / "replicas.csv")
-    report = json.loads(kscale("replay", "hpa", folder / "average.csv", *hpa, *average).stdout)
-    assert report["summaries"][0]["agreement"] is not None
-    for value in ("count", "size"):
-        events = ("--bin", "15s", "--time", "when", "--value", value)
-        assert json.loads(kscale("replay", "hpa", folder / "events.csv", *hpa, *events).stdout)["syncs"] == 3
+def report_of(*arguments: object) -> Any:
+    out = kscale("replay", "hpa", *arguments, "-o", "json")
+    assert out.code == 0, out.stderr
+    return json.loads(out.stdout)
+
+
+def test_recorded_replicas(folder: Path) -> None:
+    hpa, recorded = ("-f", folder / "fast.yaml", "--request", "500m"), ("--replicas", folder / "replicas.csv")
+    for kind in ("total", "average"):
+        report = report_of(folder / "average.csv", *hpa, *recorded, "--series", kind)
+        assert report["summaries"][0]["agreement"] is not None
+    report = report_of(folder / "pods.csv", *hpa, *recorded, "--series", "per-pod")
+    assert report["replicas"]["shop/fast"][-1] == 4  # 0.2 of 0.5 each: 0.8 in all, and 4 pods at 50 %
+    assert report["summaries"][0]["agreement"] == 1.0
+    assert report_of(folder / "pods.csv", *hpa)["summaries"][0]["agreement"] is None
+
+
+@pytest.mark.parametrize(("value", "seconds"), [((), 15), (("--value", "count"), 15), (("--value", "size"), 30)])
+def test_lists_of_events(folder: Path, value: tuple[str, ...], seconds: float) -> None:
+    """Two pods take 0.1 a second: two events, none and one in 15 s, or 7, 0 and 2 of size."""
+    events = ("--bin", "15s", "--time", "when", *value)
+    report = report_of(folder / "events.csv", "-f", folder / "fast.yaml", "--request", "100m", *events)
+    assert report["syncs"] == 3
+    assert report["summaries"][0]["underProvisionedSeconds"] == seconds
+
+
+def test_several_series(folder: Path) -> None:
+    hpa = ("-f", folder / "both.yaml", "--request", "cpu=500m")
+    load, jobs = f"cpu={folder / 'load.csv'}", f"jobs={folder / 'jobs.json'}"
+    report = report_of(load, jobs, *hpa)
+    assert set(report["summaries"][0]["decidedBy"]) == {"cpu", "jobs"}
+    assert report["unmodelled"] == []
+    assert report["plant"]["requests"] == {"cpu": "500m"}
+    alone = report_of(folder / "load.csv", *hpa)
+    assert alone["unmodelled"] == ["shop/both: jobs (External) has no series and was left out"]
+    assert max(alone["replicas"]["shop/both"]) == 20
+    recorded = ("--replicas", folder / "replicas.csv", "--series", "per-pod", "--series", "jobs=total")
+    mixed = report_of(f"cpu={folder / 'pods.csv'}", jobs, *hpa, *recorded)
+    assert mixed["replicas"]["shop/both"][-1] == 9  # 250 jobs at 30 a pod
+    wide = kscale("replay", "hpa", load, jobs, *hpa, "-o", "wide", "--plot", folder / "plot.svg")
+    assert "SYNCS DECIDED BY" in wide.stdout
 
 
 @pytest.mark.parametrize(
@@ -79,10 +126,22 @@ def test_recorded_replicas_and_events(folder: Path) -> None:
         ("back.csv", ("--request", "1"), "times must ascend"),
         ("nan.csv", ("--request", "1"), "nan is not a number"),
         ("none.csv", ("--request", "1"), "No such file"),
+        ("empty.csv", ("--request", "1"), "empty.csv: the series is empty"),
+        ("load.csv", ("--request", "0"), "a request must be greater than zero"),
+        ("load.csv", ("--request", "memory=1Gi"), "a utilization target needs the request of a pod (cpu)"),
+        ("load.csv", ("--request", "1", "--period", "0s"), "the sync period must be greater than zero"),
+        ("load.csv", ("--request", "1", "--replicas", "half.csv"), "recorded replicas must be whole numbers of pods"),
+        ("load.csv", ("--request", "1", "--replicas", "empty.csv"), "the recorded replicas are empty"),
+        ("load.csv", ("--request", "1", "lag=load.csv"), "no HPA reads the series of 'lag' (metrics: cpu)"),
+        ("load.csv", ("--request", "1", "load.csv"), "the first metric has two series"),
+        ("load.csv", ("-f", "bad.yaml"), "spec.maxReplicas: Invalid value: -1"),
     ],
 )
-def test_bad_input_is_named(folder: Path, series: str, arguments: tuple[str, ...], message: str) -> None:
-    out = kscale("replay", "hpa", folder / series, "-f", folder / "fast.yaml", *arguments)
+def test_bad_input_is_named(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, series: str, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(folder)
+    out = kscale("replay", "hpa", series, "-f", "fast.yaml", *arguments)
     assert out.code == 2
     assert message in out.stderr
 

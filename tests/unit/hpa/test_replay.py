@@ -17,12 +17,14 @@ from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.moments import SECOND, from_text, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import reconcile, run
-from kscale.hpa.replay import Plant, replay, replay_report
+from kscale.hpa.replay import Plant, replay
+from kscale.hpa.replay_input import Load
+from kscale.hpa.replay_report import replay_report
 from kscale.hpa.state import HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
+from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.quantity import Quantity
 
 START = from_text("2026-03-01T00:00:00Z")
@@ -32,19 +34,37 @@ def resource(name: str, **target: Any) -> dict[str, Any]:
     return {"type": "Resource", "resource": {"name": name, "target": target}}
 
 
-def external(**target: Any) -> dict[str, Any]:
-    return {"type": "External", "external": {"metric": {"name": "lag"}, "target": target}}
+def external(name: str, **target: Any) -> dict[str, Any]:
+    return {"type": "External", "external": {"metric": {"name": name}, "target": target}}
 
 
-METRICS: dict[str, dict[str, Any]] = {
-    "utilization": resource("cpu", type="Utilization", averageUtilization=70),
+def object_(**target: Any) -> dict[str, Any]:
+    service = {"kind": "Service", "name": "front", "apiVersion": "v1"}
+    return {
+        "type": "Object",
+        "object": {"metric": {"name": target.pop("metric")}, "describedObject": service, "target": target},
+    }
+
+
+METRICS: dict[str, dict[str, Any]] = {  # by what their series are called
+    "cpu": resource("cpu", type="Utilization", averageUtilization=70),
     "memory": resource("memory", type="AverageValue", averageValue="800m"),
-    "pods": {
+    "c/cpu": {
+        "type": "ContainerResource",
+        "containerResource": {
+            "name": "cpu",
+            "container": "c",
+            "target": {"type": "Utilization", "averageUtilization": 130},
+        },
+    },
+    "qps": {
         "type": "Pods",
         "pods": {"metric": {"name": "qps"}, "target": {"type": "AverageValue", "averageValue": "700m"}},
     },
-    "external": external(type="AverageValue", averageValue="900m"),
-    "value": external(type="Value", value="4"),
+    "lag": external("lag", type="AverageValue", averageValue="900m"),
+    "depth": external("depth", type="Value", value="4"),
+    "hits": object_(metric="hits", type="Value", value="3"),
+    "users": object_(metric="users", type="AverageValue", averageValue="1100m"),
 }
 behaviors = st.one_of(
     st.none(),
@@ -54,16 +74,18 @@ behaviors = st.one_of(
 )
 
 
-def autoscaler(metric: dict[str, Any], behavior: dict[str, Any] | None, minimum: int = 1) -> HorizontalPodAutoscaler:
+def autoscaler(
+    metric: str | list[str], behavior: dict[str, Any] | None, minimum: int = 1, name: str = "web"
+) -> HorizontalPodAutoscaler:
     spec: dict[str, Any] = {
         "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
         "minReplicas": minimum,
         "maxReplicas": 12,
-        "metrics": [metric],
+        "metrics": [METRICS[each] for each in ([metric] if isinstance(metric, str) else metric)],
     }
     if behavior is not None:
         spec["behavior"] = behavior
-    document = {"metadata": {"name": "web", "namespace": "shop"}, "spec": spec}
+    document = {"metadata": {"name": name, "namespace": "shop"}, "spec": spec}
     return apply_defaults(from_dict(document, HorizontalPodAutoscaler))
 
 
@@ -80,8 +102,9 @@ class Tick:
     pods: list[Made]
     now: int
     seen: int
-    amount: float
+    amounts: dict[str, float]  # by metric
     window: float
+    named: bool  # usage is asked of a container
 
     def __call__(self, action: Action) -> Any:
         size = len(self.pods)
@@ -107,42 +130,68 @@ class Tick:
     def metrics(self, query: GetMetric) -> Any:
         stamp = at(self.seen)
         if query.api == "external":
-            value = {"metricName": query.metric, "value": f"{math.ceil(self.amount * 1000)}m"}
+            value = {"metricName": query.metric, "value": f"{math.ceil(self.amounts[query.metric] * 1000)}m"}
             return from_dict({"items": [value]}, ExternalMetricValueList)
+        if query.name:
+            amount = f"{math.ceil(self.amounts[query.metric] * 1000)}m"
+            return from_dict({"timestamp": stamp, "value": amount}, MetricValue)
         known = [i for i, pod in enumerate(self.pods) if pod.ready <= self.seen]
-        each = f"{math.ceil(self.amount / len(known) * 1000)}m" if known else "0"
+
+        def each(name: str) -> str:
+            return f"{math.ceil(self.amounts.get(name, 0.0) / len(known) * 1000)}m"
+
         if query.api == "custom":
             head = {"metric": {"name": query.metric}, "timestamp": stamp, "windowSeconds": round(self.window)}
-            items = [{**head, "describedObject": {"kind": "Pod", "name": f"web-{i}"}, "value": each} for i in known]
+            items = [
+                {**head, "describedObject": {"kind": "Pod", "name": f"web-{i}"}, "value": each(query.metric)}
+                for i in known
+            ]
             return from_dict({"items": items}, MetricValueList)
-        usage = [{"name": "c", "usage": {"cpu": each, "memory": each}}]
-        head = {"timestamp": stamp, "window": f"{self.window}s", "containers": usage}
+        cpu = "c/cpu" if self.named else "cpu"  # of the container alone, or of the pod
+        usage = {"cpu": each(cpu), "memory": each("memory")} if known else {}
+        head = {"timestamp": stamp, "window": f"{self.window}s", "containers": [{"name": "c", "usage": usage}]}
         items = [{**head, "metadata": {"name": f"web-{i}", "namespace": "shop"}} for i in known]
         return from_dict({"items": items}, PodMetricsList)
 
 
 def step_by_step(
-    hpa: HorizontalPodAutoscaler, times: list[int], load: list[float], plant: Plant, options: HPAOptions
-) -> list[int]:
-    """The same plant around the step machine: the size at every sync."""
+    hpa: HorizontalPodAutoscaler,
+    times: list[int],
+    loads: dict[str, list[float]],
+    plant: Plant,
+    options: HPAOptions,
+    recorded: list[int] | None = None,
+) -> tuple[list[int], list[int]]:
+    """The same plant around the step machine: the size at every sync, and what the HPA asks for."""
     startup, lag = round(plant.startup * SECOND), round(plant.lag * SECOND)
     long_ago = START - startup - options.cpu_initialization_ns - options.initial_readiness_ns - lag - SECOND
     start = hpa.spec.min_replicas if plant.start is None else plant.start
     assert start is not None
     pods = [Made(long_ago, long_ago + startup) for _ in range(start)]
-    state, sizes, now = HPAState(), [], times[0]
+    state, sizes, asked, now = HPAState(), [], [], times[0]
     while now <= times[-1]:
+        if recorded is not None:
+            resize(pods, recorded[len(sizes)], now if sizes else long_ago, startup)
         sizes.append(len(pods))
         seen = now - lag
-        amount = next((value for time, value in reversed(list(zip(times, load, strict=True))) if time <= seen), load[0])
-        out = run(reconcile(hpa, state, now=now, options=options), Tick(pods, now, seen, amount, plant.window))
+        last = max((i for i, time in enumerate(times) if time <= seen), default=0)
+        amounts = {name: values[last] for name, values in loads.items()}
+        tick = Tick(pods, now, seen, amounts, plant.window, "c/cpu" in loads)
+        out = run(reconcile(hpa, state, now=now, options=options), tick)
         state = out.state
         hpa = HorizontalPodAutoscaler(metadata=hpa.metadata, spec=hpa.spec, status=out.status)
         wanted = len(pods) if out.desired_replicas is None else out.desired_replicas
-        del pods[wanted:]
-        pods += [Made(now, now + startup) for _ in range(wanted - len(pods))]
+        asked.append(wanted)
+        if recorded is None:
+            resize(pods, wanted, now, startup)
         now += round(options.horizontal_pod_autoscaler_sync_period * SECOND)
-    return sizes
+    return sizes, asked
+
+
+def resize(pods: list[Made], wanted: int, now: int, startup: int) -> None:
+    """The newest go first."""
+    del pods[wanted:]
+    pods += [Made(now, now + startup) for _ in range(wanted - len(pods))]
 
 
 def at(time: int) -> str:
@@ -151,64 +200,153 @@ def at(time: int) -> str:
     return text
 
 
-@settings(max_examples=40, deadline=None)
+@st.composite
+def chosen(draw: st.DrawFn) -> list[str]:
+    """One to three metrics; usage of a container or of whole pods, which are the same pods' metrics."""
+    names = draw(st.lists(st.sampled_from(sorted(METRICS)), min_size=1, max_size=3, unique=True))
+    return [name for name in names if name != "cpu" or "c/cpu" not in names]
+
+
+amounts = st.one_of(st.floats(0, 9, allow_nan=False), st.sampled_from([0.0, -3.0, 1e9, 4e15, -4e15]))
+
+
+@settings(max_examples=80, deadline=None)
 @given(
-    metric=st.sampled_from(sorted(METRICS)),
+    metrics=chosen(),
     behavior=behaviors,
     minimum=st.integers(0, 3),
-    load=st.lists(st.floats(0, 9, allow_nan=False), min_size=2, max_size=25),
+    load=st.lists(st.lists(amounts, min_size=3, max_size=3), min_size=2, max_size=25),
     startup=st.sampled_from([0.0, 10.0, 40.0]),
     lag=st.sampled_from([0.0, 15.0, 31.0]),
     start=st.one_of(st.none(), st.integers(0, 14)),
+    recorded=st.one_of(st.none(), st.lists(st.integers(0, 14), min_size=40, max_size=40)),
+    gates=st.fixed_dictionaries({"HPAScaleToZero": st.booleans(), "HPAConfigurableTolerance": st.booleans()}),
 )
 def test_the_loop_is_the_step_machine(
-    metric: str,
+    metrics: list[str],
     behavior: dict[str, Any] | None,
     minimum: int,
-    load: list[float],
+    load: list[list[float]],
     startup: float,
     lag: float,
     start: int | None,
+    recorded: list[int] | None,
+    gates: dict[str, bool],
 ) -> None:
-    hpa = autoscaler(METRICS[metric], behavior, minimum)
+    hpa = autoscaler(metrics, behavior, minimum)
     times = [START + i * 20 * SECOND for i in range(len(load))]
+    loads = {name: [row[i] for row in load] for i, name in enumerate(metrics)}
     plant = Plant(startup=startup, lag=lag, request=Quantity("500m"), start=start)
     options = HPAOptions(
         horizontal_pod_autoscaler_cpu_initialization_period=60,
         horizontal_pod_autoscaler_downscale_stabilization=60,
+        feature_gates=gates,
     )
-    found = replay(hpa, np.array(times), np.array(load), plant, options=options)
-    assert found.replicas.tolist() == step_by_step(hpa, times, load, plant, options)
+    given_sizes = None
+    if recorded is not None:
+        every = START + np.arange(len(recorded), dtype=np.int64) * 15 * SECOND
+        given_sizes = Load(every, np.array(recorded, np.float64))
+    found = replay(
+        hpa,
+        {name: Load(np.array(times), np.array(values)) for name, values in loads.items()},
+        plant,
+        options=options,
+        recorded=given_sizes,
+    )
+    sizes, asked = step_by_step(hpa, times, loads, plant, options, recorded)
+    assert found.replicas.tolist() == sizes
+    assert found.desired.tolist() == asked
+    assert found.metrics == tuple(metrics)
 
 
 def test_a_ramp_costs_what_it_costs() -> None:
     times = START + np.arange(0, 3600, 15, dtype=np.int64) * SECOND
-    load = np.concatenate([np.full(120, 1.0), np.full(120, 3.5)])
-    slow = autoscaler(
-        METRICS["utilization"], {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
-    )
-    fast = autoscaler(METRICS["utilization"], None)
+    load = Load(times, np.concatenate([np.full(120, 1.0), np.full(120, 3.5)]))
+    slow = autoscaler("cpu", {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}})
+    fast = autoscaler("cpu", None)
     plant = Plant(request=Quantity("500m"), start=3)
-    report, runs = replay_report([slow, fast], times, load, plant)
+    report, runs = replay_report([slow, fast], load, plant)
     first, second = report.summaries
     assert first.under_provisioned_seconds > second.under_provisioned_seconds > 0
     assert first.pod_hours < second.pod_hours
     assert runs[1].replicas[-1] == 10
     assert list(report.replicas) == ["shop/web", "shop/web (2)"]
-    again, _ = replay_report([fast], times, load, plant, recorded=runs[1].replicas.astype(np.float64))
+    again, _ = replay_report([fast], load, plant, recorded=Load(times, runs[1].replicas.astype(np.float64)))
     assert again.summaries[0].agreement == 1.0
+
+
+def test_every_metric_that_has_a_series_is_read() -> None:
+    times = START + np.arange(0, 3600, 15, dtype=np.int64) * SECOND
+    loads = {
+        "cpu": Load(times, np.full(240, 1.0)),  # 3 pods of 500m at 70 %
+        "lag": Load(times[40:], np.concatenate([np.full(100, 1.0), np.full(100, 6.3)])),  # 7 pods at 900m
+    }
+    both = autoscaler(["cpu", "lag"], None, name="both")
+    one, three = autoscaler("cpu", None, name="one"), autoscaler(["lag", "qps", "cpu"], None, name="three")
+    report, runs = replay_report([both, one, three], loads, Plant(request={"cpu": Quantity("500m")}))
+    assert [run.replicas[-1] for run in runs] == [7, 3, 7]
+    assert [run.metrics for run in runs] == [("cpu", "lag"), ("cpu",), ("lag", "cpu")]
+    assert (report.begin, report.syncs) == (to_text(int(times[40])), 200)  # while both are known
+    decided = report.summaries[0].decided_by
+    assert sum(decided.values()) == 200
+    assert decided["cpu"] > 80 < decided["lag"]
+    assert runs[0].load.shape == runs[0].usage.shape == runs[0].capacity.shape == (2, 200)
+    assert runs[0].capacity[:, -1].tolist() == pytest.approx([7 * 0.35, 7 * 0.9])
+    assert report.unmodelled == ["shop/three: qps (Pods) has no series and was left out"]
+    alone, _ = replay_report([both], loads["cpu"], Plant(request=Quantity("500m")))
+    assert alone.summaries[0].decided_by == {"cpu": 240}
+    assert alone.unmodelled == ["shop/both: lag (External) has no series and was left out"]
+
+
+NOW_AND_THEN = np.array([START, START + SECOND])
 
 
 @pytest.mark.parametrize(
     ("metric", "plant", "message"),
     [
-        (METRICS["utilization"], Plant(), "needs the request of a pod"),
+        (METRICS["cpu"], Plant(), r"needs the request of a pod \(cpu\)"),
+        (METRICS["cpu"], Plant(request={"memory": Quantity("1Gi")}), r"needs the request of a pod \(cpu\)"),
         ({"type": "Phase"}, Plant(), "a metric that can be replayed is needed"),
-        ({"type": "External", "external": {"metric": {"name": "x"}, "target": {"type": "Value"}}}, Plant(), "a target"),
+        (external("x", type="Value"), Plant(), "a target is needed"),
+        (object_(metric="x", type="Value", averageValue="1"), Plant(), "type and field agree"),
     ],
 )
-def test_what_cannot_be_replayed_is_named(metric: dict[str, Any], plant: Plant, message: str) -> None:
+def test_what_cannot_be_replayed_is_named(
+    monkeypatch: pytest.MonkeyPatch, metric: dict[str, Any], plant: Plant, message: str
+) -> None:
+    monkeypatch.setitem(METRICS, "bad", metric)
     with pytest.raises(InputError, match=message):
-        replay(autoscaler(metric, None), np.array([START, START + SECOND]), np.ones(2), plant)
-    with pytest.raises(InputError, match="the series is empty"):
-        replay(autoscaler(METRICS["pods"], None), np.empty(0, np.int64), np.empty(0), plant)
+        replay(autoscaler("bad", None), Load(NOW_AND_THEN, np.ones(2)), plant)
+
+
+@pytest.mark.parametrize(
+    ("time", "value", "message"),
+    [
+        ([], [], "the series is empty"),
+        ([2, 1], [1.0, 1.0], "times must ascend"),
+        ([1, 1], [1.0, 1.0], "times must ascend"),
+        ([1, 2], [1.0, float("nan")], "a value is not a number"),
+        ([1, 2], [1.0, float("inf")], "a value is not a number"),
+        ([1, 2], [1.0], "2 times, but 1 values"),
+    ],
+)
+def test_a_load_is_checked(time: list[int], value: list[float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        Load(np.array(time, np.int64), np.array(value))
+
+
+def test_loads_must_fit_the_hpas() -> None:
+    load, later = Load(NOW_AND_THEN, np.ones(2)), Load(NOW_AND_THEN + 10 * SECOND, np.ones(2))
+    hpa, plant = autoscaler(["qps", "lag"], None), Plant()
+    with pytest.raises(InputError, match=r"no HPA reads the series of 'cpu' \(metrics: qps, lag\)"):
+        replay_report([hpa], {"qps": load, "cpu": load}, plant)
+    with pytest.raises(InputError, match=r"no HPA reads the series of the first metric"):
+        replay_report([hpa], {"qps": load, "": Load(NOW_AND_THEN, np.ones(2))}, plant)
+    with pytest.raises(InputError, match=r"shop/web: none of its metrics has a series \(metrics: qps, lag\)"):
+        replay(hpa, {"cpu": load}, plant)
+    with pytest.raises(InputError, match="the series do not overlap"):
+        replay_report([hpa], {"qps": load, "lag": later}, plant)
+    with pytest.raises(InputError, match="the sync period must be greater than zero"):
+        replay(hpa, load, plant, options=HPAOptions(horizontal_pod_autoscaler_sync_period=0))
+    with pytest.raises(InputError, match="no HorizontalPodAutoscaler to replay"):
+        replay_report([], load, plant)

@@ -14,8 +14,9 @@ from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.errors import InputError, Problem
 from kscale.hpa.dump import read_dump
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.replay import Plant, ReplayReport, replay_report
-from kscale.hpa.replay_input import SERIES_KINDS, load_of
+from kscale.hpa.replay import Plant
+from kscale.hpa.replay_input import SERIES_KINDS, Load, load_of, recorded_of
+from kscale.hpa.replay_report import ReplayReport, replay_report
 from kscale.objects.durations import parse_duration
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.series import Series, SeriesKey, bin_events, read
@@ -26,20 +27,34 @@ _FAIL_ON = re.compile(r"(underprovisioned)>(\S+)")
 
 
 def command(
-    series: Annotated[Path, typer.Argument(metavar="SERIES", help="The load: .csv, .parquet or Prometheus .json.")],
+    series: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="[METRIC=]SERIES...",
+            help="The load of a metric (cpu, CONTAINER/cpu, or its name; default: each HPA's first): .csv, .parquet or "
+            "Prometheus .json.",
+        ),
+    ],
     *,
     filename: Annotated[
         list[str], typer.Option("-f", "--filename", metavar="FILE", help="HPA manifests, compared side by side.")
     ],
     show: Show,
-    kind: Annotated[str, typer.Option("--series", metavar="total|per-pod|average", help="What a value is.")] = "total",
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--series", metavar="[METRIC=]total|per-pod|average", help="What a value is. (default: total)"),
+    ] = None,
     replicas: Annotated[
         Path | None,
         typer.Option("--replicas", metavar="FILE", help="Recorded replicas, a series too: adds the open-loop check."),
     ] = None,
     value: Annotated[
-        str, typer.Option("--value", help="The column of the values; with --bin: count, or a column to add up.")
-    ] = "value",
+        str,
+        typer.Option(
+            "--value",
+            help="The column of the values (default: value); with --bin: a column to add up, or count (the default).",
+        ),
+    ] = "",
     time: Annotated[str, typer.Option("--time", help="The column of the times.")] = "time",
     unit: Annotated[str, typer.Option("--unit", metavar="s|ms|us|ns", help="What a time as a number counts.")] = "s",
     bin_: Annotated[
@@ -47,7 +62,10 @@ def command(
     ] = "",
     startup: Annotated[str, typer.Option("--startup", help="From a pod's making to its readiness.")] = "30s",
     metrics_lag: Annotated[str, typer.Option("--metrics-lag", help="Age of a metric when it is read.")] = "30s",
-    request: Annotated[str, typer.Option("--request", help="Request of a pod, for utilization targets.")] = "",
+    request: Annotated[
+        list[str] | None,
+        typer.Option("--request", metavar="[RESOURCE=]QUANTITY", help="Request of a pod, for utilization targets."),
+    ] = None,
     start: Annotated[int | None, typer.Option("--start", min=0, help="Replicas at the beginning.")] = None,
     period: Annotated[str, typer.Option("--period", help="Sync period.")] = "15s",
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it (.png, .svg).")] = None,
@@ -59,27 +77,37 @@ def command(
     """What would HPAs have done on recorded load? Replicas over time, pod-hours, seconds under-provisioned, rescales.
 
     The plant is stated, not guessed: usage = load / ready pods; a pod is ready --startup after it was made; a metric
-    is --metrics-lag old when it is read. The first metric of each HPA reads the load.
+    is --metrics-lag old when it is read. Metrics without a series are left out.
     """
     limit = _limit(fail_on)
-    if kind not in SERIES_KINDS:
-        raise typer.BadParameter(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}", param_hint="--series")
+    kinds = _kinds(kind or ())
     plant = Plant(
         startup=_seconds(startup, "--startup"),
         lag=_seconds(metrics_lag, "--metrics-lag"),
-        request=_quantity(request),
+        request=_requests(request or ()),
         start=start,
     )
-    with show.terminal.step(f"reading {series}"):
+    with show.terminal.step(f"reading {', '.join(series)}"):
         hpas = list(read_dump(*filename).hpas.values())
         if not hpas:
             raise InputError([Problem("no HorizontalPodAutoscaler", ", ".join(filename))])
-        load = _events(series, value, time, unit, bin_) if bin_ else read(series, value=value, time=time, unit=unit)
-        recorded = None if replicas is None else read(replicas, time=time, unit=unit)
-        times, total, sizes = load_of(load, kind, recorded)
+        recorded = None if replicas is None else recorded_of(read(replicas, time=time, unit=unit))
+        loads: dict[str, Load] = {}
+        for text in series:
+            metric, path = _named(text)
+            if metric in loads:
+                raise typer.BadParameter(f"{metric or 'the first metric'} has two series", param_hint="SERIES")
+            if bin_:
+                given = _events(path, value or "count", time, unit, bin_)
+            else:
+                given = read(path, value=value or "value", time=time, unit=unit)
+            try:
+                loads[metric] = load_of(given, kinds.get(metric, kinds[""]), recorded)
+            except InputError as error:
+                raise InputError([Problem(each.message, str(path)) for each in error.problems]) from None
     options = HPAOptions(horizontal_pod_autoscaler_sync_period=_seconds(period, "--period"))
     with show.terminal.step("replaying"):
-        report, runs = replay_report(hpas, times, total, plant, options=options, recorded=sizes)
+        report, runs = replay_report(hpas, loads, plant, options=options, recorded=recorded)
     if plot is not None:
         from kscale.hpa.plot import plot as draw
 
@@ -90,7 +118,7 @@ def command(
 
 def _events(path: Path, value: str, time: str, unit: str, width: str) -> Series:
     """Rates of events, as one series."""
-    counting = value in ("count", "value")
+    counting = value == "count"
     rows = read(path, value="" if counting else value, time=time, unit=unit, events=True)
     begin, rate = bin_events(rows.time, round(_seconds(width, "--bin") * 1e9), None if counting else rows.value)
     return Series.of([SeriesKey()], np.zeros(len(begin), np.int32), begin, rate, source=str(path))
@@ -106,11 +134,33 @@ def _seconds(text: str, option: str) -> float:
     return found
 
 
-def _quantity(text: str) -> Quantity | None:
-    try:
-        return Quantity(text) if text else None
-    except QuantityError as error:
-        raise typer.BadParameter(str(error), param_hint="--request") from None
+def _named(text: str) -> tuple[str, Path]:
+    """(metric, file) of ``[METRIC=]SERIES``; a file of that very name is a file."""
+    metric, equals, path = text.partition("=")
+    return (metric, Path(path)) if equals and not Path(text).exists() else ("", Path(text))
+
+
+def _kinds(given: Sequence[str]) -> dict[str, str]:
+    found = {"": SERIES_KINDS[0]}
+    for text in given:
+        metric, _, kind = text.rpartition("=")
+        if kind not in SERIES_KINDS:
+            raise typer.BadParameter(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}", param_hint="--series")
+        found[metric] = kind
+    return found
+
+
+def _requests(given: Sequence[str]) -> dict[str, Quantity] | None:
+    found = {}
+    for text in given:
+        resource, _, amount = text.rpartition("=")
+        try:
+            found[resource] = Quantity(amount)
+        except QuantityError as error:
+            raise typer.BadParameter(str(error), param_hint="--request") from None
+        if found[resource].sign <= 0:
+            raise typer.BadParameter("a request must be greater than zero", param_hint="--request")
+    return found or None
 
 
 def _limit(text: str) -> float | None:
@@ -132,6 +182,7 @@ def _view(report: ReplayReport) -> View:
             each.rescales,
             f"{each.min_replicas}..{each.max_replicas}",
             None if each.agreement is None else f"{each.agreement:.1%}",
+            ", ".join(f"{name} {count:,}" for name, count in each.decided_by.items()),
         ]
         for each in report.summaries
     ]
@@ -142,10 +193,11 @@ def _view(report: ReplayReport) -> View:
         Column("RESCALES", "right"),
         Column("REPLICAS", "right"),
         Column("AGREES WITH RECORD", "right"),
+        Column("SYNCS DECIDED BY", wide=True),
     ]
     given = report.plant
     plant = f"usage = {given.usage}, startup {given.startup:g} s, metrics {given.metrics_lag:g} s old"
-    plant += f", request {given.request}" if given.request else ""
+    plant += "".join(f", request {f'{name} ' if name else ''}{each}" for name, each in given.requests.items())
     short = f"{best.under_provisioned_seconds:,.0f} s under-provisioned"
     return View(
         headline=f"{best.name}: {best.pod_hours:,.1f} pod-hours, {short}, "

@@ -12,27 +12,33 @@
 
 // One HPA over recorded load in virtual time: a reconcile every period (decide_row), and the plant that answers it.
 //
-// The plant: the load at a moment is that of the last sample; pods become ready `startup` after they are made and are
+// The plant: the load of a metric at a moment is that of the last sample; pods become ready `startup` after they are made and are
 // Pending till then; scaling down takes the newest. A metric read at t is of t - lag: the load of that moment, spread
 // evenly over the pods of now that were ready then; the others have no sample.
 namespace kscale::hpa {
 
-struct Replay {
+// A metric of the HPA, and the recorded load that it reads.
+struct ReplayMetric {
   Mode mode;
   bool cpu;
   std::int64_t target;
+  std::int64_t request;  // milli, of each pod
+  const std::int64_t* times;
+  const double* load;  // in units, not milli
+  std::ptrdiff_t samples;
+};
+
+struct Replay {
+  const ReplayMetric* metrics;
+  std::ptrdiff_t n_metrics;
   Tolerances tolerances;
   std::int64_t cpu_initialization, initial_readiness;
   std::int32_t minimum, maximum;
   bool behavior, scale_to_zero;
   Rules up, down;
   std::int64_t legacy_window;
-  std::int64_t request;  // milli, of each pod
   std::int64_t startup, lag, period, window, begin;
   std::int32_t start;  // replicas
-  const std::int64_t* times;
-  const double* load;  // in units, not milli
-  std::ptrdiff_t samples;
   const std::int32_t* recorded;  // replicas at every tick: the plant follows them (open loop); or null
 };
 
@@ -41,8 +47,8 @@ struct ReplayColumns {  // one row a tick
   std::int32_t* ready;
   std::int32_t* desired;
   std::int32_t* proposal;
-  std::int64_t* usage;
-  std::uint8_t* branch;
+  std::int32_t* best;   // the metric that decided, -1: none
+  std::int64_t* usage;  // [ticks, n_metrics]
 };
 
 namespace detail {
@@ -52,6 +58,9 @@ inline std::int64_t milli(double amount) noexcept {
   const double scaled = amount * 1000.0;
   return to_int64(scaled < 0 ? std::floor(scaled) : std::ceil(scaled));
 }
+
+// Whether a metric is read of each pod; else it is one value of something else.
+inline bool of_pods(Mode mode) noexcept { return mode == Mode::utilization || mode == Mode::usage; }
 
 // The load of the last sample not after t; before the first one, the first.
 class Load {
@@ -114,7 +123,7 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
     values.resize(n);
     sample_times.resize(n);
     windows.resize(n, in.window);
-    requests.resize(n, in.request);
+    requests.resize(n);
     ready_at.resize(n);
     for (auto i = old; i < n; ++i) ready_at[i] = made[i] + in.startup;
   };
@@ -122,11 +131,18 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
   detail::Log past, added, removed;
   std::uint8_t status[kConditions] = {}, reason[kConditions] = {};
   std::int64_t transition[kConditions] = {};
-  detail::Load load(in.times, in.load, in.samples);
+  std::vector<detail::Load> loads;
+  std::uint8_t object_metric = 0;
+  for (std::ptrdiff_t m = 0; m < in.n_metrics; ++m) {
+    const ReplayMetric& metric = in.metrics[m];
+    loads.emplace_back(metric.times, metric.load, metric.samples);
+    object_metric |= !detail::of_pods(metric.mode);
+  }
+  std::vector<std::int32_t> proposals(loads.size());
+  std::vector<std::uint8_t> errors(loads.size());
   const detail::RulesRow up(in.up), down(in.down);
-  std::uint8_t zero = 0, behavior = in.behavior, fresh = 1, error = 0;
-  const std::uint8_t object_metric = in.mode != Mode::utilization && in.mode != Mode::usage;
-  const std::int64_t metrics_begin = 0, metrics_end = 1;
+  std::uint8_t zero = 0, behavior = in.behavior, fresh = 1;
+  const std::int64_t metrics_begin = 0, metrics_end = in.n_metrics;
   std::int32_t size = in.start;
   resize(size, in.begin, true);
 
@@ -143,27 +159,34 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
       ready_now += is_ready;
       ready_then += was_ready;
     }
-    const double amount = load.at(seen);
-    const std::int64_t each = detail::milli(ready_then > 0 ? amount / static_cast<double>(ready_then) : 0.0);
-    std::fill(values.begin(), values.end(), each);
     std::fill(sample_times.begin(), sample_times.end(), seen);
-    const std::int64_t whole = detail::milli(amount);
-
-    const bool sampled = object_metric || ready_then > 0;
-    const Row row{in.mode,        in.cpu, sampled ? Error::none : Error::no_metrics, size, in.target, in.tolerances, 0,
-                  pods,           0,      0,  -1, 0, 0, 0, 1};
-    const Answer answer = replicas(row, {phase.data(), deleting.data(), ready.data(), started.data(), made.data(),
-                                         ready_at.data()},
-                                   {present.data(), values.data(), sample_times.data(), windows.data()},
-                                   requests.data(), &whole,
-                                   {now, in.cpu_initialization, in.initial_readiness});
-    error = answer.error == Error::none ? 0 : 1;
+    for (std::size_t m = 0; m < loads.size(); ++m) {
+      const ReplayMetric& metric = in.metrics[m];
+      const double amount = loads[m].at(seen);
+      const std::int64_t whole = detail::milli(amount);
+      if (detail::of_pods(metric.mode)) {
+        const std::int64_t each = detail::milli(ready_then > 0 ? amount / static_cast<double>(ready_then) : 0.0);
+        std::fill(values.begin(), values.end(), each);
+        std::fill(requests.begin(), requests.end(), metric.request);
+      }
+      const bool sampled = !detail::of_pods(metric.mode) || ready_then > 0;
+      const Row row{metric.mode, metric.cpu, sampled ? Error::none : Error::no_metrics, size, metric.target,
+                    in.tolerances, 0,        pods, 0, 0, -1, 0, 0, 0, 1};
+      const Answer answer = replicas(row, {phase.data(), deleting.data(), ready.data(), started.data(), made.data(),
+                                           ready_at.data()},
+                                     {present.data(), values.data(), sample_times.data(), windows.data()},
+                                     requests.data(), &whole,
+                                     {now, in.cpu_initialization, in.initial_readiness});
+      proposals[m] = answer.replicas;
+      errors[m] = answer.error == Error::none ? 0 : 1;
+      out.usage[tick * in.n_metrics + static_cast<std::ptrdiff_t>(m)] = answer.usage;
+    }
     past.reserve();
     added.reserve();
     removed.reserve();
     const DecideInput given{
         {&zero, &size, &in.minimum, &in.maximum, &object_metric, &behavior, &zero, &fresh, &metrics_begin, &metrics_end},
-        {&answer.replicas, &error},
+        {proposals.data(), errors.data()},
         up.columns(in.up),
         down.columns(in.down),
         {now, in.legacy_window, in.scale_to_zero}};
@@ -180,8 +203,7 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
     out.ready[tick] = ready_now;
     out.desired[tick] = desired;
     out.proposal[tick] = proposal;
-    out.usage[tick] = answer.usage;
-    out.branch[tick] = branch;
+    out.best[tick] = best;
     if (in.recorded == nullptr && desired != size) resize(size = desired, now, false);
   }
 }

@@ -1,0 +1,148 @@
+"""HPAs over the same recorded load, side by side: what each would have cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace as replace_fields
+
+import msgspec
+import numpy as np
+
+from kscale.errors import InputError
+from kscale.hpa.moments import to_text
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.replay import Plant, Replay, common_span, driven, named, replay
+from kscale.hpa.replay_input import Load, Loads, metric_name
+from kscale.objects.autoscaling import HorizontalPodAutoscaler
+from kscale.objects.quantity import Quantity
+from kscale.records import Record
+
+__all__ = ["ReplayReport", "ReplaySummary", "replay_report", "summary_of"]
+
+
+class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """One HPA's week: pod-hours, seconds with more load of any metric than the ready pods take at their target,
+    rescales, and at how many syncs each metric decided.
+
+    ``agreement`` (with recorded replicas): the share of syncs at which the HPA, shown the recorded size, asks for the
+    size recorded at the next one.
+    """
+
+    name: str
+    pod_hours: float
+    under_provisioned_seconds: float
+    rescales: int
+    min_replicas: int
+    max_replicas: int
+    decided_by: dict[str, int]
+    agreement: float | None = None
+
+
+class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """What was taken for the plant; durations in seconds, requests by resource (empty: of any)."""
+
+    startup: float
+    metrics_lag: float
+    requests: dict[str, str]
+    start: int | None
+    usage: str = "load / ready pods"
+
+
+class ReplayReport(Record, frozen=True):
+    """HPAs over the same recorded load, side by side. Times are RFC 3339; series are by HPA name.
+
+    ``unmodelled``: metrics without a series, which were left out.
+    """
+
+    KIND = "ReplayReport"
+    begin: str | None
+    end: str | None
+    syncs: int
+    period_seconds: float
+    plant: PlantText
+    summaries: list[ReplaySummary]
+    replicas: dict[str, list[int]]
+    unmodelled: list[str]
+
+
+def summary_of(run: Replay) -> ReplaySummary:
+    """The numbers to compare by."""
+    decided = np.bincount(run.decided_by[run.decided_by >= 0], minlength=len(run.metrics))
+    return ReplaySummary(
+        name=run.name,
+        pod_hours=float(run.replicas.sum()) * run.period / 3600,
+        under_provisioned_seconds=float((run.load > run.capacity).any(axis=0).sum()) * run.period,
+        rescales=int((run.desired != run.replicas).sum()),
+        min_replicas=int(run.replicas.min()),
+        max_replicas=int(run.replicas.max()),
+        decided_by=dict(zip(run.metrics, decided.tolist(), strict=True)),
+    )
+
+
+def replay_report(
+    hpas: Sequence[HorizontalPodAutoscaler],
+    loads: Loads,
+    plant: Plant,
+    *,
+    options: HPAOptions | None = None,
+    recorded: Load | None = None,
+) -> tuple[ReplayReport, list[Replay]]:
+    """Replay HPAs side by side, while all loads are known. ``recorded`` replicas add the open-loop check.
+
+    Raises ``InputError`` for a load that no HPA has a metric for, and whatever :func:`~kscale.hpa.replay.replay` does.
+    """
+    if not hpas:
+        raise InputError("no HorizontalPodAutoscaler to replay")
+    options, loads = options or HPAOptions(), named(loads)
+    _check_names(hpas, loads)
+    span = common_span(loads.values())
+    runs = [replay(hpa, loads, plant, options=options, span=span) for hpa in hpas]
+    seen: Counter[str] = Counter()
+    for i, run in enumerate(runs):
+        seen[run.name] += 1
+        if seen[run.name] > 1:
+            runs[i] = replace_fields(run, name=f"{run.name} ({seen[run.name]})")
+    summaries = [summary_of(run) for run in runs]
+    if recorded is not None:
+        sizes = recorded.at(runs[0].time).astype(np.int32)
+        for i, hpa in enumerate(hpas):
+            opened = replay(hpa, loads, plant, options=options, recorded=recorded, span=span)
+            agreement = float((opened.desired[:-1] == sizes[1:]).mean()) if len(sizes) > 1 else 1.0
+            summaries[i] = msgspec.structs.replace(summaries[i], agreement=agreement)
+    first = runs[0]
+    report = ReplayReport(
+        begin=to_text(int(first.time[0])),
+        end=to_text(int(first.time[-1])),
+        syncs=len(first.time),
+        period_seconds=first.period,
+        plant=PlantText(
+            startup=plant.startup, metrics_lag=plant.lag, requests=_requests(plant.request), start=plant.start
+        ),
+        summaries=summaries,
+        replicas={run.name: run.replicas.tolist() for run in runs},
+        unmodelled=[
+            f"{run.name}: {metric_name(spec)} ({spec.type}) has no series and was left out"
+            for hpa, run in zip(hpas, runs, strict=True)
+            for i, spec in enumerate(hpa.spec.metrics or ())
+            if i not in {position for position, _, _ in driven(hpa, loads)}
+        ],
+    )
+    return report, runs
+
+
+def _check_names(hpas: Sequence[HorizontalPodAutoscaler], loads: Mapping[str, Load]) -> None:
+    """Every load must be read by someone."""
+    read = {name for hpa in hpas for _, _, name in driven(hpa, loads)}
+    unread = ", ".join(repr(name) if name else "the first metric" for name in loads if name not in read)
+    if unread:
+        known = dict.fromkeys(metric_name(spec) for hpa in hpas for spec in hpa.spec.metrics or ())
+        raise InputError(f"no HPA reads the series of {unread} (metrics: {', '.join(known)})")
+
+
+def _requests(request: Quantity | Mapping[str, Quantity] | None) -> dict[str, str]:
+    if request is None:
+        return {}
+    if isinstance(request, Quantity):
+        return {"": str(request)}
+    return {name: str(each) for name, each in request.items()}
