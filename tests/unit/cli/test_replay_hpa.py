@@ -91,7 +91,9 @@ def test_recorded_replicas(folder: Path) -> None:
 def test_lists_of_events(folder: Path, value: tuple[str, ...], seconds: float) -> None:
     """Two pods take 0.1 a second: two events, none and one in 15 s, or 7, 0 and 2 of size."""
     events = ("--bin", "15s", "--time", "when", *value)
-    report = report_of(folder / "events.csv", "-f", folder / "fast.yaml", "--request", "100m", *events)
+    report = report_of(
+        folder / "events.csv", "-f", folder / "fast.yaml", "--request", "100m", "--startup", "60s", *events
+    )
     assert report["syncs"] == 3
     assert report["summaries"][0]["underProvisionedSeconds"] == seconds
 
