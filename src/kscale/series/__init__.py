@@ -11,7 +11,17 @@ from kscale.series.columns import Series, SeriesKey
 from kscale.series.csv_reader import read_csv
 from kscale.series.events import bin_events
 from kscale.series.parquet_reader import read_parquet
+from kscale.series.prometheus_history import PrometheusHistory
 from kscale.series.prometheus_reader import read_prometheus
 from kscale.series.reader import read
 
-__all__ = ["Series", "SeriesKey", "bin_events", "read", "read_csv", "read_parquet", "read_prometheus"]
+__all__ = [
+    "PrometheusHistory",
+    "Series",
+    "SeriesKey",
+    "bin_events",
+    "read",
+    "read_csv",
+    "read_parquet",
+    "read_prometheus",
+]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kscale.vpa.admission import PodAdmission, VpaAdmission, VpaIndex, admit_pod, admit_vpa, review
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
+from kscale.vpa.oom import OutOfMemory, evicted_for_memory, out_of_memory
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.vpa.recommender import RecommenderResult, Round, VpaResult, run_once
 from kscale.vpa.target import ControllerKey, Controllers, Scale
@@ -17,6 +18,7 @@ __all__ = [
     "ClusterState",
     "ControllerKey",
     "Controllers",
+    "OutOfMemory",
     "PodAdmission",
     "RecommenderOptions",
     "RecommenderResult",
@@ -32,6 +34,8 @@ __all__ = [
     "VpaResult",
     "admit_pod",
     "admit_vpa",
+    "evicted_for_memory",
+    "out_of_memory",
     "review",
     "run_once",
     "run_updater",

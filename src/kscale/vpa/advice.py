@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from kscale._native import _histogram
 from kscale.objects.autoscaling import HorizontalPodAutoscaler
-from kscale.objects.core import Pod
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import (
@@ -25,8 +24,9 @@ from kscale.objects.vpa import (
 from kscale.records import Record
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
-from kscale.vpa.clock import UNSET, from_text, to_text
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
+from kscale.vpa.clock import UNSET, to_text
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState, Usage
+from kscale.vpa.oom import last_out_of_memory, usage_of
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender import RecommenderResult, Round, load_pods, load_vpas, run_once
 from kscale.vpa.resources import CPU, MEMORY
@@ -232,23 +232,6 @@ class _Feed:
 # -- the dump --------------------------------------------------------------------------------------------------
 
 
-def _out_of_memory(pods: Iterable[Pod], workloads: Workloads) -> list[tuple[tuple[str, str, str], int, int, int]]:
-    """Containers that were killed for memory the last time they ended, as events."""
-    events = []
-    for pod in pods:
-        if (pod.namespace, pod.name) not in workloads.pod_owner:
-            continue
-        requests = {container.name: container.resources.requests or {} for container in pod.spec.containers}
-        for status in pod.status.container_statuses:
-            for ended in (status.state.terminated, status.last_state.terminated):
-                if ended is None or ended.reason != "OOMKilled" or not ended.finished_at:
-                    continue
-                asked = requests.get(status.name, {}).get(MEMORY)
-                amount = asked.value() if asked is not None else 0
-                events.append(((pod.namespace, pod.name, status.name), from_text(ended.finished_at), amount, OOM))
-    return sorted(events, key=lambda event: event[1])
-
-
 def _scaled_horizontally(hpas: Iterable[Any]) -> dict[tuple[str, str, str], set[str]]:
     """Workload -> the resources whose utilisation an HPA looks at."""
     found: dict[tuple[str, str, str], set[str]] = {}
@@ -314,10 +297,10 @@ def advise(
         rows += len(batch)
         if progress is not None:
             progress(rows)
-    ooms = _out_of_memory(live, workloads)
+    ooms = last_out_of_memory(live)
     moment = now if now is not None else feed.newest
     if moment == UNSET:
-        moment = max((event[1] for event in ooms), default=0)
+        moment = max((event.time for event in ooms), default=0)
     if now is not None and feed.newest > now:
         feed.counts["samples later than the moment asked about: the newest is taken in as it is"] += 1
     result = run_once(
@@ -326,13 +309,13 @@ def advise(
             vpas=vpas,
             pods=live,
             controllers=controllers,
-            usage=[Usage.from_events(ooms)] if ooms else [],
+            usage=[usage_of(ooms)] if ooms else [],
             checkpoints=checkpoints,
             write_checkpoints=False,
         ),
         now=moment,
     )
-    killed = {(workloads.pod_owner[name[:2]].name, name[0], name[2]): amount for name, _, amount, _ in ooms}
+    killed = {(workloads.pod_owner[name[:2]].name, name[0], name[2]): amount for name, _, amount in ooms}
     return _report(chosen, state, result, feed, strategy, moment, killed, cluster, points_required, workloads)
 
 

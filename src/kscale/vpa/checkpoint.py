@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -19,7 +19,18 @@ from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store
 from kscale.vpa.model.cluster import ClusterState
 from kscale.vpa.model.vpa import FETCHING_HISTORY, Vpa
 
-__all__ = ["VERSION", "CheckpointError", "ContainerCheckpoint", "load", "load_all", "store_all"]
+__all__ = [
+    "VERSION",
+    "CheckpointError",
+    "CheckpointsWritten",
+    "ContainerCheckpoint",
+    "WriteCheckpoints",
+    "checkpoint_steps",
+    "load",
+    "load_all",
+    "orphaned",
+    "store_all",
+]
 
 VERSION: Final = "v3"
 
@@ -95,8 +106,7 @@ def store_all(state: ClusterState, vpas: Sequence[Vpa], now: int) -> list[Contai
 
     The memory window that is still open is taken out: its peak may yet be replaced.
     """
-    ready = [vpa for vpa in vpas if not vpa.condition_is_true(FETCHING_HISTORY)]
-    ready.sort(key=lambda vpa: (vpa.checkpoint_written, vpa.key))
+    ready = _in_order(vpas)
     merged = state.containers_of(ready)
     rows = {(vpa.key, name): row for row, (vpa, name) in enumerate(merged.names)}
     _take_out_open_windows(state, ready, merged.store, rows, now)
@@ -122,6 +132,69 @@ def store_all(state: ClusterState, vpas: Sequence[Vpa], now: int) -> list[Contai
     for vpa in {id(vpa): vpa for vpa, _ in merged.names}.values():
         vpa.checkpoint_written = now
     return result
+
+
+class WriteCheckpoints(NamedTuple):
+    """Write these now: the checkpoints of as many VPAs as there are workers."""
+
+    checkpoints: list[ContainerCheckpoint]
+
+
+class CheckpointsWritten(NamedTuple):
+    """How it went: which could not be written, as (namespace, VPA, container), and why to stop, if so."""
+
+    failed: Collection[tuple[str, str, str]] = ()
+    stop: str = ""
+    """``context canceled`` or ``context deadline exceeded``, once the time for checkpoints is over."""
+
+
+def checkpoint_steps(
+    state: ClusterState, vpas: Sequence[Vpa], now: int, *, workers: int = 10
+) -> Generator[WriteCheckpoints, CheckpointsWritten, list[str]]:
+    """``StoreCheckpoints`` as a step machine; texts of what upstream logs come back.
+
+    Each worker finishes a VPA before it looks at the clock, so the checkpoints of ``workers`` VPAs are written even
+    when time is already over. A VPA none of whose checkpoints could be written is as old as before.
+    """
+    ready = _in_order(vpas)
+    for i in range(0, len(ready), workers):
+        batch = ready[i : i + workers]
+        before = {vpa.key: vpa.checkpoint_written for vpa in batch}
+        made = store_all(state, batch, now)
+        outcome = yield WriteCheckpoints(made)
+        written = {(c.namespace, c.vpa) for c in made if (c.namespace, c.vpa, c.container) not in outcome.failed}
+        for vpa in batch:
+            if vpa.key not in written:
+                vpa.checkpoint_written = before[vpa.key]
+        if outcome.stop:
+            return [f"Failed to store all checkpoints within the configured `checkpoints-timeout`: {outcome.stop}"]
+    return []
+
+
+def orphaned(
+    checkpoints: Iterable[VerticalPodAutoscalerCheckpoint],
+    vpas: Iterable[tuple[str, str]],
+    namespaces: Collection[str],
+    ignored: Collection[str] = (),
+) -> list[VerticalPodAutoscalerCheckpoint]:
+    """Checkpoints to delete: those in live namespaces that are not ignored, and whose VPA does not exist.
+
+    ``vpas``: (namespace, name) of all VPAs, whichever recommender they belong to.
+    """
+    existing = set(vpas)
+    return [
+        item
+        for item in checkpoints
+        if item.namespace in namespaces
+        and item.namespace not in ignored
+        and (item.namespace, item.spec.vpa_object_name) not in existing
+    ]
+
+
+def _in_order(vpas: Iterable[Vpa]) -> list[Vpa]:
+    """Those whose history is complete, the one written longest ago first."""
+    ready = [vpa for vpa in vpas if not vpa.condition_is_true(FETCHING_HISTORY)]
+    return sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
 
 
 def _saved(histogram: SavedHistogram) -> HistogramCheckpoint:

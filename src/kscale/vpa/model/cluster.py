@@ -70,6 +70,11 @@ class UsageError(NamedTuple):
     time: int
     error: str
 
+    @property
+    def is_key_error(self) -> bool:
+        """Of a pod or container that the model does not have: expected with ``memory_saver``, where nobody logs it."""
+        return self.error.startswith("KeyError:")
+
 
 class ClusterState:
     """Pods, VPAs and aggregates. Changed in place; :meth:`fork` makes an independent copy."""

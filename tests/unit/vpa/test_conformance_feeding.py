@@ -1,0 +1,424 @@
+"""Upstream's own tables on what is fed to the recommender: VPAs, pods, OOMs, history, checkpoints (19.10)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kscale.errors import InputError
+from kscale.objects.apps import ReplicaSet
+from kscale.objects.batch import CronJob, Job
+from kscale.objects.core import Event, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.selector_text import parse_selector
+from kscale.objects.times import nanoseconds
+from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
+from kscale.series import PrometheusHistory, read_prometheus
+from kscale.series.prometheus_history import (
+    authorization,
+    container_keys,
+    last_labels,
+    parse_prometheus_duration,
+)
+from kscale.vpa import (
+    ClusterState,
+    Controllers,
+    RecommenderOptions,
+    Round,
+    Usage,
+    evicted_for_memory,
+    out_of_memory,
+    run_once,
+)
+from kscale.vpa.checkpoint import CheckpointsWritten, checkpoint_steps, orphaned, store_all
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
+from kscale.vpa.oom import last_out_of_memory, usage_of
+from kscale.vpa.resources import cpu_from_cores
+from unit.vpa.builders import container, pod, vpa
+
+SECOND = 10**9
+HOUR = 3600 * SECOND
+T0 = 1492536905 * SECOND  # 2017-04-18T17:35:05Z
+GIB = 2**30
+
+
+# -- OOM observer ----------------------------------------------------------------------------------------------
+
+RUNNING = {"running": {"startedAt": "2018-02-23T13:30:00Z"}}
+KILLED = {"terminated": {"reason": "OOMKilled", "finishedAt": "2018-02-23T13:38:48Z"}}
+ENDED = {"terminated": {"reason": "Error", "finishedAt": "2018-02-23T13:38:48Z"}}
+CRASH_LOOP = {"waiting": {"reason": "CrashLoopBackOff"}}
+WHEN = nanoseconds("2018-02-23T13:38:48Z")
+
+
+def version(
+    state: dict[str, Any], *, last: dict[str, Any] | None = None, restarts: int = 0,
+    asked: str | None = "1024", reported: str | None = None,
+) -> Pod:  # fmt: skip
+    status = {"name": "Name11", "state": state, "lastState": last or {}, "restartCount": restarts}
+    if reported is not None:
+        status["resources"] = {"requests": {"memory": reported}}
+    return pod(
+        container("Name11", (None, asked) if asked is not None else None),
+        name="Pod1",
+        status={"phase": "Running", "containerStatuses": [status]},
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "memory"),
+    [
+        pytest.param(version(RUNNING), version(KILLED), 1024, id="killed"),
+        pytest.param(version(RUNNING, asked=None), version(KILLED, asked=None), 0, id="no requests"),
+        pytest.param(version(RUNNING), version(KILLED, reported="2048"), 2048, id="status resources"),
+        pytest.param(version(RUNNING), version(RUNNING, last=KILLED, restarts=1), 1024, id="restarted"),
+        pytest.param(
+            version(RUNNING, reported="2048"), version(RUNNING, last=KILLED, restarts=1, reported="4096"), 2048,
+            id="restarted, old status resources",
+        ),
+        pytest.param(version(ENDED), version(KILLED, restarts=1), 1024, id="ended, then killed"),
+        pytest.param(version(RUNNING), version(ENDED), None, id="ended otherwise"),
+        pytest.param(version(RUNNING), version(RUNNING, last=ENDED, restarts=1), None, id="restarted otherwise"),
+        pytest.param(version(CRASH_LOOP), version(RUNNING, last=KILLED, restarts=1), None, id="out of a crash loop"),
+        pytest.param(version(KILLED), version(KILLED), None, id="listed again"),
+        pytest.param(version(ENDED), version(KILLED), None, id="no restart between"),
+    ],
+)  # fmt: skip
+def test_out_of_memory_between_versions(old: Pod, new: Pod, memory: int | None) -> None:
+    expected = [] if memory is None else [(("default", "Pod1", "Name11"), WHEN, memory)]
+    assert out_of_memory(old, new) == expected
+
+
+def test_containers_without_an_older_status_and_dumps() -> None:
+    new = version(KILLED)
+    assert out_of_memory(pod(container("Name11")), new) == []
+    (seen,) = last_out_of_memory([new, version(RUNNING)])
+    assert seen == (("default", "Pod1", "Name11"), WHEN, 1024)
+    usage = usage_of([seen])
+    assert (usage.time.tolist(), usage.value.tolist(), usage.kind.tolist()) == ([WHEN], [1024], [OOM])
+
+
+def eviction(containers: str, used: str, starved: str, **more: Any) -> Event:
+    body = {
+        "metadata": {
+            "name": "e", "namespace": "default", "creationTimestamp": "2018-02-23T13:38:48Z",
+            "annotations": {
+                "offending_containers": containers,
+                "offending_containers_usage": used,
+                "starved_resource": starved,
+            },
+        },
+        "reason": "Evicted",
+        "involvedObject": {"kind": "Pod", "namespace": "test-namespace", "name": "pod1"},
+        **more,
+    }  # fmt: skip
+    return from_dict(body, Event)
+
+
+@pytest.mark.parametrize(
+    ("event", "found"),
+    [
+        pytest.param(eviction("test", "1024Ki", "memory"), {"test": 1048576}, id="one"),
+        pytest.param(eviction("a,b", "1024Ki,2048Ki", "memory,memory"), {"a": 1048576, "b": 2097152}, id="two"),
+        pytest.param(eviction("a,b", "1024Ki,2048Ki", "memory,evictable"), {"a": 1048576}, id="memory only"),
+        pytest.param(eviction("a,b", "1024Ki,2048Ki", "memory"), {}, id="unequal"),
+        pytest.param(eviction("a,b", "many,2048Ki", "memory,memory"), {"b": 2097152}, id="no quantity"),
+        pytest.param(eviction("a", "1Ki", "memory", reason="Killing"), {}, id="another reason"),
+        pytest.param(eviction("a", "1Ki", "memory", involvedObject={"kind": "Node", "name": "n"}), {}, id="no pod"),
+        pytest.param(from_dict({"reason": "Evicted", "involvedObject": {"kind": "Pod"}}, Event), {}, id="bare"),
+    ],
+)
+def test_evicted_for_memory(event: Event, found: dict[str, int]) -> None:
+    seen = evicted_for_memory(event)
+    assert {one.container[2]: one.memory for one in seen} == found
+    assert all(one.container[:2] == ("test-namespace", "pod1") and one.time == WHEN for one in seen)
+
+
+# -- history from Prometheus -----------------------------------------------------------------------------------
+
+SELECTOR = 'job="kubernetes-cadvisor", pod_name=~".+", name!="POD", name!=""'
+
+
+@pytest.mark.parametrize(
+    ("more", "selector"),
+    [
+        ({}, SELECTOR),
+        ({"namespace": "kube-system"}, SELECTOR + ', namespace="kube-system"'),
+        ({"prometheus_cadvisor_job_name": ""}, SELECTOR.removeprefix('job="kubernetes-cadvisor", ')),
+    ],
+)
+def test_queries(more: dict[str, str], selector: str) -> None:
+    history = PrometheusHistory(history_resolution="30s", **more)
+    assert history.cpu_query == f"rate(container_cpu_usage_seconds_total{{{selector}}}[30s])"
+    assert history.memory_query == f"container_memory_working_set_bytes{{{selector}}}"
+    cpu, memory = history.range_queries(T0)
+    assert (cpu.start, cpu.end, cpu.step) == (T0 - 8 * 24 * HOUR, T0, 30 * SECOND)
+    assert memory[1:] == cpu[1:]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        (
+            {"history_length": "week"},
+            'history length week is not a valid Prometheus duration: not a valid duration string: "week"',
+        ),
+        ({"history_resolution": ""}, "history resolution  is not a valid Prometheus duration: empty duration string"),
+        ({"history_length": "400y"}, "history length 400y is not a valid Prometheus duration: duration out of range"),
+    ],
+)
+def test_durations_that_are_none(given: dict[str, str], text: str) -> None:
+    with pytest.raises(InputError) as error:
+        PrometheusHistory(**given).range_queries(T0)
+    assert str(error.value) == text
+
+
+def test_durations() -> None:
+    assert parse_prometheus_duration("0") == 0
+    assert parse_prometheus_duration("8d") == 8 * 24 * HOUR
+    assert parse_prometheus_duration("1y2w3d4h5m6s7ms") == (
+        ((365 + 14 + 3) * 86400 + 4 * 3600 + 5 * 60 + 6) * SECOND + 7 * 10**6
+    )
+
+
+def matrix(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> bytes:
+    import json
+
+    result = [{"metric": metric, "values": values} for metric, values in series]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+
+
+def test_samples_of_an_answer() -> None:
+    history = PrometheusHistory()
+    labels = {"namespace": "default", "pod_name": "pod", "name": "container"}
+    answer = read_prometheus(matrix((labels, [(1, "5.5")])), columns=history.columns)
+    assert container_keys(history, answer) == (("default", "pod", "container"),)
+    assert (answer.time.tolist(), [cpu_from_cores(v) for v in answer.value.tolist()]) == ([SECOND], [5500])
+    lacking = read_prometheus(matrix(({"namespace": "default", "pod_name": "pod"}, [(1, "1")])))
+    with pytest.raises(InputError, match="cannot get container ID from labels: no name label"):
+        container_keys(history, lacking)
+
+
+def test_last_labels() -> None:
+    names = {"kubernetes_namespace": "default", "kubernetes_pod_name": "pod"}
+    answer = read_prometheus(
+        matrix(({**names, "pod_label_x": "y"}, [(1, "1")]), ({**names, "pod_label_x": "z"}, [(10, "1"), (20, "1")]))
+    )
+    assert last_labels(PrometheusHistory(), answer) == {("default", "pod"): ({"x": "z"}, 20 * SECOND)}
+    with pytest.raises(InputError, match="cannot read last labels: no kubernetes_namespace label"):
+        last_labels(PrometheusHistory(), read_prometheus(matrix(({"x": "y"}, [(1, "1")]))))
+
+
+ENVIRONMENT = {"PROMETHEUS_USERNAME": "prom_user", "PROMETHEUS_PASSWORD": "prom_password"}
+
+
+@pytest.mark.parametrize(
+    ("given", "header"),
+    [
+        ({}, ""),
+        ({"username": "user", "password": "password"}, "Basic dXNlcjpwYXNzd29yZA=="),
+        ({"username": "user", "password": "password", "environment": ENVIRONMENT}, "Basic dXNlcjpwYXNzd29yZA=="),
+        ({"bearer_token": "token", "username": "user", "password": "password"}, "Bearer token"),
+        ({"environment": ENVIRONMENT}, "Basic cHJvbV91c2VyOnByb21fcGFzc3dvcmQ="),
+    ],
+)
+def test_authorization(given: dict[str, Any], header: str) -> None:
+    assert authorization(**given) == header
+
+
+# -- VPAs and their targets ------------------------------------------------------------------------------------
+
+APP = {"matchLabels": {"app": "x"}}
+
+
+def owned(kind: str, name: str, owner: dict[str, str] | None, **spec: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "namespace": "default"}
+    if owner is not None:
+        metadata["ownerReferences"] = [{**owner, "controller": True}]
+    return {"metadata": metadata, "kind": kind, "spec": spec}
+
+
+LONE = Controllers([from_dict({"apiVersion": "apps/v1", **owned("ReplicaSet", "rs", None, selector=APP)}, ReplicaSet)])
+JOB = from_dict(
+    {
+        "apiVersion": "batch/v1",
+        **owned("Job", "job", {"apiVersion": "batch/v1", "kind": "CronJob", "name": "cron"}, selector=APP),
+    },
+    Job,
+)
+CRON = from_dict({"apiVersion": "batch/v1", **owned("CronJob", "cron", None)}, CronJob)
+
+
+def target(kind: str, name: str, version_: str = "apps/v1") -> dict[str, Any]:
+    return {"targetRef": {"apiVersion": version_, "kind": kind, "name": name}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "controllers", "selector", "message"),
+    [
+        pytest.param(target("ReplicaSet", "rs"), LONE, "app=x", "", id="found"),
+        pytest.param(
+            target("ReplicaSet", "gone"), LONE, "<nothing>",
+            "Cannot read targetRef. Reason: ReplicaSet default/gone does not exist", id="missing",
+        ),
+        pytest.param(
+            {"targetRef": None}, LONE, "<nothing>",
+            "Cannot read targetRef. Reason: targetRef not defined. If this is a v1beta1 object, switch to v1",
+            id="no target",
+        ),
+        pytest.param(
+            target("Job", "job", "batch/v1"), Controllers([JOB, CRON]), "<nothing>",
+            "The target batch/v1.Job/job has a parent controller but it should point to a topmost well-known or "
+            "scalable controller", id="not topmost",
+        ),
+        pytest.param(
+            target("ReplicaSet", "rs", "apps/v1beta1"), LONE, "app=x", "", id="a well-known kind by another version",
+        ),
+        pytest.param(
+            target("Job", "job", "batch/v1"), Controllers([JOB]), "<nothing>",
+            "Error checking if target batch/v1.Job/job is a topmost well-known or scalable controller: "
+            "CronJob default/cron does not exist", id="the owner is missing",
+        ),
+    ],
+)  # fmt: skip
+def test_targets_of_vpas(spec: dict[str, Any], controllers: Controllers, selector: str, message: str) -> None:
+    state = ClusterState()
+    given = vpa(**spec)
+    given.status.conditions = from_dict(
+        {"conditions": [{"type": "ConfigDeprecated", "status": "True"}]}, type(given.status)
+    ).conditions
+    (result,) = run_once(state, Round(vpas=[given], pods=[], controllers=controllers), now=T0).vpas
+    conditions = {c.type: (c.status, c.reason, c.message) for c in result.status.conditions}
+    assert "ConfigDeprecated" not in conditions
+    assert conditions.get("ConfigUnsupported", ("", "", ""))[2] == message
+    assert (result.selector == selector) == (selector != "<nothing>")
+
+
+@pytest.mark.parametrize(
+    ("options", "namespaces", "taken"),
+    [
+        ({"ignored_vpa_object_namespaces": ["ignore1", "ignore2"]}, ["ignore1", "a", "ignore2", "b"], ["a", "b"]),
+        ({"vpa_object_namespace": "b"}, ["ignore1", "a", "ignore2", "b"], ["b"]),
+    ],
+)
+def test_namespaces_of_vpas(options: dict[str, Any], namespaces: list[str], taken: list[str]) -> None:
+    given = []
+    for name in namespaces:
+        item = vpa()
+        item.metadata.namespace = name
+        given.append(item)
+    result = run_once(ClusterState(RecommenderOptions(**options)), Round(vpas=given), now=T0)
+    assert [item.namespace for item in result.vpas] == taken
+
+
+def test_only_the_recommender_named() -> None:
+    given = []
+    for name in ("default-recommender", "test-recommender", "another"):
+        item = vpa(recommenders=[{"name": name}])
+        item.metadata.name = name
+        given.append(item)
+    state = ClusterState(RecommenderOptions(recommender_name="test-recommender"))
+    assert [item.name for item in run_once(state, Round(vpas=given), now=T0).vpas] == ["test-recommender"]
+
+
+# -- samples ---------------------------------------------------------------------------------------------------
+
+
+def test_samples_of_init_containers_are_dropped() -> None:
+    given = pod(container("app"))
+    given.spec.init_containers = pod(container("init")).spec.containers
+    events = [
+        (("default", "pod", name), T0 + i * SECOND, 1000, kind)
+        for i, name in enumerate(("app", "init"))
+        for kind in (CPU_SAMPLE, MEMORY_SAMPLE)
+    ]
+    state = ClusterState()
+    result = run_once(state, Round(pods=[given], usage=[Usage.from_events(events)]), now=T0)
+    assert result.errors == []
+    assert [key.container for key in state.aggregates] == ["app"]
+
+
+@pytest.mark.parametrize("saver", [True, False])
+def test_samples_of_unknown_pods(saver: bool) -> None:
+    """They are refused either way; who logs leaves them out in memory saver mode."""
+    state = ClusterState(RecommenderOptions(memory_saver=saver))
+    usage = Usage.from_events([(("default", "gone", "app"), T0, 1000, CPU_SAMPLE)])
+    (error,) = run_once(state, Round(pods=[pod(container("app"))], usage=[usage]), now=T0).errors
+    assert error.is_key_error
+    assert error.error == "KeyError: {default gone}"
+
+
+def test_ooms_of_pods_that_just_went_still_count() -> None:
+    state = ClusterState()
+    names = ("pod1", "pod2")
+    pods = [pod(container("app"), name=name) for name in names]
+
+    def ooms(size: int) -> Usage:
+        return Usage.from_events([(("default", name, "app"), T0, size, OOM) for name in names])
+
+    run_once(state, Round(pods=pods, usage=[ooms(GIB)]), now=T0)
+    slots = [state.pods["default", name].containers["app"].slot for name in names]
+    first = state.store.oom_peak[slots].tolist()
+    run_once(state, Round(pods=pods[:1], usage=[ooms(2 * GIB)]), now=T0)
+    assert all(after > before for after, before in zip(state.store.oom_peak[slots].tolist(), first, strict=True))
+    assert [name for _, name in state.pods] == ["pod1"]
+
+
+# -- checkpoints -----------------------------------------------------------------------------------------------
+
+
+def with_vpas(count: int) -> tuple[ClusterState, list[Any]]:
+    state = ClusterState()
+    vpas = []
+    for i in range(count):
+        labels = {"app": f"a{i}"}
+        one = state.add_pod("default", f"pod{i}", labels, "Running", T0)
+        for name in ("c1", "c2"):
+            state.add_container(one, name, (0, 0), T0)
+        given = from_dict({"metadata": {"name": f"vpa{i}", "namespace": "default"}}, VerticalPodAutoscaler)
+        vpas.append(state.add_vpa(given, parse_selector(f"app=a{i}")))
+    return state, vpas
+
+
+def test_workers_finish_a_vpa_before_they_look_at_the_time() -> None:
+    state, vpas = with_vpas(5)
+    steps = checkpoint_steps(state, vpas, T0, workers=2)
+    written = next(steps).checkpoints
+    with pytest.raises(StopIteration) as stop:
+        steps.send(CheckpointsWritten(stop="context canceled"))
+    assert len(written) == 4
+    assert "context canceled" in stop.value.value[0]
+    assert [vpa.checkpoint_written == T0 for vpa in vpas] == [True, True, False, False, False]
+
+
+def test_checkpoints_that_could_not_be_written_stay_old() -> None:
+    state, vpas = with_vpas(3)
+    steps = checkpoint_steps(state, vpas, T0, workers=2)
+    failed = [("default", "vpa0", "c1"), ("default", "vpa0", "c2"), ("default", "vpa1", "c1")]
+    seen = [next(steps), steps.send(CheckpointsWritten(failed=failed))]
+    with pytest.raises(StopIteration) as stop:
+        steps.send(CheckpointsWritten())
+    assert stop.value.value == []
+    assert [len(step.checkpoints) for step in seen] == [4, 2]
+    assert [vpa.checkpoint_written == T0 for vpa in vpas] == [False, True, True]
+    other, same = with_vpas(3)
+    assert [c for step in seen for c in step.checkpoints] == store_all(other, same, T0)
+
+
+@pytest.mark.parametrize(
+    ("namespaces", "ignored", "deleted"),
+    [(["default"], [], ["nonExistentVPA"]), ([], [], []), (["default"], ["default"], [])],
+)
+def test_orphaned_checkpoints(namespaces: list[str], ignored: list[str], deleted: list[str]) -> None:
+    """VPAs of whatever recommender keep theirs."""
+    names = ["balanced", "performance", "savings", "default"]
+    checkpoints = [
+        from_dict(
+            {"metadata": {"namespace": "default"}, "spec": {"vpaObjectName": name, "containerName": "c"}},
+            VerticalPodAutoscalerCheckpoint,
+        )
+        for name in [*names, "nonExistentVPA"]
+    ]
+    found = orphaned(checkpoints, [("default", name) for name in names], namespaces, ignored)
+    assert [item.spec.vpa_object_name for item in found] == deleted
