@@ -173,6 +173,7 @@ class Cluster:
             size=batch.size[which],
             uid_offset=batch.uid_offset[which],
             uid_size=batch.uid_size[which],
+            kind_of=batch.kind_of[which],
         )
         self._row_of.update(zip(keys, rows.tolist(), strict=True))
         placed = state == PLACED

@@ -30,6 +30,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "size": np.int64,
     "uid_offset": np.int64,
     "uid_size": np.int32,
+    "kind_of": np.int32,  # kind of pod (:mod:`kscale.snapshot.pod_kinds`), 0 = not known yet
 }
 
 
@@ -113,6 +114,7 @@ class PodTable:
         columns["priority"].array[row] = record.priority
         columns["controller"].array[row] = self.controller_number(record.controller)
         columns["source"].array[row] = -1
+        columns["kind_of"].array[row] = 0
         self.records[row] = record
 
     def extend(self, keys: Sequence[str], **columns: NDArray[Any]) -> NDArray[np.int64]:

@@ -34,6 +34,7 @@ from kscale.snapshot.interner import (
     labels_facet,
     volumes_facet,
 )
+from kscale.snapshot.pod_kinds import READ_ANNOTATIONS
 from kscale.snapshot.pod_table import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.record import PodRecord, standing_controller
 
@@ -60,6 +61,12 @@ _CONTAINER: Final = _object(
     **_kept("name", "resources", "ports", "restart_policy", "restart_policy_rules"),
     volume_mounts=("array", _object(("bind_mount_options",), bind_mount_options="keep")),
 )
+_VOLUME: Final = _object(
+    (*READ_SOURCES, "host_path", "empty_dir"),
+    host_path=_object(),
+    empty_dir=_object(medium="keep"),
+    **_kept("name", *READ_SOURCES),
+)
 _STATUS: Final = ("array", _object(**_kept("name", "allocated_resources", "resources")))
 _RULE: Final = _object(
     **_kept("api_version", "kind"),
@@ -69,19 +76,19 @@ _RULE: Final = _object(
         labels=("facet", _LABELS, "keep"),
         owner_references=("facet", _OWNERS, "keep"),
         **_kept("namespace", "deletion_timestamp"),
-        annotations=("object", {"cluster-autoscaler.kubernetes.io/daemonset-pod": "keep"}, ()),
+        annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
     ),
     spec=_object(
         node_name=("capture", _NODE),
         containers=("array", _CONTAINER),
         init_containers=("array", _CONTAINER),
         ephemeral_containers=("array", _CONTAINER),
-        volumes=("facet", _VOLUMES, ("array", _object(READ_SOURCES, name="keep", **_kept(*READ_SOURCES)))),
+        volumes=("facet", _VOLUMES, ("array", _VOLUME)),
         affinity=("facet", _AFFINITY, "keep"),
         **_kept(
             "restart_policy", "node_selector", "host_network", "host_users", "tolerations", "priority",
             "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims",
-            "resources",
+            "resources", "termination_grace_period_seconds",
         ),
     ),
     status=_object(
@@ -124,6 +131,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
     size: NDArray[np.int64]
     uid_offset: NDArray[np.int64]
     uid_size: NDArray[np.int32]
+    kind_of: NDArray[np.int32]
 
     def record(self, i: int) -> PodRecord:
         """One of the pods."""
@@ -142,7 +150,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
             name: getattr(self, name)[which]
             for name in (
                 "where", "class_of", "state", "node_of", "priority", "controller", "offset", "size", "uid_offset",
-                "uid_size",
+                "uid_size", "kind_of",
             )
         }  # fmt: skip
         return msgspec.structs.replace(self, keys=self.keys[which], **columns)
@@ -190,6 +198,7 @@ class _Columns(msgspec.Struct, eq=False):
     that has no node; ``done``: of a finished one."""
 
     class_of: list[int] = []
+    kind: list[int] = []
     unplaced: list[int] = []
     done: list[bool] = []
     priority: list[int] = []
@@ -252,6 +261,7 @@ class PodReader:
                 ).index
                 controller = -1 if common.alone else owner.number
         columns.class_of.append(class_of)
+        columns.kind.append(self._interner.kind())
         columns.controller.append(controller)
         columns.unplaced.append(common.unplaced if common else PENDING)
         columns.done.append(common.done if common else False)
@@ -362,4 +372,5 @@ class PodReader:
             size=size[chosen],
             uid_offset=at[:, _UID].copy(),
             uid_size=np.maximum(length[:, _UID], 0).astype(np.int32),
+            kind_of=np.array(known.kind, dtype=np.int32)[combined],
         )

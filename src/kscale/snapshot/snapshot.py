@@ -93,6 +93,11 @@ class Snapshot:
         """The placed pods themselves, in order of appearance."""
         return [*map(self.table.record, self._placed_rows.tolist()), *self._added]
 
+    @property
+    def placed_parts(self) -> tuple[NDArray[np.int64], tuple[PodRecord, ...]]:
+        """The placed pods: rows of ``table``, and behind them pods that a decision put there."""
+        return self._placed_rows, self._added
+
     def record(self, key: str) -> PodRecord:
         """A placed or pending pod by name. Raises KeyError."""
         row = self._row_of.get(key)

@@ -16,6 +16,13 @@ Engine::Engine(i32 n_resources, i32 n_port_keys, i32 n_ports, u16 disabled)
 
 Engine::~Engine() = default;
 
+std::unique_ptr<Engine> Engine::copy() const {
+  std::unique_ptr<Engine> made(new Engine(*this));
+  for (auto& memo : made->memo_) memo.reset();  // the copy would share it
+  made->memo_entries_ = 0;
+  return made;
+}
+
 void Engine::append_nodes(i32 count, const i64* free, const i64* slots, const i32* classes, const u8* unschedulable) {
   const std::size_t n = idx(count);
   for (std::size_t r = 0; r < idx(n_resources_); ++r) free_[r].insert(free_[r].end(), free + r * n, free + (r + 1) * n);
@@ -552,12 +559,16 @@ i32 Engine::position(i32 node) const {
 }
 
 i32 Engine::at_position(i32 position) const {
-  i32 node = position;
-  for (const i32 gone : removed_) {
-    if (gone > node) break;
-    ++node;
+  // Before the k-th of the removed nodes (from 0) stand removed_[k] - k of the others: never fewer than before the last.
+  std::size_t low = 0, high = removed_.size();
+  while (low < high) {
+    const std::size_t middle = (low + high) / 2;
+    if (removed_[middle] - static_cast<i32>(middle) > position)
+      high = middle;
+    else
+      low = middle + 1;
   }
-  return node;
+  return position + static_cast<i32>(low);
 }
 
 u64 Engine::checksum() const {

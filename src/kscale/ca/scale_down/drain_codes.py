@@ -1,8 +1,12 @@
-"""Drainability of many pods as numbers, each pod judged once (``simulator/drain.go``)."""
+"""Drainability of many pods as numbers, each kind of pod judged once (``simulator/drain.go``)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
+from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.engine import default_rules, drain_status
@@ -13,55 +17,45 @@ from kscale.ca.scale_down.drainability.status import (
     WAIT_FOR_COMPLETION,
     DrainStatus,
 )
-from kscale.ca.scale_down.pdb import RemainingPdb
+from kscale.ca.scale_down.moving_pods import MovingPods
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.objects.core import Pod
 from kscale.objects.owners import is_daemonset_pod
-from kscale.snapshot.interner import PodClass
 
-__all__ = ["BLOCKS", "DAEMON", "MOVES", "MOVES_UNLESS_PDB", "SKIPPED", "WAITS", "DrainCodes"]
+__all__ = ["BLOCKS", "DAEMON", "MOVES", "MOVES_UNLESS_PDB", "SKIPPED", "WAITS", "BudgetSets", "DrainCodes"]
 
 MOVES_UNLESS_PDB, MOVES, DAEMON, WAITS, SKIPPED, BLOCKS = range(6)
-_UNKNOWN = -1
+_SYSTEM = "kube-system"
 
 
 class DrainCodes:
     """What the default rules but the last say of each pod; disruption budgets change and are asked anew.
 
-    ``classes[i]`` is the class of ``pods[i]``: what rules read beyond it is annotations, volumes, phase and restart
-    policy. Verdicts are those of :func:`drain_status`.
+    ``codes``: uint8[pods]. Rules read the same of all pods of a kind, but for the time of creation, which the rule on
+    kube-system pods looks at. Verdicts are those of :func:`drain_status`.
     """
 
-    __slots__ = ("_classes", "_codes", "_context", "_of_kind", "_pdbs", "_pods", "_rules")
+    __slots__ = ("_context", "_pods", "_rules", "codes")
 
-    def __init__(self, pods: Sequence[Pod], classes: Sequence[PodClass], context: DrainContext) -> None:
+    def __init__(self, pods: MovingPods, context: DrainContext) -> None:
         self._pods = pods
-        self._classes = classes
         self._context = context
         self._rules = default_rules(context.options)
-        self._codes = [_UNKNOWN] * len(pods)
-        self._of_kind: dict[tuple[int, str, str], int] = {}
-        self._pdbs: dict[int, list[RemainingPdb]] = {}
+        names = [rule.name for rule in self._rules]
+        before = self._rules[: names.index("System")] if "System" in names else self._rules[:-1]
+        of_kind = np.empty(len(pods.exemplars), dtype=np.uint8)
+        one_by_one = []
+        for kind, pod in enumerate(pods.exemplars):
+            aged = pod.metadata.namespace == _SYSTEM and len(before) < len(self._rules) - 1
+            of_kind[kind] = self._code(pod, before if aged else self._rules[:-1])
+            if aged and of_kind[kind] == MOVES_UNLESS_PDB:
+                one_by_one.append(kind)
+        self.codes: NDArray[np.uint8] = of_kind[pods.kind_of]
+        for i in np.flatnonzero(np.isin(pods.kind_of, one_by_one)).tolist() if one_by_one else ():
+            self.codes[i] = self._code(pods.pod(i), self._rules[:-1])
 
-    def code(self, i: int) -> int:
-        """The verdict on a pod, budgets left aside."""
-        code = self._codes[i]
-        if code == _UNKNOWN:
-            code = self._codes[i] = self._judge(i)
-        return code
-
-    def _judge(self, i: int) -> int:
-        pod, of = self._pods[i], self._classes[i]
-        timed = of.terminating or of.namespace == "kube-system"
-        if timed or pod.metadata.annotations or pod.spec.volumes:
-            return self._code(pod)
-        kind = of.index, pod.status.phase, pod.spec.restart_policy
-        code = self._of_kind.get(kind)
-        if code is None:
-            code = self._of_kind[kind] = self._code(pod)
-        return code
-
-    def _code(self, pod: Pod) -> int:
-        outcome = drain_status(pod, self._context, self._rules[:-1]).outcome
+    def _code(self, pod: Pod, rules: Sequence[object]) -> int:
+        outcome = drain_status(pod, self._context, rules).outcome  # type: ignore[arg-type]  # a slice of rules
         if outcome == BLOCK_DRAIN:
             return BLOCKS
         if outcome == SKIP_DRAIN:
@@ -72,28 +66,33 @@ class DrainCodes:
             return MOVES_UNLESS_PDB
         return DAEMON if is_daemonset_pod(pod) else MOVES
 
-    def budgets(self, i: int) -> list[RemainingPdb]:
-        """The budgets that cover a pod."""
-        of = self._classes[i]
-        found = self._pdbs.get(of.index)
-        if found is None:
-            found = self._pdbs[of.index] = self._context.pdbs.matching(self._pods[i])
-        return found
-
-    def first_blocking(self, pods: Sequence[int]) -> int | None:
-        """The first pod that may not be moved."""
-        asked = bool(self._context.pdbs.pdbs)
-        known = self._codes
-        for i in pods:
-            code = known[i]
-            if code == _UNKNOWN:
-                code = self.code(i)
-            if code == BLOCKS:
-                return i
-            if asked and code == MOVES_UNLESS_PDB and any(pdb.disruptions_allowed < 1 for pdb in self.budgets(i)):
-                return i
-        return None
-
     def status(self, i: int) -> DrainStatus:
-        """The whole verdict on one pod, budgets included."""
-        return drain_status(self._pods[i], self._context, self._rules)
+        """The whole verdict on one pod, budgets as they are now included."""
+        pods = self._pods
+        pod = pods.exemplars[pods.kind_of[i]]
+        if pod.metadata.namespace == _SYSTEM:
+            pod = pods.pod(i)
+        else:  # all that the text needs besides is the name
+            pod = replace(pod, metadata=replace(pod.metadata, name=pods.names[i].rpartition("/")[2]))
+        return drain_status(pod, self._context, self._rules)
+
+
+class BudgetSets:
+    """Which budgets cover each pod: those of pod i are ``ids[start[s]:start[s + 1]]`` with ``s = of_pod[i]``.
+
+    ``of_pod``, ``start``, ``ids``: int32; ``ids`` are positions in the tracker's list.
+    """
+
+    __slots__ = ("ids", "of_pod", "start")
+
+    def __init__(self, pods: MovingPods, tracker: RemainingPdbTracker) -> None:
+        position = {id(pdb): i for i, pdb in enumerate(tracker.pdbs)}
+        sets: dict[tuple[int, ...], int] = {(): 0}
+        of_kind = np.zeros(len(pods.exemplars), dtype=np.int32)
+        if position:
+            for kind, pod in enumerate(pods.exemplars):
+                covering = tuple(position[id(pdb)] for pdb in tracker.matching(pod))
+                of_kind[kind] = sets.setdefault(covering, len(sets))
+        self.of_pod: NDArray[np.int32] = of_kind[pods.kind_of]
+        self.start: NDArray[np.int32] = np.cumsum([0, *map(len, sets)]).astype(np.int32)
+        self.ids: NDArray[np.int32] = np.array([i for covering in sets for i in covering], dtype=np.int32)

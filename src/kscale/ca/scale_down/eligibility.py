@@ -10,12 +10,10 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import GpuConfig
 from kscale.ca.groups import Groups
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions
 from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.utilization import Utilization, utilization
-from kscale.objects.base import ResourceList
+from kscale.ca.scale_down.utilization import Usage, Utilization, utilization, utilization_of
 from kscale.objects.core import Node, Pod
-from kscale.objects.requests import occupancy
 from kscale.objects.resource import ResourceClaim, ResourceSlice
 
 __all__ = ["Eligibility", "eligibility"]
@@ -49,12 +47,13 @@ def eligibility(
     recently_unremovable: bool = False,
     dra_slices: Iterable[ResourceSlice] = (),
     dra_claims: Iterable[ResourceClaim] = (),
-    requests_of: Callable[[Pod], ResourceList] = occupancy,
+    sums: Callable[[NodeGroupAutoscalingOptions], Usage | None] | None = None,
 ) -> Eligibility:
     """Judges one node; the first check that fails is the answer.
 
     ``node`` None: the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
-    (:func:`kscale.ca.gpu.gpu_config`). The rest as in :func:`kscale.ca.scale_down.utilization.utilization`.
+    (:func:`kscale.ca.gpu.gpu_config`). ``sums``: cpu and memory of its pods, where they are summed up already, by the
+    group's options. The rest as in :func:`kscale.ca.scale_down.utilization.utilization`.
     """
     if node is None:
         return Eligibility(reason=reasons.UNEXPECTED_ERROR, error="node not found")
@@ -69,17 +68,21 @@ def eligibility(
         if group is None:
             return Eligibility(reason=reasons.NOT_AUTOSCALED)
         group_options = group.options_or(options.node_group_defaults)
-        used = utilization(
-            node,
-            pods,
-            now_ns=now_ns,
-            skip_daemon_set_pods=group_options.ignore_daemonsets_utilization,
-            skip_mirror_pods=options.ignore_mirror_pods_utilization,
-            gpu=gpu,
-            dra_slices=dra_slices if options.enable_dynamic_resource_allocation else (),
-            dra_claims=dra_claims,
-            requests_of=requests_of,
-        )
+        slices = list(dra_slices) if options.enable_dynamic_resource_allocation else []
+        known = sums(group_options) if sums is not None and (gpu is None or gpu.dra_driver) else None
+        if known is not None:
+            used = utilization_of(node, known, gpu=gpu, dra_slices=slices, dra_claims=dra_claims)
+        else:
+            used = utilization(
+                node,
+                pods,
+                now_ns=now_ns,
+                skip_daemon_set_pods=group_options.ignore_daemonsets_utilization,
+                skip_mirror_pods=options.ignore_mirror_pods_utilization,
+                gpu=gpu,
+                dra_slices=slices,
+                dra_claims=dra_claims,
+            )
     except AutoscalerError as error:
         return Eligibility(reason=reasons.UNEXPECTED_ERROR, error=error.message)
     if not options.scale_down_unready_enabled and not is_ready(node):

@@ -14,13 +14,14 @@ from kscale.ca.clock import duration_ns, moment_ns
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_config
 from kscale.ca.groups import Groups, groups_of
-from kscale.ca.options import AutoscalingOptions, ResourceLimiter
+from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions, ResourceLimiter
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, NodeInGroup, budget_groups, crop
 from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
-from kscale.ca.scale_down.drain_codes import MOVES, MOVES_UNLESS_PDB, WAITS
+from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
+from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
@@ -28,6 +29,8 @@ from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, Unremo
 from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
 from kscale.ca.scale_down.unneeded import NodeToRemove, UnneededNode, load_from_taints, update_unneeded
 from kscale.ca.scale_down.unremovable import UnremovableNode, UnremovableNodes
+from kscale.ca.scale_down.usage_columns import UsageColumns
+from kscale.ca.scale_down.utilization import Usage
 from kscale.ca.state import LoopState
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
@@ -183,6 +186,7 @@ class _Loop:
         )
         candidates = self._candidates(present, simulator)
         hints = simulator.place_more(PlaceState(old_hints=self.memory.injected_hints)) if injected else PlaceState()
+        self.injected_on = set(hints.hints.values())
         going = {item.node for item in (*deleting, *draining)}
         removable = self._categorize(
             [name for name in candidates if name not in going],
@@ -259,19 +263,16 @@ class _Loop:
 
     def _candidates(self, present: Iterable[Node], simulator: RemovalSimulator) -> list[str]:
         # The sorter asks without controllers and budgets.
-        codes = simulator.drain_codes(DrainContext(self.now_ns, self.options))
-
-        def tier(name: str) -> int:
-            pods = simulator.numbers_on(name)
-            if codes.first_blocking(pods) is not None:
-                return NOT_EMPTY
-            found = {codes.code(i) for i in pods}
-            if not found.isdisjoint((MOVES, MOVES_UNLESS_PDB)):
-                return NOT_EMPTY
-            return EMPTY_BUT_WAITING if WAITS in found else EMPTY
-
+        pods = simulator.pods
+        codes = DrainCodes(pods, DrainContext(self.now_ns, self.options)).codes
+        tiers = np.full(len(self.nodes), EMPTY)
+        placed = pods.node >= 0
+        tiers[pods.node[placed & (codes == WAITS)]] = EMPTY_BUT_WAITING
+        tiers[pods.node[placed & np.isin(codes, (BLOCKS, MOVES, MOVES_UNLESS_PDB))]] = NOT_EMPTY
+        tier = tiers.tolist()
+        index = self.snapshot.columns.index
         names = prefilter((node.metadata.name for node in present), self.groups)
-        found = sort_by_tier(names, tier, self.memory.previous_candidates)
+        found = sort_by_tier(names, lambda name: tier[index[name]], self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
             found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
         return found
@@ -288,60 +289,83 @@ class _Loop:
         """The removable nodes, in the order found; reasons for the others go to ``unremovable``."""
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         eligible = []
+        sums = UsageColumns(simulator.pods, len(self.nodes), self.now_ns)
         for name in names:
-            found = self.judged[name] = self._eligibility(name, simulator, gpu_label)
-            if found.reason is None:
+            judged = self.judged[name] = self._eligibility(name, simulator, sums, gpu_label)
+            if judged.reason is None:
                 eligible.append(name)
             else:
-                self.unremovable.add(name, found.reason)
-        limit = len(eligible) if self.exhaustive else self._limit(before)
+                self.unremovable.add(name, judged.reason)
+        if self.exhaustive:
+            return self._removable(eligible, simulator, destinations)
+        limit = self._limit(before)
+        atomic = np.fromiter(map(self._is_atomic, eligible), np.uint8)
+        found = self._judge(eligible, simulator, destinations, limit=limit, atomic=atomic)
+        self.skipped = eligible[len(found) :]
+        return [answer for answer in found if isinstance(answer, RemovableNode)]
+
+    def _removable(
+        self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    ) -> list[RemovableNode]:
+        """Nodes that can go together, such that no other can go as well."""
         removable: list[RemovableNode] = []
-        atomic = 0
-        for i, name in enumerate(eligible):
-            if len(removable) - atomic >= limit:
-                self.skipped = eligible[i:]
-                break
-            answer = self._simulate(name, simulator, destinations)
-            if answer is not None:
-                removable.append(answer)
-                atomic += self._is_atomic(name)
-        # Pods that moved can make room for pods that want to be near or far from them: ask again.
-        more = self.exhaustive and bool(removable)
-        while more:
-            again = [self._simulate(name, simulator, destinations) for name in list(self.failures)]
-            removable += [answer for answer in again if answer is not None]
-            more = any(answer is not None for answer in again)
+        while names:
+            found = self._judge(names, simulator, destinations)
+            more = [answer for answer in found if isinstance(answer, RemovableNode)]
+            removable += more
+            # Pods that moved can make room for pods that want to be near or far from them: ask again.
+            names = [answer.node for answer in found if isinstance(answer, UnremovableCandidate)] if more else []
         return removable
 
-    def _simulate(
-        self, name: str, simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
-    ) -> RemovableNode | None:
-        answer = simulator.simulate(name, destinations)
-        if isinstance(answer, UnremovableCandidate):
-            self.failures[name] = answer
-            until = self.now + self.options.unremovable_node_recheck_timeout
-            self.unremovable.add(name, answer.reason, blocking_pod=answer.blocking_pod, until=until)
-            return None
-        answer.risky = simulator.charge(answer)
-        destinations[self.snapshot.columns.index[name]] = 0
-        if self.failures.pop(name, None) is not None:
-            del self.unremovable.nodes[name]
-        return answer
+    def _judge(
+        self,
+        names: Sequence[str],
+        simulator: RemovalSimulator,
+        destinations: np.ndarray[tuple[int], np.dtype[np.uint8]],
+        *,
+        limit: int | None = None,
+        atomic: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None,
+    ) -> list[RemovableNode | UnremovableCandidate]:
+        until = self.now + self.options.unremovable_node_recheck_timeout
+        answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)
+        for answer in answers:
+            if isinstance(answer, UnremovableCandidate):
+                self.failures[answer.node] = answer
+                self.unremovable.add(answer.node, answer.reason, blocking_pod=answer.blocking_pod, until=until)
+            elif self.failures.pop(answer.node, None) is not None:
+                del self.unremovable.nodes[answer.node]
+        return answers
 
-    def _eligibility(self, name: str, simulator: RemovalSimulator, gpu_label: str) -> Eligibility:
-        node = self.nodes[self.snapshot.columns.index[name]]
-        pods = simulator.pods_on(name)
+    def _eligibility(
+        self, name: str, simulator: RemovalSimulator, columns: UsageColumns, gpu_label: str
+    ) -> Eligibility:
+        n = self.snapshot.columns.index[name]
+        node = self.nodes[n]
         slices = self._slices.get(name, []) if self.options.enable_dynamic_resource_allocation else []
+        gpu = gpu_config(gpu_label, node)
+        summed = name not in self.injected_on
+        pods: Sequence[Pod] = ()
+        if slices or gpu is not None or not summed or not columns.knows(n):
+            pods = simulator.pods_on(name)
+
+        def sums(own: NodeGroupAutoscalingOptions) -> Usage | None:
+            return columns.usage(
+                n,
+                skip_daemon_set_pods=own.ignore_daemonsets_utilization,
+                skip_mirror_pods=self.options.ignore_mirror_pods_utilization,
+            )
+
         return eligibility(
             node,
             pods,
             groups=self.groups,
             options=self.options,
             now_ns=self.now_ns,
-            gpu=gpu_config(gpu_label, node),
+            gpu=gpu,
             recently_unremovable=self.unremovable.is_recent(name),
             dra_slices=slices,
             dra_claims=self._claims(pods) if slices else (),
+            sums=sums if summed else None,
         )
 
     @cached_property
@@ -437,8 +461,11 @@ class _Loop:
 
 def without_expendable(snapshot: Snapshot, cutoff: int) -> Snapshot:
     """The snapshot without placed pods of a priority below the cutoff: upstream's snapshot has none of them."""
-    keep = np.array([(pod.pod.spec.priority or 0) >= cutoff for pod in snapshot.placed_records], dtype=np.bool_)
-    return snapshot if keep.all() else snapshot.keeping(keep)
+    pods = moving_pods(snapshot)
+    low = pods.priority < cutoff
+    if cutoff > 0 and low.any():  # a pod without priority counts as 0, but is never expendable
+        low &= np.array([pod.spec.priority is not None for pod in pods.exemplars], dtype=np.bool_)[pods.kind_of]
+    return snapshot.keeping(~low) if low.any() else snapshot
 
 
 def _budgets(snapshot: Snapshot) -> RemainingPdbTracker:

@@ -10,18 +10,21 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kscale._native import _engine
 from kscale.ca.clock import SECOND, moment_ns
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.drain_codes import DAEMON, MOVES, WAITS, DrainCodes
+from kscale.ca.scale_down.drain_codes import DAEMON, MOVES, MOVES_UNLESS_PDB, WAITS, BudgetSets, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.objects.core import Container, Pod, Taint
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
@@ -67,7 +70,7 @@ class RemovalSimulator:
 
     ``state``: scan cursor and hints to start with. ``more``: pods besides those of the snapshot that
     :meth:`place_more` may place. Neither hints nor the cursor are put back when a candidate fails: upstream keeps
-    them, too.
+    them, too. ``pods``: everything that may be moved; pods go by their position there.
     """
 
     def __init__(
@@ -86,60 +89,51 @@ class RemovalSimulator:
         self.snapshot = snapshot
         self.options = options or AutoscalingOptions()
         self.pdbs = RemainingPdbTracker() if pdbs is None else pdbs
+        self.pods = MovingPods(snapshot, more) if more else moving_pods(snapshot)
         self._listers = listers
         self._state = state
         self._index = snapshot.columns.index
         self._names = snapshot.nodes
-        records = [*snapshot.placed_records, *more]
-        self._first_more = len(snapshot.placed_records)
-        self.pods: list[Pod] = [record.pod for record in records]
-        self._keys = [*snapshot.pods, *(record.key for record in more)]
-        self._uids = [record.uid for record in records]
-        priorities = [record.priority for record in records]
-        self._priority: NDArray[np.int64] | None = (
-            np.array(priorities, dtype=np.int64) if len(set(priorities)) > 1 else None
-        )
-        classify = snapshot.interner.classify
-        classes = [snapshot.interner.classes[i] for i in snapshot.placed_class.tolist()]
-        classes += [classify(record.pod, placed=True) for record in more]
-        tpu = {of.index for of in dict.fromkeys(classes) if any(name.startswith(_TPU_PREFIX) for name in of.occupancy)}
-        moved = {
-            i: classify(_without_tpu(self.pods[i]), placed=True)
-            for i, of in enumerate(classes if tpu else ())
-            if of.index in tpu
-        }
-        self._classes = classes
-        session = Session(snapshot, dict.fromkeys([*classes, *moved.values()]), profile=profile, moving=True)
+        self._first_more = len(self.pods) - len(more)
+        classes = self.pods.classes()
+        stripped = self._stripped(classes)
+        session = Session(snapshot, dict.fromkeys([*classes, *stripped.values()]), profile=profile, moving=True)
+        self._session = session
         self.engine = session.engine
         self.engine.cursor = state.cursor
-        self._session = session
-        self._class = session.classes_of(classes)
-        self._moving = self._class
-        if moved:
-            self._moving = self._class.copy()
-            self._moving[list(moved)] = session.classes_of(moved.values())
-        self._on_node: list[list[int]] = [[] for _ in self._names]
-        for pod, node in enumerate(snapshot.placed_node.tolist()):
-            self._on_node[node].append(pod)
-        self._hint = self._hints(state, range(len(records)))
-        self._hinted = np.zeros(len(records), dtype=np.bool_)
-        self._moved: list[int] = []
+        number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
+        number[[of.index for of in classes]] = session.classes_of(classes)
+        runs_as = number[self.pods.class_of]
+        for of, without in stripped.items():
+            number[of] = session.classes_of([without])[0]
+        self._moves_as = number[self.pods.class_of] if stripped else runs_as
+        self._removals = _engine.Removals(
+            self.engine, runs_as, self._moves_as, np.ascontiguousarray(self.pods.priority), self.pods.node
+        )
+        if state.hints or state.old_hints:
+            self._removals.set_hints(self._hints(state, 0))
         self.set_time(now)
 
-    def _hints(self, state: PlaceState, pods: Iterable[int]) -> NDArray[np.int32]:
-        found = np.full(len(self.pods), -1, dtype=np.int32)
-        if state.hints or state.old_hints:
-            for i in pods:
-                name = state.hint(self._uids[i])
-                if name is not None:
-                    found[i] = self._index.get(name, -1)
+    def _stripped(self, classes: Iterable[PodClass]) -> dict[int, PodClass]:
+        """Class number -> the class without requests for TPUs, of the classes that have any."""
+        found = {}
+        for of in classes:
+            if any(name.startswith(_TPU_PREFIX) for name in of.occupancy):
+                first = int(np.flatnonzero(self.pods.class_of == of.index)[0])
+                found[of.index] = self.snapshot.interner.classify(_without_tpu(self.pods.pod(first)), placed=True)
         return found
+
+    def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
+        """Hints of the pods from ``first`` on, as nodes: int32[n], -1 = none."""
+        names = map(state.hint, self.pods.uids[first:])
+        index = self._index
+        return np.fromiter((-1 if name is None else index.get(name, -1) for name in names), np.int32)
 
     def set_time(self, now: datetime) -> None:
         """The moment that the following candidates are judged at."""
         now_ns = moment_ns(now)
-        self._context = DrainContext(now_ns, self.options, self._listers, self.pdbs)
-        self._drain = DrainCodes(self.pods, self._classes, self._context)
+        self._drain = DrainCodes(self.pods, DrainContext(now_ns, self.options, self._listers, self.pdbs))
+        self._budgets = BudgetSets(self.pods, self.pdbs)
         # A node on its way out carries this taint; topology spread constraints may honour it.
         taint = Taint(key=TO_BE_DELETED_TAINT, value=str(now_ns // SECOND), effect="NoSchedule")
         self.engine.set_ghost_rows(self._session.counters.leaving(taint, self.engine.n_rows))
@@ -149,22 +143,20 @@ class RemovalSimulator:
     @property
     def state(self) -> PlaceState:
         """Cursor and hints as they stand."""
-        fresh = {self._uids[i]: self._names[self._hint[i]] for i in np.flatnonzero(self._hinted).tolist()}
+        pods, nodes = self._removals.new_hints()
+        names = self._names
+        fresh = {self.pods.record(i).uid: names[n] for i, n in zip(pods.tolist(), nodes.tolist(), strict=True)}
         return PlaceState(
             cursor=self.engine.cursor, hints={**self._state.hints, **fresh}, old_hints=self._state.old_hints
         )
 
-    def pods_on(self, node: str) -> list[Pod]:
-        """The pods of a node now, in node order."""
-        return [self.pods[i] for i in self._on_node[self._index[node]]]
-
     def numbers_on(self, node: str) -> list[int]:
-        """The same, as positions in ``pods``."""
-        return self._on_node[self._index[node]]
+        """The pods of a node now, in node order."""
+        return self._removals.on(self._index[node]).tolist()
 
-    def drain_codes(self, context: DrainContext) -> DrainCodes:
-        """The pods as another context sees them."""
-        return DrainCodes(self.pods, self._classes, context)
+    def pods_on(self, node: str) -> list[Pod]:
+        """The same, decoded."""
+        return [self.pods.pod(i) for i in self.numbers_on(node)]
 
     def mask(self, names: Iterable[str]) -> NDArray[np.uint8]:
         """uint8[nodes]: 1 for the named nodes; names that the snapshot does not have are passed over."""
@@ -176,119 +168,140 @@ class RemovalSimulator:
 
     def place_more(self, state: PlaceState, acceptable: NDArray[np.uint8] | None = None) -> PlaceState:
         """Place the ``more`` pods with hints of their own; what was placed stays. Returns the state of these hints."""
-        pods = list(range(self._first_more, len(self.pods)))
-        pods, node, order = self._schedule(pods, self._hints(state, pods), acceptable)
-        fresh = {}
-        for i in order:
-            pod, n = pods[i], int(node[i])
-            self._on_node[n].append(pod)
-            fresh[self._uids[pod]] = self._names[n]
-        return PlaceState(hints={**state.hints, **fresh}, old_hints=state.old_hints)
-
-    def _schedule(
-        self, pods: list[int], hint: NDArray[np.int32], acceptable: NDArray[np.uint8] | None
-    ) -> tuple[list[int], NDArray[np.int32], list[int]]:
-        """(pods by priority, node of each, positions in the order of placing)."""
-        count = len(pods)
-        starts = [0, count]
-        rows = np.array(pods, dtype=np.int64)
-        if self._priority is not None:
-            priority = self._priority[rows]
-            if (priority != priority[0]).any():
-                by_priority = np.argsort(-priority, kind="stable")
-                rows = rows[by_priority]
-                priority = priority[by_priority]
-                pods = rows.tolist()
-                starts = [0, *(np.flatnonzero(priority[1:] != priority[:-1]) + 1).tolist(), count]
-        # Replicas of a pod that failed are not remembered: the first failure ends its priority anyway.
-        alone = np.full(count, -1, dtype=np.int32)
+        first = self._first_more
+        by_priority = np.argsort(-self.pods.priority[first:], kind="stable")
+        priority = self.pods.priority[first:][by_priority]
+        pods = (by_priority + first).tolist()
+        alone = np.full(len(pods), -1, dtype=np.int32)
+        groups = [0, *(np.flatnonzero(np.diff(priority)) + 1).tolist(), len(pods)]
         node, order, _ = self.engine.try_schedule(
-            self._moving[rows],
-            hint[rows],
+            self._moves_as[pods],
+            self._hints(state, first)[by_priority],
             alone,
             alone,
-            np.array(starts, dtype=np.int32),
+            np.array(groups, dtype=np.int32),
             acceptable=acceptable,
             break_on_failure=True,
         )
-        return pods, node, order.tolist()
+        fresh = {}
+        for i in order.tolist():
+            pod, n = pods[i], int(node[i])
+            self._removals.put(pod, n)
+            fresh[self.pods.record(pod).uid] = self._names[n]
+        return PlaceState(hints={**state.hints, **fresh}, old_hints=state.old_hints)
 
-    def simulate(
-        self, name: str, destinations: NDArray[np.uint8], *, persist: bool = True
-    ) -> RemovableNode | UnremovableCandidate:
-        """Whether a node can go now and its pods fit on others (upstream: ``SimulateNodeRemoval``).
+    def judge(
+        self,
+        candidates: Sequence[str],
+        destinations: NDArray[np.uint8],
+        *,
+        limit: int | None = None,
+        atomic: NDArray[np.uint8] | None = None,
+        persist: bool = True,
+        charge_pdbs: bool = True,
+    ) -> list[RemovableNode | UnremovableCandidate]:
+        """Whether nodes can go one after the other and their pods fit on others (upstream: ``SimulateNodeRemoval``).
 
-        ``destinations``: uint8[nodes], 1 = may take pods. ``persist``: a success stays.
+        ``destinations``: uint8[nodes], 1 = may take pods; a node that went is none any more. With ``limit`` the answers
+        end where so many nodes can go, those marked in ``atomic`` not counted. ``persist``: a success stays.
         """
-        n = self._index.get(name)
-        if n is None or not self.engine.alive(n):
-            return UnremovableCandidate(node=name, reason=reasons.NO_NODE_INFO)
-        here = self._on_node[n]
-        drain, keys = self._drain, self._keys
-        blocking = drain.first_blocking(here)
-        if blocking is not None:
-            status = drain.status(blocking)
-            blocker = BlockingPod(pod=keys[blocking], reason=status.blocking_reason)
-            return UnremovableCandidate(
-                node=name, reason=reasons.BLOCKED_BY_POD, blocking_pod=blocker, error=status.error
-            )
-        codes = [drain.code(i) for i in here]
-        moving = [i for i, code in zip(here, codes, strict=True) if code <= MOVES]
-        result = RemovableNode(node=name, pods_to_reschedule=[keys[i] for i in moving])
-        if len(moving) < len(here):
-            result.daemon_set_pods = [keys[i] for i, code in zip(here, codes, strict=True) if code == DAEMON]
-            result.on_completion_pods = [keys[i] for i, code in zip(here, codes, strict=True) if code == WAITS]
-        self._moved = moving
-        if not moving and not persist:
-            return result
-        engine = self.engine
-        engine.fork()
-        engine.vacate(n, self._class[here])
-        if moving:
-            was = destinations[n]
-            destinations[n] = 0
-            pods, node, order = self._schedule(moving, self._hint, destinations)
-            destinations[n] = was
-            placed = [pods[i] for i in order]
-            at = node[order]
-            self._hint[placed] = at
-            self._hinted[placed] = True
-            if len(order) < len(moving):
-                engine.revert()
-                homeless = next(pods[i] for i in range(len(pods)) if node[i] == -1)
-                return UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[homeless])
-            names = self._names
-            result.placement = {keys[pod]: names[to] for pod, to in zip(placed, at.tolist(), strict=True)}
-        if not persist:
-            engine.revert()
-            return result
-        engine.remove_ghost(n)
-        engine.commit()
-        if moving:
-            for pod, to in zip(placed, at.tolist(), strict=True):
-                self._on_node[to].append(pod)
-            if self._moving is not self._class:
-                self._class[placed] = self._moving[placed]
-        self._on_node[n] = []
-        return result
+        budgets, left = self._budgets, self._left()
+        found = self._removals.run(
+            self._numbers(candidates),
+            destinations,
+            self._drain.codes,
+            budgets.of_pod,
+            budgets.start,
+            budgets.ids,
+            left,
+            atomic=atomic,
+            limit=limit,
+            persist=persist,
+            charge=charge_pdbs,
+        )
+        before = [pdb.disruptions_allowed for pdb in self.pdbs.pdbs]
+        answers = self._answers(candidates, *found)
+        for pdb, now, was in zip(self.pdbs.pdbs, left.tolist(), before, strict=True):
+            if now != was:
+                pdb.disruptions_allowed = now
+        return answers
 
-    def charge(self, node: RemovableNode) -> bool:
-        """Charge the pods of the node that was just found removable to their budgets.
+    def judge_alone(
+        self, candidates: Sequence[str], destinations: NDArray[np.uint8], *, threads: int = 1
+    ) -> list[RemovableNode | UnremovableCandidate]:
+        """Whether each of the nodes could go if no other did, each on an overlay of its own; nothing changes.
 
-        Whether the budgets do not let them go all at once.
+        The answers do not depend on the number of threads.
         """
-        if not node.pods_to_reschedule or not self.pdbs.pdbs:
-            return False
-        charged: dict[int, int] = {}
-        by_id = {}
-        for i in self._moved:
-            for pdb in self._drain.budgets(i):
-                by_id[id(pdb)] = pdb
-                charged[id(pdb)] = charged.get(id(pdb), 0) + 1
-        risky = any(pdb.disruptions_allowed < charged[key] for key, pdb in by_id.items())
-        for key, pdb in by_id.items():
-            pdb.disruptions_allowed -= charged[key]
-        return risky
+        budgets = self._budgets
+        found = self._removals.alone(
+            self._numbers(candidates),
+            destinations,
+            self._drain.codes,
+            budgets.of_pod,
+            budgets.start,
+            budgets.ids,
+            self._left(),
+            threads=threads,
+        )
+        return self._answers(candidates, *found)
+
+    def _numbers(self, names: Iterable[str]) -> NDArray[np.int32]:
+        index = self._index
+        return np.fromiter((index.get(name, -1) for name in names), np.int32)
+
+    def _left(self) -> NDArray[np.int64]:
+        return np.array([pdb.disruptions_allowed for pdb in self.pdbs.pdbs], dtype=np.int64)
+
+    def _answers(
+        self,
+        candidates: Sequence[str],
+        fate: NDArray[np.int8],
+        risky: NDArray[np.uint8],
+        pod: NDArray[np.int32],
+        start: NDArray[np.int64],
+        pods: NDArray[np.int32],
+        to: NDArray[np.int32],
+    ) -> list[RemovableNode | UnremovableCandidate]:
+        names, keys = self._names, self.pods.names
+        codes = self._drain.codes[pods]
+        plain = bool((codes <= MOVES).all())
+        moved, went, codes_of = pods.tolist(), to.tolist(), codes.tolist()
+        begin = start.tolist()
+        answers: list[RemovableNode | UnremovableCandidate] = []
+        for c, (name, what, who) in enumerate(zip(candidates, fate.tolist(), pod.tolist(), strict=True)):
+            if what == _engine.REMOVABLE:
+                first, last = begin[c], begin[c + 1]
+                here = [keys[i] for i in moved[first:last]]
+                answer = RemovableNode(node=name, risky=bool(risky[c]))
+                if plain:
+                    answer.pods_to_reschedule = here
+                    answer.placement = dict(zip(here, [names[n] for n in went[first:last]], strict=True))
+                else:
+                    _sort_out(answer, here, codes_of[first:last], [names[n] for n in went[first:last]])
+                answers.append(answer)
+            elif what == _engine.NO_PLACE:
+                answers.append(
+                    UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[who])
+                )
+            elif what == _engine.BLOCKED:
+                answers.append(self._blocked(name, who))
+            elif what == _engine.NOT_THERE:
+                answers.append(UnremovableCandidate(node=name, reason=reasons.NO_NODE_INFO))
+            else:
+                break
+        return answers
+
+    def _blocked(self, node: str, pod: int) -> UnremovableCandidate:
+        if self._drain.codes[pod] == MOVES_UNLESS_PDB:  # the budgets may allow it again by now, or not yet
+            key = self.pods.names[pod]
+            reason, error = "NotEnoughPdb", f"not enough pod disruption budget to move {key}"
+        else:
+            status = self._drain.status(pod)
+            key, reason, error = self.pods.names[pod], status.blocking_reason, status.error or ""
+        return UnremovableCandidate(
+            node=node, reason=reasons.BLOCKED_BY_POD, blocking_pod=BlockingPod(pod=key, reason=reason), error=error
+        )
 
     def run(
         self,
@@ -303,26 +316,30 @@ class RemovalSimulator:
         ``persist`` False: every candidate sees the cluster as it was. ``charge_pdbs`` False: budgets stay untouched.
         """
         mask = np.ones(len(self._names), np.uint8) if destinations is None else self.mask(destinations)
-        removable: list[RemovableNode] = []
-        unremovable: list[UnremovableCandidate] = []
-        for name in candidates:
-            found = self.simulate(name, mask, persist=persist)
-            if isinstance(found, UnremovableCandidate):
-                unremovable.append(found)
-                continue
-            if charge_pdbs:
-                found.risky = self.charge(found)
-            if persist:
-                mask[self._index[name]] = 0
-            removable.append(found)
-        return RemovalResult(removable=removable, unremovable=unremovable, state=self.state, pdbs=self.pdbs)
+        answers = self.judge(list(candidates), mask, persist=persist, charge_pdbs=charge_pdbs)
+        return RemovalResult(
+            removable=[answer for answer in answers if isinstance(answer, RemovableNode)],
+            unremovable=[answer for answer in answers if isinstance(answer, UnremovableCandidate)],
+            state=self.state,
+            pdbs=self.pdbs,
+        )
 
     def drop_old_hints(self) -> None:
         """Hints that were not used since the last call are forgotten (``DropOldHints``)."""
         state = self.state
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
-        self._hint = self._hints(self._state, range(len(self.pods)))
-        self._hinted[:] = False
+        self._removals.set_hints(self._hints(self._state, 0))
+
+
+def _sort_out(answer: RemovableNode, pods: Sequence[str], codes: Sequence[int], nodes: Sequence[str]) -> None:
+    for pod, code, node in zip(pods, codes, nodes, strict=True):
+        if code <= MOVES:
+            answer.pods_to_reschedule.append(pod)
+            answer.placement[pod] = node
+        elif code == DAEMON:
+            answer.daemon_set_pods.append(pod)
+        elif code == WAITS:
+            answer.on_completion_pods.append(pod)
 
 
 def _without_tpu(pod: Pod) -> Pod:

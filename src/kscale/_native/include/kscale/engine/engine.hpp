@@ -116,6 +116,10 @@ class Engine {
   const Extra* extra(i32 pod) const { return extra_[idx(pod)].get(); }
   bool hostname_spread(i32 pod) const { return hostname_spread_[idx(pod)] != 0; }
   bool prefilter_failed(i32 pod) const { return prefilter_failed_[idx(pod)] != 0; }
+  bool cordoned(i32 node) const { return cordoned_[idx(node)] != 0; }
+  i32 static_row(i32 pod) const { return static_row_[idx(pod)]; }
+  const i64* request(i32 pod) const { return request_.data() + idx(pod) * idx(n_resources_); }
+  const i64* occupancy(i32 pod) const { return occupancy_.data() + idx(pod) * idx(n_resources_); }
   bool local(i32 pod) const { return local_[idx(pod)] != 0 && users_.empty(); }
   const std::vector<NodeDisk>& disks(i32 node) const { return disks_[idx(node)]; }
   const std::vector<NodeVolume>& volumes(i32 node) const { return volumes_[idx(node)]; }
@@ -178,7 +182,7 @@ class Engine {
   std::vector<i32> n_columns_;
   std::vector<i32> static_row_;
   std::vector<u8> prefilter_failed_, hostname_spread_, local_, plain_occupancy_;
-  std::vector<std::unique_ptr<Extra>> extra_;
+  std::vector<std::shared_ptr<const Extra>> extra_;  // copies of the engine share them
   std::vector<Port> specific_of_;         // specific port id -> its (key, id)
   // counters
   std::vector<Row> rows_;
@@ -197,14 +201,17 @@ class Engine {
   i32 floor_ = 0;                         // nodes below it need journal entries
   // memory of failures; valid while nothing grows
   u64 growth_ = 1;
-  std::vector<std::unique_ptr<Candidates>> memo_;
+  std::vector<std::shared_ptr<Candidates>> memo_;
   std::vector<u8> scans_;
   std::size_t memo_entries_ = 0;
 
  public:
   ~Engine();
-  Engine(const Engine&) = delete;
+  std::unique_ptr<Engine> copy() const;   // another engine in the same state, outside forks; remembers no failures
   Engine& operator=(const Engine&) = delete;
+
+ private:
+  Engine(const Engine&) = default;
 };
 
 }  // namespace kscale::engine

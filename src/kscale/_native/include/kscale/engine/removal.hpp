@@ -1,0 +1,150 @@
+#pragma once
+
+#include "kscale/engine/engine.hpp"
+
+namespace kscale::engine {
+
+// What a drain means for a pod; numbers as in kscale.ca.scale_down.drain_codes.
+enum Drain : u8 { kMovesUnlessBudget, kMoves, kDaemon, kWaits, kSkipped, kBlocks };
+
+// What became of a candidate.
+enum Fate : std::int8_t { kRemovable, kBlocked, kNoPlace, kNotThere, kNotLooked };
+
+// Circular first fit as Engine::any_node does it, for a time in which nodes only fill up: what a pod failed on stays
+// remembered, by kind of demand. A failure on a node that an undone step had filled is forgotten with it.
+class Search {
+ public:
+  explicit Search(Engine& engine);
+  void open(const u8* acceptable);  // which nodes may be found: uint8[nodes], or null = all
+  void close(i32 node);
+  void reopen(i32 node);
+  i32 find(i32 pod, const u8* acceptable);  // a node or -1; moves the cursor on success
+  void placed(i32 node) { filled_[static_cast<std::size_t>(node)] = step_; }
+  void begin() { ++step_; dropped_.clear(); }
+  void undo();                      // what was placed since begin() is off its nodes again
+
+ private:
+  struct Dropped {
+    i32 kind, node;
+  };
+  i32 scan(i32 kind, i32 pod, i32 from, i32 to);
+
+  Engine& engine_;
+  std::vector<i32> kind_;                  // [class], -1 = verdicts depend on other nodes
+  std::vector<std::vector<u64>> failed_;   // [kind][words]
+  std::vector<u64> open_;
+  std::vector<u32> filled_;                // [node] the last step that put a pod there
+  std::vector<Dropped> dropped_;
+  u32 step_ = 1;
+};
+
+// Disruption budgets: those of pod p are ids[start[s]..start[s + 1]) with s = set_of[p].
+struct Budgets {
+  const i32* set_of;
+  const i32* start;
+  const i32* ids;
+  i64* allowed;            // what is left of each; charged as nodes go
+};
+
+struct RemovalInput {
+  const i32* candidates;
+  i32 n_candidates;
+  u8* destinations;        // [nodes]; a node that went is none any more
+  const u8* codes;         // [pods] Drain
+  const u8* atomic;        // [n_candidates], or null: those that do not count against `limit`
+  i64 limit;               // stop when so many are removable
+  bool persist;            // a success stays
+  bool charge;
+  bool restart;            // every candidate starts with the cursor that the first had
+};
+
+// One entry a candidate; `pods` and `to` have those of candidate c at start[c]..start[c + 1), in node order: all pods
+// of a removable node, -1 = is not moved.
+struct RemovalOutput {
+  std::int8_t* fate;
+  u8* risky;
+  i32* pod;                // the pod that blocks, or that found no place
+  i64* start;              // [n_candidates + 1]
+  std::vector<i32> pods, to;
+  bool interrupted = false;
+};
+
+// Pods on nodes while nodes are taken away: upstream's RemovalSimulator over a whole list of candidates.
+class Removal {
+ public:
+  // [pods]: class while it runs, class it is placed with, priority, node (-1 = nowhere yet).
+  Removal(Engine& engine, i32 pods, const i32* runs_as, const i32* moves_as, const i64* priority, const i32* node);
+
+  void set_hints(const i32* hint);  // [pods] node or -1; none counts as new
+  void put(i32 pod, i32 node);      // a pod that the engine holds there already
+  void run(const RemovalInput& in, const Budgets& budgets, RemovalOutput& out, Interrupted interrupted, void* context);
+
+  i32 pods() const { return static_cast<i32>(runs_as_.size()); }
+  const std::vector<i32>& on(i32 node) const { return on_node_[static_cast<std::size_t>(node)]; }
+  i32 hint(i32 pod) const { return hint_[static_cast<std::size_t>(pod)]; }
+  bool hinted(i32 pod) const { return hinted_[static_cast<std::size_t>(pod)] != 0; }
+
+  // The same engine state, hints and pods for another engine that is a copy of this one's.
+  Removal(const Removal& other, Engine& engine);
+  Removal(const Removal&) = delete;
+  Removal& operator=(const Removal&) = delete;
+
+ private:
+  static std::size_t at(i32 i) { return static_cast<std::size_t>(i); }
+  i32 first_blocking(i32 node, const RemovalInput& in, const Budgets& budgets) const;
+  bool place_all(const RemovalInput& in);
+  void gone(i32 node, const RemovalInput& in);
+  bool charge(const Budgets& budgets);
+
+  Engine& engine_;
+  Search search_;
+  std::vector<i32> runs_as_, moves_as_, hint_;
+  std::vector<u8> hinted_;
+  std::vector<i64> priority_;
+  bool ranked_ = false;                    // priorities differ
+  std::vector<std::vector<i32>> on_node_;
+  // of the candidate at hand
+  std::vector<i32> moving_, sorted_, rest_, order_, node_of_, classes_;
+  i32 homeless_ = -1;
+};
+
+// Every candidate for itself, on an overlay of its own: no success stays, no budget is charged, and all start with the
+// same cursor. `threads` work on copies of the engine; answers do not depend on their number. False: out of memory.
+bool judge_alone(const Engine& engine, const Removal& removal, const RemovalInput& in, const Budgets& budgets,
+                 RemovalOutput& out, i32 threads, i32* user_failed, Interrupted interrupted, void* context);
+
+struct LossInput {
+  const i32* start;        // [n_parts + 1] into nodes
+  const i32* nodes;        // what is lost together
+  i32 n_parts;
+  const u8* stays;         // [pods] goes with its node and needs no other
+};
+
+struct LossOutput {
+  i32* moving;             // [n_parts] pods that look for a place
+  i32* homeless;           // [n_parts] pods that find none
+  i32* first;              // [n_parts][n_first] some of these, then -1
+  i32 n_first;
+};
+
+// What each loss of nodes would do to the pods on them, each on its own; the engine ends as it began. The pods go by
+// priority, then as `rank` has them (order of appearance), each to the first node that takes it.
+class Losses {
+ public:
+  Losses(Engine& engine, i32 pods, const i32* pod_class, const i64* priority, const i32* node);
+  // Parts `from` to `to` of the input.
+  void run(const LossInput& in, i32 from, i32 to, LossOutput& out, Interrupted interrupted, void* context);
+
+ private:
+  static std::size_t at(i32 i) { return static_cast<std::size_t>(i); }
+  Engine& engine_;
+  Search search_;
+  std::vector<i32> class_;
+  std::vector<i64> priority_;
+  std::vector<std::vector<i32>> on_node_;
+};
+
+// How many more of a class that looks at each node alone fit on the nodes that are not cordoned, `most` at most.
+i64 more_of(Engine& engine, i32 pod, i64 most);
+
+}  // namespace kscale::engine
