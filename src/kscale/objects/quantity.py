@@ -219,6 +219,11 @@ class Quantity:
             return _read_big(self._mantissa, self._exponent, scale)
         return _read_small(self._mantissa, self._exponent, scale)[0]
 
+    def is_whole(self, scale: int = 0) -> bool:
+        """Whether the quantity is a whole number of units of 10^``scale``."""
+        down = scale - self._exponent
+        return down <= 0 or self._mantissa == 0 or (down <= _MAX_ALIGNMENT and self._mantissa % 10**down == 0)
+
     def as_int64(self) -> int | None:
         """``AsInt64()``: the exact integer; None where upstream has no fast answer (big form, fraction, overflow)."""
         if self._big or self._exponent < 0:

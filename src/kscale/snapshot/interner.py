@@ -102,7 +102,6 @@ class Interner:
         self._identities: dict[Any, int] = {}
         self._facets: dict[Any, int] = {}
         self._kinds: dict[Any, int] = {}
-        self._last_kind = 0
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,12 +117,8 @@ class Interner:
     def kind(self, key: Any = None) -> int:
         """The number (from 1) of a kind of pods, see :mod:`kscale.snapshot.pod_kinds`; without key, a new one."""
         with self._lock:
-            found = None if key is None else self._kinds.get(key)
-            if found is None:
-                found = self._last_kind = self._last_kind + 1
-                if key is not None:
-                    self._kinds[key] = found
-            return found
+            following = len(self._kinds) + 1
+            return self._kinds.setdefault(following if key is None else key, following)
 
     def classify(self, pod: Pod, *, placed: bool) -> PodClass:
         """The class of a pod. A placed pod's own node name says where it is, not where it wants to be."""

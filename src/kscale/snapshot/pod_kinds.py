@@ -73,11 +73,9 @@ def _fractions(pod: Pod) -> tuple[tuple[str, str], ...] | None:
 
 def _is_fine(amounts: ResourceList | None) -> bool:
     """Whether some amount is no whole number of milli-cores, bytes, ..."""
-    for name, amount in (amounts or {}).items():
-        text = str(amount)
-        if text[-1:] in ("nu" if name == CPU else "num") or "e-" in text:
-            return True
-    return False
+    if not amounts:
+        return False
+    return any(not amount.is_whole(-3 if name == CPU else 0) for name, amount in amounts.items())
 
 
 def kinds_of_rows(table: PodTable, rows: NDArray[np.int64], interner: Interner) -> NDArray[np.int32]:

@@ -63,7 +63,7 @@ _CONTAINER: Final = _object(
 )
 _VOLUME: Final = _object(
     (*READ_SOURCES, "host_path", "empty_dir"),
-    host_path=_object(),
+    host_path=("object", {"-": "keep"}, ()),  # that there is one, not what it says
     empty_dir=_object(medium="keep"),
     **_kept("name", *READ_SOURCES),
 )

@@ -159,3 +159,12 @@ def test_arithmetic_against_reference(left: tuple[str, str, str], right: tuple[s
     assert (-a).as_fraction() == -exact_a
     assert (a < b, a == b) == (exact_a < exact_b, exact_a == exact_b)
     assert a.approximate_float() == pytest.approx(float(exact_a), rel=1e-12, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "scale", "whole"),
+    [("100m", -3, True), ("100m", 0, False), ("1500m", -2, True), ("100.5m", -3, False), ("2", 0, True),
+     ("1Gi", 0, True), ("0.1Ki", 0, False), ("0", 5, True), ("1e3", 3, True), ("1e3", 4, False)],
+)  # fmt: skip
+def test_whole_numbers_of_a_unit(text: str, scale: int, whole: bool) -> None:
+    assert Quantity(text).is_whole(scale) is whole

@@ -80,6 +80,10 @@ class MovingPods:
         classes = self._snapshot.interner.classes
         return [classes[i] for i in np.unique(self.class_of).tolist()]
 
+    def uid(self, i: int) -> str:
+        """What hints of one pod go by."""
+        return self.record(i).uid
+
     @property
     def uids(self) -> list[str]:
         """What hints go by: the UID, or the name of a pod without one."""

@@ -436,9 +436,9 @@ class _Loop:
     def _to_remove(self, item: RemovableNode) -> NodeToRemove:
         return NodeToRemove(
             node=self.nodes[self.snapshot.columns.index[item.node]],
-            drain=bool(item.pods_to_reschedule),
+            drain=item.drain,
             risky=item.risky,
-            on_completion=bool(item.on_completion_pods),
+            on_completion=item.waits,
         )
 
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:

@@ -31,18 +31,68 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["RemovableNode", "RemovalResult", "RemovalSimulator", "UnremovableCandidate", "simulate_removals"]
 
 _TPU_PREFIX = "cloud-tpus.google.com/"
+_MANY = 1000  # pods whose UIDs are better read all at once
 
 
-class RemovableNode(msgspec.Struct, kw_only=True, rename="camel"):
-    """A node that can go. Pods by ``namespace/name`` in node order; ``placement``: where each pod to reschedule went
-    at that moment (a later removal may have moved it again); ``risky``: budgets do not let the pods go all at once."""
+class _Moves(msgspec.Struct, frozen=True, eq=False):
+    """Pods of removable nodes, one behind the other: int32[n] pods, their drain codes and the nodes they went to."""
 
-    node: str
-    pods_to_reschedule: list[str] = []
-    daemon_set_pods: list[str] = []
-    on_completion_pods: list[str] = []
-    risky: bool = False
-    placement: dict[str, str] = {}
+    pods: NDArray[np.int32]
+    codes: NDArray[np.uint8]
+    to: NDArray[np.int32]
+    keys: list[str]
+    nodes: list[str]
+
+
+class RemovableNode:
+    """A node that can go. ``risky``: budgets do not let its pods go all at once; ``drain``: it has pods to move;
+    ``waits``: it has pods that are to finish first. Names of pods are made when asked for."""
+
+    __slots__ = ("_first", "_last", "_moves", "drain", "node", "risky", "waits")
+
+    def __init__(
+        self, node: str, moves: _Moves, first: int, last: int, *, risky: bool, drain: bool, waits: bool
+    ) -> None:
+        self.node = node
+        self.risky = risky
+        self.drain = drain
+        self.waits = waits
+        self._moves = moves
+        self._first = first
+        self._last = last
+
+    def __repr__(self) -> str:
+        return f"RemovableNode({self.node!r}, placement={self.placement!r}, risky={self.risky})"
+
+    def _pods(self, low: int, high: int) -> NDArray[np.int64]:
+        codes = self._moves.codes[self._first : self._last]
+        return self._first + np.flatnonzero((codes >= low) & (codes <= high))
+
+    def _names(self, low: int, high: int) -> list[str]:
+        keys = self._moves.keys
+        return [keys[i] for i in self._moves.pods[self._pods(low, high)].tolist()]
+
+    @property
+    def pods_to_reschedule(self) -> list[str]:
+        """Pods that find another place, ``namespace/name``, in node order."""
+        return self._names(MOVES_UNLESS_PDB, MOVES)
+
+    @property
+    def daemon_set_pods(self) -> list[str]:
+        """DaemonSet pods: they go with the node."""
+        return self._names(DAEMON, DAEMON)
+
+    @property
+    def on_completion_pods(self) -> list[str]:
+        """Pods that are to finish before the node goes."""
+        return self._names(WAITS, WAITS)
+
+    @property
+    def placement(self) -> dict[str, str]:
+        """Where each pod to reschedule went at that moment (a later removal may have moved it again)."""
+        moves, which = self._moves, self._pods(MOVES_UNLESS_PDB, MOVES)
+        to = moves.to[which].tolist()
+        return {moves.keys[i]: moves.nodes[n] for i, n in zip(moves.pods[which].tolist(), to, strict=True)}
 
 
 class UnremovableCandidate(msgspec.Struct, kw_only=True, rename="camel"):
@@ -145,14 +195,16 @@ class RemovalSimulator:
         """Cursor and hints as they stand."""
         pods, nodes = self._removals.new_hints()
         names = self._names
-        fresh = {self.pods.record(i).uid: names[n] for i, n in zip(pods.tolist(), nodes.tolist(), strict=True)}
+        uid = self.pods.uids.__getitem__ if len(pods) > _MANY else self.pods.uid
+        fresh = {uid(i): names[n] for i, n in zip(pods.tolist(), nodes.tolist(), strict=True)}
         return PlaceState(
             cursor=self.engine.cursor, hints={**self._state.hints, **fresh}, old_hints=self._state.old_hints
         )
 
     def numbers_on(self, node: str) -> list[int]:
         """The pods of a node now, in node order."""
-        return self._removals.on(self._index[node]).tolist()
+        found: list[int] = self._removals.on(self._index[node]).tolist()
+        return found
 
     def pods_on(self, node: str) -> list[Pod]:
         """The same, decoded."""
@@ -263,23 +315,26 @@ class RemovalSimulator:
         pods: NDArray[np.int32],
         to: NDArray[np.int32],
     ) -> list[RemovableNode | UnremovableCandidate]:
-        names, keys = self._names, self.pods.names
+        keys = self.pods.names
         codes = self._drain.codes[pods]
-        plain = bool((codes <= MOVES).all())
-        moved, went, codes_of = pods.tolist(), to.tolist(), codes.tolist()
+        moves = _Moves(pods, codes, to, keys, self._names)
+        drain = _any_between(codes <= MOVES, start)
+        waits = _any_between(codes == WAITS, start)
         begin = start.tolist()
         answers: list[RemovableNode | UnremovableCandidate] = []
         for c, (name, what, who) in enumerate(zip(candidates, fate.tolist(), pod.tolist(), strict=True)):
             if what == _engine.REMOVABLE:
-                first, last = begin[c], begin[c + 1]
-                here = [keys[i] for i in moved[first:last]]
-                answer = RemovableNode(node=name, risky=bool(risky[c]))
-                if plain:
-                    answer.pods_to_reschedule = here
-                    answer.placement = dict(zip(here, [names[n] for n in went[first:last]], strict=True))
-                else:
-                    _sort_out(answer, here, codes_of[first:last], [names[n] for n in went[first:last]])
-                answers.append(answer)
+                answers.append(
+                    RemovableNode(
+                        name,
+                        moves,
+                        begin[c],
+                        begin[c + 1],
+                        risky=bool(risky[c]),
+                        drain=drain[c],
+                        waits=waits[c],
+                    )
+                )
             elif what == _engine.NO_PLACE:
                 answers.append(
                     UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[who])
@@ -331,15 +386,11 @@ class RemovalSimulator:
         self._removals.set_hints(self._hints(self._state, 0))
 
 
-def _sort_out(answer: RemovableNode, pods: Sequence[str], codes: Sequence[int], nodes: Sequence[str]) -> None:
-    for pod, code, node in zip(pods, codes, nodes, strict=True):
-        if code <= MOVES:
-            answer.pods_to_reschedule.append(pod)
-            answer.placement[pod] = node
-        elif code == DAEMON:
-            answer.daemon_set_pods.append(pod)
-        elif code == WAITS:
-            answer.on_completion_pods.append(pod)
+def _any_between(true: NDArray[np.bool_], start: NDArray[np.int64]) -> list[bool]:
+    """Whether any of ``true[start[i]:start[i + 1]]``."""
+    before = np.append(0, np.cumsum(true))
+    found: list[bool] = (before[start[1:]] > before[start[:-1]]).tolist()
+    return found
 
 
 def _without_tpu(pod: Pod) -> Pod:

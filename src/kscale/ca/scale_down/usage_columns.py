@@ -53,7 +53,7 @@ class UsageColumns:
         exact = np.bincount(node, minlength=nodes) < _MOST_PODS
         if odd.any():
             exact[node[odd[kind]]] = False
-        self._exact = exact.tolist()
+        self._exact: list[bool] = exact.tolist()
         self._of: dict[tuple[bool, bool], list[list[int]]] = {}
 
     def knows(self, node: int) -> bool:
