@@ -9,11 +9,11 @@ import msgspec
 import numpy as np
 
 from kscale._native import _engine
+from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.objects.core import Pod
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.records import Record
 from kscale.scheduling.session import Session
-from kscale.snapshot.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ZONE", "HeadroomReport", "Loss", "headroom", "losses", "more_of"]
@@ -68,9 +68,7 @@ def more_of(snapshot: Snapshot, pod: Pod) -> int:
     if session.outcomes[0].failure is not None:
         return 0
     if engine.is_local(0):
-        fits = engine.verdicts(np.zeros(1, dtype=np.int32))[0] == _engine.FITS
-        open_nodes = np.flatnonzero(fits & (snapshot.columns.unschedulable == 0)).tolist()
-        return min(_MOST, sum(engine.capacity(0, n) for n in open_nodes))
+        return _engine.more_of(engine, 0, _MOST)
     count = 0
     while count < _MOST and (node := engine.any_node(0)) >= 0:
         engine.place(0, node)
@@ -84,39 +82,26 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     The pods look for a place by priority, then in order of appearance, each on the first node that takes it. Nothing is
     evicted for them, and what is pending stays so.
     """
-    classes = [snapshot.interner.classes[i] for i in snapshot.placed_class.tolist()]
-    session = Session(snapshot, dict.fromkeys(classes), moving=True)
-    engine = session.engine
-    class_of = session.classes_of(classes)
-    records = snapshot.placed_records
-    stays = np.array([_stays(record.pod, of) for record, of in zip(records, classes, strict=True)], dtype=np.bool_)
-    priority = np.array([record.priority for record in records], dtype=np.int64)
-    by_node = np.argsort(snapshot.placed_node, kind="stable")
-    starts = np.searchsorted(snapshot.placed_node[by_node], np.arange(len(snapshot.nodes) + 1))
-    found = []
-    for name, nodes in parts:
-        engine.fork()
-        pods = np.sort(np.concatenate([by_node[starts[n] : starts[n + 1]] for n in nodes]))
-        for n in nodes:
-            engine.vacate(n, class_of[by_node[starts[n] : starts[n + 1]]])
-            engine.remove_ghost(n)
-        pods = pods[~stays[pods]]
-        if len(pods):
-            pods = pods[np.argsort(-priority[pods], kind="stable")]
-            breaks = np.flatnonzero(np.diff(priority[pods])) + 1
-            alone = np.full(len(pods), -1, dtype=np.int32)
-            groups = np.concatenate([[0], breaks, [len(pods)]]).astype(np.int32)
-            node, _, _ = engine.try_schedule(class_of[pods], alone, alone, alone, groups)
-            homeless = pods[node < 0]
-        else:
-            homeless = pods
-        engine.revert()
-        first = [records[i].key for i in homeless[:3].tolist()]
-        found.append(Loss(name=name, pods=len(pods), homeless=len(homeless), first=first))
-    return found
-
-
-def _stays(pod: Pod, of: PodClass) -> bool:
-    if not pod.metadata.annotations:  # the owner alone decides
-        return of.owner is not None and of.owner[1] == "DaemonSet"
-    return is_daemonset_pod(pod) or is_mirror_pod(pod)
+    pods = moving_pods(snapshot)
+    classes = pods.classes()
+    session = Session(snapshot, classes, moving=True)
+    number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
+    number[[of.index for of in classes]] = session.classes_of(classes)
+    stays = np.array([is_daemonset_pod(pod) or is_mirror_pod(pod) for pod in pods.exemplars], dtype=np.uint8)
+    named = [(name, list(nodes)) for name, nodes in parts]
+    lost = [n for _, nodes in named for n in nodes]
+    moving, homeless, first = _engine.losses(
+        session.engine,
+        number[pods.class_of],
+        np.ascontiguousarray(pods.priority),
+        pods.node,
+        stays[pods.kind_of],
+        np.cumsum([0, *(len(nodes) for _, nodes in named)]).astype(np.int32),
+        np.array(lost, dtype=np.int32),
+    )
+    return [
+        Loss(name=name, pods=pods_of, homeless=count, first=[pods.names[i] for i in first[loss].tolist() if i >= 0])
+        if count
+        else Loss(name=name, pods=pods_of, homeless=0)
+        for loss, ((name, _), pods_of, count) in enumerate(zip(named, moving.tolist(), homeless.tolist(), strict=True))
+    ]

@@ -136,8 +136,8 @@ class Snapshot:
 
     @cached_property
     def placed_classes(self) -> list[PodClass]:
-        """Every class that some placed pod has."""
-        return [self.interner.classes[i] for i in self.by_class[0]]
+        """Every class that some placed pod has, in the order of ``by_class``."""
+        return [self.interner.classes[i] for i in np.flatnonzero(np.bincount(self.placed_class)).tolist()]
 
     def nodes_of_class(self, which: int) -> NDArray[np.int32]:
         """The nodes of the placed pods of ``placed_classes[which]``, one entry a pod."""
