@@ -1,7 +1,7 @@
 """The structured allocator: devices of resource slices for the requests of claims (6.13).
 
-Exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device taints and
-shared counters. Consumable capacity is not here.
+Exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device taints,
+shared counters and consumable capacity (whole numbers only).
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from reference.resources import quantity
 CEL = celpy.Environment()  # here and not later: it raises the recursion limit
 
 DeviceId = tuple[str, str, str]
+MOST_DEVICES = 32
 # Claim index, request name, the exact request, and the device if it is given (allocationMode All).
 Slot = tuple[int, str, Json, DeviceId | None]
 # Identity, device, whether its pool is complete.
@@ -60,14 +61,80 @@ def devices_of(node: NodeState, cluster: Cluster) -> Iterator[tuple[DeviceId, Js
                 yield (*pool, device["name"]), device, current == spec["pool"].get("resourceSliceCount", 1)
 
 
-def in_use(cluster: Cluster) -> set[DeviceId]:
-    used = set()
+def results_of(cluster: Cluster) -> Iterator[Json]:
     for claim in cluster.claims.values():
         allocation = (claim.get("status") or {}).get("allocation") or {}
-        for result in (allocation.get("devices") or {}).get("results") or []:
-            if not result.get("adminAccess"):
-                used.add((result["driver"], result["pool"], result["device"]))
-    return used
+        yield from (allocation.get("devices") or {}).get("results") or []
+
+
+def in_use(cluster: Cluster) -> set[DeviceId]:
+    """Devices that claims have for themselves; to the autoscaler admin access is no exception."""
+    return {
+        (result["driver"], result["pool"], result["device"])
+        for result in results_of(cluster)
+        if result.get("shareID") is None
+    }
+
+
+def shares(cluster: Cluster) -> list[tuple[DeviceId, Json]]:
+    """What is taken of shared devices."""
+    return [
+        ((result["driver"], result["pool"], result["device"]), result.get("consumedCapacity") or {})
+        for result in results_of(cluster)
+        if result.get("shareID") is not None
+    ]
+
+
+def shareable(device: Json) -> bool:
+    return bool(device.get("allowMultipleAllocations"))
+
+
+def takes(exact: Json, device: Json, others: list[Json]) -> Json | None:
+    """What a request takes of each capacity of a device beside what others take; None if there is no room."""
+    asked = (exact.get("capacity") or {}).get("requests") or {}
+    has = device.get("capacity") or {}
+    if not set(asked) <= set(has):
+        return None
+    taken = {}
+    for name, capacity in has.items():
+        policy = capacity.get("requestPolicy") or {}
+        total = quantity(capacity["value"]).value()
+        if name not in asked:
+            amount = quantity(policy["default"]).value() if "default" in policy else total
+        else:
+            amount = quantity(asked[name]).value()
+            if "validRange" in policy:
+                low, step = (quantity(policy["validRange"][key]).value() for key in ("min", "step"))
+                while low < amount:
+                    low += step
+                amount = low
+            elif "validValues" in policy:
+                amount = next((v for v in (quantity(t).value() for t in policy["validValues"]) if v >= amount), amount)
+        if "validRange" in policy and amount > quantity(policy["validRange"]["max"]).value():
+            return None
+        if "validValues" in policy and amount not in [quantity(text).value() for text in policy["validValues"]]:
+            return None
+        if amount + sum(quantity(other[name]).value() for other in others if name in other) > total:
+            return None
+        taken[name] = str(amount)
+    return taken
+
+
+def where_usable(results: list[Json], node: NodeState, cluster: Cluster) -> Json | None:
+    """The node selector of an allocation."""
+    found: list[Json] = []
+    for result in results:
+        for entry in all_slices(cluster):
+            spec = entry["spec"]
+            if (spec["driver"], spec["pool"]["name"]) != (result["driver"], result["pool"]):
+                continue
+            if any(device["name"] == result["device"] for device in spec.get("devices") or []):
+                if spec.get("nodeName"):
+                    name = [{"key": "metadata.name", "operator": "In", "values": [node.name]}]
+                    return {"nodeSelectorTerms": [{"matchFields": name}]}
+                if spec.get("nodeSelector"):
+                    found.append(spec["nodeSelector"])
+    return found[0] if found else None
 
 
 def allocate(claims: list[Json], node: NodeState, cluster: Cluster) -> list[list[Json]] | None:
@@ -75,23 +142,29 @@ def allocate(claims: list[Json], node: NodeState, cluster: Cluster) -> list[list
     offered = list(devices_of(node, cluster))
     demands: list[list[list[Slot]]] = [[]]
     for index, claim in enumerate(claims):
+        least = 0
         for request in claim["spec"]["devices"].get("requests") or []:
-            alternatives = []
-            for name, exact in alternatives_of(request):
-                slots = slots_of(claim, index, name, exact, offered, cluster)
-                if slots is not None:
-                    alternatives.append(slots)
-            demands = [[*before, slots] for before in demands for slots in alternatives]
-    used = in_use(cluster)
+            alternatives = [
+                slots_of(claim, index, name, exact, offered, cluster) for name, exact in alternatives_of(request)
+            ]
+            least += min(map(len, alternatives))
+            demands = [[*before, slots] for before in demands for slots in alternatives if slots]
+        if least > MOST_DEVICES:
+            key = f"{namespace_of(claim)}/{claim['metadata']['name']}"
+            raise AllocationError(
+                f"claim {key}: number of requested devices {least} exceeds the claim limit of {MOST_DEVICES}"
+            )
     for choice in demands:
         flat = [slot for slots in choice for slot in slots]
-        taken = assign(flat, [], claims, offered, used, cluster)
+        taken = assign(flat, [], claims, offered, cluster)
         if taken is not None:
             results: list[list[Json]] = [[] for _ in claims]
-            for (index, name, exact, _), (driver, pool, device) in zip(flat, taken, strict=True):
+            for n, ((index, name, exact, _), (driver, pool, device), consumed) in enumerate(taken):
                 result = {"request": name, "driver": driver, "pool": pool, "device": device}
                 if exact.get("adminAccess"):
                     result["adminAccess"] = True
+                if consumed is not None:
+                    result |= {"shareID": f"share-{n}", "consumedCapacity": consumed}
                 results[index].append(result)
             return results
     return None
@@ -103,53 +176,74 @@ def alternatives_of(request: Json) -> list[tuple[str, Json]]:
     return [(request["name"], request.get("exactly") or request)]
 
 
-def slots_of(claim: Json, index: int, name: str, exact: Json, offered: Offered, cluster: Cluster) -> list[Slot] | None:
-    """One slot a device; a slot of an All request is fixed to its device. None if it cannot be satisfied."""
+def slots_of(claim: Json, index: int, name: str, exact: Json, offered: Offered, cluster: Cluster) -> list[Slot]:
+    """One slot a device; a slot of an All request is fixed to its device. None at all: there is nothing to be had."""
+    where = f"claim {namespace_of(claim)}/{claim['metadata']['name']}, request {name}"
     if cluster.get("DeviceClass", exact.get("deviceClassName") or "") is None:
         wanted = exact.get("deviceClassName")
-        where = f"claim {namespace_of(claim)}/{claim['metadata']['name']}, request {name}"
         raise AllocationError(f'{where}: could not retrieve device class {wanted}: DeviceClass "{wanted}" not found')
     if exact.get("allocationMode") != "All":
         return [(index, name, exact, None)] * (1 if exact.get("count") is None else exact["count"])
     slots: list[Slot] = []
     for identity, device, complete in offered:
-        if selected(claim, exact, identity, device, cluster):
-            if not complete:
-                return None
+        if not complete:
+            pool = "/".join(identity[:2])
+            raise AllocationError(f"{where}: asks for all devices, but resource pool {pool} is currently being updated")
+        others = [amounts for each, amounts in shares(cluster) if each == identity]
+        if selected(claim, exact, identity, device, cluster) and takes(exact, device, others) is not None:
             slots.append((index, name, exact, identity))
-    return slots or None
+    return slots
+
+
+# A slot, its device, and what is taken of the device's capacities if it is a shared one.
+Taken = tuple[Slot, DeviceId, Json | None]
 
 
 def assign(
-    slots: list[Slot],
-    taken: list[DeviceId],
-    claims: list[Json],
-    offered: Offered,
-    used: set[DeviceId],
-    cluster: Cluster,
-) -> list[DeviceId] | None:
+    slots: list[Slot], taken: list[Taken], claims: list[Json], offered: Offered, cluster: Cluster
+) -> list[Taken] | None:
     """A device for every slot after those taken, or None."""
     if len(taken) == len(slots):
         return taken
-    index, _, exact, fixed = slots[len(taken)]
+    slot = slots[len(taken)]
+    index, name, exact, fixed = slot
+    if sum(each[0] == index for each in slots) > MOST_DEVICES:
+        return None
+    used = in_use(cluster)
     for identity, device, complete in offered:
         if fixed not in (None, identity) or not complete:
             continue
         admin = bool(exact.get("adminAccess"))
-        if admin and any(slot[0] == index and each == identity for slot, each in zip(slots, taken, strict=False)):
+        already = [each for each in taken if each[1] == identity]
+        if shareable(device):
+            if identity in used and not admin:
+                continue
+            if any(each[0][:2] == (index, name) for each in already):
+                continue  # one request takes each device once
+        elif already if not admin else any(each[0][0] == index for each in already):
             continue
-        if not admin and identity in used | set(taken):
+        elif identity in used and not admin:
             continue
         if not selected(claims[index], exact, identity, device, cluster):
             continue
+        others = [amounts for each, amounts in shares(cluster) if each == identity]
+        consumed = takes(exact, device, others + [each[2] for each in already if each[2] is not None])
+        if consumed is None:
+            continue
+        if not counters_suffice({*used, *(each for each, _ in shares(cluster)), *(t[1] for t in taken)}, identity, cluster):
+            continue
         if untolerated(device.get("taints") or [], exact.get("tolerations") or []):
             continue
-        spending = [each for slot, each in zip(slots, taken, strict=False) if not slot[2].get("adminAccess")]
-        if not admin and not counters_suffice({*used, *spending, identity}, identity, cluster):
+        more: list[Taken] = [*taken, (slot, identity, consumed if shareable(device) else None)]
+        if not constraints_hold(slots, [each[1] for each in more], claims, offered):
+            if fixed is not None:
+                where = f"claim {namespace_of(claims[index])}/{claims[index]['metadata']['name']}"
+                raise AllocationError(
+                    f"{where}, request {name.split('/')[-1]}: cannot add device {'/'.join(identity)} because a claim "
+                    "constraint would not be satisfied"
+                )
             continue
-        if not constraints_hold(slots, [*taken, identity], claims, offered):
-            continue
-        rest = assign(slots, [*taken, identity], claims, offered, used, cluster)
+        rest = assign(slots, more, claims, offered, cluster)
         if rest is not None:
             return rest
     return None
@@ -163,10 +257,9 @@ def untolerated(taints: list[Json], tolerations: list[Json]) -> bool:
 
 
 def counters_suffice(spent: set[DeviceId], newest: DeviceId, cluster: Cluster) -> bool:
-    """Whether the counters that the newest device takes of are not exceeded by all devices that are given away."""
-    available: dict[tuple[str, str], Any] = {}
-    consumed: dict[tuple[str, str], Any] = {}
-    touched = set()
+    """Whether no counter of the pool is exceeded by all devices that are given away, the newest one included."""
+    devices: dict[DeviceId, Json] = {}
+    left: dict[tuple[str, str], int] = {}
     for entry in all_slices(cluster):
         spec = entry["spec"]
         pool = spec["driver"], spec["pool"]["name"]
@@ -174,16 +267,15 @@ def counters_suffice(spent: set[DeviceId], newest: DeviceId, cluster: Cluster) -
             continue
         for counters in spec.get("sharedCounters") or []:
             for name, counter in counters["counters"].items():
-                available[counters["name"], name] = quantity(counter["value"]).milli()
-        for device in spec.get("devices") or []:
-            for use in device.get("consumesCounters") or []:
-                for name, counter in use["counters"].items():
-                    key = use["counterSet"], name
-                    if (*pool, device["name"]) == newest:
-                        touched.add(key)
-                    if (*pool, device["name"]) in spent:
-                        consumed[key] = consumed.get(key, 0) + quantity(counter["value"]).milli()
-    return all(key in available and consumed[key] <= available[key] for key in touched)
+                left[counters["name"], name] = quantity(counter["value"]).milli()
+        devices |= {(*pool, device["name"]): device for device in spec.get("devices") or []}
+    if not devices[newest].get("consumesCounters"):
+        return True
+    for identity in [*spent, *([] if newest in spent and shareable(devices[newest]) else [newest])]:
+        for use in devices.get(identity, {}).get("consumesCounters") or []:
+            for name, counter in use["counters"].items():
+                left[use["counterSet"], name] -= quantity(counter["value"]).milli()
+    return newest in spent and shareable(devices[newest]) or all(amount >= 0 for amount in left.values())
 
 
 def constraints_hold(slots: list[Slot], taken: list[DeviceId], claims: list[Json], offered: Offered) -> bool:

@@ -51,6 +51,16 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         vector[int32_t] claims
         vector[c_Disk] disks
         vector[c_Volume] volumes
+        cbool devices
+    enum class c_DeviceCall "kscale::engine::DeviceCall"(int32_t):
+        kCheck
+        kPlace
+        kUnplace
+        kAdd
+        kFork
+        kRevert
+        kCommit
+    ctypedef int32_t (*c_DeviceLedger "kscale::engine::DeviceLedger")(void*, c_DeviceCall, int32_t, int32_t) noexcept
     ctypedef int32_t (*c_UserPredicate "kscale::engine::UserPredicate")(
         const int64_t*, const int64_t*, int64_t, int64_t, int64_t, int64_t) noexcept
     cdef cppclass c_Row "kscale::engine::Row":
@@ -61,6 +71,7 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         int64_t min
     cdef cppclass c_Template "kscale::engine::Template":
         c_Template() except +
+        int32_t number
         int32_t node_class
         uint8_t unschedulable
         int64_t slots
@@ -91,6 +102,7 @@ cdef extern from "kscale/engine/estimate.hpp" namespace "kscale::engine" nogil:
         void use_port(int32_t, c_Port) except +
         int32_t add_class(const int64_t*, const int64_t*, int32_t, cbool, cbool, unique_ptr[c_Extra]) except +
         int32_t add_user(c_UserPredicate, vector[int32_t]) except +
+        void set_devices(c_DeviceLedger, void*)
         int32_t user_failed()
         void forget_failure()
         void forget_verdicts()
@@ -261,6 +273,31 @@ cdef cbool _interrupted(void* context) noexcept nogil:
     return False
 
 
+cdef int32_t _ask_ledger(void* context, c_DeviceCall what, int32_t a, int32_t b) noexcept nogil:
+    with gil:
+        ledger, problems = <tuple>context
+        if problems:  # the call that is under way fails in any case
+            return 0
+        try:
+            if what == c_DeviceCall.kCheck:
+                return 1 if ledger.check(a, b) else 0
+            if what == c_DeviceCall.kPlace:
+                return 1 if ledger.place(a, b) else 0
+            if what == c_DeviceCall.kUnplace:
+                ledger.unplace(a, b)
+            elif what == c_DeviceCall.kAdd:
+                ledger.add(a, b)
+            elif what == c_DeviceCall.kFork:
+                ledger.fork()
+            elif what == c_DeviceCall.kRevert:
+                ledger.revert()
+            else:
+                ledger.commit()
+        except BaseException as error:
+            problems.append(error)
+    return 0
+
+
 cdef int32_t _in_range(object value, int32_t low, int32_t high, str what) except? -1:
     cdef int64_t number = value
     if number < low or number >= high:
@@ -281,20 +318,22 @@ cdef class Template:
     free: int64[n_resources], what is left after the pods that come with it; slots: free pod places;
     domain: int32[n_keys], -1 = label absent, -2 = every copy is a domain of its own; pods: classes of the pods on it;
     limits: int32[n_drivers], -1 = no limit; exceptions: {copy number: node class} for names that a selector spells out;
-    taken: {copy number: domain of named_key} for names that are a value of that key already.
+    taken: {copy number: domain of named_key} for names that are a value of that key already; number: the template's for
+    the ledger of devices.
     """
     cdef c_Template t
     cdef readonly object owner
     cdef int32_t epoch
 
     def __init__(self, Engine engine not None, *, node_class, bint unschedulable, slots, free, domain, pods=(),
-                 limits=(), migrated=0, exceptions=None, named_key=-1, taken=None):
+                 limits=(), migrated=0, exceptions=None, named_key=-1, taken=None, number=0):
         if engine.e.depth():
             raise NativeError("a template is prepared outside forks")
         self.owner = engine
         self.epoch = engine.epoch
         self.t.node_class = _in_range(node_class, 0, engine.n_node_classes, "node_class")
         self.t.unschedulable = unschedulable
+        self.t.number = _in_range(number, 0, 1 << 30, "number")
         self.t.slots = slots
         self.t.migrated = migrated
         if len(free) != engine.e.resources() or len(domain) != engine.e.keys() or len(limits) != engine.e.drivers():
@@ -336,6 +375,7 @@ cdef class Engine:
     cdef int32_t n_claims
     cdef int32_t epoch  # rises when class numbers that templates hold lose their meaning
     cdef list users
+    cdef tuple ledger  # (ledger of devices, what went wrong in it), or None
 
     def __cinit__(self, n_resources, n_port_keys=0, n_ports=0, disabled=0):
         cdef int32_t resources = _in_range(n_resources, 1, 4097, "n_resources")
@@ -499,6 +539,9 @@ cdef class Engine:
             volume.handle = _in_range(handle, 0, 1 << 30, "handle")
             volume.driver = _in_range(driver, 0, self.e.drivers(), "driver")
             x.volumes.push_back(volume)
+        x.devices = bool(given.get("devices", False))
+        if x.devices and self.ledger is None:
+            raise NativeError("devices: there is no ledger")
         return move(owner)
 
     def add_classes(self, const int64_t[:, ::1] request not None, const int64_t[:, ::1] occupancy not None,
@@ -541,7 +584,18 @@ cdef class Engine:
         self.users.append(plugin)
         self.e.add_user(<c_UserPredicate>address, wanted)
 
-    cdef _users_worked(self):
+    def set_devices(self, ledger not None):
+        """Whom to ask about pods with devices. What it raises is raised by the call under way."""
+        if self.e.depth() or self.e.classes():
+            raise NativeError("set_devices: before classes are added, outside forks")
+        self.ledger = (ledger, [])
+        self.e.set_devices(_ask_ledger, <void*>self.ledger)
+
+    cdef _callbacks_worked(self):
+        if self.ledger is not None and self.ledger[1]:
+            problem = self.ledger[1][0]
+            self.ledger[1].clear()
+            raise problem
         cdef int32_t failed = self.e.user_failed()
         if failed >= 0:
             self.e.forget_failure()
@@ -560,7 +614,7 @@ cdef class Engine:
     def check(self, pod, node):
         """PreFilter and Filters of a class on one node: 0, FILTERED, PREFILTER_FAILED, or plug-in | detail << 8."""
         cdef uint32_t verdict = self.e.check_single(_in_range(pod, 0, self.e.classes(), "pod"), self._node(node))
-        self._users_worked()
+        self._callbacks_worked()
         return verdict
 
     cdef int32_t _node(self, object node) except -1:
@@ -582,7 +636,7 @@ cdef class Engine:
             for p in range(n):
                 for i in range(nodes):
                     out[p, i] = self.e.check(pods[p], i)
-        self._users_worked()
+        self._callbacks_worked()
         return result
 
     def dynamic(self, pod, node):
@@ -624,7 +678,7 @@ cdef class Engine:
         cdef int32_t found
         with nogil:
             found = self.e.any_node(p, mask)
-        self._users_worked()
+        self._callbacks_worked()
         return found
 
     # -- changes -----------------------------------------------------------------------------------------------------
@@ -635,9 +689,11 @@ cdef class Engine:
         cdef const c_Extra* x = self.e.extra(p)
         if x != NULL and x.volumes.size():  # put there without being asked, it may bring what another pod needs
             self.e.forget_verdicts()
+        self._callbacks_worked()
 
     def unplace(self, pod, node):
         self.e.unplace(_in_range(pod, 0, self.e.classes(), "pod"), self._node(node))
+        self._callbacks_worked()
 
     cdef _current(self, Template template):
         if template.epoch != self.epoch:
@@ -650,7 +706,9 @@ cdef class Engine:
         if template is None or template.owner is not self:
             raise NativeError("the template was prepared for another engine")
         self._current(template)
-        return self.e.add_copy(template.t, copy)
+        cdef int32_t node = self.e.add_copy(template.t, copy)
+        self._callbacks_worked()
+        return node
 
     def remove_node(self, node):
         self.e.remove_node(self._node(node))
@@ -665,6 +723,7 @@ cdef class Engine:
         """Take these pods (classes, int32[n]: all that are there) off a node that is about to go."""
         _check_indices(pods, 0, self.e.classes(), "pods")
         self.e.vacate(self._node(node), &pods[0] if pods.shape[0] else NULL, <int32_t>pods.shape[0])
+        self._callbacks_worked()
 
     def remove_ghost(self, node):
         """Remove a vacated node."""
@@ -676,14 +735,17 @@ cdef class Engine:
 
     cpdef fork(self):
         self.e.fork()
+        self._callbacks_worked()
 
     cpdef revert(self):
         if not self.e.revert():
             raise NativeError("revert: nothing was forked")
+        self._callbacks_worked()
 
     cpdef commit(self):
         if not self.e.commit():
             raise NativeError("commit: nothing was forked")
+        self._callbacks_worked()
 
     # -- packing -----------------------------------------------------------------------------------------------------
 
@@ -723,7 +785,7 @@ cdef class Engine:
             c_estimate(self.e[0], given, out, _interrupted, <void*>problems)
         if problems:
             raise problems[0]
-        self._users_worked()
+        self._callbacks_worked()
         return placement, order[:out.scheduled], out.nodes_added, out.nodes_with_pods, out.status, out.stopped_at
 
     def try_schedule(self, const int32_t[::1] pod_class not None, const int32_t[::1] hint not None,
@@ -772,7 +834,7 @@ cdef class Engine:
             c_try_schedule(self.e[0], given, out, _interrupted, <void*>problems)
         if problems:
             raise problems[0]
-        self._users_worked()
+        self._callbacks_worked()
         return node, order[:out.placed], out.overflowing
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -844,8 +906,8 @@ cdef class Engine:
         return self.e.claim_users(_in_range(claim, 0, self.n_claims, "claim"))
 
     def checksum(self):
-        """Equal states have equal sums: every counter, domain, port and reference goes into it."""
-        return self.e.checksum()
+        """Equal states have equal sums: every counter, domain, port, reference and claim on devices goes into it."""
+        return self.e.checksum() ^ (0 if self.ledger is None else self.ledger[0].checksum())
 
 
 cdef _check_starts(const int32_t[::1] starts, Py_ssize_t n):

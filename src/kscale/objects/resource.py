@@ -267,6 +267,8 @@ class Device(ApiStruct):
     all_nodes: bool | None = None
     taints: list[DeviceTaint] = []
     allow_multiple_allocations: bool | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: list[str] = []
     basic: BasicDevice | None = None  # v1beta1 only; moved up on decoding
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from kscale.objects.core import Node, Taint
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode, PersistentVolume
 from kscale.scheduling.devices.allocator import Allocator
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
     from kscale.scheduling.plugins.inter_pod_affinity import Term
     from kscale.snapshot.interner import PodClass
 
-__all__ = ["Context", "NodeFacts"]
+__all__ = ["HOSTNAME", "Context", "NodeFacts"]
+
+HOSTNAME = "kubernetes.io/hostname"
 
 
 @dataclass(slots=True)
@@ -53,14 +56,12 @@ class NodeFacts:
 
 
 class Context:
-    """A profile applied to a snapshot. ``moving``: the pods that are asked about run, and leave their nodes before
-    they look for another: claims that are theirs alone give their devices back."""
+    """A profile applied to a snapshot."""
 
-    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile, *, moving: bool = False) -> None:
+    def __init__(self, snapshot: Snapshot, profile: SchedulerProfile) -> None:
         self.snapshot = snapshot
         self.profile = profile
         self.informers: Informers = snapshot.informers
-        self.moving = moving
         self.dra = snapshot.dra
         self.csi = snapshot.csi
         self.local_slices: list[ResourceSlice] = []
@@ -76,6 +77,13 @@ class Context:
         """The facts of an existing node by number."""
         node = self.snapshot.columns.objects[n]
         return NodeFacts.of(node, self.csi_node(node.metadata.name))
+
+    def copy_facts(self, template: NodeTemplate, name: str) -> NodeFacts:
+        """The facts of a copy of a template under this name."""
+        facts = NodeFacts.of(template.node, template.csi_node if self.csi else None)
+        facts.name = name
+        facts.labels = {**facts.labels, HOSTNAME: name}
+        return facts
 
     def volumes_of_class(self, name: str) -> list[PersistentVolume]:
         """Volumes of a storage class, in the informer's order."""

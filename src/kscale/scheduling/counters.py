@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kscale.objects.core import Taint
 from kscale.objects.selectors import SelectorError
 from kscale.objects.taints import first_untolerated
-from kscale.scheduling.context import Context
+from kscale.scheduling.context import HOSTNAME, Context
 from kscale.scheduling.node_classes import NodeClasses
 from kscale.scheduling.placed_identities import PlacedIdentities
 from kscale.scheduling.plugins.inter_pod_affinity import Term, carried_terms, incoming_terms
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Counters", "hostname_spread"]
 
-HOSTNAME = "kubernetes.io/hostname"
 _SPREAD = PodTopologySpread()
 
 

@@ -22,9 +22,11 @@ from kscale.scheduling.context import Context, NodeFacts
 from kscale.scheduling.counters import HOSTNAME, Counters, hostname_spread
 from kscale.scheduling.devices.counting import PLENTY, DeviceCounting
 from kscale.scheduling.devices.inventory import for_node
+from kscale.scheduling.devices.ledger import DeviceLedger
 from kscale.scheduling.node_classes import NodeClasses
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.base import NAME, Plugin
+from kscale.scheduling.plugins.dynamic_resources import DynamicResources
 from kscale.scheduling.plugins.node_resources_fit import NodeResourcesFit
 from kscale.scheduling.plugins.node_volume_limits import attachments, limits, migrated, resolve
 from kscale.scheduling.plugins.volume_restrictions import disks, exclusive_claims
@@ -40,15 +42,18 @@ __all__ = ["Session"]
 _FIT = NodeResourcesFit()
 _STATIC: tuple[Plugin, ...] = tuple(plugin for plugin in PROFILE if type(plugin).check is not Plugin.check)
 _COPY = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
+DYNAMIC_RESOURCES = DynamicResources.ordinal
 _FRESH = "\0"  # no selector can spell out the name of a fresh copy
 
 
 class Session:
     """``pods``: classes whose verdicts are asked for, by session number; ``templates``: prepared nodes to copy;
     ``present``: further classes that are only placed or taken off; ``one_by_one``: nothing is going to be placed;
-    ``moving``: the pods run, and leave their nodes before they are placed again.
+    ``moving``: the pods run, and leave their nodes before they are placed again; ``alike``: every placing of a pod
+    stands for another pod like it.
 
-    ``engine``: the packing engine, holding every existing node with the pods placed there.
+    ``engine``: the packing engine, holding every existing node with the pods placed there. Pods that compete for devices
+    are counted (``devices``) or, where that would not be exact, asked of a ledger (``ledger``).
     """
 
     def __init__(
@@ -61,15 +66,17 @@ class Session:
         *,
         one_by_one: bool = False,
         moving: bool = False,
+        alike: bool = False,
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile or SchedulerProfile()
-        self.ctx = Context(snapshot, self.profile, moving=moving)
+        self.ctx = Context(snapshot, self.profile)
         self.number: dict[int, int] = {}
         checked = [pod for pod in pods if self._fresh(pod)]
         self._template_pods = [
             [snapshot.interner.classify(pod, placed=True) for pod in template.pods] for template in templates
         ]
+        self.template_claims = any(pod.claims for found in self._template_pods for pod in found)
         others = [pod for found in (*self._template_pods, present) for pod in found if self._fresh(pod)]
         self.pods = [*checked, *others]
         self.outcomes: list[PreFilterOutcome] = [run_prefilters(pod, self.ctx) for pod in checked]
@@ -77,7 +84,8 @@ class Session:
         self._checked = len(checked)
         self.counters = Counters(self.ctx, checked, self.pods)
         self._compile_nodes(templates)
-        self._compile_resources(one_by_one)
+        self._compile_devices(templates, one_by_one=one_by_one, moving=moving, alike=alike)
+        self._compile_resources()
         self._build_engine()
         self._template_room: list[tuple[int, list[int]]] = []
         for predicate in self.profile.predicates:
@@ -135,31 +143,47 @@ class Session:
         return frozenset(found)
 
     def _copy_facts(self, template: NodeTemplate, name: str) -> NodeFacts:
-        facts = NodeFacts.of(template.node, template.csi_node if self.snapshot.csi else None)
-        facts.name = name
-        facts.labels = {**facts.labels, HOSTNAME: name}
+        facts = self.ctx.copy_facts(template, name)
         if self.snapshot.dra and template.resource_slices:
             suffix = name.removeprefix(f"{template.node.metadata.name}-")
             self.ctx.local_slices += for_node(template.resource_slices, name, suffix)
         return facts
 
+    # -- devices -----------------------------------------------------------------------------------------------------
+
+    def _compile_devices(
+        self, templates: Sequence[NodeTemplate], *, one_by_one: bool, moving: bool, alike: bool
+    ) -> None:
+        self.devices: DeviceCounting | None = None
+        self.ledger: DeviceLedger | None = None
+        if one_by_one or not self.ctx.dra or "DynamicResources" in self.profile.disabled_filters:
+            return
+        checked, others = self.pods[: self._checked], self.pods[self._checked :]
+        if not any(pod.claims for pod in others) and not ((moving or alike) and any(pod.claims for pod in checked)):
+            self.devices = DeviceCounting(self.ctx, checked, self.classes)
+            if self.devices.exact:
+                return
+        self.devices = None
+        self.ledger = DeviceLedger(self.ctx, self.pods, templates, alike=alike)
+
+    def _judged(self, plugin: Plugin, pod: int) -> bool:
+        """Whether a verdict of the plug-in on a pod is static."""
+        return self.ledger is None or plugin.ordinal != DYNAMIC_RESOURCES or not self.ledger.concerns(pod)
+
     # -- resources ---------------------------------------------------------------------------------------------------
 
-    def _compile_resources(self, one_by_one: bool) -> None:
+    def _compile_resources(self) -> None:
         self._demands = [_FIT.counted(pod, self.ctx) for pod in self.pods]
         scalars = {name for demand in self._demands[: self._checked] for name, amount in demand.items() if amount > 0}
         scalars |= {name for predicate in self.profile.predicates for name in predicate.resources}
         self.resources: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars - set(FIXED_RESOURCES)))
-        self.devices: DeviceCounting | None = None
         self._taken = [pod.occupancy for pod in self.pods]
-        if not one_by_one and self.ctx.dra and "DynamicResources" not in self.profile.disabled_filters:
-            self.devices = DeviceCounting(self.ctx, self.pods[: self._checked], self.classes)
-            self.resources += self.devices.columns
-            for i, pod in enumerate(self.pods[: self._checked] if self.devices.columns else ()):
-                devices = self.devices.demand(pod)
-                if devices:
-                    self._demands[i] = {**self._demands[i], **devices}
-                    self._taken[i] = {**self._taken[i], **devices}
+        if self.devices is None:
+            return
+        self.resources += self.devices.columns
+        for i, pod in enumerate(self.pods[: self._checked] if self.devices.columns else ()):
+            self._demands[i] = {**self._demands[i], **self.devices.demand(pod)}
+            self._taken[i] = {**self._taken[i], **self.devices.taken(pod)}
 
     def _left_to_devices(self, name: str, allocatable: NDArray[np.int64]) -> NDArray[np.bool_] | None:
         """Nodes on which DynamicResources sees to a resource: they have none, and a device class stands for it."""
@@ -195,6 +219,8 @@ class Session:
                     self._ports.setdefault((ip, proto, number), len(self._ports))
         engine = _engine.Engine(len(self.resources), len(self._port_keys), len(self._ports), disabled)
         self.engine = engine
+        if self.ledger is not None:
+            engine.set_devices(self.ledger)
         rows, row_of = self._static_rows(disabled)
         engine.set_statics(rows)
         free = np.stack([self._free(name) for name in self.resources])
@@ -224,7 +250,7 @@ class Session:
             row_of,
             np.array([outcome.failure is not None for outcome in self.outcomes], dtype=np.uint8),
             np.array([hostname_spread(pod) for pod in self.pods], dtype=np.uint8),
-            [self._extra(pod) or None for pod in self.pods],
+            [self._extra(i, pod) or None for i, pod in enumerate(self.pods)],
         )
 
     def _add_key(self, key: str) -> None:
@@ -272,7 +298,7 @@ class Session:
             uses: list[tuple[Plugin, Hashable]] = []
             if i < self._checked:
                 for plugin in _STATIC:
-                    if disabled >> plugin.ordinal & 1 or plugin.name in outcome.skipped:
+                    if disabled >> plugin.ordinal & 1 or plugin.name in outcome.skipped or not self._judged(plugin, i):
                         continue
                     key = plugin.pod_key(pod, self.ctx)
                     if key is not None:
@@ -363,8 +389,10 @@ class Session:
     def _handle(self, driver: str, handle: str) -> int:
         return self._handles.setdefault((driver, handle), len(self._handles))
 
-    def _extra(self, pod: PodClass) -> dict[str, Any]:
+    def _extra(self, number: int, pod: PodClass) -> dict[str, Any]:
         extra = self.counters.extra(pod)
+        if self.ledger is not None and self.ledger.concerns(number):
+            extra["devices"] = True
         if pod.ports:
             extra["ports"] = [self._port(port) for port in pod.ports]
         if pod.volumes:
@@ -419,6 +447,7 @@ class Session:
             exceptions={copy: int(of_node[j]) for copy, j in exceptions.items()},
             named_key=self._keys[HOSTNAME][0] if HOSTNAME in self._keys else -1,
             taken=self._taken_names().get(node.metadata.name),
+            number=i,
         )
 
     # -- use ---------------------------------------------------------------------------------------------------------

@@ -134,19 +134,23 @@ def check(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> Status
 
 
 def reserve(pod: Json, node: NodeState, cluster: Cluster) -> None:
-    """Fixes the allocations that the Filter found when the pod is placed."""
+    """Fixes the allocations that the Filter found when the pod is placed. A pod without claims reserves nothing, also
+    if it asks for extended resources: the autoscaler looks at spec.resourceClaims."""
     state = pre_filter(pod, cluster).state
-    if not isinstance(state, Wanted):
+    if not isinstance(state, Wanted) or not pod["spec"].get("resourceClaims"):
         return
     wanted = claims_to_allocate(state, node, cluster)
     allocations = devices.allocate(wanted, node, cluster) or []
     for claim, results in zip(wanted, allocations, strict=True):
-        name = [{"key": "metadata.name", "operator": "In", "values": [node.name]}]
-        selector = {"nodeSelectorTerms": [{"matchFields": name}]}
-        allocation = {"devices": {"results": results}, "nodeSelector": selector}
+        allocation: Json = {"devices": {"results": results}}
+        selector = devices.where_usable(results, node, cluster)
+        if selector is not None:
+            allocation["nodeSelector"] = selector
         claim.setdefault("status", {})["allocation"] = allocation
         if claim["metadata"]["name"] == "<extended-resources>":
             cluster.claims[namespace_of(pod), f"<extended-resources> {pod['metadata']['name']}"] = claim
     consumer = {"resource": "pods", "name": pod["metadata"]["name"], "uid": pod["metadata"].get("uid")}
     for claim in state.allocated + state.open:
-        claim["status"].setdefault("reservedFor", []).append(consumer)
+        reserved = claim["status"].setdefault("reservedFor", [])
+        if all(each.get("uid") != consumer["uid"] for each in reserved):
+            reserved.append(consumer)

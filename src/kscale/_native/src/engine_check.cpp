@@ -150,6 +150,8 @@ u32 Engine::check(i32 pod, i32 node) const {
       if (const u32 found = check_spread(*extra, node, nullptr)) return found;
     if (enabled_ & bit(kInterPodAffinity))
       if (const u32 found = check_pods(*extra, node, nullptr)) return found;
+    if (extra->devices && (enabled_ & bit(kDynamicResources)) && !tell(DeviceCall::kCheck, pod, node))
+      return kDynamicResources;
   }
   const u32 late = bits & ~((1u << kDynamicResources) - 1) & 0xFFFFu;
   if (late) return static_cast<u32>(std::countr_zero(late));

@@ -335,6 +335,7 @@ void Engine::place(i32 pod, i32 node, i64 times) {
   for (const Volume& volume : extra->volumes)
     if (attaches(volume, node)) use_volume(node, volume.handle, volume.driver, false);
   touch(*extra, node, times);
+  if (extra->devices && tell(DeviceCall::kPlace, pod, node)) ++growth_;
 }
 
 void Engine::unplace(i32 pod, i32 node) {
@@ -368,10 +369,12 @@ void Engine::unplace(i32 pod, i32 node) {
         --used.references;
       }
   touch(*extra, node, -1);
+  if (extra->devices) tell(DeviceCall::kUnplace, pod, node);
 }
 
 i32 Engine::add_copy(const Template& t, i32 copy) {
   const i32 node = nodes();
+  tell(DeviceCall::kAdd, t.number, copy);
   for (i32 r = 0; r < n_resources_; ++r) free_[idx(r)].push_back(t.free[idx(r)]);
   slots_.push_back(t.slots);
   i32 node_class = t.node_class;
@@ -437,6 +440,7 @@ void Engine::remove_ghost(i32 node) {
 void Engine::fork() {
   marks_.push_back({journal_.size(), nodes(), n_domains_});
   floor_ = nodes();
+  tell(DeviceCall::kFork);
 }
 
 bool Engine::counters_are_few(i64 changes) const {
@@ -543,6 +547,7 @@ bool Engine::revert() {
   marks_.pop_back();
   floor_ = marks_.empty() ? 0 : marks_.back().nodes;
   ++growth_;
+  tell(DeviceCall::kRevert);
   return true;
 }
 
@@ -551,6 +556,7 @@ bool Engine::commit() {
   marks_.pop_back();
   floor_ = marks_.empty() ? 0 : marks_.back().nodes;
   if (marks_.empty()) journal_.clear();
+  tell(DeviceCall::kCommit);
   return true;
 }
 

@@ -1,14 +1,15 @@
 """The structured allocator: devices for all requests of some claims on one node (upstream:
 ``k8s.io/dynamic-resource-allocation/structured``).
 
-Exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device taints and
-shared counters. The search is a backtracking one in slice order, so that the first solution is upstream's for that
+Exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device taints,
+shared counters and consumable capacity. The search is a backtracking one in slice order, so that the first solution is upstream's for that
 order; among devices that nothing can tell apart only the first is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 
 from kscale.objects.core import Taint
@@ -21,10 +22,14 @@ from kscale.objects.resource import (
     ResourceClaim,
 )
 from kscale.objects.taints import first_untolerated
-from kscale.scheduling.devices.inventory import CounterKey, Inventory, Offer, counters_of
+from kscale.scheduling.devices.capacity import Amounts, consumption, requested
+from kscale.scheduling.devices.inventory import CounterKey, Hold, Inventory, Offer, counters_of
 from kscale.scheduling.devices.selectors import SelectorError, attribute_value, selects
 
-__all__ = ["AllocationError", "Allocator", "Given", "taints_of"]
+__all__ = ["MOST_DEVICES", "AllocationError", "Allocator", "Given", "taints_of"]
+
+MOST_DEVICES = 32
+"""Devices that a claim may hold (``AllocationResultsMaxSize``)."""
 
 _Exact = ExactDeviceRequest | DeviceSubRequest
 
@@ -35,11 +40,17 @@ class AllocationError(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Given:
-    """A device for a request."""
+    """A device for a request; ``consumed``: what is taken of its capacities, if it may be shared."""
 
     request: str
     offer: Offer
     admin: bool
+    consumed: Amounts | None = None
+
+    @property
+    def hold(self) -> Hold:
+        """What the claim has of the device then."""
+        return Hold(self.offer.identity, shared=self.offer.shareable, consumed=self.consumed)
 
 
 @dataclass(slots=True, eq=False)
@@ -58,6 +69,7 @@ class _Part:
 class _Taken:
     part: _Part
     offer: Offer
+    consumed: Amounts | None
 
 
 class Allocator:
@@ -68,26 +80,36 @@ class Allocator:
         self.classes = classes
         self._selected: dict[tuple[str, int], bool | SelectorError] = {}
 
+    def on(self, inventory: Inventory) -> Allocator:
+        """An allocator of the same devices in another state."""
+        other = copy(self)
+        other.inventory = inventory
+        return other
+
     def allocate(self, claims: Sequence[ResourceClaim], offers: Sequence[Offer]) -> list[list[Given]] | None:
         """Results per claim; None if they cannot all be satisfied. Raises AllocationError."""
-        requests = [
-            [part for part in self._alternatives(claims, index, i, offers) if part is not None]
-            for index, claim in enumerate(claims)
-            for i in range(len(claim.spec.devices.requests))
-        ]
-        if not all(requests):
-            return None
+        requests = []
+        for index, claim in enumerate(claims):
+            least = 0
+            for i in range(len(claim.spec.devices.requests)):
+                requests.append(self._alternatives(claims, index, i, offers))
+                least += min(part.count for part in requests[-1])
+            if least > MOST_DEVICES:
+                raise AllocationError(
+                    f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {MOST_DEVICES}"
+                )
         search = _Search(self, claims, offers, requests)
         if not search.request(0):
             return None
         results: list[list[Given]] = [[] for _ in claims]
         for taken in search.taken:
-            results[taken.part.claim].append(Given(taken.part.name, taken.offer, taken.part.admin))
+            part = taken.part
+            results[part.claim].append(Given(part.name, taken.offer, part.admin, taken.consumed))
         return results
 
     def _alternatives(
         self, claims: Sequence[ResourceClaim], index: int, i: int, offers: Sequence[Offer]
-    ) -> list[_Part | None]:
+    ) -> list[_Part]:
         request = claims[index].spec.devices.requests[i]
         if request.first_available:
             return [self._part(claims, index, f"{request.name}/{e.name}", e, offers) for e in request.first_available]
@@ -95,7 +117,7 @@ class Allocator:
 
     def _part(
         self, claims: Sequence[ResourceClaim], index: int, name: str, exact: _Exact, offers: Sequence[Offer]
-    ) -> _Part | None:
+    ) -> _Part:
         claim = claims[index]
         if exact.device_class_name not in self.classes:
             wanted = exact.device_class_name
@@ -106,10 +128,28 @@ class Allocator:
         admin = isinstance(exact, ExactDeviceRequest) and bool(exact.admin_access)
         if exact.allocation_mode != "All":
             return _Part(index, name, exact, admin, None, exact.count or 1)
-        devices = [offer for offer in offers if self.selected(claim, exact, offer)]
-        if not devices or not all(offer.complete for offer in devices):
-            return None
+        devices = []
+        for offer in offers:
+            if offer.trouble:
+                driver, pool, _ = offer.identity
+                raise AllocationError(
+                    f"claim {claim.key}, request {name}: asks for all devices, but resource pool {driver}/{pool} is "
+                    f"{offer.trouble}"
+                )
+            if self.selected(claim, exact, offer) and self.room(exact, offer, {}) is not None:
+                devices.append(offer)
         return _Part(index, name, exact, admin, devices, len(devices))
+
+    def room(self, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
+        """What the request takes of the device's capacities beside what claims, and ``others``, take; None = no room."""
+        device, driver = offer.device, offer.identity[0]
+        asked = requested(exact.capacity, driver)
+        if not asked and not device.capacity:
+            return {}
+        held = self.inventory.consumed.get(offer.identity, {})
+        if others:
+            held = {**held, **{name: held[name] + q if name in held else q for name, q in others.items()}}
+        return consumption(device, driver, asked, held)
 
     def selected(self, claim: ResourceClaim, exact: _Exact, offer: Offer) -> bool:
         """Whether all selectors of class and request say yes. Raises AllocationError."""
@@ -153,53 +193,97 @@ class _Search:
         return i == len(self.requests) or any(self._fill(i, part, 0, 0) for part in self.requests[i])
 
     def _fill(self, i: int, part: _Part, given: int, start: int) -> bool:
+        if part.all is not None and not part.all:
+            return False  # of nothing there is no "all"
         if given == part.count:
             return self.request(i + 1)
+        if given == 0 and sum(t.part.claim == part.claim for t in self.taken) + part.count > MOST_DEVICES:
+            return False
         pool = self.offers if part.all is None else part.all[given : given + 1]
-        tried: set[tuple[int, tuple[str, str] | None]] = set()
+        tried: set[Hashable] = set()
         for at in range(start if part.all is None else 0, len(pool)):
             offer = pool[at]
-            same = offer.kind, offer.identity[:2] if offer.device.consumes_counters else None
+            same = self._sameness(offer)
             if same in tried or not self._free(part, offer):
                 continue
             if part.all is None and not self.owner.selected(self.claims[part.claim], part.exact, offer):
                 continue
-            if first_untolerated(part.exact.tolerations, taints_of(offer)) is not None:
+            consumed = self.owner.room(part.exact, offer, self._shared(offer))
+            if consumed is None:
                 continue
             tried.add(same)
-            if not self._take_counters(part, offer):
+            counted = self._counters(offer)
+            if not self._take_counters(counted):
                 continue
-            self.taken.append(_Taken(part, offer))
-            if self._constraints_hold(part.claim) and self._fill(i, part, given + 1, at + 1):
-                return True
-            self.taken.pop()
-            self._return_counters(part, offer)
+            if first_untolerated(part.exact.tolerations, taints_of(offer)) is None:
+                self.taken.append(_Taken(part, offer, consumed if offer.shareable else None))
+                if self._constraints_hold(part) and self._fill(i, part, given + 1, at + 1):
+                    return True
+                self.taken.pop()
+            self._return_counters(counted)
         return False
 
+    def _sameness(self, offer: Offer) -> Hashable:
+        """Equal for devices that nothing can tell apart: if one of them will not do, no other will."""
+        pool = offer.identity[:2] if offer.device.consumes_counters else None
+        return offer.kind, pool, offer.identity if offer.shareable else None
+
     def _free(self, part: _Part, offer: Offer) -> bool:
-        if not offer.complete:
+        if offer.trouble:
             return False
+        if offer.shareable:
+            return part.admin or offer.identity not in self.owner.inventory.used
         if part.admin:  # may be in use, but not twice in one claim
             return all(t.offer is not offer or t.part.claim != part.claim for t in self.taken)
         return offer.identity not in self.owner.inventory.used and all(t.offer is not offer for t in self.taken)
 
-    def _take_counters(self, part: _Part, offer: Offer) -> bool:
-        uses = [] if part.admin else counters_of(offer)
+    def _shared(self, offer: Offer) -> Amounts:
+        """What this search takes of a shared device so far."""
+        found: Amounts = {}
+        for taken in self.taken if offer.shareable else ():
+            if taken.offer is offer and taken.consumed is not None:
+                for name, amount in taken.consumed.items():
+                    found[name] = found[name] + amount if name in found else amount
+        return found
+
+    def _counters(self, offer: Offer) -> list[tuple[CounterKey, Quantity]]:
+        """A shared device that is in use has taken its counters already."""
+        if not offer.device.consumes_counters:
+            return []
+        if offer.shareable and (
+            offer.identity in self.owner.inventory.consumed or any(t.offer is offer for t in self.taken)
+        ):
+            return []
+        return counters_of(offer)
+
+    def _take_counters(self, uses: list[tuple[CounterKey, Quantity]]) -> bool:
+        if not uses:
+            return True
         available = self.owner.inventory.available
-        for key, amount in uses:
-            left = self._left.get(key, available.get(key))
-            if left is None or left < amount:
-                return False
+        pool = uses[0][0][:2]
         for key, amount in uses:
             self._left[key] = self._left.get(key, available[key]) - amount
+        # No counter of the pool may be overdrawn, be it one of this device or not.
+        if any(self._left.get(key, left).sign < 0 for key, left in available.items() if key[:2] == pool):
+            self._return_counters(uses)
+            return False
         return True
 
-    def _return_counters(self, part: _Part, offer: Offer) -> None:
-        for key, amount in [] if part.admin else counters_of(offer):
+    def _return_counters(self, uses: list[tuple[CounterKey, Quantity]]) -> None:
+        for key, amount in uses:
             self._left[key] += amount
 
-    def _constraints_hold(self, claim: int) -> bool:
-        return all(self._holds(claim, constraint) for constraint in self.claims[claim].spec.devices.constraints)
+    def _constraints_hold(self, part: _Part) -> bool:
+        claim = self.claims[part.claim]
+        if all(self._holds(part.claim, constraint) for constraint in claim.spec.devices.constraints):
+            return True
+        if part.all is not None:  # the claim contradicts itself
+            device = "/".join(self.taken[-1].offer.identity)
+            raise AllocationError(
+                f"claim {claim.key}, request {part.name.rpartition('/')[2]}: cannot add device {device} because a claim "
+                "constraint would not be satisfied"
+            )
+        return False
 
     def _holds(self, claim: int, constraint: DeviceConstraint) -> bool:
         """matchAttribute: one value for all devices of the named requests; distinctAttribute: all different."""

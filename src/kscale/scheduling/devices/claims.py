@@ -116,7 +116,7 @@ def wanted(pod: PodClass, ctx: Context) -> Wanted:
 def _wanted(pod: PodClass, ctx: Context) -> Wanted:
     allocated, still_open = [], []
     for claim in claims_of(pod, ctx):
-        if claim.status.allocation is None or (ctx.moving and _left_behind(claim, pod)):
+        if claim.status.allocation is None:
             still_open.append(claim)
             continue
         consumers = claim.status.reserved_for
@@ -125,13 +125,6 @@ def _wanted(pod: PodClass, ctx: Context) -> Wanted:
             raise ClaimError("resourceclaim in use")
         allocated.append(claim)
     return Wanted(tuple(allocated), tuple(still_open), extended_resources(pod, ctx))
-
-
-def _left_behind(claim: ResourceClaim, pod: PodClass) -> bool:
-    """Whether the claim gives its devices back when the pod leaves: it is the pod's own, or nobody else uses it
-    (upstream: ``UnreservePodClaims``)."""
-    owned = any(owner.controller and owner.uid == pod.pod_uid for owner in claim.metadata.owner_references)
-    return owned or all(consumer.uid == pod.pod_uid for consumer in claim.status.reserved_for)
 
 
 def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, DeviceClass]) -> ResourceClaim:

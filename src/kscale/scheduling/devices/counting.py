@@ -2,7 +2,7 @@
 
 The verdict of DynamicResources on one pod is static. Several pods compete for devices; as long as the sets of devices
 that the kinds of requests can use are, node by node, equal or disjoint, how many are left decides, and the packing
-engine counts them like any other resource. What this does not cover is in ``problems``.
+engine counts them like any other resource. Everything else is the ledger's (:mod:`kscale.scheduling.devices.ledger`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from kscale.objects.resource import ExactDeviceRequest, ResourceClaim
 from kscale.objects.taints import first_untolerated
 from kscale.scheduling.devices.allocator import AllocationError, taints_of
 from kscale.scheduling.devices.claims import ClaimError, Wanted, device_class_of, extended_claim, wanted
-from kscale.scheduling.devices.inventory import DeviceId, Offer
+from kscale.scheduling.devices.inventory import DeviceId
 from kscale.scheduling.plugins.base import DEVICES
 
 if TYPE_CHECKING:
@@ -48,39 +48,37 @@ class _Kind:
 
 
 class DeviceCounting:
-    """``columns``: names of the columns; ``problems``: what is not counted, each text once."""
+    """``columns``: names of the columns; ``exact``: whether they say all there is to say."""
 
     def __init__(self, ctx: Context, pods: Iterable[PodClass], nodes: NodeClasses) -> None:
         self.ctx = ctx
-        self._problems: dict[str, None] = {}
+        self.exact = not ctx.devices.shareable
         self._kinds: dict[Hashable, _Kind] = {}
         self._requests: dict[int, list[tuple[_Kind, int]]] = {}
-        users: dict[str, int] = {}
+        self.columns: tuple[str, ...] = ()
+        self._free = np.zeros((0, nodes.size), dtype=np.int64)
         for pod in pods:
             need = _wanted(pod, ctx)
-            for claim in need.open:
-                if users.setdefault(claim.key, pod.index) != pod.index:
-                    self._problems["claims without devices that several pods share"] = None
+            # A claim that is given by name may be shared, or allocated and full.
+            self.exact = self.exact and not any(given is not None for _, given, _ in pod.claims)
             asked = list(self._asked(need))
             if asked:
                 self._requests[pod.index] = asked
-        self.columns: tuple[str, ...] = ()
-        self._free = np.zeros((0, nodes.size), dtype=np.int64)
-        if self._kinds:
+        if self._kinds and self.exact:
             self._count(nodes)
 
-    @property
-    def problems(self) -> list[str]:
-        """What is not counted."""
-        return list(self._problems)
-
     def demand(self, pod: PodClass) -> dict[str, int]:
-        """Column -> devices that a pod takes."""
+        """Column -> devices that a pod has to find free."""
         found: dict[str, int] = {}
         for kind, count in self._requests.get(pod.index, ()):
             name = self.columns[kind.column]
             found[name] = found.get(name, 0) + count
         return found
+
+    def taken(self, pod: PodClass) -> dict[str, int]:
+        """Column -> devices that a pod takes: none without claims, also if it asks for extended resources (the
+        autoscaler runs Reserve for pods that list claims; ``PredicateSnapshot.SchedulePod``)."""
+        return self.demand(pod) if pod.claims else {}
 
     def free(self, column: str) -> NDArray[np.int64]:
         """int64[nodes, the extra ones included]: free devices of a column."""
@@ -94,15 +92,11 @@ class DeviceCounting:
         for claim in need.open:
             devices = claim.spec.devices
             if devices.constraints:
-                self._problems["constraints between devices"] = None
+                self.exact = False
             for request in devices.requests:
                 exact = request.exactly
-                if request.first_available or exact is None:
-                    self._problems["requests with alternatives (firstAvailable)"] = None
-                elif exact.admin_access:
-                    continue  # takes no device from anybody
-                elif exact.allocation_mode == "All":
-                    self._problems["requests for all devices (allocationMode All)"] = None
+                if exact is None or exact.admin_access or exact.capacity or exact.allocation_mode == "All":
+                    self.exact = False
                 elif exact.device_class_name in classes:
                     yield self._kind(claim, exact, ""), exact.count or 1
         for name, amount in need.extended:
@@ -146,20 +140,15 @@ class DeviceCounting:
                 if not allocator.selected(kind.claim, kind.exact, offer):
                     continue
             except AllocationError:  # the search ends here with an error once the devices before are taken
+                self.exact = False
                 break
             if first_untolerated(kind.exact.tolerations, taints_of(offer)) is None:
-                self._note(offer)
+                self.exact = self.exact and offer.local and not offer.device.consumes_counters
                 found.add(offer.identity)
         return frozenset(found)
 
-    def _note(self, offer: Offer) -> None:
-        if not offer.local:
-            self._problems["devices that several nodes can use"] = None
-        if offer.device.consumes_counters:
-            self._problems["shared counters of devices"] = None
-
     def _merge(self, kinds: Sequence[_Kind], sets: Sequence[Sequence[frozenset[DeviceId] | None]]) -> None:
-        """One column for kinds that have the same devices; anything between that and nothing in common is a problem."""
+        """One column for kinds that have the same devices; anything between that and nothing in common is inexact."""
         distinct = set(map(tuple, sets))
         for b, kind in enumerate(kinds):
             for a in range(b):
@@ -178,8 +167,7 @@ class DeviceCounting:
                         fits = one == other
                     else:
                         fits = one is None or other is None or not one & other
-                    if not fits:
-                        self._problems["requests whose sets of devices overlap"] = None
+                    self.exact = self.exact and fits
 
 
 def _wanted(pod: PodClass, ctx: Context) -> Wanted:

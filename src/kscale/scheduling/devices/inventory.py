@@ -13,12 +13,30 @@ from kscale.objects.base import enc_hook
 from kscale.objects.core import NodeSelector
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.quantity import Quantity
-from kscale.objects.resource import Device, ResourceClaim, ResourceSlice, ResourceSliceSpec
+from kscale.objects.resource import AllocationResult, Device, ResourceClaim, ResourceSlice, ResourceSliceSpec
+from kscale.scheduling.devices.capacity import Amounts, qualified
 
 if TYPE_CHECKING:
     from kscale.scheduling.context import NodeFacts
 
-__all__ = ["CounterKey", "DeviceId", "Inventory", "Offer", "counters_of", "for_node"]
+__all__ = [
+    "INCOMPLETE",
+    "INVALID",
+    "CounterKey",
+    "DeviceId",
+    "Hold",
+    "Inventory",
+    "Offer",
+    "counters_of",
+    "for_node",
+    "holds_of",
+]
+
+INCOMPLETE = "currently being updated"
+"""Of a pool of which some slices are missing."""
+
+INVALID = "currently invalid"
+"""Of a pool with two devices of a name, or with a device that takes of counters there are not."""
 
 DeviceId = tuple[str, str, str]
 """(driver, pool, device)."""
@@ -31,25 +49,68 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 @dataclass(slots=True, eq=False)
 class Offer:
-    """A device that a node can use. ``kind``: equal for devices of one driver that differ in name and place only;
-    ``local``: one node alone can use it, else ``selector`` (None: all can)."""
+    """A device that a node can use. ``trouble``: why nothing can be had of its pool (empty = nothing is wrong);
+    ``kind``: equal for devices of one driver that differ in name and place only; ``local``: one node alone can use it,
+    else ``selector`` (None: all can)."""
 
     identity: DeviceId
     device: Device
-    complete: bool
+    trouble: str
     kind: int
     local: bool
     selector: NodeSelector | None = None
 
+    @property
+    def complete(self) -> bool:
+        """Whether its pool is whole and in order."""
+        return not self.trouble
+
+    @property
+    def shareable(self) -> bool:
+        """Whether several claims may have it at once."""
+        return bool(self.device.allow_multiple_allocations)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What a claim has of a device: all of it, or (``shared``) a share that takes these amounts of its capacities."""
+
+    identity: DeviceId
+    shared: bool = False
+    consumed: Amounts | None = None
+
 
 def counters_of(offer: Offer) -> list[tuple[CounterKey, Quantity]]:
     """What the device takes of its pool's shared counters."""
-    driver, pool, _ = offer.identity
+    return _counters(offer.identity[:2], offer.device)
+
+
+def _counters(pool: tuple[str, str], device: Device) -> list[tuple[CounterKey, Quantity]]:
     return [
-        ((driver, pool, use.counter_set, name), counter.value)
-        for use in offer.device.consumes_counters
+        ((*pool, use.counter_set, name), counter.value)
+        for use in device.consumes_counters
         for name, counter in (use.counters or {}).items()
     ]
+
+
+def holds_of(allocation: AllocationResult) -> list[Hold]:
+    """What a claim has, by its status."""
+    return [
+        Hold((result.driver, result.pool, result.device))
+        if result.share_id is None
+        else Hold(
+            (result.driver, result.pool, result.device),
+            shared=True,
+            consumed=None
+            if result.consumed_capacity is None
+            else {qualified(name, result.driver): q for name, q in result.consumed_capacity.items()},
+        )
+        for result in allocation.devices.results
+    ]
+
+
+def _waits(spec: ResourceSliceSpec) -> bool:
+    return any(device.binding_conditions for device in spec.devices)
 
 
 def for_node(slices: Iterable[ResourceSlice], node_name: str, suffix: str) -> list[ResourceSlice]:
@@ -66,9 +127,10 @@ def for_node(slices: Iterable[ResourceSlice], node_name: str, suffix: str) -> li
 class Inventory:
     """The devices of a set of slices, and which of them claims hold.
 
-    ``used``: devices that are given away (admin access gives nothing away); ``available``: what is left of the pools'
-    shared counters; ``selectors``: those of slices that are not local to a node; ``shareable``: some device may be
-    given to several claims.
+    ``used``: devices that are given away, and how often. Admin access counts: the autoscaler's snapshot takes every
+    result of an allocation for a device in use, where the scheduler's own does not. ``consumed``: what shares take of a
+    shared device; ``available``: what is left of the pools' shared counters; ``selectors``: those of slices that are
+    not local to a node; ``shareable``: some device may be given to several claims.
     """
 
     def __init__(self, slices: Sequence[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> None:
@@ -79,17 +141,15 @@ class Inventory:
         self.selectors: list[NodeSelector] = []
         self.available: dict[CounterKey, Quantity] = {}
         self.shareable = False
-        self.used: set[DeviceId] = set()
+        self.used: dict[DeviceId, int] = {}
+        self.shares: dict[DeviceId, int] = {}
+        self.consumed: dict[DeviceId, Amounts] = {}
+        self._counted: dict[DeviceId, Offer] = {}
         self.add(slices)
         for claim in claims:
             if claim.status.allocation is not None:
-                self.used.update(
-                    (result.driver, result.pool, result.device)
-                    for result in claim.status.allocation.devices.results
-                    if not result.admin_access
-                )
-        if self.available:
-            self._subtract_used()
+                for hold in holds_of(claim.status.allocation):
+                    self.take(hold)
 
     def with_slices(self, slices: Sequence[ResourceSlice]) -> Inventory:
         """Another inventory that has these slices, of pools of their own, too."""
@@ -99,7 +159,10 @@ class Inventory:
             _wide=list(self._wide),
             selectors=list(self.selectors),
             available=dict(self.available),
-            used=set(self.used),
+            used=dict(self.used),
+            shares=dict(self.shares),
+            consumed=dict(self.consumed),
+            _counted=dict(self._counted),
         )
         other.add(slices)
         return other
@@ -118,10 +181,24 @@ class Inventory:
             for counters in spec.shared_counters:
                 for name, counter in (counters.counters or {}).items():
                     self.available[(*pool, counters.name, name)] = counter.value
+        # Slices with devices that wait for conditions before they can be used come last.
+        waiting = {(s.driver, s.pool.name) for s in current if _waits(s)}
+        current.sort(key=lambda s: ((s.driver, s.pool.name) in waiting, _waits(s)))
+        names: dict[tuple[str, str], set[str]] = {}
+        trouble: dict[tuple[str, str], str] = {}
         for spec in current:
-            self._offer(spec, count[spec.driver, spec.pool.name] == (spec.pool.resource_slice_count or 1))
+            pool = spec.driver, spec.pool.name
+            for device in spec.devices:
+                known = names.setdefault(pool, set())
+                if device.name in known or not all(key in self.available for key, _ in _counters(pool, device)):
+                    trouble[pool] = INVALID
+                known.add(device.name)
+            if count[pool] != (spec.pool.resource_slice_count or 1):
+                trouble[pool] = INCOMPLETE
+        for spec in current:
+            self._offer(spec, trouble.get((spec.driver, spec.pool.name), ""))
 
-    def _offer(self, spec: ResourceSliceSpec, complete: bool) -> None:
+    def _offer(self, spec: ResourceSliceSpec, trouble: str) -> None:
         pool = spec.driver, spec.pool.name
         for device in spec.devices:
             self._rank += 1
@@ -129,8 +206,10 @@ class Inventory:
             local = bool(holder.node_name)
             selector = None if local or holder.all_nodes else holder.node_selector
             kind = self._kind(spec.driver, device)
-            offer = Offer((*pool, device.name), device, complete, kind, local, selector)
-            self.shareable = self.shareable or bool(device.allow_multiple_allocations)
+            offer = Offer((*pool, device.name), device, trouble, kind, local, selector)
+            self.shareable = self.shareable or offer.shareable
+            if device.consumes_counters:
+                self._counted[offer.identity] = offer
             if holder.node_name:
                 self._own.setdefault(holder.node_name, []).append((self._rank, offer))
                 continue
@@ -140,25 +219,83 @@ class Inventory:
 
     def _kind(self, driver: str, device: Device) -> int:
         what = device.attributes, device.taints, device.allow_multiple_allocations
-        capacity = {name: entry.value for name, entry in (device.capacity or {}).items()}
+        capacity = {
+            name: (entry.value, _encode(entry.request_policy)) for name, entry in (device.capacity or {}).items()
+        }
         counters = tuple(
             (use.counter_set, frozenset((name, counter.value) for name, counter in (use.counters or {}).items()))
             for use in device.consumes_counters
         )
         return self._kinds.setdefault((driver, _encode(what), frozenset(capacity.items()), counters), len(self._kinds))
 
-    def _subtract_used(self) -> None:
-        own = [offer for offers in self._own.values() for _, offer in offers]
-        for offer in (*own, *(offer for _, _, offer in self._wide)):
-            if offer.identity in self.used:
-                self.take(offer)
+    def take(self, hold: Hold) -> None:
+        """Give a device, or a share of it, away."""
+        first = not self._in_hand(hold.identity)
+        counts = self.shares if hold.shared else self.used
+        counts[hold.identity] = counts.get(hold.identity, 0) + 1
+        if hold.consumed is not None:
+            before = self.consumed.get(hold.identity, {})
+            more = {name: before[name] + q if name in before else q for name, q in hold.consumed.items()}
+            self.consumed[hold.identity] = {**before, **more}
+        if first:
+            self._count(hold.identity, taken=True)
 
-    def take(self, offer: Offer) -> None:
-        """Give a device away."""
-        self.used.add(offer.identity)
-        for key, amount in counters_of(offer):
+    def give_back(self, hold: Hold) -> None:
+        """Undo :meth:`take`."""
+        counts = self.shares if hold.shared else self.used
+        counts[hold.identity] -= 1
+        if not counts[hold.identity]:
+            del counts[hold.identity]
+        if hold.consumed is not None:
+            if hold.identity in self.shares:
+                before = self.consumed[hold.identity]
+                self.consumed[hold.identity] = {
+                    name: q - hold.consumed[name] if name in hold.consumed else q for name, q in before.items()
+                }
+            else:
+                self.consumed.pop(hold.identity, None)
+        if not self._in_hand(hold.identity):
+            self._count(hold.identity, taken=False)
+
+    @property
+    def own(self) -> dict[str, list[Offer]]:
+        """Node -> devices that are its alone."""
+        return {name: [offer for _, offer in offers] for name, offers in self._own.items()}
+
+    def counts(self, identity: DeviceId) -> bool:
+        """Whether a device takes of shared counters."""
+        return identity in self._counted
+
+    def replace(self, node_name: str, slices: Sequence[ResourceSlice]) -> None:
+        """These slices, all of the node alone, are what it has."""
+        self._own.pop(node_name, None)
+        self.add(slices)
+
+    def steady(self, claims: Sequence[ResourceClaim]) -> bool:
+        """Whether giving devices away for these claims can only ever take possibilities from others.
+
+        It is not so where counters are shared (one that is overdrawn stops a pool), or where "all" devices are fewer
+        once the capacity of some is used up.
+        """
+        if self._counted or not self.shareable:
+            return not self._counted
+        parts = (
+            each
+            for claim in claims
+            for request in claim.spec.devices.requests
+            for each in (request.exactly, *request.first_available)
+        )
+        return not any(each is not None and each.allocation_mode == "All" for each in parts)
+
+    def _in_hand(self, identity: DeviceId) -> bool:
+        return identity in self.used or identity in self.shares
+
+    def _count(self, identity: DeviceId, *, taken: bool) -> None:
+        offer = self._counted.get(identity)
+        for key, amount in counters_of(offer) if offer is not None else ():
             if key in self.available:
-                self.available[key] -= amount
+                left = self.available[key]
+                self.available[key] = left - amount if taken else left + amount
 
     def offers(self, node: NodeFacts) -> list[Offer]:
         """The devices that the node can use, in slice order."""
@@ -180,5 +317,7 @@ class Inventory:
         for offer in offers:
             pool = pools.setdefault(offer.identity[:2], len(pools))
             counters = tuple((key[2:], str(self.available.get(key))) for key, _ in counters_of(offer))
-            found.append((offer.kind, pool if counters else -1, offer.complete, offer.identity in self.used, counters))
+            held = frozenset((name, str(q)) for name, q in self.consumed.get(offer.identity, {}).items())
+            state = offer.identity in self.used, offer.identity in self.shares, held
+            found.append((offer.kind, pool if counters else -1, offer.trouble, state, counters))
         return tuple(found)

@@ -52,6 +52,7 @@ class Engine {
   // Asked last, of every pod and node. Its verdict may depend on anything of the node, so nothing is remembered or
   // counted in closed form once there is one.
   i32 add_user(UserPredicate predicate, std::vector<i32> columns);
+  void set_devices(DeviceLedger ledger, void* context) { ledger_ = ledger; ledger_context_ = context; }
   i32 user_failed() const { return user_failed_; }  // number of a user predicate that failed since the last look, or -1
   void forget_failure() { user_failed_ = -1; }
   void forget_verdicts() { ++growth_; }
@@ -137,6 +138,7 @@ class Engine {
   void enroll(i32 row, i32 node, i32 delta);          // a node joins or leaves a spread row
   bool leaves_ghosts(i32 row) const { return !ghost_leaves_.empty() && ghost_leaves_[idx(row)]; }
   void gone(i32 node);
+  i32 tell(DeviceCall what, i32 a = 0, i32 b = 0) const { return ledger_ ? ledger_(ledger_context_, what, a, b) : 0; }
   void shape(i32 row);                                // log a row's minimum before it changes
   static void recount(Row& row, i64 count, i32 delta);  // a registered domain comes to, or leaves, a count
   static void settle(Row& row);                         // the minimum after counts went up
@@ -192,6 +194,8 @@ class Engine {
   std::vector<User> users_;
   mutable i32 user_failed_ = -1;
   std::vector<i64> claim_users_;
+  DeviceLedger ledger_ = nullptr;
+  void* ledger_context_ = nullptr;
   // undo
   std::vector<Entry> journal_;
   std::vector<Mark> marks_;

@@ -97,10 +97,11 @@ struct Extra {
   std::vector<i32> claims;          // claims whose use is counted
   std::vector<Disk> disks;
   std::vector<Volume> volumes;
+  bool devices = false;             // asks for devices that a ledger outside of the engine keeps
 
   bool local() const {  // the verdict depends on the node's own resources, pod count and ports only
     return spread.empty() && affinity_group < 0 && own_anti.empty() && blocked_by.empty() && rwop.empty() &&
-           disks.empty() && volumes.empty();
+           disks.empty() && volumes.empty() && !devices;
   }
 };
 
@@ -122,12 +123,25 @@ struct Row {
 // `request` and `free` hold the columns it asked for. Called without the GIL.
 using UserPredicate = i32 (*)(const i64* request, const i64* free, i64 n_columns, i64 slots, i64 pod, i64 node);
 
+// A ledger of devices, outside of the engine; may be called without the GIL.
+enum class DeviceCall : i32 {
+  kCheck,    // a: pod, b: node; 1 = passes
+  kPlace,    // a: pod, b: node; 1 = some verdict may have improved
+  kUnplace,  // a: pod, b: node
+  kAdd,      // a: template, b: copy
+  kFork,
+  kRevert,
+  kCommit,
+};
+using DeviceLedger = i32 (*)(void* context, DeviceCall what, i32 a, i32 b);
+
 struct User {
   UserPredicate predicate = nullptr;
   std::vector<i32> columns;
 };
 
 struct Template {  // a prepared node to copy
+  i32 number = 0;           // by which the ledger of devices knows it
   i32 node_class = 0;
   u8 unschedulable = 0;
   i64 slots = 0;
