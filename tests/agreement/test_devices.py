@@ -24,3 +24,13 @@ def test_place(problem: Json) -> None:
 @given(devices.estimate_problems())
 def test_estimate(problem: Json) -> None:
     agree("estimate", problem, recorded.estimates)
+
+
+@given(devices.filter_problems(countable=False))
+def test_place_where_counting_is_not_enough(problem: Json) -> None:
+    agree("filter-schedulable", problem, recorded.filter_rounds)
+
+
+@given(devices.estimate_problems(countable=False))
+def test_estimate_where_counting_is_not_enough(problem: Json) -> None:
+    agree("estimate", problem, recorded.estimates)

@@ -220,9 +220,9 @@ def assign(
                 continue
             if any(each[0][:2] == (index, name) for each in already):
                 continue  # one request takes each device once
-        elif already if not admin else any(each[0][0] == index for each in already):
-            continue
-        elif identity in used and not admin:
+        elif (already if not admin else any(each[0][0] == index for each in already)) or (
+            identity in used and not admin
+        ):
             continue
         if not selected(claims[index], exact, identity, device, cluster):
             continue
@@ -230,7 +230,9 @@ def assign(
         consumed = takes(exact, device, others + [each[2] for each in already if each[2] is not None])
         if consumed is None:
             continue
-        if not counters_suffice({*used, *(each for each, _ in shares(cluster)), *(t[1] for t in taken)}, identity, cluster):
+        if not counters_suffice(
+            {*used, *(each for each, _ in shares(cluster)), *(t[1] for t in taken)}, identity, cluster
+        ):
             continue
         if untolerated(device.get("taints") or [], exact.get("tolerations") or []):
             continue
@@ -275,7 +277,7 @@ def counters_suffice(spent: set[DeviceId], newest: DeviceId, cluster: Cluster) -
         for use in devices.get(identity, {}).get("consumesCounters") or []:
             for name, counter in use["counters"].items():
                 left[use["counterSet"], name] -= quantity(counter["value"]).milli()
-    return newest in spent and shareable(devices[newest]) or all(amount >= 0 for amount in left.values())
+    return (newest in spent and shareable(devices[newest])) or all(amount >= 0 for amount in left.values())
 
 
 def constraints_hold(slots: list[Slot], taken: list[DeviceId], claims: list[Json], offered: Offered) -> bool:

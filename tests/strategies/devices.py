@@ -14,6 +14,7 @@ Json = dict[str, Any]
 API = "resource.k8s.io/v1"
 DRIVER = "gpu.example.com"
 CLAIMS = ("d0", "d1")
+CLAIMS_OF_COMPETITORS = ("s0", "s1")
 MODELS = ("x", "y")
 TAINTS = [{"key": "broken", "effect": "NoSchedule"}]
 TOLERATIONS = [{"key": "broken", "operator": "Exists"}]
@@ -42,11 +43,15 @@ def slices(draw: st.DrawFn, name: str, *, plain: bool = False) -> list[Json]:
     """What one node offers: up to three devices, sometimes tainted or sharing a counter; nothing at times."""
     devices = []
     counted = not plain and draw(chance(4))
+    shared = not plain and draw(chance(4))
     for i in range(draw(st.integers(0, 3))):
         device: Json = {"name": f"dev{i}", "attributes": {"model": {"string": draw(st.sampled_from(MODELS))}}}
         device["attributes"]["numa"] = {"int": draw(st.integers(0, 1))}
         if not plain:
             given_sometimes(draw, device, "taints", st.just(TAINTS), 5)
+        if shared:
+            device["capacity"] = {"memory": draw(capacities())}
+            given_sometimes(draw, device, "allowMultipleAllocations", st.just(True), 2)
         if counted:
             use = {"counterSet": "board", "counters": {"slots": {"value": str(draw(st.integers(1, 2)))}}}
             device["consumesCounters"] = [use]
@@ -70,6 +75,17 @@ def slices(draw: st.DrawFn, name: str, *, plain: bool = False) -> list[Json]:
 
 
 @st.composite
+def capacities(draw: st.DrawFn) -> Json:
+    found: Json = {"value": str(draw(st.integers(2, 8)))}
+    policy = draw(st.sampled_from([None, "range", "values"]))
+    if policy == "range":
+        found["requestPolicy"] = {"default": "1", "validRange": {"min": "1", "step": "2", "max": "5"}}
+    elif policy == "values":
+        found["requestPolicy"] = {"default": "2", "validValues": ["2", "4"]}
+    return found
+
+
+@st.composite
 def exact_requests(draw: st.DrawFn) -> Json:
     exact: Json = {"deviceClassName": draw(st.sampled_from([DRIVER, DRIVER, DRIVER, "small.example.com", "none"]))}
     if draw(chance(4)):
@@ -78,6 +94,8 @@ def exact_requests(draw: st.DrawFn) -> Json:
         exact |= {"allocationMode": "ExactCount", "count": draw(st.integers(1, 2))}
     given_sometimes(draw, exact, "selectors", st.sampled_from(MODELS).map(model_is), 3)
     given_sometimes(draw, exact, "tolerations", st.just(TOLERATIONS), 3)
+    amounts = st.integers(1, 5).map(lambda amount: {"requests": {"memory": str(amount)}})
+    given_sometimes(draw, exact, "capacity", amounts, 6)
     return exact
 
 
@@ -135,30 +153,50 @@ def device_objects(draw: st.DrawFn, node_names: list[str], extended: bool) -> li
     return objects
 
 
+def competitor(name: str) -> Json:
+    container: Json = {"name": "c", "image": "registry.example.com/app:1", "resources": {"requests": {"cpu": "1"}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
+        "spec": {"containers": [container]},
+        "status": {},
+    }
+
+
+def own_claim(pod: Json, asked: list[Json], **more: Any) -> Json:
+    """A claim that was made for a pod, which the pod is told of."""
+    name = pod["metadata"]["name"]
+    own = claim(f"{name}-own", asked, **more)
+    own["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
+    ]
+    pod["spec"].setdefault("resourceClaims", []).append({"name": "own", "resourceClaimTemplateName": "any"})
+    pod["status"]["resourceClaimStatuses"] = [{"name": "own", "resourceClaimName": own["metadata"]["name"]}]
+    return own
+
+
+def everything_class(selectors: list[Json]) -> Json:
+    found = device_class(DRIVER, selectors)
+    found["spec"]["extendedResourceName"] = pieces.EXTENDED
+    return found
+
+
 @st.composite
 def competitions(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], list[Json]]:
     """(objects, pods): pods with claims of their own whose requests are for any device, or all by model, so that the
     sets of devices they can have are equal or disjoint; some ask for the extended resource of the class."""
     by_model = draw(st.booleans())
-    everything = device_class(DRIVER, [])
-    everything["spec"]["extendedResourceName"] = pieces.EXTENDED
-    objects = [everything, device_class("small.example.com", model_is("x"))]
+    objects = [everything_class([]), device_class("small.example.com", model_is("x"))]
     for name in node_names:
         objects += draw(slices(name, plain=True))
     pods = []
     for i in range(draw(st.integers(1, 6))):
-        name = f"g{i}"
-        container: Json = {"name": "c", "image": "registry.example.com/app:1", "resources": {"requests": {"cpu": "1"}}}
-        pod: Json = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-            "spec": {"containers": [container]},
-            "status": {},
-        }
+        pod = competitor(f"g{i}")
         pods.append(pod)
         if not by_model and draw(chance(3)):
-            container["resources"]["requests"][pieces.EXTENDED] = str(draw(st.integers(1, 2)))
+            requests = pod["spec"]["containers"][0]["resources"]["requests"]
+            requests[pieces.EXTENDED] = str(draw(st.integers(1, 2)))
             continue
         asked = []
         for r in range(draw(st.integers(1, 2))):
@@ -168,19 +206,61 @@ def competitions(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], li
                 if draw(chance(4)):
                     exact = {"deviceClassName": "small.example.com"}
             asked.append({"name": f"r{r}", "exactly": exact})
-        own = claim(f"{name}-own", asked)
-        own["metadata"]["ownerReferences"] = [
-            {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
-        ]
-        objects.append(own)
-        pod["spec"]["resourceClaims"] = [{"name": "own", "resourceClaimTemplateName": "any"}]
-        pod["status"]["resourceClaimStatuses"] = [{"name": "own", "resourceClaimName": f"{name}-own"}]
+        objects.append(own_claim(pod, asked))
+    return objects, pods
+
+
+@st.composite
+def wide_slices(draw: st.DrawFn) -> list[Json]:
+    """Devices that all nodes can use, or those with a label."""
+    found = draw(slices("fabric"))
+    for entry in found:
+        del entry["spec"]["nodeName"]
+        if draw(st.booleans()):
+            entry["spec"]["allNodes"] = True
+        else:
+            rack = {"key": "rack", "operator": "In", "values": ["r0"]}
+            entry["spec"]["nodeSelector"] = {"nodeSelectorTerms": [{"matchExpressions": [rack]}]}
+    return found
+
+
+@st.composite
+def free_for_all(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], list[Json]]:
+    """(objects, pods) like :func:`competitions`, with everything that counting devices does not express: claims that
+    pods share, alternatives, all devices, admin access, constraints, counters, capacities, devices of several nodes."""
+    selectors = [{"cel": {"expression": f"device.driver == '{DRIVER}'"}}]
+    objects = [everything_class(selectors), device_class("small.example.com", model_is("x"))]
+    for name in node_names:
+        objects += draw(slices(name))
+    if draw(chance(3)):
+        objects += draw(wide_slices())
+
+    def asked() -> tuple[list[Json], Json]:
+        wanted = [draw(requests(f"r{i}")) for i in range(draw(st.integers(1, 2)))]
+        return wanted, {"constraints": [draw(constraints())]} if draw(chance(3)) else {}
+
+    for name in CLAIMS_OF_COMPETITORS:
+        wanted, more = asked()
+        objects.append(claim(name, wanted, **more))
+    pods = []
+    for i in range(draw(st.integers(1, 5))):
+        pod = competitor(f"g{i}")
+        pods.append(pod)
+        kinds = draw(st.sets(st.sampled_from(["own", "shared", "extended"]), min_size=1))
+        if "extended" in kinds:
+            pod["spec"]["containers"][0]["resources"]["requests"][pieces.EXTENDED] = "1"
+        if "shared" in kinds:
+            name = draw(st.sampled_from(CLAIMS_OF_COMPETITORS))
+            pod["spec"]["resourceClaims"] = [{"name": "shared", "resourceClaimName": name}]
+        if "own" in kinds:
+            wanted, more = asked()
+            objects.append(own_claim(pod, wanted, **more))
     return objects, pods
 
 
 def node(name: str) -> Json:
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "10"}
-    labels = {pieces.HOSTNAME: name}
+    labels = {pieces.HOSTNAME: name, "rack": f"r{len(name) % 2}"}
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -191,20 +271,20 @@ def node(name: str) -> Json:
 
 
 @st.composite
-def filter_problems(draw: st.DrawFn) -> Json:
+def filter_problems(draw: st.DrawFn, *, countable: bool = True) -> Json:
     """One round of filter-out-schedulable."""
-    names = [f"n{i}" for i in range(draw(st.integers(1, 3)))]
-    objects, pods = draw(competitions(names))
+    names = ["n", "n1", "n2"][: draw(st.integers(1, 3))]
+    objects, pods = draw(competitions(names) if countable else free_for_all(names))
     world = [*map(node, names), *objects]
     return {"options": {"dra": True}, "rounds": [{"objects": world, "pods": pods}]}
 
 
 @st.composite
-def estimate_problems(draw: st.DrawFn) -> Json:
+def estimate_problems(draw: st.DrawFn, *, countable: bool = True) -> Json:
     """Some pods are placed before; the rest go on copies of a node that brings devices of its own."""
-    names = [f"n{i}" for i in range(draw(st.integers(1, 2)))]
-    objects, pods = draw(competitions(names))
-    template: Json = {"node": node("tmpl"), "resource_slices": draw(slices("tmpl", plain=True))}
+    names = ["n", "n1"][: draw(st.integers(1, 2))]
+    objects, pods = draw(competitions(names) if countable else free_for_all(names))
+    template: Json = {"node": node("tmpl"), "resource_slices": draw(slices("tmpl", plain=countable))}
     before = draw(st.integers(0, len(pods) - 1))
     step: Json = {
         "schedule_before": pods[:before],

@@ -63,7 +63,7 @@ def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZO
 def more_of(snapshot: Snapshot, pod: Pod) -> int:
     """How many more pods like this one fit on nodes that exist, placed one after the other (a million at most)."""
     # Where a pod that runs already is says nothing of where others like it may go.
-    session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)])
+    session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)], alike=True)
     engine = session.engine
     if session.outcomes[0].failure is not None:
         return 0

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from kscale._native import _engine
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.requests import PODS, is_scalar, to_integers
-from kscale.scheduling.context import Context, NodeFacts
-from kscale.scheduling.counters import HOSTNAME, Counters, hostname_spread
+from kscale.scheduling.context import HOSTNAME, Context, NodeFacts
+from kscale.scheduling.counters import Counters, hostname_spread
 from kscale.scheduling.devices.counting import PLENTY, DeviceCounting
 from kscale.scheduling.devices.inventory import for_node
 from kscale.scheduling.devices.ledger import DeviceLedger
@@ -52,8 +52,8 @@ class Session:
     ``moving``: the pods run, and leave their nodes before they are placed again; ``alike``: every placing of a pod
     stands for another pod like it.
 
-    ``engine``: the packing engine, holding every existing node with the pods placed there. Pods that compete for devices
-    are counted (``devices``) or, where that would not be exact, asked of a ledger (``ledger``).
+    ``engine``: the packing engine, holding every existing node with the pods placed there. Devices that pods compete
+    for are counted (``devices``) or, where that would not be exact, kept in a ledger (``ledger``).
     """
 
     def __init__(

@@ -65,6 +65,10 @@ class View:
         """Make what was done since the last fork part of the level below."""
         self.engine.commit()
 
+    def checksum(self) -> int:
+        """Equal states have equal sums: every counter, domain, port, reference and claim on devices goes into it."""
+        return self.engine.checksum()
+
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def add(self, template: int = 0, copy: int | None = None) -> int:

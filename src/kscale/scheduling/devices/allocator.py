@@ -2,8 +2,8 @@
 ``k8s.io/dynamic-resource-allocation/structured``).
 
 Exact counts, All, first-available alternatives, CEL selectors, attribute constraints, admin access, device taints,
-shared counters and consumable capacity. The search is a backtracking one in slice order, so that the first solution is upstream's for that
-order; among devices that nothing can tell apart only the first is tried.
+shared counters and consumable capacity. The search is a backtracking one in slice order, so that the first solution is
+upstream's for that order; among devices that nothing can tell apart only the first is tried.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Allocator:
         return _Part(index, name, exact, admin, devices, len(devices))
 
     def room(self, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
-        """What the request takes of the device's capacities beside what claims, and ``others``, take; None = no room."""
+        """What the request takes of the device's capacities beside claims and ``others``; None = no room."""
         device, driver = offer.device, offer.identity[0]
         asked = requested(exact.capacity, driver)
         if not asked and not device.capacity:
@@ -279,9 +279,10 @@ class _Search:
             return True
         if part.all is not None:  # the claim contradicts itself
             device = "/".join(self.taken[-1].offer.identity)
+            request = part.name.rpartition("/")[2]
             raise AllocationError(
-                f"claim {claim.key}, request {part.name.rpartition('/')[2]}: cannot add device {device} because a claim "
-                "constraint would not be satisfied"
+                f"claim {claim.key}, request {request}: cannot add device {device} because a claim constraint would "
+                "not be satisfied"
             )
         return False
 

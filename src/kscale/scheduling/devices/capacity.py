@@ -85,7 +85,7 @@ def _violates(amount: Quantity, policy: Mapping[str, Any] | None) -> bool:
             return False
         per = 1000 if _by_thousandths(span, amount) else 1
         return (_in(amount, per) - _in(span.get("min") or Quantity.zero(), per)) % _in(step, per) != 0
-    values = policy.get("validValues")
+    values = policy.get("validValues") or ()
     return bool(values) and all(amount != Quantity(str(value)) for value in values)
 
 

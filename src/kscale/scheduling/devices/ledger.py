@@ -207,10 +207,10 @@ class DeviceLedger:
         if found is None:
             return None
         for claim in wanted.allocated:
-            allocation = claim.status.allocation
-            if allocation is not None and allocation.node_selector is not None:
-                if not compile_node_selector(allocation.node_selector).matches(facts.labels, facts.name):
-                    return None
+            given = claim.status.allocation
+            selector = None if given is None else given.node_selector
+            if selector is not None and not compile_node_selector(selector).matches(facts.labels, facts.name):
+                return None
         return found
 
     def _need(self, pod: int) -> _Need | None:
@@ -294,7 +294,7 @@ class DeviceLedger:
             ),
         )
 
-    def unplace(self, pod: int, node: int) -> None:
+    def unplace(self, pod: int, node: int) -> None:  # noqa: ARG002  (whatever node it was: claims know their devices)
         """The pod left: claims of its own, and those that nobody else uses, give their devices back
         (upstream: ``UnreservePodClaims``)."""
         of = self._pods[pod]
@@ -371,7 +371,9 @@ class DeviceLedger:
             sorted((key, _encode(replaced(held).status)) for key, held in self._claims.items()),
             sorted(inventory.used.items()),
             sorted(inventory.shares.items()),
-            sorted((key, sorted((n, str(q.as_fraction())) for n, q in q.items())) for key, q in inventory.consumed.items()),
+            sorted(
+                (key, sorted((n, str(q.as_fraction())) for n, q in q.items())) for key, q in inventory.consumed.items()
+            ),
             sorted((key, str(q.as_fraction())) for key, q in inventory.available.items()),
         )
         return int.from_bytes(hashlib.blake2b(repr(state).encode(), digest_size=8).digest(), "little")
@@ -379,9 +381,7 @@ class DeviceLedger:
 
 def replaced(held: _Held) -> ResourceClaim:
     """The claim with its status as it stands."""
-    status = msgspec.structs.replace(
-        held.claim.status, allocation=held.allocation, reserved_for=list(held.consumers)
-    )
+    status = msgspec.structs.replace(held.claim.status, allocation=held.allocation, reserved_for=list(held.consumers))
     return msgspec.structs.replace(held.claim, status=status)
 
 
