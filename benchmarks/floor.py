@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import time
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-__all__ = ["bandwidth", "floor_note"]
+__all__ = ["bandwidth", "floor"]
 
 
 @cache
@@ -22,7 +23,18 @@ def bandwidth() -> float:
     return data.nbytes / best
 
 
-def floor_note(bytes_touched: int, seconds: float) -> dict[str, float]:
-    """The time that reading the touched columns once takes, and how far above it the measured time is."""
-    floor = bytes_touched / bandwidth()
-    return {"floor_us": floor * 1e6, "ratio_to_floor": seconds / floor if floor else float("nan")}
+def floor(benchmark: Any, touched: int, *, checks: int = 0) -> None:
+    """Print, and keep with the result, how far the best round is from reading the ``touched`` bytes once.
+
+    ``checks``: how many pod x node checks a round makes, for the time of one. Without timing (``--benchmark-disable``)
+    there is nothing to say.
+    """
+    if benchmark.stats is None:
+        return
+    least, best = touched / bandwidth(), benchmark.stats.stats.min
+    benchmark.extra_info |= {"bytes": touched, "floor_seconds": least, "ratio_to_floor": best / least}
+    line = f"{best * 1e3:.4g} ms; floor {least * 1e3:.4g} ms ({touched:,} bytes), ratio {best / least:.1f}"
+    if checks:
+        benchmark.extra_info["ns_per_check"] = best * 1e9 / checks
+        line += f"; {best * 1e9 / checks:.3g} ns a check"
+    print(f"\n{line}")

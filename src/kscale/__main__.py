@@ -1,0 +1,6 @@
+"""``python -m kscale``: the command line."""
+
+from kscale.cli import main
+
+if __name__ == "__main__":
+    main()
