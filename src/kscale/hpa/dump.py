@@ -28,6 +28,7 @@ from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, parse_group_version
 from kscale.objects.scale import ScaleError, ScalePaths, scale_of, scale_paths
 from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import SelectorError
 from kscale.snapshot.sources import Record, Source, read
 
 __all__ = ["Dump", "read_dump"]
@@ -43,7 +44,8 @@ _PASSED_OVER: Final = frozenset({"Node", "NodeMetrics", "Secret", "ConfigMap", "
 @dataclass(slots=True)
 class Dump:
     """What was read. ``targets`` are objects an HPA may scale (plain data) by (group, kind, namespace, name);
-    ``newest`` is the newest time in it; ``unmodelled`` what of it is not taken into account, by object.
+    ``newest`` is the newest time in it; ``unmodelled`` what of it is not taken into account, by object; ``generated``
+    the objects that HPAs were made of, by the HPA.
     """
 
     hpas: dict[str, HorizontalPodAutoscaler] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Dump:
     read: Counter[str] = field(default_factory=Counter)
     duplicates: list[str] = field(default_factory=list)
     unmodelled: dict[str, list[str]] = field(default_factory=dict)
+    generated: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     total: int = 0
     scaled_objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -70,25 +73,26 @@ class Dump:
     def scales(self) -> dict[str, Scale | Failure]:
         """The scale of every HPA's target, or why there is none."""
         mapper = self.mapper()
-        return {key: self._scale(hpa, mapper) for key, hpa in self.hpas.items()}
+        # Kinds are found in lower case too, as discovery finds them.
+        targets = {
+            (group, kind.lower(), namespace, name): each
+            for (group, kind, namespace, name), each in self.targets.items()
+        }
+        return {key: self._scale(hpa, mapper, targets) for key, hpa in self.hpas.items()}
 
-    def _scale(self, hpa: HorizontalPodAutoscaler, mapper: RESTMapper) -> Scale | Failure:
+    def _scale(
+        self,
+        hpa: HorizontalPodAutoscaler,
+        mapper: RESTMapper,
+        targets: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
+    ) -> Scale | Failure:
         reference = hpa.spec.scale_target_ref
         try:
             group, _ = parse_group_version(reference.api_version)
             resource = mapper.resources(group, reference.kind)[0]
         except RESTMappingError as error:
             return Failure(str(error))
-        namespace = hpa.metadata.namespace
-        found = next(
-            (
-                each
-                for (each_group, kind, each_namespace, name), each in self.targets.items()
-                if (each_group, each_namespace, name) == (group, namespace, reference.name)
-                and kind.lower() == reference.kind.lower()
-            ),
-            None,
-        )
+        found = targets.get((group, reference.kind.lower(), hpa.metadata.namespace, reference.name))
         if found is None:
             return Failure(f'{resource} "{reference.name}" not found', "NotFound")
         _, versions = self.definitions.get((group, str(found.get("kind"))), ("", {}))
@@ -101,6 +105,10 @@ class Dump:
         """What is not in the dump and matters, in words."""
         out = []
         types = {spec.type for hpa in self.hpas.values() for spec in hpa.spec.metrics or ()}
+        absent = [key for key, scale in self.scales().items() if isinstance(scale, Failure)]
+        if absent:
+            names = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
+            out.append(f"the scale target of {names}: an HPA that cannot get its target's size changes nothing")
         if not self.pods:
             out.append("no pods: the HPA could not count any")
         if types & {"Resource", "ContainerResource"} and not self.metrics.resource:
@@ -112,8 +120,11 @@ class Dump:
         return out
 
     def select(self, namespace: str | None = None, selector: str = "") -> list[HorizontalPodAutoscaler]:
-        """The HPAs of a namespace, with labels that a selector matches, in input order."""
-        wanted = parse_selector(selector)
+        """The HPAs of a namespace, with labels that a selector matches, in input order. Raises ``InputError``."""
+        try:
+            wanted = parse_selector(selector)
+        except SelectorError as error:
+            raise InputError(f'"{selector}" is not a label selector: {error}') from None
         return [
             hpa
             for hpa in self.hpas.values()
@@ -205,7 +216,7 @@ class Dump:
         if kind == "NodeMetrics":
             return  # kubectl prints them from the same API
         if kind != _METRIC_GROUPS[group]:
-            raise InputError(f"a {kind} of {group}: expected a {_METRIC_GROUPS[group]}List")
+            raise InputError(f"a {kind} of {group}, where a list holds {_METRIC_GROUPS[group]} items")
         if group == "metrics.k8s.io":
             item = from_dict(data, PodMetrics)
             self.see(item.timestamp)
@@ -228,6 +239,7 @@ class Dump:
         problems: list[Problem] = []
         for key, scaled in self.scaled_objects.items():
             data = hpa_of(scaled)
+            self.generated[_key(data)] = f"ScaledObject {key}"
             if missing := unmodelled(scaled):
                 self.unmodelled[f"ScaledObject {key}"] = missing
             if _key(data) not in self.hpas:
@@ -257,7 +269,7 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
             _take(dump, record, namespace)
     namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
     namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
-    only = next(iter(namespaces)) if len(namespaces) == 1 else None
+    only = next(iter(namespaces), "") if len(namespaces) < 2 else None
     for record, namespace in external:
         if namespace is None and only is None:
             text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"

@@ -9,13 +9,19 @@ import msgspec
 
 from kscale.hpa.decide import Decisions
 from kscale.hpa.dump import Dump
-from kscale.hpa.metric_sources import MetricError, status_quantity
+from kscale.hpa.metric_sources import MetricError, source_of, status_quantity, tolerances_of, value_target
 from kscale.hpa.moments import Moment, moment, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.records import Reconciliation
-from kscale.hpa.replica_calculator import Replicas
+from kscale.hpa.replica_calculator import Replicas, Tolerances
 from kscale.hpa.state import ControllerState, HPAState
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, MetricSpec, MetricTarget
+from kscale.objects.autoscaling import (
+    ExternalMetricSource,
+    HorizontalPodAutoscaler,
+    MetricSpec,
+    MetricTarget,
+    ObjectMetricSource,
+)
 from kscale.records import Record
 
 __all__ = ["HPADecision", "HPAReport", "MetricDetail", "hpa_report"]
@@ -45,7 +51,7 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One metric and how its proposal came: pods by group (at most 1,000 names each), ratios, branches, or its error.
 
     ``current`` and ``target`` are texts; ``ratio`` is usage over target, ``second_ratio`` after missing and unready
-    pods were filled in (0: they were not).
+    pods were filled in (0: they were not). ``tolerated``: near enough to the target to leave the size as it is.
     """
 
     name: str
@@ -55,6 +61,7 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     proposal: int | None = None
     ratio: float | None = None
     second_ratio: float | None = None
+    tolerated: bool = False
     path: Sequence[str] = ()
     groups: dict[str, Sequence[str]] = {}
     group_counts: dict[str, int] = {}
@@ -122,12 +129,13 @@ def hpa_report(
         state = ControllerState()
     decisions = dump.decide(chosen, state=state, now=now, options=options, threads=threads)
     rows = [decisions[row] for row in range(len(decisions))]
+    made = [dump.generated.get(f"{hpa.metadata.namespace}/{hpa.metadata.name}", "") for hpa in chosen]
     return HPAReport(
         now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
-        hpas=[_decision(hpa, row) for hpa, row in zip(chosen, rows, strict=True)],
+        hpas=[_decision(hpa, row, options or HPAOptions()) for hpa, row in zip(chosen, rows, strict=True)],
         missing=dump.missing(),
-        unmodelled=dump.unmodelled,
+        unmodelled={each: dump.unmodelled[each] for each in made if each in dump.unmodelled},
         duplicates=dump.duplicates,
         state=_next(decisions, chosen, rows),
     )
@@ -142,9 +150,9 @@ def _next(
     return ControllerState(hpas=states)
 
 
-def _decision(hpa: HorizontalPodAutoscaler, row: Reconciliation) -> HPADecision:
-    reference = hpa.spec.scale_target_ref
-    details = [_detail(spec, each) for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)]
+def _decision(hpa: HorizontalPodAutoscaler, row: Reconciliation, options: HPAOptions) -> HPADecision:
+    reference, tolerances = hpa.spec.scale_target_ref, tolerances_of(hpa, options)
+    details = [_detail(spec, each, tolerances) for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)]
     limited = next((each.reason for each in row.status.conditions or () if _limits(row, each.type)), "")
     return HPADecision(
         namespace=hpa.metadata.namespace,
@@ -182,7 +190,7 @@ def _decided_by(row: Reconciliation, details: Sequence[MetricDetail]) -> str:
     best = max(valid, key=lambda each: each.proposal or 0, default=None)
     if best is None:
         return row.reason
-    held = " (within tolerance)" if "hold_first_pass" in best.path or "hold_second_pass" in best.path else ""
+    held = " (within tolerance)" if best.tolerated else ""
     return f"{best.name} {best.current} of {best.target}{held}"
 
 
@@ -216,7 +224,7 @@ def _policy(hpa: HorizontalPodAutoscaler, limited: str) -> str:
     return f"{side} policy: {(' or ' if rules.select_policy != 'Min' else ' and ').join(texts)}"
 
 
-def _detail(spec: MetricSpec, found: object) -> MetricDetail:
+def _detail(spec: MetricSpec, found: object, tolerances: Tolerances) -> MetricDetail:
     name, target, resource = _names(spec)
     replicas: Replicas | None = getattr(found, "replicas", None)
     error = found.error if isinstance(found, MetricError) else None
@@ -236,11 +244,23 @@ def _detail(spec: MetricSpec, found: object) -> MetricDetail:
         proposal=None if error else replicas.replicas,
         ratio=_finite(replicas.ratio),
         second_ratio=_finite(replicas.second_ratio),
+        tolerated=not error and _tolerated(spec, replicas, tolerances),
         path=replicas.path,
         groups={group: names[:1000] for group, names in replicas.groups.items()},
         group_counts={group: len(names) for group, names in replicas.groups.items()},
         error=error,
     )
+
+
+def _tolerated(spec: MetricSpec, replicas: Replicas, tolerances: Tolerances) -> bool:
+    if {"hold_first_pass", "hold_second_pass"} & set(replicas.path):
+        return True
+    source = source_of(spec)
+    if not isinstance(source, (ObjectMetricSource, ExternalMetricSource)):
+        return False
+    # A value per pod has no passes: the ratio alone tells.
+    per_pod = value_target(source)[0].endswith("per_pod")
+    return per_pod and 1.0 - tolerances.scale_down <= replicas.ratio <= 1.0 + tolerances.scale_up
 
 
 def _finite(value: float) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ def test_one_line_an_hpa() -> None:
     assert "scaleUp policy: 1 pod per 60 s (wanted 6)" in out.stdout
     assert 'deployments.apps "gone" not found' in out.stdout
     assert "activation between 0 and 1 replicas" in out.stdout
+    assert "s0-rabbitmq 29334m of 30 a pod (within tolerance)" in out.stdout
 
 
 def test_the_next_state_goes_back_in(tmp_path: Path) -> None:
@@ -57,11 +59,53 @@ def test_selection_and_names() -> None:
     assert kscale("explain", "hpa", *ALL).code == 2
 
 
+def test_names_may_take_their_namespace_from_n() -> None:
+    assert kscale("explain", "hpa", "web", "-n", "shop", *ALL).stdout == kscale("hpa", *ALL, "shop/web").stdout
+    assert "no HorizontalPodAutoscaler other/web" in kscale("explain", "hpa", "web", "-n", "other", *ALL).stderr
+
+
+def test_all_namespaces_and_conditions() -> None:
+    wide = kscale("hpa", *ALL, "-A", "-o", "wide").stdout
+    assert "CONDITIONS" in wide
+    assert "AbleToScale=True/SucceededRescale, ScalingActive=True/ValidMetricFound" in wide
+    assert "CONDITIONS" not in kscale("hpa", *ALL, "-A").stdout
+    assert kscale("hpa", *ALL, "-A", "-n", "shop").code == 2
+    assert kscale("hpa", *ALL, "-n", "elsewhere").stdout.startswith("0 of 0 HPAs would rescale.\n")
+    assert "Not modelled" not in kscale("hpa", *ALL, "-l", "tier=front").stdout  # of another HPA
+
+
+def test_now_and_a_fresh_controller(tmp_path: Path) -> None:
+    report = json.loads(kscale("hpa", *ALL, "-o", "json").stdout)
+    assert (report["now"], report["stateMode"]) == ("2026-03-01T12:00:05Z", "settled")
+    later = json.loads(kscale("hpa", *ALL, "-o", "json", "--now", "2026-03-01T13:00:00Z").stdout)
+    assert later["now"] == "2026-03-01T13:00:00Z"
+    idle = (DATA / "metrics.json").read_text(encoding="utf-8").replace('m"', 'u"')
+    (tmp_path / "idle.json").write_text(idle, encoding="utf-8")
+    given = ("-f", str(DATA / "cluster.yaml"), "-f", str(tmp_path / "idle.json"), "-o", "json")
+    sizes = {
+        state: json.loads(kscale("hpa", *given, "--state", state).stdout)["hpas"][0]["desiredReplicas"]
+        for state in ("settled", "fresh")
+    }
+    assert sizes == {"settled": 2, "fresh": 3}  # a controller that just started holds for a whole window
+
+
+def test_pods_that_do_not_count_are_named(tmp_path: Path) -> None:
+    listed = json.loads((DATA / "metrics.json").read_text(encoding="utf-8"))
+    listed["items"] = listed["items"][:1]
+    (tmp_path / "few.json").write_text(json.dumps(listed), encoding="utf-8")
+    out = kscale("explain", "hpa", "shop/web", "-f", str(DATA / "cluster.yaml"), "-f", str(tmp_path / "few.json"))
+    assert "pods that are not ready, not measured or not counted" in out.stdout
+    assert re.search(r"cpu +missing +2 +web-1, web-2", out.stdout)
+
+
 def test_what_is_missing_is_said() -> None:
     out = kscale("hpa", "-f", str(DATA / "cluster.yaml"))
     assert out.code == 0
     assert "no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down" in out.stderr
+    assert "no ExternalMetricValueList (external.metrics.k8s.io): External metrics fail" in out.stderr
+    assert "the scale target of shop/gone: an HPA that cannot get its target's size changes nothing" in out.stderr
     assert "3 would report an error" in out.stdout
+    assert "no pods" not in out.stderr
 
 
 def hpa(**spec: Any) -> dict[str, Any]:
@@ -101,7 +145,19 @@ def hpa(**spec: Any) -> dict[str, Any]:
         ),
         (
             {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NonsenseList", "items": [{"kind": "Nonsense"}]},
-            "expected a PodMetricsList",
+            "a Nonsense of metrics.k8s.io, where a list holds PodMetrics items",
+        ),
+        (
+            {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "MetricValueList", "items": [{"metadata": {"name": "p"}}]},
+            "a MetricValue of metrics.k8s.io, where a list holds PodMetrics items",
+        ),
+        (
+            {"apiVersion": "external.metrics.k8s.io/v1beta1", "kind": "PodMetricsList", "items": [{"containers": []}]},
+            "a PodMetrics of external.metrics.k8s.io, where a list holds ExternalMetricValue items",
+        ),
+        (
+            {"apiVersion": "metrics.k8s.io/v1beta1", "kind": "PodMetricsList", "items": ["web-0"]},
+            "bad.json",
         ),
         (
             {
@@ -146,6 +202,7 @@ def test_duplicate_pods_are_counted() -> None:
         (("--fail-on", "rain"), "is not one of rescale, limited, error"),
         (("--state", "nowhere.json"), "No such file"),
         (("--state", str(DATA / "metrics.json")), "neither an HPAControllerState"),
+        (("-l", "a=b=c"), '"a=b=c" is not a label selector'),
         (("shop/unknown",), "no HorizontalPodAutoscaler shop/unknown in the input"),
     ],
 )

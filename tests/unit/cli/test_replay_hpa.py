@@ -70,6 +70,20 @@ def test_side_by_side(folder: Path) -> None:
     assert kscale("replay", "hpa", folder / "load.csv", *files, "--fail-on", "underprovisioned>60s").code == 1
 
 
+def test_two_versions_of_one_hpa(folder: Path) -> None:
+    for name in ("fast", "slow"):
+        text = (folder / f"{name}.yaml").read_text(encoding="utf-8").replace(f"name: {name}", "name: web")
+        (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    files = ("-f", folder / "fast.yaml", "-f", folder / "slow.yaml")
+    report = report_of(folder / "load.csv", *files, "--request", "500m")
+    assert [each["name"] for each in report["summaries"]] == ["shop/web", "shop/web (2)"]
+    assert report["replicas"]["shop/web"] != report["replicas"]["shop/web (2)"]
+    twice = (folder / "fast.yaml").read_text(encoding="utf-8")
+    (folder / "twice.yaml").write_text(f"{twice}---{twice}", encoding="utf-8")
+    out = kscale("replay", "hpa", folder / "load.csv", "-f", folder / "twice.yaml", "--request", "500m")
+    assert "HorizontalPodAutoscaler shop/web comes twice; the last one counts" in out.stderr
+
+
 def report_of(*arguments: object) -> Any:
     out = kscale("replay", "hpa", *arguments, "-o", "json")
     assert out.code == 0, out.stderr

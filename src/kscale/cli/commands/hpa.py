@@ -98,6 +98,8 @@ def answer(
         show.terminal.note(f"missing: {text}")
     chosen = dump.select(source.namespace, source.selector)
     if names:
+        if source.namespace is not None:
+            names = [name if "/" in name else f"{source.namespace}/{name}" for name in names]
         unknown = [name for name in names if name not in dump.hpas]
         if unknown:
             raise InputError([Problem(f"no HorizontalPodAutoscaler {name} in the input") for name in unknown])
@@ -152,6 +154,9 @@ def _fails(decision: HPADecision, what: str) -> bool:
         what, False
     )
 
+
+_SHOWN = 20
+"""Names of pods of one group."""
 
 _MODES = {
     "settled": "The past is taken as settled: no earlier recommendation holds a size back (--state).",
@@ -218,6 +223,15 @@ def _explained(report: HPAReport, changed_only: bool = False) -> View:
         tables.append(
             Table(_METRIC_COLUMNS, [_metric_row(metric) for metric in each.metrics], title=f"{name}: metrics")
         )
+        left = [
+            [metric.name, group, metric.group_counts[group], ", ".join(metric.groups[group][:_SHOWN])]
+            for metric in each.metrics
+            for group in ("unready", "missing", "ignored")
+            if metric.group_counts.get(group)
+        ]
+        if left:
+            heads = [Column("METRIC"), Column("GROUP"), Column("COUNT", "right"), Column("PODS")]
+            tables.append(Table(heads, left, title=f"{name}: pods that are not ready, not measured or not counted"))
         steps: list[Sequence[Cell | str | float | None]] = [
             ["current size", each.current_replicas],
             ["largest proposal", each.proposal],
@@ -262,5 +276,16 @@ def _metric_row(metric: MetricDetail) -> list[Cell | str | float | None]:
     counts = [metric.group_counts.get(group) for group in ("ready", "unready", "missing", "ignored")]
     ratio = None if metric.ratio is None or metric.error else f"{metric.ratio:.4g}"
     second = f"{metric.second_ratio:.4g}" if metric.second_ratio and not metric.error else None
-    why = metric.error or ", ".join(each.replace("_", " ") for each in metric.path) or None
-    return [metric.name, metric.current or None, metric.target or None, ratio, second, *counts, metric.proposal, why]
+    why = metric.error or ", ".join(each.replace("_", " ") for each in metric.path)
+    if metric.tolerated and not why:
+        why = "within tolerance"
+    return [
+        metric.name,
+        metric.current or None,
+        metric.target or None,
+        ratio,
+        second,
+        *counts,
+        metric.proposal,
+        why or None,
+    ]

@@ -88,7 +88,11 @@ def command(
         start=start,
     )
     with show.terminal.step(f"reading {', '.join(series)}"):
-        hpas = list(read_dump(*filename).hpas.values())
+        dumps = [read_dump(name) for name in filename]  # each alone: manifests to compare may have one name
+        for dump, name in zip(dumps, filename, strict=True):
+            for twice in dump.duplicates:
+                show.terminal.warn(f"{name}: {twice} comes twice; the last one counts")
+        hpas = [hpa for dump in dumps for hpa in dump.hpas.values()]
         if not hpas:
             raise InputError([Problem("no HorizontalPodAutoscaler", ", ".join(filename))])
         recorded = None if replicas is None else recorded_of(read(replicas, time=time, unit=unit))
