@@ -18,7 +18,7 @@ DOCUMENTS: dict[str, str] = {
     "FitReport": "kscale.capacity.records",
     "HPAReport": "kscale.hpa.report",
     "HeadroomReport": "kscale.capacity.headroom",
-    "RecommendationReport": "kscale.vpa.advice",
+    "RecommendationReport": "kscale.vpa.report",
     "ReplayReport": "kscale.hpa.replay_report",
     "ScaleDownReport": "kscale.capacity.scale_down",
     "ScaleUpPlan": "kscale.ca.scale_up.report",

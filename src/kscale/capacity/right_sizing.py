@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
-from kscale.vpa.advice import ContainerAdvice, Effect, RecommendationReport
+from kscale.vpa.report import ContainerAdvice, Effect, RecommendationReport
 from kscale.vpa.target import WELL_KNOWN, Controllers, TargetError
 
 __all__ = ["effect_of"]
@@ -23,10 +23,13 @@ __all__ = ["effect_of"]
 _Advised = dict[tuple[str, str, str], ContainerAdvice]
 
 
-def effect_of(cluster: Any, report: RecommendationReport) -> Effect:
+def effect_of(
+    cluster: Any, report: RecommendationReport, *, price: Callable[[Node], float | None] | None = None
+) -> Effect:
     """Pack the running pods of a cluster onto empty nodes of its most common shape, as they are and as recommended.
 
     DaemonSet pods of one such node stand on every node. Pods that fit on no empty node are counted, not packed.
+    ``price`` tells what a node costs an hour, see :func:`kscale.capacity.prices.price_of`.
     """
     nodes = list(cluster.nodes())
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase in ("Running", "")]
@@ -45,13 +48,17 @@ def effect_of(cluster: Any, report: RecommendationReport) -> Effect:
         [_resized(pod, controllers, advised) for pod in daemons],
         [_resized(pod, controllers, advised) for pod in loose],
     )
+    hourly = price(model) if price is not None else None
     return Effect(
         node=model.name,
         pods=len(loose),
         nodes_before=before[0],
         nodes_after=after[0],
-        homeless_before=before[1],
-        homeless_after=after[1],
+        homeless_before=len(before[1]),
+        homeless_after=len(after[1]),
+        no_longer_fit=sorted(after[1] - before[1]),
+        node_price=hourly,
+        saved_per_hour=None if hourly is None else (before[0] - after[0]) * hourly,
     )
 
 
@@ -86,8 +93,8 @@ def _resized(pod: Pod, controllers: Controllers, advised: _Advised) -> Pod:
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
 
 
-def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, int]:
-    """(nodes, pods that fit on none)."""
+def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, set[str]]:
+    """(nodes, the pods that fit on none)."""
     pending = [
         msgspec.structs.replace(
             pod,
@@ -98,4 +105,4 @@ def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]
     ]
     template = NodeTemplate(node=model, pods=daemons)
     result = estimate(empty, pending, template=template, options=EstimateOptions())
-    return result.node_count, len(result.unscheduled)
+    return result.node_count, set(result.unscheduled)

@@ -7,7 +7,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, TextIO
 
@@ -18,6 +18,7 @@ __all__ = ["PIPE_WIDTH", "Terminal", "printable"]
 
 PIPE_WIDTH = 1 << 20  # wider than any line: what is piped is never cut or wrapped
 PROGRESS_AFTER = 0.5  # seconds
+PROGRESS_EVERY = 0.25
 
 # A dump is untrusted: a name in it must not move the cursor or recolour the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -95,17 +96,25 @@ class Terminal:
         self.stderr.flush()
 
     @contextmanager
-    def step(self, label: str) -> Iterator[None]:
-        """Work that may take long: a spinner on a terminal after half a second, the time with ``-v``."""
+    def step(self, label: str) -> Iterator[Callable[[str], None]]:
+        """Work that may take long: a spinner on a terminal after half a second, the time with ``-v``.
+
+        The function that it gives changes what the spinner says.
+        """
         started = time.perf_counter()
-        with self._spinner(label):
-            yield
+        with self._spinner(label) as tell:
+            yield tell
         self.detail(f"{label}: {time.perf_counter() - started:.3f} s")
 
     @contextmanager
-    def _spinner(self, label: str) -> Iterator[None]:
+    def _spinner(self, label: str) -> Iterator[Callable[[str], None]]:
+        shown = [label]
+
+        def tell(text: str) -> None:
+            shown[0] = text
+
         if self.quiet or not self.stderr.isatty():
-            yield
+            yield tell
             return
         done = threading.Event()
 
@@ -114,13 +123,17 @@ class Terminal:
                 return
             from rich.text import Text
 
-            with self.console(self.stderr).status(Text(f"{printable(label)} ...")):
-                done.wait()
+            def line() -> Text:
+                return Text(f"{printable(shown[0])} ...")
+
+            with self.console(self.stderr).status(line()) as status:
+                while not done.wait(PROGRESS_EVERY):
+                    status.update(line())
 
         thread = threading.Thread(target=spin, name="kscale-progress", daemon=True)
         thread.start()
         try:
-            yield
+            yield tell
         finally:
             done.set()
             thread.join()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,7 +21,6 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
 )
-from kscale.records import Record
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
 from kscale.vpa.clock import UNSET, to_text
@@ -29,91 +28,21 @@ from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState, Usage
 from kscale.vpa.oom import last_out_of_memory, usage_of
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender import RecommenderResult, Round, load_pods, load_vpas, run_once
+from kscale.vpa.report import (
+    CPU_STEPS,
+    MEMORY_STEPS,
+    SEVERITIES,
+    ContainerAdvice,
+    RecommendationReport,
+    ResourceAdvice,
+    severity_of,
+)
 from kscale.vpa.resources import CPU, MEMORY
 from kscale.vpa.strategies import Advised, ContainerUsage, Recommender, Strategy
 from kscale.vpa.target import WELL_KNOWN, Controllers
 from kscale.vpa.workloads import Workload, Workloads
 
-__all__ = [
-    "SEVERITIES",
-    "ContainerAdvice",
-    "Effect",
-    "RecommendationReport",
-    "ResourceAdvice",
-    "advise",
-]
-
-SEVERITIES: Final = ("unknown", "good", "ok", "warning", "critical")
-"""From the least to the most; ``unknown`` where there is no advice."""
-_CPU_STEPS: Final = ((500, "critical"), (250, "warning"), (100, "ok"))
-_MEMORY_STEPS: Final = ((500 << 20, "critical"), (250 << 20, "warning"), (100 << 20, "ok"))
-
-
-class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
-    """One resource of one container: CPU in millicores, memory in bytes; None = not set, no advice."""
-
-    request: int | None = None
-    limit: int | None = None
-    target: int | None = None
-    target_limit: int | None = None
-    lower_bound: int | None = None
-    upper_bound: int | None = None
-    compare: int | None = None
-    """The target in the status of the dump's own VPA."""
-    severity: str = "unknown"
-
-
-class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
-    """One container of a workload."""
-
-    namespace: str
-    workload: str
-    api_version: str
-    container: str
-    vpa: str
-    """The VPA that recommends, or the name of the implied one."""
-    implied: bool
-    pods: int
-    samples: int
-    cpu: ResourceAdvice
-    memory: ResourceAdvice
-    severity: str = "unknown"
-    info: list[str] = []
-
-
-class Effect(msgspec.Struct, kw_only=True, rename="camel"):
-    """How many nodes like ``node`` the running pods would need, packed, before and after.
-
-    ``homeless``: pods that fit on no empty node of that shape.
-    """
-
-    node: str = ""
-    pods: int = 0
-    nodes_before: int = 0
-    nodes_after: int = 0
-    homeless_before: int = 0
-    homeless_after: int = 0
-
-
-class RecommendationReport(Record, frozen=True):
-    """Recommended requests per workload and container, and what they change in all."""
-
-    KIND: ClassVar[str] = "RecommendationReport"
-
-    strategy: str
-    now: str | None
-    """The moment that the recommendation is for: the last sample unless given."""
-    containers: list[ContainerAdvice]
-    requested_millicores: int
-    requested_bytes: int
-    change_millicores: int
-    """What the requests of all live pods would change by; containers without advice count as unchanged."""
-    change_bytes: int
-    counts: dict[str, int]
-    """Samples and pods by what became of them."""
-    notes: list[str]
-    effect: Effect | None = None
-    """What the packer makes of it, when asked."""
+__all__ = ["advise"]
 
 
 @dataclass(slots=True)
@@ -322,14 +251,6 @@ def advise(
 # -- the report ------------------------------------------------------------------------------------------------
 
 
-def _severity(current: int | None, target: int | None, steps: Sequence[tuple[int, str]]) -> str:
-    if target is None:
-        return "unknown"
-    if current is None:
-        return "warning"
-    return next((name for least, name in steps if abs(current - target) >= least), "good")
-
-
 def _samples(state: ClusterState, item: Workload) -> Counter[str]:
     vpa = state.vpas[item.vpa.namespace, item.vpa.name]
     counts: Counter[str] = Counter()
@@ -422,8 +343,8 @@ def _container_advice(item: Workload, name: str, advised: Advised, samples: int,
         upper_bound=advised.memory_upper,
         compare=compared[MEMORY].value() if MEMORY in compared else None,
     )
-    cpu.severity = _severity(cpu.request, cpu.target, _CPU_STEPS)
-    memory.severity = _severity(memory.request, memory.target, _MEMORY_STEPS)
+    cpu.severity = severity_of(cpu.request, cpu.target, CPU_STEPS)
+    memory.severity = severity_of(memory.request, memory.target, MEMORY_STEPS)
     return ContainerAdvice(
         namespace=item.key.namespace,
         workload=item.name,

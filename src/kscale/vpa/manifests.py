@@ -5,26 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from kscale.vpa.advice import ContainerAdvice
+from kscale.vpa.report import ContainerAdvice
 from kscale.vpa.resources import CPU, MEMORY
 
 __all__ = ["patch_of", "vpa_of"]
 
 
-def _quantities(advice: ContainerAdvice, quality: str) -> tuple[dict[str, str], dict[str, str]]:
-    """(requests, limits) as texts; ``quality``: ``guaranteed`` (target twice), ``burstable`` (the bounds), or empty."""
-    pairs = ((CPU, advice.cpu, "m"), (MEMORY, advice.memory, ""))
+def _quantities(advice: ContainerAdvice) -> tuple[dict[str, str], dict[str, str]]:
+    """(requests, limits) as texts."""
     requests, limits = {}, {}
-    for name, one, unit in pairs:
-        request, limit = one.target, one.target_limit
-        if quality == "guaranteed":
-            limit = one.target
-        elif quality == "burstable":
-            request, limit = one.lower_bound or one.target, one.upper_bound or one.target
-        if request is not None:
-            requests[name] = f"{request}{unit}"
-        if limit is not None:
-            limits[name] = f"{limit}{unit}"
+    for name, one, unit in ((CPU, advice.cpu, "m"), (MEMORY, advice.memory, "")):
+        if one.target is not None:
+            requests[name] = f"{one.target}{unit}"
+        if one.target_limit is not None:
+            limits[name] = f"{one.target_limit}{unit}"
     return requests, limits
 
 
@@ -61,13 +55,13 @@ def vpa_of(advice: Sequence[ContainerAdvice]) -> dict[str, Any]:
     }
 
 
-def patch_of(advice: Sequence[ContainerAdvice], quality: str = "") -> dict[str, Any]:
+def patch_of(advice: Sequence[ContainerAdvice]) -> dict[str, Any]:
     """A strategic merge patch that gives one workload's containers their requests (and limits where advised)."""
     first = advice[0]
     kind, _, name = first.workload.partition("/")
     containers = []
     for one in advice:
-        requests, limits = _quantities(one, quality)
+        requests, limits = _quantities(one)
         resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
         if resources:
             containers.append({"name": one.container, "resources": resources})

@@ -252,9 +252,205 @@ def test_effect_on_the_number_of_nodes(cluster: Path) -> None:
     lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}")]
     record = answer(recommend(cluster, lines, "--effect", "-o", "json"))
     assert record["effect"] == {
-        "node": "n1", "pods": 4, "nodesBefore": 2, "nodesAfter": 1, "homelessBefore": 0, "homelessAfter": 0
+        "node": "n1", "pods": 4, "nodesBefore": 2, "nodesAfter": 1, "homelessBefore": 0, "homelessAfter": 0,
+        "noLongerFit": [], "nodePrice": None, "savedPerHour": None,
     }  # fmt: skip
     assert "need 1 nodes instead of 2." in recommend(cluster, lines, "--effect").stdout
+
+
+def priced(cluster: Path, **labels: str) -> None:
+    given = dump()
+    pod = given["items"].pop()
+    for i in range(4):
+        given["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"web-5d4f8-abcd{i}"}})
+    machine = node()
+    machine["metadata"]["labels"] = labels
+    cluster.write_text(json.dumps({**given, "items": [*given["items"], machine]}))
+
+
+CATALOGUE = (
+    "instance_type,arch,vcpu,memory_mib,gpu,ondemand_usd_per_hour_us_east_1,ondemand_usd_per_hour_eu_west_1\n"
+    "m9.small,amd64,1,4096,0,0.05,0.06\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("labels", "price"),
+    [
+        ({"node.kubernetes.io/instance-type": "m9.small"}, 0.05),
+        ({"node.kubernetes.io/instance-type": "m9.small", "topology.kubernetes.io/region": "eu-west-1"}, 0.06),
+        ({"node.kubernetes.io/instance-type": "m9.small", "topology.kubernetes.io/region": "mars-1"}, 0.05),
+        ({"node.kubernetes.io/instance-type": "m9.huge"}, None),
+        ({}, None),
+    ],
+)
+def test_worth_at_catalogue_prices(cluster: Path, labels: dict[str, str], price: float | None) -> None:
+    priced(cluster, **labels)
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}")]
+    catalogue = cluster.parent / "types.csv"
+    catalogue.write_text(CATALOGUE)
+    run = recommend(cluster, lines, "--effect", "--catalogue", catalogue, "-o", "json")
+    effect = answer(run)["effect"]
+    assert (effect["nodePrice"], effect["savedPerHour"]) == (price, price)
+    assert ("no price for nodes like n1" in run.stderr) == (price is None)
+    table = recommend(cluster, lines, "--effect", "--catalogue", catalogue).stdout
+    assert ("an hour a node that saves" in table) == (price is not None)
+    assert recommend(cluster, lines, "--catalogue", catalogue).code == 2
+
+
+def test_worth_at_the_prices_of_groups(cluster: Path) -> None:
+    priced(cluster, pool="a")
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}")]
+    groups = cluster.parent / "groups.yaml"
+    groups.write_text(yaml.safe_dump({"groups": [{"id": "a", "nodeSelector": {"pool": "a"}, "price": 2.5}]}))
+    effect = answer(recommend(cluster, lines, "--effect", "-g", groups, "-o", "json"))["effect"]
+    assert (effect["nodePrice"], effect["savedPerHour"]) == (2.5, 2.5)
+    table = recommend(cluster, lines, "--effect", "-g", groups).stdout
+    assert "At 2.5 an hour a node that saves 2.5 an hour, 1,825 a month." in table
+
+
+def test_pods_that_would_no_longer_fit(cluster: Path) -> None:
+    priced(cluster)
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}", cpu=3)]
+    run = recommend(cluster, lines, "--effect")
+    assert "Pods that fit on no such node: 4 (before: 0); not packed." in run.stdout
+    assert "Pods that would no longer fit: shop/web-5d4f8-abcd0, " in run.stdout
+
+
+def test_qualities_of_service(cluster: Path) -> None:
+    plain = answer(recommend(cluster, rows(200), "-o", "json"))["containers"][0]
+    same = recommend(cluster, rows(200), "--qos", "guaranteed", "-o", "json")
+    (one,) = answer(same)["containers"]
+    assert one["cpu"]["target"] == one["cpu"]["targetLimit"] == plain["cpu"]["target"]
+    between = recommend(cluster, rows(200), "--qos", "burstable", "-o", "json")
+    (one,) = answer(between)["containers"]
+    for resource in ("cpu", "memory"):
+        bounds = plain[resource]["lowerBound"], plain[resource]["upperBound"]
+        assert (one[resource]["target"], one[resource]["targetLimit"]) == bounds
+    assert answer(between)["quality"] == "burstable"
+    assert answer(between)["changeMillicores"] == plain["cpu"]["lowerBound"] - 500
+    assert "limit 126m" in recommend(cluster, rows(200), "--qos", "guaranteed").stdout
+    assert recommend(cluster, rows(200), "--qos", "guaranteed", "-o", "vpa").code == 2
+
+
+OWN = """
+import msgspec
+from kscale.vpa.strategies import Advised, CompiledStrategy, Strategy
+
+class Settings(msgspec.Struct, frozen=True):
+    factor: float = 1.0
+
+class Peak(Strategy):
+    name = "peak"
+    Settings = Settings
+    def advise(self, usage):
+        most = max((float(s.max()) for s in usage.cpu.values()), default=0.0)
+        return Advised(cpu_request=round(most * 1000 * self.settings.factor))
+
+class Compiled(CompiledStrategy):
+    name = "compiled"
+    Settings = Settings
+    @staticmethod
+    def kernel(cpu, memory, settings):
+        most = 0.0
+        for x in cpu:
+            most = max(most, x)
+        if settings[0] < 0:
+            raise ValueError("no such factor")
+        return most * settings[0], float("nan"), float("nan"), float("nan")
+"""
+
+
+@pytest.mark.parametrize("name", ["Peak", "Compiled"])
+def test_a_strategy_of_ones_own(cluster: Path, name: str) -> None:
+    path = cluster.parent / "own.py"
+    path.write_text(OWN)
+    lines = [f"{START + 60 * i},shop,web-5d4f8-abcde,app,{0.01 * i},{300 * MIB}\n" for i in range(200)]
+    (one,) = answer(recommend(cluster, lines, "--strategy", f"{path}:{name}", "-o", "json"))["containers"]
+    assert (one["cpu"]["target"], one["memory"]["target"]) == (1990, None)
+    twice = recommend(cluster, lines, "--strategy", f"{path}:{name}", "--setting", "factor=2", "-o", "json")
+    assert answer(twice)["containers"][0]["cpu"]["target"] == 3980
+    for more, said in (
+        ("factor", "expected NAME=VALUE"),
+        ("factor=many", "strategy"),
+        ("size=1", "has no setting size"),
+    ):
+        run = recommend(cluster, lines, "--strategy", f"{path}:{name}", "--setting", more)
+        assert run.code == 2
+        assert said in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("strategy", "said"),
+    [
+        ("kscale.vpa.strategies:Strategies", "is no subclass of Strategy"),
+        ("no.such.module:Peak", "No module named"),
+        ("missing.py:Peak", "No such file"),
+    ],
+)
+def test_strategies_that_are_none(cluster: Path, strategy: str, said: str) -> None:
+    run = recommend(cluster, rows(5), "--strategy", strategy)
+    assert run.code == 2
+    assert said in run.stderr
+
+
+def test_compare_and_hpa(cluster: Path) -> None:
+    given = dump()
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    recommendation = {"containerName": "app", "target": {"cpu": "200m", "memory": "500Mi"}}
+    given["items"] += [
+        {
+            "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
+            "metadata": {"name": "own", "namespace": "shop"}, "spec": {"targetRef": target},
+            "status": {"recommendation": {"containerRecommendations": [recommendation]}},
+        },
+        {
+            "apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": "web", "namespace": "shop"},
+            "spec": {
+                "scaleTargetRef": target, "maxReplicas": 3,
+                "metrics": [{"type": "Resource", "resource": {
+                    "name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}],
+            },
+        },
+    ]  # fmt: skip
+    cluster.write_text(json.dumps(given))
+    run = recommend(cluster, rows(200))
+    header = next(line for line in run.stdout.splitlines() if line.startswith("NAMESPACE"))
+    assert "COMPARE" in header
+    assert "200m, 500Mi" in run.stdout
+    assert "HPA detected" in run.stdout
+    assert "an HPA uses the utilisation that these requests change: shop/Deployment/web" in run.stderr
+    (one,) = answer(recommend(cluster, rows(200), "-o", "json"))["containers"]
+    assert (one["vpa"], one["implied"]) == ("own", False)
+    assert (one["cpu"]["compare"], one["memory"]["compare"]) == (200, 500 * MIB)
+
+
+def test_every_format(cluster: Path) -> None:
+    assert recommend(cluster, rows(200), "-o", "name").stdout == "shop/Deployment/web\n"
+    assert "SAMPLES" in recommend(cluster, rows(200), "-o", "wide").stdout
+    assert "| Deployment/web |" in recommend(cluster, rows(200), "-o", "markdown").stdout
+    lines = recommend(cluster, rows(200), "-o", "csv").stdout.splitlines()
+    assert len(lines) == 2
+    (found,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "yaml").stdout)
+    assert found["kind"] == "RecommendationReport"
+    run = recommend(cluster, rows(200), "--output-file", cluster.parent / "no" / "file")
+    assert run.code == 2
+    assert "No such file" in run.stderr
+
+
+def test_out_of_memory_in_the_dump(cluster: Path) -> None:
+    given = dump()
+    given["items"][2]["status"]["containerStatuses"] = [{
+        "name": "app", "restartCount": 1, "state": {"running": {}},
+        "lastState": {"terminated": {"reason": "OOMKilled", "finishedAt": "2026-01-05T03:00:00Z"}},
+    }]  # fmt: skip
+    calm = answer(recommend(cluster, rows(200), "-o", "json"))["containers"][0]
+    cluster.write_text(json.dumps(given))
+    run = recommend(cluster, rows(200), "-o", "json")
+    (one,) = answer(run)["containers"]
+    assert one["info"] == ["OOM"]
+    assert one["memory"]["target"] > calm["memory"]["target"]
 
 
 def test_generated_usage(tmp_path: Path) -> None:

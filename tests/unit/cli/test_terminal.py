@@ -44,6 +44,16 @@ def test_long_work_says_so_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> Non
         assert screen.seen.wait(30)
 
 
+def test_long_work_says_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(terminal, "PROGRESS_AFTER", 0)
+    monkeypatch.setattr(terminal, "PROGRESS_EVERY", 0.001)
+    monkeypatch.setenv("TERM", "xterm")
+    screen = Screen("reading: 5 rows ...")
+    with Terminal(stderr=screen, environ={}).step("reading") as tell:
+        tell("reading: 5 rows")
+        assert screen.seen.wait(30)
+
+
 def test_long_work_says_nothing_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(terminal, "PROGRESS_AFTER", 0)
     pipe = io.StringIO()

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
@@ -18,17 +17,19 @@ import kscale
 from kscale.cli.inputs import say_read
 from kscale.cli.options import OptionGroup
 from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, Tone, View
+from kscale.errors import InputError, Problem
 from kscale.objects.times import nanoseconds
 from kscale.series.usage_reader import UsageBatch, read_usage
-from kscale.vpa.advice import (
+from kscale.vpa.advice import advise
+from kscale.vpa.manifests import patch_of, vpa_of
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.report import (
     SEVERITIES,
     ContainerAdvice,
     RecommendationReport,
     ResourceAdvice,
-    advise,
+    with_quality,
 )
-from kscale.vpa.manifests import patch_of, vpa_of
-from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.strategies import find_strategy, strategies
 
 __all__ = ["command"]
@@ -52,7 +53,7 @@ class Shape(StrEnum):
 
 
 class Quality(StrEnum):
-    """Which of the two readings of a recommendation a patch takes."""
+    """Which of two readings of a recommendation is given."""
 
     GUARANTEED = "guaranteed"
     BURSTABLE = "burstable"
@@ -82,20 +83,23 @@ class ShowAdvice(Show):
 
     def emit(self, answer: Answer) -> int:
         """Print the answer as asked; the exit status."""
-        if self.output_file is not None:
+        if self.output_file is None:
+            return self._emit(answer)
+        stdout = self.terminal.stdout
+        try:
             with self.output_file.open("w", encoding="utf-8") as file:
                 self.terminal.stdout = file
-                try:
-                    return self._emit(answer)
-                finally:
-                    self.terminal.stdout = sys.stdout
-        return self._emit(answer)
+                return self._emit(answer)
+        except OSError as error:
+            raise InputError(Problem(error.strerror or str(error), str(self.output_file))) from None
+        finally:
+            self.terminal.stdout = stdout
 
     def _emit(self, answer: Answer) -> int:
         if self.output in (Shape.VPA, Shape.PATCH):
             import yaml
 
-            documents = list(_objects(cast("RecommendationReport", answer.record), self.output, self.qos))
+            documents = list(_objects(cast("RecommendationReport", answer.record), self.output))
             yaml.safe_dump_all(documents, self.terminal.stdout, sort_keys=False)
             return answer.exit_code
         from kscale.cli.output import render
@@ -109,13 +113,9 @@ def _by_workload(record: RecommendationReport) -> Iterator[list[ContainerAdvice]
         yield list(group)
 
 
-def _objects(record: RecommendationReport, shape: Shape, quality: Quality | None) -> Iterator[dict[str, Any]]:
+def _objects(record: RecommendationReport, shape: Shape) -> Iterator[dict[str, Any]]:
     for group in _by_workload(record):
-        if shape is Shape.VPA:
-            yield vpa_of(group)
-            continue
-        patch = patch_of(group, quality.value if quality is not None else "")
-        yield patch
+        yield vpa_of(group) if shape is Shape.VPA else patch_of(group)
 
 
 def _setting_fields() -> list[tuple[str, Any, Any]]:
@@ -202,7 +202,14 @@ def command(
     namespace: Annotated[list[str] | None, typer.Option("-n", "--namespace", help="Only these. Repeatable.")] = None,
     kind: Annotated[list[str] | None, typer.Option("-r", "--kind", help="Only workloads of these kinds.")] = None,
     selector: Annotated[str, typer.Option("-l", "--selector", help="Only workloads with these pod labels.")] = "",
-    strategy: Annotated[str, typer.Option("--strategy", help=f"One of {', '.join(strategies())}.")] = "vpa",
+    strategy: Annotated[
+        str,
+        typer.Option("--strategy", help=f"One of {', '.join(strategies())}; or your own: module:Class, file.py:Class."),
+    ] = "vpa",
+    setting: Annotated[
+        list[str] | None,
+        typer.Option("--setting", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable."),
+    ] = None,
     min_cpu: Annotated[float, typer.Option("--min-cpu", help="Least CPU of a pod, in millicores (vpa).")] = 25.0,
     min_memory: Annotated[float, typer.Option("--min-memory", help="Least memory of a pod, in MiB (vpa).")] = 250.0,
     margin: Annotated[float, typer.Option("--margin", help="Added to what was used: 0.15 is 15 % (vpa).")] = 0.15,
@@ -215,6 +222,12 @@ def command(
     effect: Annotated[
         bool, typer.Option("--effect", help="Also pack the running pods before and after: how many nodes less.")
     ] = False,
+    catalogue: Annotated[
+        str | None, typer.Option("--catalogue", metavar="CSV", help="With --effect: instance types and their prices.")
+    ] = None,
+    groups: Annotated[
+        str | None, typer.Option("-g", "--groups", metavar="FILE", help="With --effect: node groups with prices.")
+    ] = None,
     threads: Annotated[int, typer.Option("--threads", min=1, help="The answer does not depend on it.")] = 2,
     skip_invalid: Annotated[bool, typer.Option("--skip-invalid", help="Go on without unreadable objects.")] = False,
 ) -> Answer:
@@ -234,13 +247,18 @@ def command(
         raise typer.BadParameter(
             "nothing to recommend from: name a history, or dump checkpoints", param_hint="--history"
         )
+    if (catalogue or groups) and not effect:
+        raise typer.BadParameter("--catalogue and -g are about the price of nodes: they need --effect")
+    if show.qos is not None and show.output is Shape.VPA:
+        raise typer.BadParameter("a VPA object has neither requests nor limits", param_hint="--qos")
     given = {name: value for name, value in vars(settings).items() if value is not None}
+    given |= dict(_setting(text) for text in setting or ())
     options = RecommenderOptions(
         pod_recommendation_min_cpu_millicores=min_cpu,
         pod_recommendation_min_memory_mb=min_memory,
         recommendation_margin_fraction=margin,
     )
-    with terminal.step("reading the history"):
+    with terminal.step("reading the history") as tell:
         advice = advise(
             cluster,
             history.batches(),
@@ -253,15 +271,41 @@ def command(
             selector=selector,
             points_required=history.points_required,
             threads=threads,
+            progress=lambda rows: tell(f"reading the history: {rows:,} rows"),
         )
+    if show.qos is not None:
+        advice = with_quality(advice, show.qos.value)
     if effect:
         from kscale.capacity.right_sizing import effect_of
 
+        price = _prices(cluster, catalogue, groups)
         with terminal.step("packing"):
-            advice = msgspec.structs.replace(advice, effect=effect_of(cluster, advice))
+            advice = msgspec.structs.replace(advice, effect=effect_of(cluster, advice, price=price))
+        if price is not None and advice.effect is not None and advice.effect.node_price is None:
+            terminal.warn(f"no price for nodes like {advice.effect.node}")
     _say(advice, terminal)
     bad = worst is not None and any(SEVERITIES.index(one.severity) >= worst for one in advice.containers)
     return Answer(record=advice, view=lambda: _view(advice), exit_code=1 if bad else 0)
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign:
+        raise typer.BadParameter(f"{text!r}: expected NAME=VALUE", param_hint="--setting")
+    return name.replace("-", "_"), value
+
+
+def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable[[Any], float | None] | None:
+    if catalogue is None and groups is None:
+        return None
+    from kscale.capacity.catalogue import read_catalogue
+    from kscale.capacity.groups import read_groups
+    from kscale.capacity.prices import price_of
+
+    types = read_catalogue(catalogue) if catalogue is not None else None
+    names = {node.metadata.name: i for i, node in enumerate(cluster.nodes())}
+    known = read_groups(groups, node_names=names, catalogue=catalogue) if groups is not None else []
+    return lambda node: price_of(node, known, types)
 
 
 def _fail_level(text: str) -> int | None:
@@ -366,10 +410,20 @@ def _effect(advice: RecommendationReport) -> list[str]:
             f"instead of {found.nodes_before:,}."
         )
     ]
+    if found.saved_per_hour is not None and found.node_price is not None:
+        verb = "saves" if found.saved_per_hour >= 0 else "costs"
+        worth = abs(found.saved_per_hour)
+        lines.append(
+            f"At {found.node_price:,.4g} an hour a node that {verb} {worth:,.4g} an hour, {worth * 730:,.0f} a month."
+        )
     if found.homeless_after or found.homeless_before:
         lines.append(
             f"Pods that fit on no such node: {found.homeless_after:,} (before: {found.homeless_before:,}); not packed."
         )
+    if found.no_longer_fit:
+        more = len(found.no_longer_fit) - 5
+        named = ", ".join(found.no_longer_fit[:5]) + (f" and {more:,} more" if more > 0 else "")
+        lines.append(f"Pods that would no longer fit: {named}.")
     return lines
 
 

@@ -10,11 +10,13 @@ from kscale.vpa.strategies.base import (
     register,
     strategies,
 )
+from kscale.vpa.strategies.compiled import CompiledStrategy
 from kscale.vpa.strategies.percentile import Percentile, PercentileLimit
 from kscale.vpa.strategies.recommender import Recommender
 
 __all__ = [
     "Advised",
+    "CompiledStrategy",
     "ContainerUsage",
     "Percentile",
     "PercentileLimit",

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
+from importlib import import_module
+from importlib.metadata import entry_points
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kscale.errors import InputError
+from kscale.errors import InputError, Problem
 from kscale.objects.vpa import RecommendedContainerResources
 
 __all__ = ["Advised", "ContainerUsage", "Strategy", "find_strategy", "register", "strategies"]
@@ -80,17 +87,55 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
     return strategy
 
 
+@cache
+def _installed() -> None:
+    """Strategies of other packages: entry points of the group ``kscale.strategies``."""
+    for point in entry_points(group="kscale.strategies"):
+        _REGISTRY.setdefault(point.name, point.load())
+
+
 def strategies() -> Mapping[str, type[Strategy]]:
-    """All strategies by name."""
+    """All strategies by name: ours, the registered ones, and those of installed packages."""
+    _installed()
     return dict(_REGISTRY)
 
 
+def _load_file(path: Path) -> ModuleType:
+    name = f"kscale_strategy_{path.stem}"
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no module")
+    module = sys.modules[name] = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load(name: str) -> type[Strategy]:
+    """``package.module:Class`` or ``file.py:Class``."""
+    place, _, attribute = name.rpartition(":")
+    try:
+        module = _load_file(Path(place)) if place.endswith(".py") else import_module(place)
+    except (ImportError, OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise InputError(Problem(f"no strategy {name!r}: {error}")) from None
+    found = getattr(module, attribute, None)
+    if not (isinstance(found, type) and issubclass(found, Strategy)):
+        raise InputError(Problem(f"no strategy {name!r}: {attribute} is no subclass of Strategy", place))
+    return found
+
+
 def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strategy:
-    """A strategy with settings; raises ``InputError`` for an unknown name or setting."""
-    found = _REGISTRY.get(name)
+    """A strategy with settings, by its name or by where its class is (``package.module:Class``, ``file.py:Class``).
+
+    Values of settings are numbers, or texts to be read as such. Raises ``InputError`` for an unknown name or setting.
+    """
+    known = strategies()
+    found = known.get(name) or (_load(name) if ":" in name else None)
     if found is None:
-        raise InputError(f"no strategy {name!r}; there are {', '.join(sorted(_REGISTRY))}")
+        raise InputError(f"no strategy {name!r}; there are {', '.join(sorted(known))}")
     unknown = set(settings or {}) - set(found.Settings.__struct_fields__)
     if unknown:
         raise InputError(f"strategy {name} has no setting {', '.join(sorted(unknown))}")
-    return found(found.Settings(**(settings or {})))
+    try:
+        return found(msgspec.convert(dict(settings or {}), found.Settings, strict=False))
+    except msgspec.ValidationError as error:
+        raise InputError(f"strategy {name}: {error}") from None

@@ -1,0 +1,137 @@
+"""What ``kscale recommend`` answers, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Final
+
+import msgspec
+
+from kscale.records import Record
+
+__all__ = [
+    "CPU_STEPS",
+    "MEMORY_STEPS",
+    "QUALITIES",
+    "SEVERITIES",
+    "ContainerAdvice",
+    "Effect",
+    "RecommendationReport",
+    "ResourceAdvice",
+    "severity_of",
+    "with_quality",
+]
+
+QUALITIES: Final = ("guaranteed", "burstable")
+"""Guaranteed: request = limit = target. Burstable: request = lower bound, limit = upper bound."""
+SEVERITIES: Final = ("unknown", "good", "ok", "warning", "critical")
+"""From the least to the most; ``unknown`` where there is no advice."""
+CPU_STEPS: Final = ((500, "critical"), (250, "warning"), (100, "ok"))
+MEMORY_STEPS: Final = ((500 << 20, "critical"), (250 << 20, "warning"), (100 << 20, "ok"))
+
+
+class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
+    """One resource of one container: CPU in millicores, memory in bytes; None = not set, no advice."""
+
+    request: int | None = None
+    limit: int | None = None
+    target: int | None = None
+    target_limit: int | None = None
+    lower_bound: int | None = None
+    upper_bound: int | None = None
+    compare: int | None = None
+    """The target in the status of the dump's own VPA."""
+    severity: str = "unknown"
+
+
+class ContainerAdvice(msgspec.Struct, kw_only=True, rename="camel"):
+    """One container of a workload."""
+
+    namespace: str
+    workload: str
+    api_version: str
+    container: str
+    vpa: str
+    """The VPA that recommends, or the name of the implied one."""
+    implied: bool
+    pods: int
+    samples: int
+    cpu: ResourceAdvice
+    memory: ResourceAdvice
+    severity: str = "unknown"
+    info: list[str] = []
+
+
+class Effect(msgspec.Struct, kw_only=True, rename="camel"):
+    """How many nodes like ``node`` the running pods would need, packed, before and after.
+
+    ``homeless``: pods that fit on no empty node of that shape; ``no_longer_fit`` names those that did before.
+    ``node_price`` of one hour, in the currency of its source; ``saved_per_hour`` is negative if it costs more.
+    """
+
+    node: str = ""
+    pods: int = 0
+    nodes_before: int = 0
+    nodes_after: int = 0
+    homeless_before: int = 0
+    homeless_after: int = 0
+    no_longer_fit: list[str] = []
+    node_price: float | None = None
+    saved_per_hour: float | None = None
+
+
+class RecommendationReport(Record, frozen=True):
+    """Recommended requests per workload and container, and what they change in all."""
+
+    KIND: ClassVar[str] = "RecommendationReport"
+
+    strategy: str
+    now: str | None
+    """The moment that the recommendation is for: the last sample unless given."""
+    containers: list[ContainerAdvice]
+    requested_millicores: int
+    requested_bytes: int
+    change_millicores: int
+    """What the requests of all live pods would change by; containers without advice count as unchanged."""
+    change_bytes: int
+    counts: dict[str, int]
+    """Samples and pods by what became of them."""
+    notes: list[str]
+    quality: str = ""
+    """The quality of service that requests and limits are for, when asked: one of :data:`QUALITIES`."""
+    effect: Effect | None = None
+    """What the packer makes of it, when asked."""
+
+
+def severity_of(current: int | None, target: int | None, steps: Sequence[tuple[int, str]]) -> str:
+    """How far the current request is from the target, as a word."""
+    if target is None:
+        return "unknown"
+    if current is None:
+        return "warning"
+    return next((name for least, name in steps if abs(current - target) >= least), "good")
+
+
+def with_quality(report: RecommendationReport, quality: str) -> RecommendationReport:
+    """The report with the requests and limits that give pods a quality of service, one of :data:`QUALITIES`.
+
+    Without bounds (a strategy other than ``vpa``) burstable takes the target and the limit that it has.
+    """
+    containers = []
+    change = [0, 0]
+    for one in report.containers:
+        both = []
+        for i, (resource, steps) in enumerate(((one.cpu, CPU_STEPS), (one.memory, MEMORY_STEPS))):
+            target, limit = resource.target, resource.target
+            if quality == "burstable":
+                target = resource.target if resource.lower_bound is None else resource.lower_bound
+                limit = resource.target_limit if resource.upper_bound is None else resource.upper_bound
+            severity = severity_of(resource.request, target, steps)
+            both.append(msgspec.structs.replace(resource, target=target, target_limit=limit, severity=severity))
+            if target is not None:
+                change[i] += (target - (resource.request or 0)) * one.pods
+        worst = max((both[0].severity, both[1].severity), key=SEVERITIES.index)
+        containers.append(msgspec.structs.replace(one, cpu=both[0], memory=both[1], severity=worst))
+    return msgspec.structs.replace(
+        report, containers=containers, quality=quality, change_millicores=change[0], change_bytes=change[1]
+    )
