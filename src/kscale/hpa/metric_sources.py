@@ -112,10 +112,8 @@ def compute(
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
     """The proposal of one metric, or why there is none. Raises ``InputError`` where upstream would crash."""
     source = source_of(spec)
-    if isinstance(source, ResourceMetricSource):
+    if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         return (yield from _resource(source, target, calculator, tolerances))
-    if isinstance(source, ContainerResourceMetricSource):
-        return (yield from _container_resource(source, target, calculator, tolerances))
     if isinstance(source, PodsMetricSource):
         return (yield from _pods(source, target, calculator, tolerances))
     if isinstance(source, ObjectMetricSource):
@@ -182,52 +180,41 @@ def _usage(
 
 
 def _resource(
-    source: ResourceMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
+    source: ResourceMetricSource | ContainerResourceMetricSource,
+    target: Target,
+    calculator: ReplicaCalculator,
+    tolerances: Tolerances,
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    reason, outer = "FailedGetResourceMetric", f"failed to get {source.name} resource metric value"
-    answer = yield from _usage(source.name, "", source.target, target, calculator, tolerances)
+    """Resource and ContainerResource: the same but for what they are called."""
+    if isinstance(source, ContainerResourceMetricSource):
+        container, name = source.container, f"{source.name} container resource"
+        failure = _Failure("FailedGetContainerResourceMetric", f"failed to get {container} container metric value")
+    else:
+        container, name = "", f"{source.name} resource"
+        failure = _Failure("FailedGetResourceMetric", f"failed to get {source.name} resource metric value")
+    answer = yield from _usage(source.name, container, source.target, target, calculator, tolerances)
     if isinstance(answer, str):
-        return MetricError(reason, answer, f"{outer}: {answer}")
+        return failure.of(answer)
     replicas, current, what = answer
     if replicas.error is not None:
-        text = f"failed to get {source.name} {what}: {replicas.error}"
-        return MetricError(reason, text, f"{outer}: {text}", replicas=replicas)
-    name = f"{source.name} resource"
-    if what == "utilization":
-        name += " utilization (percentage of request)"
-    status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
-    return MetricProposal(name, status, replicas)
-
-
-def _container_resource(
-    source: ContainerResourceMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    reason, outer = "FailedGetContainerResourceMetric", f"failed to get {source.container} container metric value"
-    answer = yield from _usage(source.name, source.container, source.target, target, calculator, tolerances)
-    if isinstance(answer, str):
-        return MetricError(reason, answer, f"{outer}: {answer}")
-    replicas, current, what = answer
-    if replicas.error is not None:
-        text = f"failed to get {source.name} {what}: {replicas.error}"
-        return MetricError(reason, text, f"{outer}: {text}", replicas=replicas)
-    name = f"{source.name} resource"
-    if what == "utilization":
-        name = f"{source.name} container resource utilization (percentage of request)"
-    status = MetricStatus(
-        type="ContainerResource",
-        container_resource=ContainerResourceMetricStatus(name=source.name, container=source.container, current=current),
-    )
+        return failure.of(f"failed to get {source.name} {what}: {replicas.error}", replicas=replicas)
+    name = f"{name} utilization (percentage of request)" if what == "utilization" else f"{source.name} resource"
+    if isinstance(source, ContainerResourceMetricSource):
+        of_container = ContainerResourceMetricStatus(name=source.name, container=container, current=current)
+        status = MetricStatus(type="ContainerResource", container_resource=of_container)
+    else:
+        status = MetricStatus(type="Resource", resource=ResourceMetricStatus(name=source.name, current=current))
     return MetricProposal(name, status, replicas)
 
 
 def _pods(
     source: PodsMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    reason, outer = "FailedGetPodsMetric", "failed to get pods metric value"
+    failure = _Failure("FailedGetPodsMetric", "failed to get pods metric value")
     try:
         selector = selector_text(source.metric.selector)
     except ValueError as error:
-        return MetricError(reason, str(error), f"{outer}: {error}")
+        return failure.of(str(error))
     assert source.target.average_value is not None  # source_of has looked
     replicas = yield from calculator.get_metric_replicas(
         target.spec_replicas,
@@ -239,100 +226,82 @@ def _pods(
         selector,
     )
     if replicas.error is not None:
-        return MetricError(reason, replicas.error, f"{outer}: {replicas.error}", replicas=replicas)
-    current = MetricValueStatus(average_value=status_quantity(replicas.usage))
-    status = MetricStatus(type="Pods", pods=PodsMetricStatus(metric=source.metric, current=current))
+        return failure.of(replicas.error, replicas=replicas)
+    status = MetricStatus(type="Pods", pods=PodsMetricStatus(metric=source.metric, current=_current(replicas, True)))
     return MetricProposal(f"pods metric {source.metric.name}", status, replicas)
 
 
 def _object(
     source: ObjectMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    reason, outer = "FailedGetObjectMetric", "failed to get object metric value"
-    described, metric, wanted = source.described_object, source.metric.name, source.target
+    failure = _Failure("FailedGetObjectMetric", "failed to get object metric value")
+    described, metric = source.described_object, source.metric.name
     try:
         selector = selector_text(source.metric.selector)
     except ValueError as error:
-        return MetricError(reason, str(error), f"{outer}: {error}")
+        return failure.of(str(error))
+    mode, milli = value_target(source)
+    if milli is None:
+        return failure.of(_NEITHER["Object"])
+    where = (tolerances, target.namespace, described)
     calculation: Calculation
-    if wanted.type == "Value" and wanted.value is not None:
-        layer, name = "", f"{described.kind} metric {metric}"
-        calculation = calculator.get_object_metric_replicas(
-            target.spec_replicas,
-            wanted.value.milli_value(),
-            metric,
-            tolerances,
-            target.namespace,
-            described,
-            target.selector,
-            selector,
-        )
-    elif wanted.type == "AverageValue" and wanted.average_value is not None:
+    if mode == "object_per_pod":
         # Upstream names it as if it were an external metric.
         layer, name = f"failed to get {metric} object metric: ", _external_name(source.metric)
         calculation = calculator.get_object_per_pod_metric_replicas(
-            target.status_replicas,
-            wanted.average_value.milli_value(),
-            metric,
-            tolerances,
-            target.namespace,
-            described,
-            selector,
+            target.status_replicas, milli, metric, *where, selector
         )
     else:
-        text = _NEITHER["Object"]
-        return MetricError(reason, text, f"{outer}: {text}")
+        layer, name = "", f"{described.kind} metric {metric}"
+        calculation = calculator.get_object_metric_replicas(
+            target.spec_replicas, milli, metric, *where, target.selector, selector
+        )
     replicas = yield from calculation
     if replicas.error is not None:
-        return MetricError(reason, replicas.error, f"{outer}: {layer}{replicas.error}", replicas=replicas)
-    usage = status_quantity(replicas.usage)
-    current = MetricValueStatus(average_value=usage) if layer else MetricValueStatus(value=usage)
-    status = MetricStatus(
-        type="Object",
-        object=ObjectMetricStatus(described_object=described, metric=source.metric, current=current),
-    )
-    return MetricProposal(name, status, replicas)
+        return failure.of(replicas.error, layer=layer, replicas=replicas)
+    current = _current(replicas, mode == "object_per_pod")
+    status = ObjectMetricStatus(described_object=described, metric=source.metric, current=current)
+    return MetricProposal(name, MetricStatus(type="Object", object=status), replicas)
 
 
 def _external(
     source: ExternalMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> Generator[Action, Outcome, MetricProposal | MetricError]:
-    metric, wanted = source.metric.name, source.target
-    reason, outer = "FailedGetExternalMetric", f"failed to get {metric} external metric value"
+    metric, selector = source.metric.name, source.metric.selector
+    failure = _Failure("FailedGetExternalMetric", f"failed to get {metric} external metric value")
+    mode, milli = value_target(source)
+    if milli is None:
+        return failure.of(_NEITHER["External"])
+    where = (metric, tolerances, target.namespace, selector)
     calculation: Calculation
-    if wanted.average_value is not None:
-        layer = f"failed to get {metric} external metric"
-        calculation = calculator.get_external_per_pod_metric_replicas(
-            target.status_replicas,
-            wanted.average_value.milli_value(),
-            metric,
-            tolerances,
-            target.namespace,
-            source.metric.selector,
-        )
-    elif wanted.value is not None:
-        layer = f"failed to get external metric {metric}"
-        calculation = calculator.get_external_metric_replicas(
-            target.spec_replicas,
-            wanted.value.milli_value(),
-            metric,
-            tolerances,
-            target.namespace,
-            source.metric.selector,
-            target.selector,
-        )
+    if mode == "external_per_pod":
+        layer = f"failed to get {metric} external metric: "
+        calculation = calculator.get_external_per_pod_metric_replicas(target.status_replicas, milli, *where)
     else:
-        text = _NEITHER["External"]
-        return MetricError(reason, text, f"{outer}: {text}")
+        layer = f"failed to get external metric {metric}: "
+        calculation = calculator.get_external_metric_replicas(target.spec_replicas, milli, *where, target.selector)
     replicas = yield from calculation
     if replicas.error is not None:
-        return MetricError(reason, replicas.error, f"{outer}: {layer}: {replicas.error}", replicas=replicas)
+        return failure.of(replicas.error, layer=layer, replicas=replicas)
+    status = ExternalMetricStatus(metric=source.metric, current=_current(replicas, mode == "external_per_pod"))
+    return MetricProposal(_external_name(source.metric), MetricStatus(type="External", external=status), replicas)
+
+
+def _current(replicas: Replicas, average: bool) -> MetricValueStatus:
     usage = status_quantity(replicas.usage)
-    current = (
-        MetricValueStatus(average_value=usage) if wanted.average_value is not None else MetricValueStatus(value=usage)
-    )
-    status = MetricStatus(type="External", external=ExternalMetricStatus(metric=source.metric, current=current))
-    return MetricProposal(_external_name(source.metric), status, replicas)
+    return MetricValueStatus(average_value=usage) if average else MetricValueStatus(value=usage)
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """How a source's errors are told: the condition's ``reason``, and what stands before them in the aggregate."""
+
+    reason: str
+    outer: str
+
+    def of(self, text: str, *, layer: str = "", replicas: Replicas | None = None) -> MetricError:
+        """``layer`` stands in the aggregated error alone."""
+        return MetricError(self.reason, text, f"{self.outer}: {layer}{text}", replicas=replicas)
 
 
 def _external_name(metric: MetricIdentifier) -> str:

@@ -69,6 +69,20 @@ class PodColumns:
     def __len__(self) -> int:
         return len(self.phase)
 
+    @property
+    def arrays(
+        self,
+    ) -> tuple[
+        NDArray[np.uint8],
+        NDArray[np.uint8],
+        NDArray[np.uint8],
+        NDArray[np.uint8],
+        NDArray[np.int64],
+        NDArray[np.int64],
+    ]:
+        """In the order in which kernels take them."""
+        return self.phase, self.deleting, self.ready, self.started, self.start, self.transition
+
 
 @dataclass(frozen=True, slots=True)
 class SampleColumns:
@@ -94,22 +108,19 @@ class SampleColumns:
                 amounts[2, i] = sample.window
         return cls(present, amounts[0], amounts[1], amounts[2])
 
+    @property
+    def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """In the order in which kernels take them."""
+        return self.present, self.value, self.time, self.window
+
 
 def group_pods(
     pods: PodColumns, samples: SampleColumns, resource: str, *, options: HPAOptions, now: int
 ) -> NDArray[np.uint8]:
     """The group of every pod, as an index into :data:`GROUPS`. The start-up rules apply to ``cpu`` alone."""
     return _replicas.groups(
-        pods.phase,
-        pods.deleting,
-        pods.ready,
-        pods.started,
-        pods.start,
-        pods.transition,
-        samples.present,
-        samples.value,
-        samples.time,
-        samples.window,
+        *pods.arrays,
+        *samples.arrays,
         resource == "cpu",
         now,
         options.cpu_initialization_ns,

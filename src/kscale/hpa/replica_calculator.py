@@ -9,8 +9,8 @@ Upstream: ``pkg/controller/podautoscaler/replica_calculator.go``.
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass, field, replace
+from typing import Final, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,6 +120,9 @@ class Replicas:
 
 
 Calculation = Generator[Action, Outcome, Replicas]
+Values = tuple[Sequence[int], int]
+"""Values of a metric that is not of pods, milli, and the time of the first."""
+_T = TypeVar("_T")
 
 
 def run(calculation: Calculation, pods: Sequence[Pod] | Failure = ()) -> Replicas:
@@ -159,10 +162,10 @@ class ReplicaCalculator:
         container: str = "",
     ) -> Calculation:
         """By usage of a resource in percent of the pods' requests."""
-        try:
-            values = yield from self.metrics.get_resource_metric(resource, namespace, selector, container)
-        except MetricsError as error:
-            return Replicas(utilization=0, error=f"unable to get metrics for resource {resource}: {error}")
+        asked = self.metrics.get_resource_metric(resource, namespace, selector, container)
+        values = yield from _answer(asked, f"unable to get metrics for resource {resource}")
+        if isinstance(values, Replicas):
+            return replace(values, utilization=0)
         pods = yield ListPods(namespace=namespace, selector=selector)
         out = self._of_pods(
             _UTILIZATION, current_replicas, target_utilization, resource, tolerances, pods, values, container
@@ -180,12 +183,13 @@ class ReplicaCalculator:
         container: str = "",
     ) -> Calculation:
         """By usage of a resource as an average of the pods, milli."""
-        try:
-            values = yield from self.metrics.get_resource_metric(resource, namespace, selector, container)
-        except MetricsError as error:
-            return Replicas(error=f"unable to get metrics for resource {resource}: {error}")
-        pods = yield ListPods(namespace=namespace, selector=selector)
-        return self._of_pods(_USAGE, current_replicas, target_usage, resource, tolerances, pods, values)
+        asked = self.metrics.get_resource_metric(resource, namespace, selector, container)
+        failed = f"unable to get metrics for resource {resource}"
+        return (
+            yield from self._of_usage(
+                current_replicas, target_usage, resource, tolerances, namespace, selector, asked, failed
+            )
+        )
 
     def get_metric_replicas(
         self,
@@ -198,12 +202,13 @@ class ReplicaCalculator:
         metric_selector: str = "",
     ) -> Calculation:
         """By a custom metric of the pods, as their average, milli."""
-        try:
-            values = yield from self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
-        except MetricsError as error:
-            return Replicas(error=f"unable to get metric {metric}: {error}")
-        pods = yield ListPods(namespace=namespace, selector=selector)
-        return self._of_pods(_USAGE, current_replicas, target_usage, "", tolerances, pods, values)
+        asked = self.metrics.get_raw_metric(metric, namespace, selector, metric_selector)
+        failed = f"unable to get metric {metric}"
+        return (
+            yield from self._of_usage(
+                current_replicas, target_usage, "", tolerances, namespace, selector, asked, failed
+            )
+        )
 
     def get_object_metric_replicas(
         self,
@@ -217,13 +222,10 @@ class ReplicaCalculator:
         metric_selector: str = "",
     ) -> Calculation:
         """By a metric of one object, in proportion to the pods that are ready."""
-        try:
-            usage, _ = yield from self.metrics.get_object_metric(metric, namespace, described, metric_selector)
-        except MetricsError as error:
-            return Replicas(error=_object_error(metric, described, namespace, error))
+        answer = yield from self._object(metric, namespace, described, metric_selector)
         return (
             yield from self._of_value(
-                _OBJECT_VALUE, current_replicas, target_usage, tolerances, [usage], namespace, selector
+                _OBJECT_VALUE, current_replicas, target_usage, tolerances, answer, namespace, selector
             )
         )
 
@@ -238,11 +240,8 @@ class ReplicaCalculator:
         metric_selector: str = "",
     ) -> Calculation:
         """By a metric of one object, divided by the pods there are."""
-        try:
-            usage, time = yield from self.metrics.get_object_metric(metric, namespace, described, metric_selector)
-        except MetricsError as error:
-            return Replicas(error=_object_error(metric, described, namespace, error))
-        return _row(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, values=[usage], timestamp=time)
+        answer = yield from self._object(metric, namespace, described, metric_selector)
+        return _per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, answer)
 
     def get_external_metric_replicas(
         self,
@@ -256,12 +255,9 @@ class ReplicaCalculator:
     ) -> Calculation:
         """By the sum of an external metric, in proportion to the pods that are ready."""
         answer = yield from self._external(metric, namespace, metric_selector)
-        if isinstance(answer, Replicas):
-            return answer
-        values, _ = answer
         return (
             yield from self._of_value(
-                _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, values, namespace, selector
+                _EXTERNAL_VALUE, current_replicas, target_usage, tolerances, answer, namespace, selector
             )
         )
 
@@ -276,23 +272,45 @@ class ReplicaCalculator:
     ) -> Calculation:
         """By the sum of an external metric, divided by the pods there are."""
         answer = yield from self._external(metric, namespace, metric_selector)
-        if isinstance(answer, Replicas):
-            return answer
-        values, time = answer
-        return _row(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, values=values, timestamp=time)
+        return _per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, answer)
+
+    def _object(
+        self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
+    ) -> Generator[Action, Outcome, Replicas | Values]:
+        asked = self.metrics.get_object_metric(metric, namespace, described, metric_selector)
+        answer = yield from _answer(
+            asked, f"unable to get metric {metric} on {described.kind} {namespace}/{described.name}"
+        )
+        return answer if isinstance(answer, Replicas) else ([answer[0]], answer[1])
 
     def _external(
         self, metric: str, namespace: str, metric_selector: LabelSelector | None
-    ) -> Generator[Action, Outcome, Replicas | tuple[Sequence[int], int]]:
+    ) -> Generator[Action, Outcome, Replicas | Values]:
         try:
             selector = selector_text(metric_selector)
         except ValueError as error:
             return Replicas(error=str(error))
-        try:
-            return (yield from self.metrics.get_external_metric(metric, namespace, selector))
-        except MetricsError as error:
-            printed = print_label_selector(metric_selector)
-            return Replicas(error=f"unable to get external metric {namespace}/{metric}/{printed}: {error}")
+        asked = self.metrics.get_external_metric(metric, namespace, selector)
+        printed = print_label_selector(metric_selector)
+        return (yield from _answer(asked, f"unable to get external metric {namespace}/{metric}/{printed}"))
+
+    def _of_usage(
+        self,
+        current: int,
+        target: int,
+        resource: str,
+        tolerances: Tolerances,
+        namespace: str,
+        selector: str,
+        asked: Generator[Action, Outcome, PodValues],
+        failed: str,
+    ) -> Calculation:
+        """Averages of pods."""
+        values = yield from _answer(asked, failed)
+        if isinstance(values, Replicas):
+            return values
+        pods = yield ListPods(namespace=namespace, selector=selector)
+        return self._of_pods(_USAGE, current, target, resource, tolerances, pods, values)
 
     def _of_value(
         self,
@@ -300,11 +318,14 @@ class ReplicaCalculator:
         current: int,
         target: int,
         tolerances: Tolerances,
-        values: Sequence[int],
+        answer: Replicas | Values,
         namespace: str,
         selector: str,
     ) -> Calculation:
         """Value-type metrics look at the pods only when the size would change."""
+        if isinstance(answer, Replicas):
+            return answer
+        values, _ = answer
         held = _row(mode, current, target, tolerances, values=values)
         if current == 0 or "hold_first_pass" in held.path:
             return held
@@ -364,8 +385,19 @@ def selector_text(selector: LabelSelector | None) -> str:
     return str(compile_selector(selector))
 
 
-def _object_error(metric: str, described: CrossVersionObjectReference, namespace: str, error: MetricsError) -> str:
-    return f"unable to get metric {metric} on {described.kind} {namespace}/{described.name}: {error}"
+def _answer(asked: Generator[Action, Outcome, _T], failed: str) -> Generator[Action, Outcome, _T | Replicas]:
+    """What a metrics client answers, or the calculation that ends with its error."""
+    try:
+        return (yield from asked)
+    except MetricsError as error:
+        return Replicas(error=f"{failed}: {error}")
+
+
+def _per_pod(mode: int, pods: int, target: int, tolerances: Tolerances, answer: Replicas | Values) -> Replicas:
+    if isinstance(answer, Replicas):
+        return answer
+    values, time = answer
+    return _row(mode, pods, target, tolerances, values=values, timestamp=time)
 
 
 def _percent(mode: int, value: int) -> int | None:
@@ -395,7 +427,7 @@ def _row(
     periods: tuple[int, int, int] = (0, 0, 0),
 ) -> Replicas:
     """One row through the kernel."""
-    replicas, utilization, usage, errors, paths, _, ratios = _replicas.calculate(
+    given = _replicas.calculate(
         np.array([mode], np.uint8),
         np.array([cpu], np.uint8),
         np.zeros(1, np.uint8),
@@ -412,20 +444,13 @@ def _row(
         np.array([wrap(sum(extra))], np.int64),
         np.zeros(1, np.int64),
         np.array([len(values)], np.int64),
-        pods.phase,
-        pods.deleting,
-        pods.ready,
-        pods.started,
-        pods.start,
-        pods.transition,
-        samples.present,
-        samples.value,
-        samples.time,
-        samples.window,
+        *pods.arrays,
+        *samples.arrays,
         requests,
         np.array(values, np.int64),
         *periods,
     )
+    replicas, utilization, usage, errors, paths, _, ratios = given
     code = int(errors[0])
     error = bad_request[1] if code == _BAD_REQUEST else _ERRORS.get(code)
     return Replicas(
