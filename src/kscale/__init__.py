@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from kscale import ca, hpa, plugin, vpa
     from kscale.build import build_info
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
-    from kscale.ca.scale_down.planner import ScaleDownPlan, scale_down
+    from kscale.ca.scale_down.plan import ScaleDownPlan
+    from kscale.ca.scale_down.planner import scale_down
     from kscale.ca.scale_up.loop import scale_up
     from kscale.ca.scale_up.report import ScaleUpPlan
     from kscale.objects.quantity import Quantity
@@ -46,7 +47,7 @@ _LAZY: dict[str, str] = {
     "scale_up": "kscale.ca.scale_up.loop",
     "ScaleUpPlan": "kscale.ca.scale_up.report",
     "scale_down": "kscale.ca.scale_down.planner",
-    "ScaleDownPlan": "kscale.ca.scale_down.planner",
+    "ScaleDownPlan": "kscale.ca.scale_down.plan",
     "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",
     "vpa": "kscale.vpa",

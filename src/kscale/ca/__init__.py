@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.drainability.engine import drain_status as drain_status
     from kscale.ca.scale_down.drainability.engine import drainability as drainability
     from kscale.ca.scale_down.pdb import RemainingPdbTracker as RemainingPdbTracker
-    from kscale.ca.scale_down.planner import ScaleDownPlan as ScaleDownPlan
+    from kscale.ca.scale_down.plan import ScaleDownPlan as ScaleDownPlan
     from kscale.ca.scale_down.removal import RemovableNode as RemovableNode
     from kscale.ca.scale_down.removal import RemovalResult as RemovalResult
     from kscale.ca.scale_down.removal import RemovalSimulator as RemovalSimulator
@@ -95,7 +95,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.drainability.context": ("DrainContext", "Listers"),
     "scale_down.drainability.engine": ("DrainJudge", "default_rules", "drain_status", "drainability"),
     "scale_down.pdb": ("RemainingPdbTracker",),
-    "scale_down.planner": ("ScaleDownPlan",),
+    "scale_down.plan": ("ScaleDownPlan",),
     "scale_down.removal": (
         "RemovableNode",
         "RemovalResult",

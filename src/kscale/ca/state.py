@@ -9,6 +9,7 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterState
 from kscale.ca.scale_down.candidates import GroupChanges, register_change
+from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
 from kscale.errors import StateError
 
 __all__ = ["LoopState", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change"]
@@ -21,11 +22,13 @@ class ScaleDownState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", 
     """What scale-down remembers.
 
     - ``unneeded_since``, ``unremovable_until``: by node; ``previous_candidates``: what was unneeded last time.
-    - ``hints``, ``injected_hints``: pod UID -> node, for pods of removed nodes and for pods evicted of late.
+    - ``hints``, ``injected_hints``: pod UID -> node, for pods of removed nodes and for pods evicted of late (of the
+      legacy profile: ``namespace/name`` -> node).
     - ``update_interval``: the shortest time between two loops so far, in nanoseconds; ``last_update``: the last loop.
     - ``changes``: when each group last changed; ``last_scale_up``, ``last_scale_down``, ``last_failure``: when
       anything did. The caller sets them after acting on a plan.
     - ``started``: the taints of an earlier process have been looked at.
+    - ``usage``: only of the legacy profile: which nodes counted on which.
     """
 
     unneeded_since: dict[str, datetime] = {}
@@ -40,6 +43,7 @@ class ScaleDownState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", 
     last_scale_down: datetime | None = None
     last_failure: datetime | None = None
     started: bool = False
+    usage: UsageTracker = msgspec.field(default_factory=UsageTracker)
 
 
 class ScaleUpState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):

@@ -13,7 +13,8 @@ import msgspec
 from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.explain import why_it_stays
-from kscale.ca.scale_down.planner import ScaleDownPlan, scale_down
+from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.state import LoopState
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.times import format_time

@@ -7,7 +7,7 @@ from kscale.ca.groups import Groups
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.planner import ScaleDownPlan
+from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.objects.core import Pod
 from kscale.snapshot.snapshot import Snapshot

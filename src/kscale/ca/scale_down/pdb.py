@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
 from kscale.objects.meta import object_key
 from kscale.objects.policy import PodDisruptionBudget
-from kscale.objects.selectors import Selector, compile_selector
+from kscale.objects.selectors import Selector, SelectorError, compile_selector
 
-__all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker"]
+__all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker", "tracker_of"]
 
 
 _NONE: list[RemainingPdb] = []
@@ -110,3 +111,17 @@ class RemainingPdbTracker:
 
 def _not_enough(pod: Pod) -> BlockingPod:
     return BlockingPod(pod=pod.key, reason="NotEnoughPdb")
+
+
+def tracker_of(budgets: Sequence[PodDisruptionBudget]) -> RemainingPdbTracker:
+    """A tracker of these budgets. Raises InputError with the name of every budget whose selector is broken."""
+    try:
+        return RemainingPdbTracker(budgets)
+    except SelectorError:
+        problems = []
+        for budget in budgets:
+            try:
+                RemainingPdbTracker([budget])
+            except SelectorError as error:
+                problems.append(Problem(str(error), object=f"PodDisruptionBudget {budget.key}", field="spec.selector"))
+        raise InputError(problems) from None

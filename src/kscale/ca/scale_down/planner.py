@@ -21,74 +21,30 @@ from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY,
 from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
-from kscale.ca.scale_down.moving_pods import moving_pods
+from kscale.ca.scale_down.moving_pods import without_expendable
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
-from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.ca.scale_down.pdb import tracker_of
+from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
 from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
-from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
-from kscale.ca.scale_down.unneeded import NodeToRemove, UnneededNode, load_from_taints, update_unneeded
-from kscale.ca.scale_down.unremovable import UnremovableNode, UnremovableNodes
+from kscale.ca.scale_down.soft_taints import soft_taints
+from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
+from kscale.ca.scale_down.unremovable import UnremovableNodes
 from kscale.ca.scale_down.usage_columns import UsageColumns
 from kscale.ca.scale_down.utilization import Usage
 from kscale.ca.state import LoopState
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.resource import ResourceClaim, ResourceSlice
-from kscale.objects.selectors import SelectorError
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ScaleDownPlan", "scale_down", "without_expendable"]
+__all__ = ["scale_down"]
 
 _NO_LIMIT = 1 << 40
-
-
-class ScaleDownPlan(msgspec.Struct, kw_only=True):
-    """What one loop of scale-down found and would delete.
-
-    - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
-      ``ScaleDownNodeDeleteStarted``, as upstream reports it once the plan is carried out.
-    - ``candidates``: nodes that were looked at, in order; ``skipped``: those that the limit on unneeded nodes left out.
-    - ``unneeded``, ``removable``: the unneeded nodes in the order found, with times, and with pods and destinations.
-    - ``eligibility``: by candidate, with utilisation; ``unremovable``: why nodes stay; ``unremovable_after_update``:
-      the same before it was asked which may be deleted now; ``failures``: what simulation found in the way.
-    - ``chosen``: before the budgets (None: not asked); ``delete``: what to delete now, per group.
-    - ``soft_taints``: marks to change; ``pdbs``: what is left of the budgets; ``state``: for the next loop.
-    """
-
-    result: str
-    candidates: list[str]
-    skipped: list[str]
-    unneeded: list[UnneededNode]
-    removable: dict[str, RemovableNode]
-    eligibility: dict[str, Eligibility]
-    unremovable_after_update: dict[str, UnremovableNode]
-    unremovable: dict[str, UnremovableNode]
-    failures: dict[str, UnremovableCandidate]
-    chosen: NodesToDelete | None
-    delete: CroppedNodes
-    soft_taints: SoftTaints
-    pdbs: RemainingPdbTracker
-    state: LoopState
-
-    @property
-    def delete_empty(self) -> list[str]:
-        """Empty nodes to delete now."""
-        return [name for bucket in self.delete.empty for name in bucket.nodes]
-
-    @property
-    def drain(self) -> dict[str, dict[str, str]]:
-        """Nodes to drain now -> the pods to move and where they would land."""
-        return {name: self.removable[name].placement for bucket in self.delete.drain for name in bucket.nodes}
-
-    @property
-    def unneeded_since(self) -> dict[str, datetime]:
-        """Since when each unneeded node is so."""
-        return {item.name: item.since for item in self.unneeded}
 
 
 def scale_down(
@@ -105,6 +61,8 @@ def scale_down(
     upcoming: Collection[str] = (),
     disabled: bool = False,
     exhaustive: bool = False,
+    max_simulations: int | None = None,
+    threads: int | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
     profile: SchedulerProfile | None = None,
 ) -> ScaleDownPlan:
@@ -114,15 +72,40 @@ def scale_down(
     exist yet (besides those annotated so): they take no pods. ``disabled``: nodes are judged, none is chosen.
     ``limits`` are the cluster-wide minima (default: what the options say).
 
-    ``exhaustive`` answers another question than upstream's loop: which nodes could go together, if all of them were
-    judged, none had to wait, and nothing but minimum sizes and resources limited their number. Candidates that failed
-    are asked again until none more can go. The state comes back as it was.
+    ``max_simulations`` stands for upstream's timer on simulations (``--scale-down-simulation-timeout``), which a pure
+    function cannot have: after so many candidates the time is up, and the others are skipped.
 
-    Raises InputError for a disruption budget with a broken selector, and for a ``now`` before the last loop's.
+    ``exhaustive`` answers another question than upstream's loop, outside exact mode: which nodes could go together, if
+    all of them were judged, none had to wait, and nothing but minimum sizes and resources limited their number.
+    Candidates that failed are asked again until none more can go, so no node can be added to the set. Besides, every
+    eligible node is judged as if no other went (``plan.alone``), on ``threads`` (None: as many as there are CPUs) with
+    the same answers for any number of them. The state comes back as it was.
+
+    With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`~.legacy.planner`).
+
+    Raises InputError for a disruption budget with a broken selector, for a ``now`` before the last loop's, and for
+    ``exhaustive`` with the legacy profile.
     """
-    return _Loop(snapshot, groups, now, options, state, profile, exhaustive).run(
-        limits, deleting, draining, recent_evictions, upcoming, disabled, gpu_label
-    )
+    options = options or AutoscalingOptions()
+    if options.legacy:
+        from kscale.ca.scale_down.legacy.planner import legacy_scale_down
+
+        if exhaustive:
+            raise InputError("exhaustive knows no legacy profile: it is no decision of any release")
+        return legacy_scale_down(
+            snapshot,
+            groups,
+            now=now,
+            options=options,
+            state=state,
+            limits=limits,
+            in_progress=[*deleting, *draining],
+            disabled=disabled,
+            gpu_label=gpu_label,
+            profile=profile,
+        )
+    loop = _Loop(snapshot, groups, now, options, state, profile, exhaustive, max_simulations, threads)
+    return loop.run(limits, deleting, draining, recent_evictions, upcoming, disabled, gpu_label)
 
 
 class _Loop:
@@ -133,12 +116,17 @@ class _Loop:
         snapshot: Snapshot,
         groups: Groups | Iterable[NodeGroup],
         now: datetime,
-        options: AutoscalingOptions | None,
+        options: AutoscalingOptions,
         state: LoopState | None,
         profile: SchedulerProfile | None,
         exhaustive: bool,
+        max_simulations: int | None,
+        threads: int | None,
     ) -> None:
-        self.options = options = options or AutoscalingOptions()
+        self.options = options
+        self.max_simulations = max_simulations
+        self.threads = threads
+        self.alone: dict[str, RemovableNode | UnremovableCandidate] = {}
         self.snapshot = snapshot = without_expendable(snapshot, options.expendable_pods_priority_cutoff)
         self.exhaustive = exhaustive
         self.nodes: list[Node] = snapshot.columns.objects
@@ -152,7 +140,7 @@ class _Loop:
         self.profile = profile
         self.interval = 1 if exhaustive else self._interval()
         self.listers = Listers(snapshot.informers.workloads)
-        self.pdbs = _budgets(snapshot)
+        self.pdbs = tracker_of(snapshot.informers.budgets)
         self.unremovable = UnremovableNodes(until={} if exhaustive else self.memory.unremovable_until)
         self.judged: dict[str, Eligibility] = {}
         self.failures: dict[str, UnremovableCandidate] = {}
@@ -241,6 +229,7 @@ class _Loop:
             delete=delete,
             soft_taints=soft_taints(present, names, self.groups, most=self.options.max_bulk_soft_taint_count),
             pdbs=self.pdbs,
+            alone=self.alone,
             state=self.before
             if self.exhaustive
             else LoopState(
@@ -297,10 +286,13 @@ class _Loop:
             else:
                 self.unremovable.add(name, judged.reason)
         if self.exhaustive:
+            alone = simulator.judge_alone(eligible, destinations, threads=self.threads)
+            self.alone = dict(zip(eligible, alone, strict=True))
             return self._removable(eligible, simulator, destinations)
         limit = self._limit(before)
         atomic = np.fromiter(map(self._is_atomic, eligible), np.uint8)
-        found = self._judge(eligible, simulator, destinations, limit=limit, atomic=atomic)
+        looked = eligible if self.max_simulations is None else eligible[: self.max_simulations]
+        found = self._judge(looked, simulator, destinations, limit=limit, atomic=atomic[: len(looked)])
         self.skipped = eligible[len(found) :]
         return [answer for answer in found if isinstance(answer, RemovableNode)]
 
@@ -457,26 +449,3 @@ class _Loop:
             group = self.groups.of_node(name)
             found.append(NodeInGroup(node=name, group="" if group is None else group.id))
         return found
-
-
-def without_expendable(snapshot: Snapshot, cutoff: int) -> Snapshot:
-    """The snapshot without placed pods of a priority below the cutoff: upstream's snapshot has none of them."""
-    pods = moving_pods(snapshot)
-    low = pods.priority < cutoff
-    if cutoff > 0 and low.any():  # a pod without priority counts as 0, but is never expendable
-        low &= np.array([pod.spec.priority is not None for pod in pods.exemplars], dtype=np.bool_)[pods.kind_of]
-    return snapshot.keeping(~low) if low.any() else snapshot
-
-
-def _budgets(snapshot: Snapshot) -> RemainingPdbTracker:
-    budgets = snapshot.informers.budgets
-    try:
-        return RemainingPdbTracker(budgets)
-    except SelectorError:
-        problems = []
-        for budget in budgets:
-            try:
-                RemainingPdbTracker([budget])
-            except SelectorError as error:
-                problems.append(Problem(str(error), object=f"PodDisruptionBudget {budget.key}", field="spec.selector"))
-        raise InputError(problems) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
@@ -60,6 +61,14 @@ class RemovableNode:
         self._moves = moves
         self._first = first
         self._last = last
+
+    @classmethod
+    def of(cls, node: str, placement: dict[str, str]) -> RemovableNode:
+        """A node whose pods all find a place: pod -> node."""
+        numbers = np.arange(len(placement), dtype=np.int32)
+        codes = np.full(len(placement), MOVES, dtype=np.uint8)
+        moves = _Moves(numbers, codes, numbers, list(placement), list(placement.values()))
+        return cls(node, moves, 0, len(placement), risky=False, drain=bool(placement), waits=False)
 
     def __repr__(self) -> str:
         return f"RemovableNode({self.node!r}, placement={self.placement!r}, risky={self.risky})"
@@ -279,11 +288,11 @@ class RemovalSimulator:
         return answers
 
     def judge_alone(
-        self, candidates: Sequence[str], destinations: NDArray[np.uint8], *, threads: int = 1
+        self, candidates: Sequence[str], destinations: NDArray[np.uint8], *, threads: int | None = None
     ) -> list[RemovableNode | UnremovableCandidate]:
         """Whether each of the nodes could go if no other did, each on an overlay of its own; nothing changes.
 
-        The answers do not depend on the number of threads.
+        ``threads``: None = as many as there are CPUs; the answers do not depend on their number.
         """
         budgets = self._budgets
         found = self._removals.alone(
@@ -294,7 +303,7 @@ class RemovalSimulator:
             budgets.start,
             budgets.ids,
             self._left(),
-            threads=threads,
+            threads=(os.cpu_count() or 1) if threads is None else threads,
         )
         return self._answers(candidates, *found)
 

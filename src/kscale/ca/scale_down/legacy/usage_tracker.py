@@ -1,0 +1,82 @@
+"""Which nodes counted on which others for their pods (release 1.3, ``simulator/tracker.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+__all__ = ["MOST_RECORDED", "UsageRecord", "UsageTracker"]
+
+MOST_RECORDED: Final = 50
+
+
+class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
+    """One node: the nodes that its pods would go to, and the nodes whose pods would come, with the last time of each.
+
+    At most :data:`MOST_RECORDED` of either are kept; beyond that only the fact that there are too many.
+    """
+
+    using: dict[str, datetime] = {}
+    used_by: dict[str, datetime] = {}
+    using_too_many: bool = False
+    used_by_too_many: bool = False
+
+
+class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
+    """Relations between nodes, by node."""
+
+    records: dict[str, UsageRecord] = {}
+
+    def copy(self) -> UsageTracker:
+        """An independent copy."""
+        replace = msgspec.structs.replace
+        return UsageTracker(
+            {
+                node: replace(record, using=dict(record.using), used_by=dict(record.used_by))
+                for node, record in self.records.items()
+            }
+        )
+
+    def register(self, node: str, destination: str, time: datetime) -> None:
+        """A pod of ``node`` would go to ``destination``."""
+        record = self.records.setdefault(node, UsageRecord())
+        if len(record.using) >= MOST_RECORDED:
+            record.using_too_many = True
+        else:
+            record.using[destination] = time
+        record = self.records.setdefault(destination, UsageRecord())
+        if len(record.used_by) >= MOST_RECORDED:
+            record.used_by_too_many = True
+        else:
+            record.used_by[node] = time
+
+    def clean_up(self, cutoff: datetime) -> None:
+        """Forget relations that are older than ``cutoff``, but for those of nodes that had too many to tell."""
+        for node, record in list(self.records.items()):
+            if not record.using_too_many:
+                record.using = {name: time for name, time in record.using.items() if time >= cutoff}
+            if not record.used_by_too_many:
+                record.used_by = {name: time for name, time in record.used_by.items() if time >= cutoff}
+            if not (record.using or record.used_by or record.using_too_many or record.used_by_too_many):
+                del self.records[node]
+
+    def remove(self, node: str, unneeded: Collection[str]) -> set[str]:
+        """``node`` goes: forget its relations. Returns the unneeded nodes that lose their time with it.
+
+        That is the node itself, and every node that counted on a destination of it: there is less room now. Where too
+        many relations were seen to know, all unneeded nodes do.
+        """
+        names = {node}
+        record = self.records.pop(node, UsageRecord())
+        of_destinations = [self.records.get(name, UsageRecord()) for name in record.using]
+        if record.using_too_many or any(each.used_by_too_many for each in of_destinations):
+            names.update(unneeded)
+        else:
+            names.update(name for each in of_destinations for name in each.used_by)
+        for each in self.records.values():
+            each.using.pop(node, None)
+            each.used_by.pop(node, None)
+        return names & set(unneeded)

@@ -1,0 +1,68 @@
+"""What one loop of scale-down decided."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from kscale.ca.scale_down.budgets import CroppedNodes
+from kscale.ca.scale_down.eligibility import Eligibility
+from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
+from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
+from kscale.ca.scale_down.soft_taints import SoftTaints
+from kscale.ca.scale_down.unneeded import UnneededNode
+from kscale.ca.scale_down.unremovable import UnremovableNode
+from kscale.ca.state import LoopState
+
+__all__ = ["ScaleDownPlan"]
+
+
+class ScaleDownPlan(msgspec.Struct, kw_only=True):
+    """What one loop of scale-down found and would delete.
+
+    - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
+      ``ScaleDownNodeDeleteStarted``, as upstream reports it once the plan is carried out.
+    - ``candidates``: nodes that were looked at, in order; ``skipped``: those that the limit on unneeded nodes left out.
+    - ``unneeded``, ``removable``: the unneeded nodes in the order found, with times, and with pods and destinations.
+    - ``eligibility``: by candidate, with utilisation; ``unremovable``: why nodes stay; ``unremovable_after_update``:
+      the same before it was asked which may be deleted now; ``failures``: what simulation found in the way.
+    - ``chosen``: before the budgets (None: not asked); ``delete``: what to delete now, per group.
+    - ``soft_taints``: marks to change; ``pdbs``: what is left of the budgets; ``state``: for the next loop.
+    - ``alone``: only of ``exhaustive``: what would become of each eligible node if no other went.
+
+    The legacy profile knows ``ScaleDownNoUnneeded``, ``ScaleDownNodeDeleted`` (empty nodes, waited for) and
+    ``ScaleDownInProgress``, too.
+    """
+
+    result: str
+    candidates: list[str]
+    skipped: list[str]
+    unneeded: list[UnneededNode]
+    removable: dict[str, RemovableNode]
+    eligibility: dict[str, Eligibility]
+    unremovable_after_update: dict[str, UnremovableNode]
+    unremovable: dict[str, UnremovableNode]
+    failures: dict[str, UnremovableCandidate]
+    chosen: NodesToDelete | None
+    delete: CroppedNodes
+    soft_taints: SoftTaints
+    pdbs: RemainingPdbTracker
+    state: LoopState
+    alone: dict[str, RemovableNode | UnremovableCandidate] = {}
+
+    @property
+    def delete_empty(self) -> list[str]:
+        """Empty nodes to delete now."""
+        return [name for bucket in self.delete.empty for name in bucket.nodes]
+
+    @property
+    def drain(self) -> dict[str, dict[str, str]]:
+        """Nodes to drain now -> the pods to move and where they would land."""
+        return {name: self.removable[name].placement for bucket in self.delete.drain for name in bucket.nodes}
+
+    @property
+    def unneeded_since(self) -> dict[str, datetime]:
+        """Since when each unneeded node is so."""
+        return {item.name: item.since for item in self.unneeded}
