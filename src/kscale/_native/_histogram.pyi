@@ -84,6 +84,7 @@ class Usage:
         status: _I8,
         is_oom: _I8 | None = None,
         threads: int = 1,
+        taken: _I64 | None = None,
     ) -> None: ...
     def add_cpu_grid(
         self,

@@ -73,7 +73,7 @@ cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
         const int64_t*, uint8_t*, Py_ssize_t) except +
     void c_add_memory "kscale::usage::add_memory"(
         const c_Bank&, const c_Containers&, const c_Aggregates&, Py_ssize_t, const int32_t*, const int64_t*,
-        const int64_t*, const uint8_t*, uint8_t*, Py_ssize_t) except +
+        const int64_t*, const uint8_t*, uint8_t*, int64_t*, Py_ssize_t) except +
     void c_add_cpu_grid "kscale::usage::add_cpu_grid"(
         const c_Bank&, const c_Containers&, const c_Aggregates&, Py_ssize_t, const int64_t*, const int32_t*,
         Py_ssize_t, const int64_t*, const int32_t*, int64_t*, Py_ssize_t) except +
@@ -411,9 +411,11 @@ cdef class Usage:
 
     def add_memory(self, Bank bank not None, const int32_t[::1] container, const int64_t[::1] times,
                    const int64_t[::1] amounts, uint8_t[::1] status, const uint8_t[::1] is_oom=None,
-                   Py_ssize_t threads=1):
+                   Py_ssize_t threads=1, int64_t[::1] taken=None):
+        """`taken`, if given: what an OOM counts as, where one was accepted."""
         cdef Py_ssize_t n = container.shape[0]
         cdef const uint8_t* oom = NULL
+        cdef int64_t* counted = NULL
         if times.shape[0] != n or amounts.shape[0] != n or status.shape[0] != n:
             raise NativeError("sample columns of unequal length")
         self.check(bank, container, times)
@@ -423,9 +425,13 @@ cdef class Usage:
             if is_oom.shape[0] != n:
                 raise NativeError("sample columns of unequal length")
             oom = &is_oom[0]
+        if taken is not None:
+            if taken.shape[0] != n:
+                raise NativeError("sample columns of unequal length")
+            counted = &taken[0]
         with nogil:
             c_add_memory(bank.c, self.containers, self.aggregates, n, &container[0], &times[0], &amounts[0], oom,
-                         &status[0], threads)
+                         &status[0], counted, threads)
 
     def add_cpu_grid(self, Bank bank not None, const int64_t[::1] group_start, const int32_t[::1] container,
                      const int64_t[::1] times, const int32_t[:, ::1] millicores, int64_t[::1] discarded,

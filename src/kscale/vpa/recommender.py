@@ -24,6 +24,7 @@ from kscale.vpa.model.usage import Usage
 from kscale.vpa.model.vpa import CONFIG_DEPRECATED, CONFIG_UNSUPPORTED, Vpa
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.postprocess import apply_policy, integer_cpu
+from kscale.vpa.quality import Distribution, Quality
 from kscale.vpa.resources import CPU, MEMORY, current_resources
 from kscale.vpa.target import ControllerKey, Controllers, TargetError
 
@@ -69,6 +70,10 @@ class RecommenderResult(msgspec.Struct, kw_only=True):
     errors: list[UsageError]
     collected: list[AggregateKey]
     diagnostics: list[str]
+    observations: dict[str, int] = {}
+    """``metric{label=value,...}`` -> what upstream would add to a counter or set a gauge to."""
+    distributions: dict[str, Distribution] = {}
+    """The same for metrics that are histograms: how usage and recommendations compare."""
 
 
 def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResult:
@@ -85,10 +90,12 @@ def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResul
     gone: list[tuple[str, str]] = []
     if given.pods is not None:
         gone = load_pods(state, given.pods, now)
-    errors = [error for usage in given.usage for error in state.add_usage(usage, now)]
+    quality = Quality()
+    errors = [error for usage in given.usage for error in state.add_usage(usage, now, quality)]
+    aggregates = len(state.aggregates)
     for key in gone:
         state.delete_pod(key)
-    results = update_vpas(state, observed, now, diagnostics)
+    results = update_vpas(state, observed, now, diagnostics, quality)
     if given.write_checkpoints:
         by_vpa: dict[tuple[str, str], list[ContainerCheckpoint]] = {}
         for checkpoint in store_all(state, [vpa for _, vpa in observed], now):
@@ -97,7 +104,14 @@ def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResul
             written = by_vpa.get((result.namespace, result.name), [])
             result.checkpoints = sorted(written, key=lambda item: item.container)
     collected = state.collect_garbage(now, given.controllers)
-    return RecommenderResult(vpas=results, errors=errors, collected=collected, diagnostics=diagnostics)
+    return RecommenderResult(
+        vpas=results,
+        errors=errors,
+        collected=collected,
+        diagnostics=diagnostics,
+        observations={**quality.counters, "vpa_recommender_aggregate_container_states_count": aggregates},
+        distributions=quality.distributions,
+    )
 
 
 # -- VPAs ------------------------------------------------------------------------------------------------------
@@ -194,7 +208,11 @@ def global_max(options: RecommenderOptions) -> ResourceList:
 
 
 def update_vpas(
-    state: ClusterState, observed: Sequence[tuple[VerticalPodAutoscaler, Vpa]], now: int, diagnostics: list[str]
+    state: ClusterState,
+    observed: Sequence[tuple[VerticalPodAutoscaler, Vpa]],
+    now: int,
+    diagnostics: list[str],
+    quality: Quality,
 ) -> list[VpaResult]:
     """``UpdateVPAs``: recommendation, post-processors, conditions; what the status becomes."""
     options = state.options
@@ -208,7 +226,7 @@ def update_vpas(
             recommendation = integer_cpu(recommendation, item.metadata.annotations)
         capped = apply_policy(recommendation, item.spec.resource_policy, most)
         assert capped is not None
-        vpa.update_recommendation(capped)
+        vpa.update_recommendation(capped, quality)
         vpa.update_conditions(now)
         missing = state.record_recommendation(vpa, now)
         if missing:

@@ -31,7 +31,7 @@ struct MemoryOfContainer {
 // Takes in the samples [i, end) of one container.
 void add_memory_run(const Bank& bank, std::ptrdiff_t row, const Aggregates& aggregates, MemoryOfContainer& c,
                     std::ptrdiff_t i, std::ptrdiff_t end, const Time* time, const std::int64_t* bytes,
-                    const std::uint8_t* is_oom, std::uint8_t* status) noexcept {
+                    const std::uint8_t* is_oom, std::uint8_t* status, std::int64_t* taken) noexcept {
   const std::int64_t interval = aggregates.interval[row];
   const auto weight_at = [&](Time t) { return kMemoryWeight * histogram::factor(bank, row, t); };
   const auto bucket_of = [&](std::int64_t amount) { return bank.buckets->find(static_cast<double>(amount)); };
@@ -52,6 +52,7 @@ void add_memory_run(const Bank& bank, std::ptrdiff_t row, const Aggregates& aggr
       continue;
     }
     status[i] = kAccepted;
+    if (oom && taken != nullptr) taken[i] = used;
     c.last = t;
     if (c.window_end == kUnset) c.window_end = t;
     if (t < c.window_end) {
@@ -74,7 +75,7 @@ void add_memory_run(const Bank& bank, std::ptrdiff_t row, const Aggregates& aggr
 
 void add_memory(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n,
                 const std::int32_t* container, const Time* time, const std::int64_t* bytes, const std::uint8_t* is_oom,
-                std::uint8_t* status, std::ptrdiff_t threads) {
+                std::uint8_t* status, std::int64_t* taken, std::ptrdiff_t threads) {
   const std::ptrdiff_t parts = std::clamp<std::ptrdiff_t>(threads, 1, kMostThreads);
   const Owners owners(containers, n, container, parts);
   parallel_for(parts, parts, [&](std::ptrdiff_t part, std::ptrdiff_t end) {
@@ -86,7 +87,7 @@ void add_memory(const Bank& bank, const Containers& containers, const Aggregates
         if (owners.other(c, part)) continue;
         MemoryOfContainer state{containers.last_memory[c], containers.window_end[c], containers.memory_peak[c],
                                 containers.oom_peak[c]};
-        add_memory_run(bank, containers.aggregate[c], aggregates, state, i, next, time, bytes, is_oom, status);
+        add_memory_run(bank, containers.aggregate[c], aggregates, state, i, next, time, bytes, is_oom, status, taken);
         containers.last_memory[c] = state.last;
         containers.window_end[c] = state.window_end;
         containers.memory_peak[c] = state.peak;

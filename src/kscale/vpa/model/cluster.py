@@ -19,6 +19,8 @@ from kscale.vpa.model.label_index import LabelIndex, SelectorIndex
 from kscale.vpa.model.usage import CPU_SAMPLE, OOM, ContainerName, Usage
 from kscale.vpa.model.vpa import Vpa, observe
 from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.quality import Quality
+from kscale.vpa.resources import CPU, MEMORY
 from kscale.vpa.target import ControllerKey, Controllers, TargetError
 
 __all__ = ["ClusterState", "ContainerState", "PodState", "UsageError", "label_string"]
@@ -265,22 +267,26 @@ class ClusterState:
 
     # -- usage --------------------------------------------------------------------------------------------------
 
-    def add_usage(self, usage: Usage, now: int) -> list[UsageError]:
+    def add_usage(self, usage: Usage, now: int, quality: Quality | None = None) -> list[UsageError]:
         """Take in samples and OOMs in order; what is refused comes back, in order.
 
-        Samples of init containers are dropped silently, as upstream does.
+        Samples of init containers are dropped silently, as upstream does. ``quality`` is told how what was used
+        compares with what was recommended.
         """
         slots = np.full(len(usage.containers), -1, np.int32)
         refused: dict[int, tuple[str, str]] = {}
         dropped = np.zeros(len(usage.containers), bool)
+        watched: dict[int, Aggregate] = {}
         for index, name in enumerate(usage.containers):
             state = self._resolve(name, index, refused, dropped, now)
             if state is not None:
                 slots[index] = state.slot
+                if quality is not None:
+                    watched[index] = state.bound or self.find_or_create(self.pods[name[:2]], name[2], now)
         slot = np.empty(len(usage), np.int32)
         all_known = _histogram.look_up(slots, np.ascontiguousarray(usage.container), slot)
         if isinstance(usage.kind, int) and all_known:
-            errors = self._add(usage, slot, usage.kind, None)
+            errors = self._add(usage, slot, usage.kind, None, watched, quality)
             return [error for _, error in errors]
         known = slot >= 0
         kinds = usage.kind if not isinstance(usage.kind, int) else np.full(len(usage), usage.kind, np.uint8)
@@ -296,7 +302,7 @@ class ClusterState:
         for cpu in (True, False):
             wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
             if len(wanted):
-                errors += self._add(usage, slot, kinds, wanted)
+                errors += self._add(usage, slot, kinds, wanted, watched, quality)
         return [error for _, error in sorted(errors, key=lambda pair: pair[0])]
 
     def _resolve(
@@ -330,6 +336,8 @@ class ClusterState:
         slot: npt.NDArray[np.int32],
         kinds: npt.NDArray[np.uint8] | int,
         where: npt.NDArray[np.int64] | None,
+        watched: Mapping[int, Aggregate],
+        quality: Quality | None,
     ) -> list[tuple[int, UsageError]]:
         """Samples of CPU only, or of anything else only: those at ``where``, or all of them."""
         store = self.store
@@ -339,14 +347,32 @@ class ClusterState:
             kind = kinds if isinstance(kinds, int) else kinds[where]
         status = np.empty(len(container), np.uint8)
         time, value = np.ascontiguousarray(time), np.ascontiguousarray(value)
-        if (kind if isinstance(kind, int) else kind[0] if len(kind) else CPU_SAMPLE) == CPU_SAMPLE:
+        cpu = (kind if isinstance(kind, int) else kind[0] if len(kind) else CPU_SAMPLE) == CPU_SAMPLE
+        oom: npt.NDArray[np.uint8] | None = None
+        taken = value
+        if cpu:
             store.native.add_cpu(store.cpu.native, container, time, value, status, self.threads)
         else:
-            killed = kind == OOM
-            oom = killed.astype(np.uint8) if isinstance(killed, np.ndarray) else None
-            if killed is True:
+            if not isinstance(kind, int):
+                oom = (kind == OOM).astype(np.uint8)
+            elif kind == OOM:
                 oom = np.ones(len(container), np.uint8)
-            store.native.add_memory(store.memory.native, container, time, value, status, oom, self.threads)
+            taken = value.copy() if oom is not None and quality is not None else value
+            store.native.add_memory(
+                store.memory.native,
+                container,
+                time,
+                value,
+                status,
+                oom,
+                self.threads,
+                None if taken is value else taken,
+            )
+        if quality is not None:
+            accepted = np.flatnonzero(status == 0)
+            rows = accepted if where is None else where[accepted]
+            killed = np.zeros(len(accepted), np.bool_) if oom is None else oom[accepted] != 0
+            _compare(usage.container[rows], taken[accepted], killed, cpu, watched, quality)
         errors = []
         for position in np.flatnonzero(status).tolist():
             i = position if where is None else int(where[position])
@@ -448,6 +474,31 @@ class ClusterState:
             store.take_row()
         store.merge(np.array(into, np.int64), self.store, np.array(rows, np.int64))
         return Merged(names, store)
+
+
+def _compare(
+    containers: npt.NDArray[np.int32],
+    amounts: npt.NDArray[np.int64],
+    is_oom: npt.NDArray[np.bool_],
+    cpu: bool,
+    watched: Mapping[int, Aggregate],
+    quality: Quality,
+) -> None:
+    """``observeQualityMetrics`` of samples that were taken in, in millicores or bytes."""
+    resource = CPU if cpu else MEMORY
+    known: dict[int, tuple[str, float]] = {}
+    for index, aggregate in watched.items():
+        if aggregate.needs_recommendation:
+            last = (aggregate.last_recommendation or {}).get(resource)
+            milli = 0 if last is None else last.milli_value() if cpu else last.value()
+            known[index] = aggregate.update_mode or "", milli / 1000.0 if cpu else float(milli)
+    if not known:
+        return
+    needed = np.isin(containers, np.fromiter(known, np.int32, len(known)))
+    which = containers[needed].tolist()
+    usage = amounts[needed] / 1000.0 if cpu else amounts[needed].astype(np.float64)
+    recommended = np.array([known[index][1] for index in which])
+    quality.samples(resource, [known[index][0] for index in which], usage, recommended, is_oom[needed])
 
 
 class Merged(NamedTuple):

@@ -16,6 +16,7 @@ from kscale.objects.vpa import (
 )
 from kscale.vpa.clock import to_text
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey
+from kscale.vpa.quality import Quality
 
 __all__ = [
     "CONFIG_DEPRECATED",
@@ -96,11 +97,14 @@ class Vpa:
         else:
             self.set_condition(RECOMMENDATION_PROVIDED, False, reason, message, now)
 
-    def update_recommendation(self, recommendation: RecommendedPodResources) -> None:
-        """Remember the uncapped targets with the aggregates, and the recommendation."""
+    def update_recommendation(self, recommendation: RecommendedPodResources, quality: Quality | None = None) -> None:
+        """Remember the uncapped targets with the aggregates, and the recommendation; ``quality`` is told of changes."""
         uncapped = {item.container_name: item.uncapped_target for item in recommendation.container_recommendations}
         for key, aggregate in self.aggregates.items():
             if key.container in uncapped:
+                if quality is not None:
+                    new = uncapped[key.container]
+                    quality.change(aggregate.last_recommendation, new, self.update_mode, self.pod_count)
                 aggregate.last_recommendation = uncapped[key.container]
         self.recommendation = recommendation
 

@@ -60,10 +60,11 @@ void add_cpu(const Bank& bank, const Containers& containers, const Aggregates& a
              const std::int32_t* container, const Time* time, const std::int64_t* millicores, std::uint8_t* status,
              std::ptrdiff_t threads);
 
-// The same for memory; where is_oom is set, `bytes` is the memory that the killed container had asked for.
+// The same for memory; where is_oom is set, `bytes` is the memory that the killed container had asked for, and `taken`
+// (unless null) gets what that counts as.
 void add_memory(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n,
                 const std::int32_t* container, const Time* time, const std::int64_t* bytes, const std::uint8_t* is_oom,
-                std::uint8_t* status, std::ptrdiff_t threads);
+                std::uint8_t* status, std::int64_t* taken, std::ptrdiff_t threads);
 
 // CPU samples of many containers at the same, increasing times: millicores[container, time], negative = no sample.
 // Group g, rows group_start[g] .. group_start[g+1] of `container`, feeds one aggregate, each time's samples in row order.

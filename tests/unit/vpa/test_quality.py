@@ -1,0 +1,155 @@
+"""What a round says about how good its recommendations were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale.objects.quantity import Quantity
+from kscale.objects.selector_text import parse_selector
+from kscale.vpa import ClusterState, Round, Usage, run_once
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
+from kscale.vpa.quality import CPU_BUCKETS, MEMORY_BUCKETS, RELATIVE_BUCKETS, Distribution, Quality, size_log2
+from unit.vpa.builders import recommendation, recommended, vpa
+
+SECOND = 10**9
+T0 = 1767571200 * SECOND
+GIB = 2**30
+NAME = ("default", "pod", "app")
+
+
+def cluster(last: dict[str, str] | None, **more: Any) -> ClusterState:
+    """One container under a VPA in mode Initial whose last recommendation is given."""
+    state = ClusterState()
+    state.add_vpa(vpa(updatePolicy={"updateMode": "Initial"}, **more), parse_selector("app=x"))
+    state.add_container(state.add_pod("default", "pod", {"app": "x"}, "Running", T0), "app", (0, 0), T0)
+    (aggregate,) = state.aggregates.values()
+    aggregate.last_recommendation = None if last is None else {k: Quantity(v) for k, v in last.items()}
+    return state
+
+
+def watched(state: ClusterState, *events: tuple[int, int, int]) -> Quality:
+    quality = Quality()
+    state.add_usage(Usage.from_events((NAME, *event) for event in events), T0, quality)
+    return quality
+
+
+def only(found: Distribution) -> tuple[float, float]:
+    """(the bound of the one observation, the observation)."""
+    assert sum(found.counts) == 1
+    return [*found.bounds, float("inf")][found.counts.index(1)], found.total
+
+
+def test_buckets() -> None:
+    assert (len(CPU_BUCKETS), CPU_BUCKETS[0], CPU_BUCKETS[-1]) == (17, 0.01, 655.36)
+    assert (len(MEMORY_BUCKETS), MEMORY_BUCKETS[0], MEMORY_BUCKETS[-1]) == (17, 1e6, 65536e6)
+    assert (len(RELATIVE_BUCKETS), RELATIVE_BUCKETS[0], RELATIVE_BUCKETS[11], RELATIVE_BUCKETS[-1]) == (29, -1, 0, 100)
+    assert list(RELATIVE_BUCKETS) == sorted(RELATIVE_BUCKETS)
+
+
+@pytest.mark.parametrize(("pods", "label"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (1 << 20, 20), (1 << 30, 20)])
+def test_size(pods: int, label: int) -> None:
+    assert size_log2(pods) == label
+
+
+@pytest.mark.parametrize(
+    ("usage", "metric", "bound", "difference", "relative"),
+    [
+        (500, "cpu_recommendation_over_usage_diffs_cores", 0.64, 0.5, (-0.5, -0.5)),
+        (1000, "cpu_recommendation_lower_equal_usage_diffs_cores", 0.01, 0.0, (0.0, 0.0)),
+        (3000, "cpu_recommendation_lower_equal_usage_diffs_cores", 2.56, 2.0, (2.5, 2.0)),
+    ],
+)
+def test_cpu(usage: int, metric: str, bound: float, difference: float, relative: tuple[float, float]) -> None:
+    found = watched(cluster({"cpu": "1"}), (T0, usage, CPU_SAMPLE)).distributions
+    assert only(found[f"vpa_quality_{metric}{{update_mode=Initial,recommendation_missing=false}}"]) == (
+        bound,
+        difference,
+    )
+    labels = "update_mode=Initial,resource=cpu,is_oom=false"
+    assert only(found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}}}"]) == relative
+    assert only(found["vpa_quality_cpu_recommendations_cores{update_mode=Initial}"]) == (1.28, 1.0)
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize("last", [None, {}, {"cpu": "0"}, {"memory": "1Gi"}])
+def test_missing_recommendation(last: dict[str, str] | None) -> None:
+    quality = watched(cluster(last), (T0, 20, CPU_SAMPLE))
+    labels = "update_mode=Initial,resource=cpu,is_oom=false"
+    assert quality.counters == {f"vpa_quality_usage_sample_missing_recommendation_count{{{labels}}}": 1}
+    name = "vpa_quality_cpu_recommendation_lower_equal_usage_diffs_cores"
+    assert {key: only(one) for key, one in quality.distributions.items()} == {
+        f"{name}{{update_mode=Initial,recommendation_missing=true}}": (0.02, 0.02)
+    }
+
+
+def test_an_oom_counts_as_what_was_made_of_it() -> None:
+    """1 GiB was asked for, 2 GiB used: 1.2 times that is counted."""
+    state = cluster({"memory": "1Gi"})
+    found = watched(state, (T0, 2 * GIB, MEMORY_SAMPLE), (T0 + SECOND, GIB, OOM)).distributions
+    labels = "update_mode=Initial,resource=memory,is_oom="
+    assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}false}}"].total == 1.0
+    bumped = int(2 * GIB * 1.2)
+    assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}true}}"].total == (bumped - GIB) / GIB
+    assert only(found["vpa_quality_mem_recommendations_bytes{update_mode=Initial,is_oom=true}"])[1] == GIB
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"policies": [{"containerName": "*", "mode": "Off"}]}, {"targetRef": None}],
+)
+def test_nothing_is_said_of_what_needs_no_recommendation(more: dict[str, Any]) -> None:
+    state = cluster({"cpu": "1"}, **more)
+    if "targetRef" in more:
+        state.delete_vpa(("default", "name"))
+    refused = watched(cluster({"cpu": "1"}), (T0, -5, CPU_SAMPLE))
+    for quality in (watched(state, (T0, 500, CPU_SAMPLE)), refused):
+        assert (quality.counters, quality.distributions) == ({}, {})
+
+
+def test_changes_of_recommendations() -> None:
+    state = cluster(None)
+    quality = Quality()
+    for cpu in ("100m", "200m"):
+        amounts = {"cpu": cpu, "memory": "1Gi"}
+        item = {**recommended("app", (cpu, "1Gi")), "uncappedTarget": amounts}
+        state.vpas["default", "name"].update_recommendation(recommendation(item), quality)
+    name, labels = "vpa_quality_relative_recommendation_changes", "update_mode=Initial,resource={},vpa_size_log2=0"
+    assert {key: only(one) for key, one in quality.distributions.items()} == {
+        f"{name}{{{labels.format('cpu')}}}": (1.0, 1.0),
+        f"{name}{{{labels.format('memory')}}}": (0.0, 0.0),
+    }
+
+
+def test_a_round_carries_its_observations() -> None:
+    state = cluster({"cpu": "1"})
+    usage = Usage.from_events([(NAME, T0, 500, CPU_SAMPLE)])
+    result = run_once(state, Round(usage=[usage]), now=T0)
+    assert result.observations == {"vpa_recommender_aggregate_container_states_count": 1}
+    assert "vpa_quality_cpu_recommendations_cores{update_mode=Initial}" in result.distributions
+
+
+samples = st.tuples(
+    st.integers(0, 400).map(lambda s: T0 + s * SECOND),
+    st.integers(-2, 40).map(lambda n: n * 50_000_000),
+    st.sampled_from([CPU_SAMPLE, MEMORY_SAMPLE, OOM]),
+)
+
+
+@given(st.lists(samples, max_size=30), st.sampled_from([None, {"cpu": "2"}, {"cpu": "1", "memory": "500M"}]))
+def test_a_batch_is_its_samples(events: list[tuple[int, int, int]], last: dict[str, str] | None) -> None:
+    # All CPU samples of a batch come before the others.
+    ordered = [e for e in events if e[2] == CPU_SAMPLE] + [e for e in events if e[2] != CPU_SAMPLE]
+    batch = watched(cluster(last), *ordered)
+    state, single = cluster(last), Quality()
+    for event in ordered:
+        state.add_usage(Usage.from_events([(NAME, *event)]), T0, single)
+    assert batch.counters == single.counters
+    assert {key: one.counts for key, one in batch.distributions.items()} == {
+        key: one.counts for key, one in single.distributions.items()
+    }
+    for key, one in batch.distributions.items():
+        assert one.total == pytest.approx(single.distributions[key].total)
