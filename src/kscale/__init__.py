@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_down.planner import scale_down
+    from kscale.ca.scale_up.decision import ScaleUpPlan
     from kscale.ca.scale_up.loop import scale_up
-    from kscale.ca.scale_up.report import ScaleUpPlan
     from kscale.objects.quantity import Quantity
     from kscale.scheduling.fit import fit
     from kscale.scheduling.place import PlaceState, place
@@ -45,7 +45,7 @@ _LAZY: dict[str, str] = {
     "load": "kscale.snapshot.reading",
     "place": "kscale.scheduling.place",
     "scale_up": "kscale.ca.scale_up.loop",
-    "ScaleUpPlan": "kscale.ca.scale_up.report",
+    "ScaleUpPlan": "kscale.ca.scale_up.decision",
     "scale_down": "kscale.ca.scale_down.planner",
     "ScaleDownPlan": "kscale.ca.scale_down.plan",
     "plugin": "kscale.plugin",

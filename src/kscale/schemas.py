@@ -11,7 +11,8 @@ from kscale.records import Record, schema_of
 
 __all__ = ["DOCUMENTS", "INPUTS", "input_schema_text", "record_type", "schema", "schema_files", "schema_text"]
 
-# kind -> the module that defines its record. One line per document; a test holds docs/schemas/ to this list.
+# kind -> the module that defines its record (``:`` and its name, if that is not the kind). One line per document; a
+# test holds docs/schemas/ to this list.
 DOCUMENTS: dict[str, str] = {
     "EstimateReport": "kscale.capacity.records",
     "Explanation": "kscale.capacity.records",
@@ -21,7 +22,7 @@ DOCUMENTS: dict[str, str] = {
     "RecommendationReport": "kscale.vpa.report",
     "ReplayReport": "kscale.hpa.replay_report",
     "ScaleDownReport": "kscale.capacity.scale_down",
-    "ScaleUpPlan": "kscale.ca.scale_up.report",
+    "ScaleUpPlan": "kscale.ca.scale_up.report:ScaleUpPlanRecord",
     "SchemaList": "kscale.schemas",
     "Validation": "kscale.capacity.validation",
 }
@@ -42,7 +43,8 @@ class SchemaList(Record, frozen=True):
 
 def record_type(kind: str) -> type[Record]:
     """The record type of a published kind; ``KeyError`` for an unknown one."""
-    found: type[Record] = getattr(import_module(DOCUMENTS[kind]), kind)
+    module, _, name = DOCUMENTS[kind].partition(":")
+    found: type[Record] = getattr(import_module(module), name or kind)
     return found
 
 

@@ -1099,7 +1099,7 @@ cdef class Removals:
             raise MemoryError("removals: copies of the engine")
         if failed >= 0:
             raise NativeError(f"plug-in {engine.users[failed].name!r} failed")
-        engine._users_worked()
+        engine._callbacks_worked()
         return fate, risky, pod, start, _array(out.pods), _array(out.to)
 
 
@@ -1165,7 +1165,7 @@ def losses(Engine engine not None, const int32_t[::1] pod_class not None, const 
         work.get().run(given, 0, <int32_t>parts, out, _interrupted, <void*>problems)
     if problems:
         raise problems[0]
-    engine._users_worked()
+    engine._callbacks_worked()
     return moving, homeless, first
 
 

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.removal import UnremovableCandidate as UnremovableCandidate
     from kscale.ca.scale_down.removal import simulate_removals as simulate_removals
     from kscale.ca.scale_up.executor import IncreaseSize as IncreaseSize
+    from kscale.ca.scale_up.loop import scale_up_steps as scale_up_steps
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
     from kscale.ca.scale_up.salvo import salvo_steps as salvo_steps
     from kscale.ca.scale_up.status import ScaleUpStatus as ScaleUpStatus
@@ -105,6 +106,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "templates": (),
     "scale_up.executor": ("IncreaseSize",),
+    "scale_up.loop": ("scale_up_steps",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
     "scale_up.salvo": ("salvo_steps",),
     "scale_up.status": ("ScaleUpStatus", "status_events"),
@@ -173,6 +175,7 @@ __all__ = [
     "register_group_change",
     "registered_nodes",
     "salvo_steps",
+    "scale_up_steps",
     "scale_up_to_min_size_steps",
     "similar",
     "simulate_removals",

@@ -19,8 +19,8 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.events import Event
 from kscale.ca.groups import Group, Groups, InstanceStatus
 from kscale.ca.node_lists import RESOURCE_NOT_READY
-from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_ready, is_suspended, readiness
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of, readiness
+from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions
 from kscale.objects.core import Node
 
 __all__ = [
@@ -342,23 +342,27 @@ class _Update:
         self.state.total = GroupReadiness()
         self.state.node_count = len(nodes)
         now_ns = moment_ns(self.now)
+        defaults = self.options.node_group_defaults
         # One variable for the whole pass: a node whose group says nothing inherits from the node before it.
         startup = duration_ns(self.options.max_node_startup_time)
+        startup_of: dict[str, int | None] = {}
+        total = self.state.total
         for node in nodes:
             name = node.metadata.name
             try:
                 group = self.groups.of_node(name)
             except AutoscalerError:
                 group = None
+            targets: tuple[GroupReadiness, ...] = (total,)
             if group is not None:
-                try:
-                    own = group.options_or(self.options.node_group_defaults)
-                    startup = duration_ns(own.max_node_startup_time)
-                except AutoscalerError:
-                    pass
-            gone = not has_instance.get(name, not has_taint(node, TO_BE_DELETED_TAINT))
+                if group.id not in startup_of:
+                    startup_of[group.id] = _startup(group, defaults)
+                own = startup_of[group.id]
+                startup = startup if own is None else own
+                targets = total, self.state.readiness.setdefault(group.id, GroupReadiness())
+            gone = not has_instance[name] if name in has_instance else has_taint(node, TO_BE_DELETED_TAINT)
             kinds = _kinds(node, gone, now_ns - startup)
-            for target in self._records(group):
+            for target in targets:
                 target.registered.append(name)
                 for kind in kinds:
                     getattr(target, kind).append(name)
@@ -493,13 +497,22 @@ class _Update:
         self.state.incorrect_sizes = found
 
 
+def _startup(group: Group, defaults: NodeGroupAutoscalingOptions) -> int | None:
+    """How long nodes of a group may take to start, in nanoseconds; None if its options cannot be read."""
+    try:
+        return duration_ns(group.options_or(defaults).max_node_startup_time)
+    except AutoscalerError:
+        return None
+
+
 def _kinds(node: Node, gone: bool, young_since: int) -> tuple[str, ...]:
     """The lists that a node belongs to besides ``registered``; made after ``young_since`` it may still be starting."""
     if gone:
         return ("deleted",)
-    if is_suspended(node):
+    ready, suspended = life_of(node)
+    if suspended:
         return ("suspended",)
-    if is_ready(node):
+    if ready:
         return ("ready",)
     if text_ns(node.metadata.creation_timestamp) > young_since:
         return ("not_started",)

@@ -117,6 +117,7 @@ def groups_of(node_groups: Iterable[NodeGroup], nodes: Sequence[Node], defaults:
     each other and a ``from_node`` that does not exist.
     """
     by_name = {node.metadata.name: node for node in nodes}
+    labelled = _Labelled(nodes)
     taken: set[str] = set()
     found: dict[str, Group] = {}
     problems: list[Problem] = []
@@ -131,7 +132,7 @@ def groups_of(node_groups: Iterable[NodeGroup], nodes: Sequence[Node], defaults:
         if item.from_node is not None and item.from_node not in by_name:
             problems.append(Problem(f"there is no node {item.from_node}", object=where, field="fromNode"))
             continue
-        members = [name for name in _members(item, nodes) if name not in taken]
+        members = [name for name in _members(item, labelled) if name not in taken]
         taken.update(members)
         found[item.id] = Group(
             id=item.id,
@@ -154,13 +155,31 @@ def groups_of(node_groups: Iterable[NodeGroup], nodes: Sequence[Node], defaults:
     return Groups(found.values())
 
 
-def _members(item: NodeGroup, nodes: Sequence[Node]) -> list[str]:
+class _Labelled:
+    """Nodes by label, for the keys that some selector names."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._by_key: dict[str, dict[str, list[Node]]] = {}
+
+    def with_labels(self, wanted: Mapping[str, str]) -> list[str]:
+        """The nodes that carry all these labels, in their order."""
+        first = next(iter(wanted))
+        if first not in self._by_key:
+            by_value: dict[str, list[Node]] = {}
+            for node in self._nodes:
+                value = (node.metadata.labels or {}).get(first)
+                if value is not None:
+                    by_value.setdefault(value, []).append(node)
+            self._by_key[first] = by_value
+        found = self._by_key[first].get(wanted[first], ())
+        return [node.metadata.name for node in found if wanted.items() <= (node.metadata.labels or {}).items()]
+
+
+def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
     if item.nodes:
         return item.nodes
-    wanted = item.node_selector
-    if not wanted:
-        return []
-    return [n.metadata.name for n in nodes if wanted.items() <= (n.metadata.labels or {}).items()]
+    return nodes.with_labels(item.node_selector) if item.node_selector else []
 
 
 def _template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | None:

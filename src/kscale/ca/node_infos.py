@@ -6,21 +6,37 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.ca.clock import SECOND, moment_ns
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, is_not_implemented
 from kscale.ca.groups import Group, Groups
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.state import RememberedTemplate
 from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
 from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node
+from kscale.objects.core import Container, Node, PodSpec
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.owners import CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION
 
-__all__ = ["CachedTemplate", "Templates", "is_good_template", "mixed_templates", "provided_template"]
+__all__ = [
+    "CachedTemplate",
+    "Templates",
+    "is_good_template",
+    "mixed_templates",
+    "provided_template",
+    "recalled",
+    "remembered",
+]
 
 _STABLE_AFTER = 60 * SECOND
 """A node is a good example once its readiness has not changed for this long."""
+
+
+_READ_ANNOTATIONS = frozenset({DAEMONSET_POD_ANNOTATION, CONFIG_MIRROR_ANNOTATION})
 
 
 class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
@@ -28,6 +44,39 @@ class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
 
     template: NodeTemplate
     added: datetime
+
+
+def remembered(cached: CachedTemplate) -> RememberedTemplate:
+    """For the state of a loop. Annotations and environments may hold secrets: only what decisions read is kept."""
+    template = cached.template
+    bare = replace(
+        template,
+        node=replace(template.node, metadata=_bare(template.node.metadata)),
+        pods=[replace(pod, metadata=_bare(pod.metadata), spec=_without_environment(pod.spec)) for pod in template.pods],
+    )
+    return RememberedTemplate(template=to_dict(bare), added=cached.added)
+
+
+def recalled(item: RememberedTemplate) -> CachedTemplate:
+    """From the state of a loop. Raises InputError for a template that cannot be read."""
+    return CachedTemplate(template=from_dict(item.template, NodeTemplate), added=item.added)
+
+
+def _bare(metadata: ObjectMeta) -> ObjectMeta:
+    kept = {key: value for key, value in (metadata.annotations or {}).items() if key in _READ_ANNOTATIONS}
+    return replace(metadata, annotations=kept or None)
+
+
+def _without_environment(spec: PodSpec) -> PodSpec:
+    def bare(containers: Iterable[Container]) -> list[Container]:
+        return [replace(container, env=[]) for container in containers]
+
+    return replace(
+        spec,
+        containers=bare(spec.containers),
+        init_containers=bare(spec.init_containers),
+        ephemeral_containers=bare(spec.ephemeral_containers),
+    )
 
 
 class Templates(msgspec.Struct, kw_only=True):

@@ -74,6 +74,6 @@ def _why_not(
         shown = any(name in allocatable and not allocatable[name].is_zero for name in GPU_VENDOR_RESOURCES)
         if not shown and not (config is not None and config.dra_driver):
             return RESOURCE_NOT_READY
-    if any(taints.is_startup(taint) for taint in node.spec.taints):
+    if node.spec.taints and any(taints.is_startup(taint) for taint in node.spec.taints):
         return STARTUP_TAINT
     return None

@@ -8,7 +8,6 @@ from typing import Final
 import msgspec
 
 from kscale.ca.clock import GO_ZERO, SECOND, text_ns
-from kscale.objects.conditions import find
 from kscale.objects.core import Node
 
 __all__ = [
@@ -21,6 +20,7 @@ __all__ = [
     "is_being_deleted",
     "is_ready",
     "is_suspended",
+    "life_of",
     "readiness",
     "to_be_deleted_since",
 ]
@@ -73,21 +73,30 @@ def readiness(node: Node) -> Readiness:
 
 def is_ready(node: Node) -> bool:
     """The same verdict without the times."""
-    known = False
+    return life_of(node)[0]
+
+
+def life_of(node: Node) -> tuple[bool, bool]:
+    """(ready, suspended) in one look at the conditions."""
+    known, ready, suspended = False, True, None
     for condition in node.status.conditions:
-        kind = condition.type
+        kind, status = condition.type, condition.status
         if kind == "Ready":
             known = True
-            if condition.status in ("False", "Unknown"):
-                return False
-        elif condition.status == "True" and kind in ("DiskPressure", "NetworkUnavailable"):
-            return False
-    return known and not any(taint.key in _NOT_READY_TAINTS for taint in node.spec.taints)
+            ready = ready and status not in ("False", "Unknown")
+        elif kind in ("DiskPressure", "NetworkUnavailable"):
+            ready = ready and status != "True"
+        elif kind == "Suspended" and suspended is None:
+            suspended = status == "True"
+    taints = node.spec.taints
+    tainted = bool(taints) and any(taint.key in _NOT_READY_TAINTS for taint in taints)
+    return known and ready and not tainted, bool(suspended)
 
 
 def has_taint(node: Node, key: str) -> bool:
     """Whether the node carries a taint, whatever its value and effect."""
-    return any(taint.key == key for taint in node.spec.taints)
+    taints = node.spec.taints
+    return bool(taints) and any(taint.key == key for taint in taints)
 
 
 def _taint_seconds(node: Node, key: str) -> int | None:
@@ -118,5 +127,4 @@ def is_being_deleted(node: Node, now_ns: int) -> bool:
 
 def is_suspended(node: Node) -> bool:
     """Whether the cloud has put the machine to sleep."""
-    condition = find(node.status.conditions, "Suspended")
-    return condition is not None and condition.status == "True"
+    return life_of(node)[1]

@@ -8,9 +8,11 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterState, recalculate, upcoming_nodes
+from kscale.ca.deferred import Deferred
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import Event
 from kscale.ca.expander.chain import Expansion, expand_steps
@@ -22,7 +24,7 @@ from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
 from kscale.ca.scale_up.plan import balance_scale_ups
-from kscale.ca.scale_up.pod_groups import PodGroup, PodGroups
+from kscale.ca.scale_up.pod_groups import PodGroups
 from kscale.ca.scale_up.status import (
     ALL_OR_NOTHING,
     ERROR,
@@ -55,7 +57,9 @@ Outcome = AutoscalerError | Ranking | CreatedNodeGroups | None
 class Orchestration(msgspec.Struct, kw_only=True):
     """What was decided and done: the status, every option, the choice, events on the way, the cluster state after.
 
-    ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods.
+    ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods;
+    ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
+    target sizes and with groups that were made.
     """
 
     status: ScaleUpStatus
@@ -65,7 +69,16 @@ class Orchestration(msgspec.Struct, kw_only=True):
     skipped: dict[str, list[str]]
     events: list[Event]
     cursor: int
-    pod_groups: list[PodGroup] = []
+    pod_groups: PodGroups
+    asked_groups: list[str]
+    groups: Groups
+    templates: Mapping[str, NodeTemplate]
+
+    @property
+    def best(self) -> ExpansionOption | None:
+        """The option that was chosen, if one was."""
+        best = self.expansion.best if self.expansion is not None else None
+        return next((option for option in self.options if best is not None and option.group == best.group), None)
 
 
 def orchestrate_steps(
@@ -170,6 +183,7 @@ class _Orchestrator(ExpansionFinder):
         super().__init__(*args)
         self.created: list[CreatedNodeGroups] = []
         self.considered_more: list[Group] = []
+        self.grown = self.groups
         self.events: list[Event] = []
 
     # -- carrying out ------------------------------------------------------------------------------------------
@@ -205,7 +219,7 @@ class _Orchestrator(ExpansionFinder):
                 status = ScaleUpStatus(
                     result=ERROR,
                     error=made.record,
-                    pods_triggered=chosen.pods,
+                    pods_triggered=Deferred(lambda: chosen.pods),
                     failed_creation_groups=[group.id],
                 )
                 return self.result(status)
@@ -244,23 +258,24 @@ class _Orchestrator(ExpansionFinder):
                 names = [info.group for info in plan]
                 failed.update(names[names.index(done.failed_groups[0]) :])
             self.egs.fail(failed, EXECUTION_FAILED)
+            self.grown = self.groups.with_targets({info.group: info.new for info in plan if info.group not in failed})
             status = ScaleUpStatus(
                 result=ERROR,
                 error=done.error.record,
-                pods_triggered=chosen.pods,
+                pods_triggered=Deferred(lambda: chosen.pods),
                 failed_resize_groups=done.failed_groups,
-                pods_remain_unschedulable=self.remaining(),
+                pods_remain_unschedulable=Deferred(self.remaining),
                 created_groups=self.created_groups(),
             )
             return self.result(status)
-        grown = self.groups.with_targets({info.group: info.new for info in plan})
-        self.state = recalculate(self.state, grown)
+        self.grown = self.groups.with_targets({info.group: info.new for info in plan})
+        self.state = recalculate(self.state, self.grown)
         status = ScaleUpStatus(
             result=SUCCESSFUL,
             scale_ups=plan,
-            pods_triggered=chosen.pods,
-            pods_remain_unschedulable=self.remaining(),
-            pods_await_evaluation=self.egs.awaiting(group.id),
+            pods_triggered=Deferred(lambda: chosen.pods),
+            pods_remain_unschedulable=Deferred(self.remaining),
+            pods_await_evaluation=Deferred(lambda: self.egs.awaiting(group.id)),
             considered_groups=self.considered(),
             created_groups=self.created_groups(),
         )
@@ -278,7 +293,7 @@ class _Orchestrator(ExpansionFinder):
                     suffix="0",
                     taints=TaintConfig.from_options(self.options),
                 )
-        late = Session(self.snapshot, self.grouped.unique.values(), list(fresh.values()), self.profile)
+        late = Session(self.snapshot, self.grouped.unique, list(fresh.values()), self.profile)
         self.compiled.update({name: (late, i) for i, name in enumerate(fresh)})
         main = made.main.id
         self.schedulable[main] = self.schedulable[old]
@@ -294,7 +309,7 @@ class _Orchestrator(ExpansionFinder):
             if item.id in fresh:
                 self.templates[item.id] = fresh[item.id]
                 self.schedulable[item.id] = self.judge(item.id, self.egs)
-        self.groups = Groups([*self.groups, made.main, *made.extra], self.groups.node_errors)
+        self.grown = self.groups = Groups([*self.groups, made.main, *made.extra], self.groups.node_errors)
         self.created.append(made)
         self.considered_more = [item for item in (made.main, *made.extra) if item.id != old]
         self._similar = None
@@ -314,23 +329,24 @@ class _Orchestrator(ExpansionFinder):
         if not self.options.scaleup_simulation_for_skipped_node_groups_enabled:
             return self.egs.remaining(skipped)
         # What the skipped groups would have said; where they would not have taken the pod, that counts.
-        judged = PodGroups([found.pods for found in self.egs.groups])
+        judged = self.egs.blank()
         for group in self.every:
             if group.id in skipped and group.id in self.templates:
                 self.judge(group.id, judged)
         found = []
-        for real, simulated in zip(self.egs.groups, judged.groups, strict=True):
-            if real.schedulable:
-                continue
-            rejected = {**real.errors, **simulated.errors}
-            left = {name: reasons for name, reasons in skipped.items() if name not in simulated.errors}
-            found += [RemainingPod(pod=pod, rejected_groups=rejected, skipped_groups=left) for pod in real.pods]
+        for number in np.flatnonzero(~self.egs.schedulable).tolist():
+            simulated = judged.errors(number)
+            rejected = {**self.egs.errors(number), **simulated}
+            left = {name: reasons for name, reasons in skipped.items() if name not in simulated}
+            found += [
+                RemainingPod(pod=pod, rejected_groups=rejected, skipped_groups=left) for pod in self.egs.keys_of(number)
+            ]
         return found
 
     def finish(self, result: str) -> Orchestration:
         return self.result(
             ScaleUpStatus(
-                result=result, pods_remain_unschedulable=self.remaining(), considered_groups=self.considered()
+                result=result, pods_remain_unschedulable=Deferred(self.remaining), considered_groups=self.considered()
             )
         )
 
@@ -339,8 +355,11 @@ class _Orchestrator(ExpansionFinder):
         return self.finish(NO_OPTIONS_AVAILABLE)
 
     def fail_early(self, error: AutoscalerError) -> Orchestration:
-        pods = [RemainingPod(pod=pod) for found in self.egs.groups for pod in found.pods]
-        return self.result(ScaleUpStatus(result=ERROR, error=error.record, pods_remain_unschedulable=pods))
+        def everybody() -> list[RemainingPod]:
+            return [RemainingPod(pod=pod) for number in range(len(self.egs)) for pod in self.egs.keys_of(number)]
+
+        left = Deferred(everybody)
+        return self.result(ScaleUpStatus(result=ERROR, error=error.record, pods_remain_unschedulable=left))
 
     def fail(self, error: AutoscalerError, chosen: ExpansionOption) -> Orchestration:
         self.egs.give_up(EXECUTION_FAILED)
@@ -348,8 +367,8 @@ class _Orchestrator(ExpansionFinder):
             ScaleUpStatus(
                 result=ERROR,
                 error=error.record,
-                pods_triggered=chosen.pods,
-                pods_remain_unschedulable=self.remaining(),
+                pods_triggered=Deferred(lambda: chosen.pods),
+                pods_remain_unschedulable=Deferred(self.remaining),
             )
         )
 
@@ -362,7 +381,10 @@ class _Orchestrator(ExpansionFinder):
             skipped=self.filtered.skipped,
             events=self.events,
             cursor=self.session.engine.cursor,
-            pod_groups=self.egs.groups,
+            pod_groups=self.egs,
+            asked_groups=[group.id for group in self.every],
+            groups=self.grown,
+            templates=self.templates,
         )
 
 

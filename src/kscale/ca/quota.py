@@ -130,6 +130,10 @@ class NodeResources:
             found = self._of_group[group.id] = self._count(node, group)
         return found
 
+    def of_group(self, group: str) -> dict[str, int]:
+        """What :meth:`of` said of the first node of a group."""
+        return self._of_group[group]
+
     def _count(self, node: Node, group: Group | None) -> dict[str, int]:
         capacity = node.status.capacity or {}
         resources = {name: max(0, capacity.get(name, _NOTHING).value()) for name in ("cpu", "memory")}
@@ -205,7 +209,8 @@ class QuotaTracker:
         resources = NodeResources(gpu_label)
         usage: list[dict[str, int]] = [{} for _ in quotas]
         selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
-        counts: dict[int, tuple[dict[str, int], int]] = {}
+        counts: list[tuple[dict[str, int], int]] = []
+        of_groups: dict[str, int] = {}
         for node in nodes:
             if exclude(node):
                 continue
@@ -215,13 +220,17 @@ class QuotaTracker:
                 text = f'failed to get node group for node "{node.metadata.name}": '
                 raise error.with_prefix(text) from None
             counted = resources.of(node, group)
-            counts[id(counted)] = counted, counts.get(id(counted), (counted, 0))[1] + 1
+            if group is None:
+                counts.append((counted, 1))
+            else:
+                of_groups[group.id] = of_groups.get(group.id, 0) + 1
             for quota, used in selective:
                 if quota.applies_to(node):
                     _add(used, counted)
+        counts += [(resources.of_group(name), times) for name, times in of_groups.items()]
         for quota, used in zip(quotas, usage, strict=True):
             if quota.selector.empty:
-                for counted, times in counts.values():
+                for counted, times in counts:
                     _add(used, counted, times)
         left = [
             {name: max(0, wrap_int64(left_of(limit, used.get(name, 0)))) for name, limit in quota.limits.items()}

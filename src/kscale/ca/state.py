@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -12,7 +12,7 @@ from kscale.ca.scale_down.candidates import GroupChanges, register_change
 from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
 from kscale.errors import StateError
 
-__all__ = ["LoopState", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change"]
+__all__ = ["LoopState", "RememberedTemplate", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change"]
 
 _KIND: Final = "LoopState"
 _VERSION: Final = 1
@@ -53,16 +53,25 @@ class ScaleUpState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", om
     old_hints: dict[str, str] = {}
 
 
+class RememberedTemplate(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """A template that was made from a real node (as JSON data, without what may be secret), and when."""
+
+    template: dict[str, Any]
+    added: datetime
+
+
 class LoopState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
     """``cursor``: where the scan over nodes stands; scale-up and scale-down of one loop share it.
 
-    ``cluster``: readiness, requests under way and back-off.
+    ``cluster``: readiness, requests under way and back-off. ``templates``: what nodes of each group looked like when
+    there was a good one.
     """
 
     cursor: int = 0
     cluster: ClusterState = msgspec.field(default_factory=ClusterState)
     scale_up: ScaleUpState = msgspec.field(default_factory=ScaleUpState)
     scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)
+    templates: dict[str, RememberedTemplate] = {}
 
     def to_json(self) -> bytes:
         """As JSON."""

@@ -245,6 +245,15 @@ class Quantity:
             raise QuantityError(f"{self} is too large or too small to be written out")
         return Fraction(self._mantissa) * Fraction(10) ** self._exponent
 
+    def billionths(self) -> int:
+        """The exact value times 10^9: every quantity is a whole number of billionths. Raises QuantityError for one that
+        is too large to be written out."""
+        exponent = self._exponent + 9
+        if exponent > _MAX_ALIGNMENT:
+            raise QuantityError(f"{self} is too large or too small to be written out")
+        found: int = self._mantissa * 10**exponent if exponent >= 0 else self._mantissa // 10**-exponent
+        return found
+
     @property
     def sign(self) -> int:
         """-1, 0 or 1."""

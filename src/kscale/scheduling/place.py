@@ -57,13 +57,15 @@ class PlaceState(msgspec.Struct, frozen=True, kw_only=True):
 class PlaceResult:
     """Where pods went. ``node``: int32[n] in the order of ``records``, -1 = fits nowhere, -2 = was not looked at.
 
-    ``records`` is the order they were tried in: by priority, then as given.
+    ``records`` is the order they were tried in: by priority, then as given; ``positions``: int64[n], which of the given
+    pods they are.
     """
 
     def __init__(
         self,
         snapshot: Snapshot,
         records: Sequence[PodRecord],
+        positions: NDArray[np.int64],
         node: NDArray[np.int32],
         order: NDArray[np.int32],
         state: PlaceState,
@@ -72,6 +74,7 @@ class PlaceResult:
     ) -> None:
         self.snapshot = snapshot
         self.records = records
+        self.positions = positions
         self.node = node
         self.state = state
         self.overflowing_controllers = overflowing
@@ -79,10 +82,16 @@ class PlaceResult:
         self._session = session
 
     @cached_property
+    def unschedulable_positions(self) -> NDArray[np.int64]:
+        """Which of the given pods fit on no node, in the order they were tried."""
+        found: NDArray[np.int64] = self.positions[self.node == _engine.NOWHERE]
+        return found
+
+    @cached_property
     def placement(self) -> dict[str, str]:
         """Pod -> node, for the pods that fit, in the order they were placed."""
         names = self.snapshot.nodes
-        return {self.records[i].key: names[self.node[i]] for i in self._order}
+        return {self.records[i].key: names[self.node[i]] for i in self._order.tolist()}
 
     @cached_property
     def unschedulable(self) -> list[str]:
@@ -106,6 +115,16 @@ class PlaceResult:
         return [self.records[i] for i in np.flatnonzero(self.node == _engine.NOWHERE).tolist()]
 
     @property
+    def placed_count(self) -> int:
+        """How many pods fit."""
+        return len(self._order)
+
+    @property
+    def placed_records(self) -> list[tuple[PodRecord, int]]:
+        """(pod, number of its node) of the pods that fit, in the order they were placed."""
+        return [(self.records[i], int(self.node[i])) for i in self._order.tolist()]
+
+    @property
     def placed_in_order(self) -> dict[str, list[str]]:
         """Node -> the pods it got, in the order they were added."""
         found: dict[str, list[str]] = {}
@@ -116,7 +135,9 @@ class PlaceResult:
     @cached_property
     def snapshot_after(self) -> Snapshot:
         """The snapshot with these pods in place."""
-        records, nodes = [self.records[i] for i in self._order], [int(self.node[i]) for i in self._order]
+        if not len(self._order):
+            return self.snapshot
+        records, nodes = [self.records[i] for i in self._order.tolist()], self.node[self._order].tolist()
         return self.snapshot.with_placed(records, nodes, reserve(self.snapshot, records, nodes))
 
     @cached_property
@@ -145,16 +166,16 @@ def place(
     fits nowhere. The snapshot does not change; the result has the one after.
     """
     state = state or PlaceState()
-    records, priorities = _by_priority(pods_of(snapshot, pods))
-    classes = snapshot.classify(records)
-    session = Session(snapshot, classes, profile=profile)
+    records, positions, priorities = _by_priority(pods_of(snapshot, pods))
+    unique, class_of = snapshot.distinct_classes(records)
+    session = Session(snapshot, unique, profile=profile)
     engine = session.engine
     count = len(records)
     hints = np.full(count, -1, dtype=np.int32)
     if state.hints or state.old_hints:
         index = snapshot.columns.index
-        for i, record in enumerate(records):
-            name = state.hint(record.uid)
+        for i, uid in enumerate(records.uids() if isinstance(records, PodRows) else (r.uid for r in records)):
+            name = state.hint(uid)
             if name is not None:
                 hints[i] = index.get(name, -1)
     controller, shape = shapes_of(records)
@@ -166,7 +187,7 @@ def place(
         acceptable[refused] = 0
     engine.cursor = state.cursor
     node, order, overflowing = engine.try_schedule(
-        session.classes_of(classes),
+        class_of,
         hints,
         shape,
         controller,
@@ -178,12 +199,12 @@ def place(
     after = PlaceState(
         cursor=engine.cursor, hints={}, old_hints={**state.hints, **{records[i].uid: names[node[i]] for i in order}}
     )
-    return PlaceResult(snapshot, records, node, order, after, overflowing, session)
+    return PlaceResult(snapshot, records, positions, node, order, after, overflowing, session)
 
 
-def _by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64]]:
-    """The pods by falling priority, then as given; and the priority of each."""
+def _by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64], NDArray[np.int64]]:
+    """(pods by falling priority, which of those given they are, their priorities); equal ones keep their order."""
     priorities = priorities_of(records)
     order = np.argsort(~priorities, kind="stable")  # ~ falls as - does, and does not overflow
     taken = records.take(order) if isinstance(records, PodRows) else [records[i] for i in order.tolist()]
-    return taken, priorities[order]
+    return taken, order, priorities[order]

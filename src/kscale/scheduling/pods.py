@@ -30,6 +30,8 @@ def pods_of(snapshot: Snapshot, pods: PodsLike) -> Sequence[PodRecord]:
     """The pods of a call. Raises InputError for a name that the snapshot does not have."""
     if pods is None:
         return snapshot.pending_records
+    if isinstance(pods, PodRows):
+        return pods
     pods = [*pods]
     if all(isinstance(pod, str) for pod in pods):
         try:
@@ -74,41 +76,42 @@ def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.
     return controller, shape
 
 
+_SHAPES = "shapes of pods"
+
+
 def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    """The same, looking only at pods that may be alike, and at one of those that equal an exemplar."""
-    controller, exemplars = _in_order_met(pods.controllers), pods.exemplars
-    shape = np.full(len(pods), _NO_CONTROLLER, dtype=np.int32)
-    number_of: dict[tuple[int, bytes], int] = {}
+    """The same, looking once at pods that may be alike, and at one of those that equal an exemplar."""
+    controller, exemplars, stamps, memo = pods.controllers, pods.exemplars, pods.stamps, pods.table.memo
     owned = np.flatnonzero(controller >= 0)
-    alike = owned[exemplars[owned] >= 0]
-    pairs, first, inverse = np.unique(
-        np.stack([controller[alike], exemplars[alike]]), axis=1, return_index=True, return_inverse=True
-    )
-    single = owned[exemplars[owned] < 0]
     # A controller's only pod, or only exemplar, is like no other whatever it looks like.
-    several = np.bincount(np.concatenate([pairs[0], controller[single]])) > 1
+    of_exemplar = owned[exemplars[owned] >= 0]
+    pairs = np.unique(controller[of_exemplar].astype(np.int64) << 32 | exemplars[of_exemplar])
+    distinct = np.concatenate([pairs >> 32, controller[owned[exemplars[owned] < 0]]])
+    several = np.bincount(distinct, minlength=1) > 1
+    with memo.lock:
+        known, numbers = memo.of(_SHAPES), memo.values(_SHAPES)
+        missing = owned[(known[stamps[owned]] == 0) & several[controller[owned]]]
+        found: dict[tuple[int, int], int] = {}
+        for i in missing.tolist():
+            pair = int(controller[i]), int(exemplars[i])
+            number = found.get(pair)
+            if number is None:
+                number = numbers.setdefault((pair[0], pods[i].digest(digester)), len(numbers) + 1)
+                if pair[1] >= 0:
+                    found[pair] = number
+            known[stamps[i]] = number
+        shape = (known[stamps] - 1).astype(np.int32)
+        count = len(numbers)
+    shape[controller < 0] = _NO_CONTROLLER
+    alone = owned[~several[controller[owned]]]
+    shape[alone] = count + controller[alone]
+    return _renumbered(controller), _renumbered(shape)
 
-    def number(i: int) -> int:
-        uid = int(controller[i])
-        return number_of.setdefault((uid, pods[i].digest(digester) if several[uid] else b""), len(number_of))
 
-    numbers = [number(i) for i in alike[first].tolist()]
-    if len(alike):
-        shape[alike] = np.array(numbers, dtype=np.int32)[inverse.reshape(-1)]
-    for i in single.tolist():
-        shape[i] = number(i)
-    return controller, shape
-
-
-def _in_order_met(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
-    """Numbers from 0 on in order of appearance, -1 as it is."""
-    out = np.full(len(numbers), _NO_CONTROLLER, dtype=np.int32)
-    owned = np.flatnonzero(numbers >= 0)
-    _, first, inverse = np.unique(numbers[owned], return_index=True, return_inverse=True)
-    rank = np.empty(len(first), dtype=np.int32)
-    rank[np.argsort(first)] = np.arange(len(first), dtype=np.int32)
-    out[owned] = rank[inverse]
-    return out
+def _renumbered(numbers: NDArray[np.int32]) -> NDArray[np.int32]:
+    """Equal ones as before, from 0 on; -1 stays."""
+    known, inverse = np.unique(numbers, return_inverse=True)
+    return (inverse.reshape(-1) - int(len(known) > 0 and known[0] < 0)).astype(np.int32)
 
 
 def equivalence_groups(

@@ -88,6 +88,7 @@ class Session:
         self._compile_resources()
         self._build_engine()
         self._template_room: list[tuple[int, list[int]]] = []
+        self._identities: list[str | None] = []
         for predicate in self.profile.predicates:
             wanted = (*FIXED_RESOURCES, *predicate.resources)
             self.engine.add_user(predicate, [self.resources.index(name) for name in wanted])
@@ -434,19 +435,25 @@ class Session:
                 free[r] += PLENTY
         slots = (amounts[PODS].value() if PODS in amounts else 0) - len(pods)
         self._template_room.append((slots, free))
+        given: dict[str, Any] = {
+            "node_class": int(of_node[first]),
+            "unschedulable": node.spec.unschedulable,
+            "slots": slots,
+            "free": free,
+            "domain": [self._domain_of(key, facts) for key in self._keys],
+            "pods": [self.number[pod.index] for pod in pods],
+            "limits": [bound.get(driver, -1) for driver in self._drivers],
+            "migrated": migrated(facts.csi_node),
+            "named_key": self._keys[HOSTNAME][0] if HOSTNAME in self._keys else -1,
+        }
+        taken_names = self._taken_names().get(node.metadata.name)
+        special = bool(exceptions or taken_names) or self.ledger is not None
+        self._identities.append(None if special else repr(given))
         return _engine.Template(
             self.engine,
-            node_class=int(of_node[first]),
-            unschedulable=node.spec.unschedulable,
-            slots=slots,
-            free=free,
-            domain=[self._domain_of(key, facts) for key in self._keys],
-            pods=[self.number[pod.index] for pod in pods],
-            limits=[bound.get(driver, -1) for driver in self._drivers],
-            migrated=migrated(facts.csi_node),
+            **given,
             exceptions={copy: int(of_node[j]) for copy, j in exceptions.items()},
-            named_key=self._keys[HOSTNAME][0] if HOSTNAME in self._keys else -1,
-            taken=self._taken_names().get(node.metadata.name),
+            taken=taken_names,
             number=i,
         )
 
@@ -466,6 +473,11 @@ class Session:
     def template_facts(self, i: int) -> NodeFacts:
         """What predicates read of a copy of a template whose name nothing spells out."""
         return self.classes.extra[self._extra_of[i][0]]
+
+    def template_identity(self, i: int) -> str | None:
+        """Equal for templates whose copies the engine cannot tell apart; None: that is not
+        known, because some copy is special by its name, or devices are in play."""
+        return self._identities[i]
 
     def template_slots(self, i: int) -> int:
         """Free pod places on an empty copy of a template."""

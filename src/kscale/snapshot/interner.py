@@ -6,6 +6,7 @@ node selection, identity) have numbers of their own, so that verdicts are comput
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from threading import Lock
 from typing import Any
 
@@ -22,10 +23,10 @@ from kscale.objects.core import (
     TopologySpreadConstraint,
 )
 from kscale.objects.owners import controller_of
-from kscale.objects.quantity import Quantity
+from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.requests import CPU, MEMORY, to_integers
 from kscale.objects.requests import demand as demand_of
 from kscale.objects.requests import occupancy as occupancy_of
-from kscale.objects.requests import to_integers
 from kscale.objects.volumes import Volume
 
 __all__ = [
@@ -55,7 +56,8 @@ READ_SOURCES = (
 
 
 class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
-    """What predicates read of a pod. Amounts are int64: milli-units of cpu, bytes, counts."""
+    """What predicates read of a pod. Amounts are int64: milli-units of cpu, bytes, counts. ``requested``: the exact cpu
+    and memory behind ``occupancy``, in billionths of a core and of a byte."""
 
     index: int
     namespace: str
@@ -81,6 +83,7 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
     features: frozenset[str]
     owner: tuple[str, str, str] | None
     first_request: tuple[float, float] | None
+    requested: tuple[int, int]
     tolerations_id: int
     selection_id: int
     identity_id: int
@@ -290,10 +293,19 @@ def _first_request(pod: Pod) -> tuple[float, float] | None:
     return cpu.approximate_float(), memory.approximate_float()
 
 
+def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tuple[int, int]:
+    """The exact cpu and memory, in billionths; of amounts that are too large to be written out, the rounded ones."""
+    try:
+        return exact.get(CPU, _ZERO).billionths(), exact.get(MEMORY, _ZERO).billionths()
+    except QuantityError:
+        return rounded.get(CPU, 0) * 10**6, rounded.get(MEMORY, 0) * 10**9
+
+
 def _facets(pod: Pod, placed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     spec, meta = pod.spec, pod.metadata
     named = any(v.ephemeral is not None for v in spec.volumes) or bool(spec.resource_claims)
-    demand, occupancy = to_integers(demand_of(pod), floor=True), to_integers(occupancy_of(pod))
+    taken = occupancy_of(pod)
+    demand, occupancy = to_integers(demand_of(pod), floor=True), to_integers(taken)
     values: dict[str, Any] = {
         "namespace": meta.namespace,
         "terminating": meta.deletion_timestamp is not None,
@@ -310,6 +322,7 @@ def _facets(pod: Pod, placed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         "claim_statuses": tuple((c.name, c.resource_claim_name) for c in pod.status.resource_claim_statuses),
         "features": inferred_features(pod),
         "first_request": _first_request(pod),
+        "requested": _requested(taken, occupancy),
     }
     key = (
         meta.namespace,
@@ -327,5 +340,6 @@ def _facets(pod: Pod, placed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values["claim_statuses"],
         values["features"],
         values["first_request"],
+        values["requested"],
     )
     return key, values

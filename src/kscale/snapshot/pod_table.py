@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from threading import Lock
 from typing import Any, Final, overload
 
 import msgspec
@@ -14,7 +15,7 @@ from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 
-__all__ = ["FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodRows", "PodTable"]
+__all__ = ["FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodMemo", "PodRows", "PodTable"]
 
 # States of a pod row.
 GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
@@ -31,7 +32,34 @@ _COLUMNS: Final[dict[str, Any]] = {
     "uid_offset": np.int64,
     "uid_size": np.int32,
     "kind_of": np.int32,  # kind of pod (:mod:`kscale.snapshot.pod_kinds`), 0 = not known yet
+    "stamp": np.int64,  # another number whenever a row gets another pod
 }
+
+
+class PodMemo:
+    """What was found out about pods, by stamp: a table and those made from it share it.
+
+    ``of(what)``: int32, one entry a stamp, 0 = not known yet; ``values(what)`` is what numbers stand for, however the
+    owner of ``what`` fills it. Both are written to with ``lock`` held.
+    """
+
+    __slots__ = ("_numbers", "_values", "lock", "stamps")
+
+    def __init__(self, stamps: int = 0) -> None:
+        self.stamps = stamps
+        self.lock = Lock()
+        self._numbers: dict[str, Growing] = {}
+        self._values: dict[str, dict[Any, Any]] = {}
+
+    def of(self, what: str) -> NDArray[np.int32]:
+        """Numbers by stamp (valid until the next call)."""
+        column = self._numbers.setdefault(what, Growing(np.int32))
+        column.extend_to(self.stamps)
+        return column.array
+
+    def values(self, what: str) -> dict[Any, Any]:
+        """What the numbers of ``what`` stand for."""
+        return self._values.setdefault(what, {})
 
 
 class PodTable:
@@ -42,7 +70,9 @@ class PodTable:
     exemplar but for its name.
     """
 
-    __slots__ = ("buffers", "classes", "columns", "controllers", "exemplars", "keys", "numbers", "records", "shared")
+    __slots__ = (
+        "buffers", "classes", "columns", "controllers", "exemplars", "keys", "memo", "numbers", "records", "shared",
+    )  # fmt: skip
 
     def __init__(self, classes: list[PodClass] | None = None) -> None:
         self.classes = classes  # what ``class_of`` numbers; None: records do not know their class
@@ -53,6 +83,7 @@ class PodTable:
         self.exemplars: list[Pod] = []
         self.controllers: list[str] = []
         self.numbers: dict[str, int] = {}
+        self.memo = PodMemo()
         self.shared = False
 
     def __len__(self) -> int:
@@ -71,6 +102,7 @@ class PodTable:
         frozen.columns = {name: column.view() for name, column in self.columns.items()}
         frozen.keys, frozen.records, frozen.buffers = self.keys, self.records, self.buffers
         frozen.exemplars, frozen.controllers, frozen.numbers = self.exemplars, self.controllers, self.numbers
+        frozen.memo = self.memo
         frozen.shared = self.shared = True
         return frozen
 
@@ -115,7 +147,13 @@ class PodTable:
         columns["controller"].array[row] = self.controller_number(record.controller)
         columns["source"].array[row] = -1
         columns["kind_of"].array[row] = 0
+        columns["stamp"].array[row] = self._stamps(1)[0]
         self.records[row] = record
+
+    def _stamps(self, count: int) -> NDArray[np.int64]:
+        first = self.memo.stamps
+        self.memo.stamps = first + count
+        return np.arange(first, first + count)
 
     def extend(self, keys: Sequence[str], **columns: NDArray[Any]) -> NDArray[np.int64]:
         """Many new rows; their numbers."""
@@ -124,6 +162,7 @@ class PodTable:
             column.extend_to(first + len(keys))
             if name in columns:
                 column.array[first:] = columns[name]
+        self.columns["stamp"].array[first:] = self._stamps(len(keys))
         if isinstance(self.keys, list):
             self.keys.extend(keys)
         else:
@@ -147,6 +186,7 @@ class PodTable:
         made.records = {new: self.records[row] for new, row in enumerate(keep.tolist()) if row in self.records}
         made.buffers, made.exemplars = self.buffers, self.exemplars
         made.controllers, made.numbers = self.controllers, self.numbers
+        made.memo = self.memo
         return made
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -212,6 +252,7 @@ class PodTable:
         self.buffers = [memoryview(buffer) for buffer in state["buffers"]]
         self.exemplars, self.controllers = state["exemplars"], state["controllers"]
         self.numbers = {uid: i for i, uid in enumerate(self.controllers)}
+        self.memo = PodMemo(int(self.column("stamp").max(initial=-1)) + 1)
         self.shared = False
 
 
@@ -247,13 +288,35 @@ class PodRows(Sequence[PodRecord]):
     @property
     def keys(self) -> list[str]:
         """``namespace/name`` of each."""
+        return self.keys_at(np.arange(len(self._rows)))
+
+    def keys_at(self, positions: NDArray[Any]) -> list[str]:
+        """``namespace/name`` of the pods at some positions."""
         keys = self.table.keys
-        return [keys[row] for row in self._rows.tolist()]
+        return [keys[row] for row in self._rows[positions].tolist()]
+
+    def uids(self) -> Iterator[str]:
+        """The pods' UIDs, or their keys where they have none."""
+        table, rows = self.table, self._rows
+        records, keys, buffers = table.records, table.keys, table.buffers
+        sources, begins, sizes = (table.column(c)[rows].tolist() for c in ("source", "uid_offset", "uid_size"))
+        for row, source, begin, size in zip(rows.tolist(), sources, begins, sizes, strict=True):
+            record = records.get(row)
+            if record is not None:
+                yield record.uid
+            else:
+                text = "" if source < 0 or size <= 0 else bytes(buffers[source][begin : begin + size]).decode()
+                yield text or keys[row]
 
     @property
     def pending(self) -> bool:
-        """Whether every one of them waits for a node."""
+        """Whether every one of them waits for a node: then ``classes`` are what they are when they are placed."""
         return bool((self.table.column("state")[self._rows] == PENDING).all())
+
+    @property
+    def stamps(self) -> NDArray[np.int64]:
+        """What the table's memo knows them by: int64[n]."""
+        return self.table.column("stamp")[self._rows]
 
     @property
     def classes(self) -> NDArray[np.int32]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
 from typing import Any
@@ -98,6 +98,31 @@ class Snapshot:
         """The placed pods: rows of ``table``, and behind them pods that a decision put there."""
         return self._placed_rows, self._added
 
+    def placed_record(self, at: int) -> PodRecord:
+        """A placed pod by its position in ``pods``."""
+        known = len(self._placed_rows)
+        return self.table.record(int(self._placed_rows[at])) if at < known else self._added[at - known]
+
+    @cached_property
+    def placed_priority(self) -> NDArray[np.int64]:
+        """Priorities of the placed pods, 0 for one without: int64[M]."""
+        own = np.array([pod.priority for pod in self._added], dtype=np.int64)
+        return np.concatenate([self.table.column("priority")[self._placed_rows], own])
+
+    def placed_where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of some placed pods (by position in ``pods``) for which a test holds that depends on the pod alone. The
+        test is made once a pod: ``what`` names it."""
+        known = len(self._placed_rows)
+        rows = self._placed_rows[positions[positions < known]]
+        stamps, memo = self.table.column("stamp")[rows], self.table.memo
+        with memo.lock:
+            answers = memo.of(what)  # 1 = no, 2 = yes
+            for i in np.flatnonzero(answers[stamps] == 0).tolist():
+                answers[stamps[i]] = 1 + test(self.table.record(int(rows[i])).pod)
+            yes = answers[stamps] == 2
+        own = [at for at in positions[positions >= known].tolist() if test(self._added[at - known].pod)]
+        return np.concatenate([positions[positions < known][yes], np.array(own, dtype=np.int64)])
+
     def record(self, key: str) -> PodRecord:
         """A placed or pending pod by name. Raises KeyError."""
         row = self._row_of.get(key)
@@ -159,6 +184,19 @@ class Snapshot:
         if isinstance(pods, PodRows) and pods.table is self.table and pods.pending:
             return [self.interner.classes[number] for number in pods.classes.tolist()]
         return [self._class_of(record) for record in pods]
+
+    def distinct_classes(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
+        """(the classes of pods as :meth:`classify` tells them, each once in order of appearance; int32[n]: which)."""
+        ours = isinstance(pods, PodRows) and (pods.table is self.table or pods.table.classes is self.interner.classes)
+        if ours and isinstance(pods, PodRows) and pods.pending:
+            indices = pods.classes
+        else:
+            indices = np.fromiter((each.index for each in self.classify(pods)), np.int32, len(pods))
+        numbers, first, inverse = np.unique(indices, return_index=True, return_inverse=True)
+        order = np.argsort(first, kind="stable")
+        rank = np.empty(len(order), dtype=np.int32)
+        rank[order] = np.arange(len(order), dtype=np.int32)
+        return [self.interner.classes[number] for number in numbers[order].tolist()], rank[inverse.reshape(-1)]
 
     def _class_of(self, record: PodRecord) -> PodClass:
         known, classes = record.pod_class, self.interner.classes

@@ -27,6 +27,7 @@ from kscale.scheduling.pods import PodsLike, equivalence_groups, pods_of, shapes
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.interner import PodClass
+from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
@@ -60,41 +61,102 @@ class GroupedPods:
 
     def __init__(self, snapshot: Snapshot, records: Sequence[PodRecord], groups: Sequence[int] | None) -> None:
         self.records = records
-        self.classes: list[PodClass] = snapshot.classify(records)
         if groups is None:
             self.members, self.starts = equivalence_groups(*shapes_of(records))
         else:
             self.members = np.arange(len(records), dtype=np.int32)
             self.starts = np.array(groups, dtype=np.int32)
-        self.unique: dict[int, PodClass] = {pod.index: pod for pod in self.classes}
-        numbers = {index: i for i, index in enumerate(self.unique)}
-        of_pod = np.fromiter((numbers[pod.index] for pod in self.classes), np.int32, len(records))
+        self.unique, of_pod = snapshot.distinct_classes(records)
         self.class_of = of_pod[self.members]
         """int32[n]: position in ``unique``, group after group."""
         self.asked = np.zeros((len(self.starts) - 1, 2))
         """float64[groups, 2]: cpu and memory of a group's first pod; an empty group asks for nothing."""
-        taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique.values()]
+        self._sums: dict[bytes, tuple[int, int]] = {}
+        taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
         some = np.flatnonzero(np.diff(self.starts) > 0)
         if len(some):
             self.asked[some] = np.array(taken, dtype=np.float64)[self.class_of[self.starts[some]]]
 
-    def restricted(self, groups: Sequence[int]) -> GroupedPods:
+    def restricted(self, groups: NDArray[np.int64]) -> GroupedPods:
         """The same pods, some of the groups, in the order given."""
-        if list(groups) == list(range(len(self.starts) - 1)):
+        if len(groups) == len(self.starts) - 1 and (groups == np.arange(len(groups))).all():
             return self
         part = copy(self)
-        spans = [slice(self.starts[g], self.starts[g + 1]) for g in groups]
-        empty = np.zeros(0, np.int32)
-        part.members = np.concatenate([empty, *(self.members[span] for span in spans)])
-        part.class_of = np.concatenate([empty, *(self.class_of[span] for span in spans)])
-        part.asked = self.asked[list(groups)]
-        part.starts = np.cumsum([0, *(span.stop - span.start for span in spans)]).astype(np.int32)
+        positions, part.starts = self.spread(groups)
+        part.members = self.members[positions]
+        part.class_of = self.class_of[positions]
+        part.asked = self.asked[groups]
         return part
+
+    def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """(positions of their pods, where each group starts there) of some groups, in the order given."""
+        sizes = np.diff(self.starts)[groups]
+        starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
+        positions = np.repeat(self.starts[:-1][groups] - starts[:-1], sizes) + np.arange(starts[-1])
+        return positions.astype(np.int64), starts
 
     def exemplar(self, group: int) -> PodClass | None:
         """The class of a group's first pod; None for an empty group."""
         start = self.starts[group]
-        return None if start == self.starts[group + 1] else self.classes[self.members[start]]
+        return None if start == self.starts[group + 1] else self.unique[self.class_of[start]]
+
+    def requested(self, counts: NDArray[np.int64]) -> tuple[int, int]:
+        """What so many pods of each class (int64[classes]) request together: (cpu, memory) in billionths."""
+        key = counts.tobytes()
+        found = self._sums.get(key)
+        if found is None:
+            cpu = memory = 0
+            for number in np.flatnonzero(counts).tolist():
+                one, count = self.unique[number].requested, int(counts[number])
+                cpu, memory = cpu + one[0] * count, memory + one[1] * count
+            found = self._sums[key] = cpu, memory
+        return found
+
+    def keys_of_group(self, group: int) -> list[str]:
+        """The pods of a group, ``namespace/name``."""
+        return self.keys_of(self.members[self.starts[group] : self.starts[group + 1]])
+
+    def keys_of(self, numbers: NDArray[np.int32]) -> list[str]:
+        """Pods by number in ``records``, ``namespace/name``."""
+        records = self.records
+        if isinstance(records, PodRows):
+            return records.keys_at(numbers)
+        return [records[i].key for i in numbers.tolist()]
+
+
+class Repeats:
+    """What estimates of one session share, with nothing placed in between: node groups whose nodes no pod in play can
+    tell apart are estimated once, and the same pods in the same order are laid out once."""
+
+    def __init__(self) -> None:
+        self.answers: dict[tuple[object, ...], tuple[_Packed, int]] = {}
+        self._layouts: dict[tuple[int, bytes], _Layout] = {}
+
+    def layout(self, pods: GroupedPods, packed: NDArray[np.int64]) -> _Layout:
+        """The pods, group after group in an order."""
+        key = id(pods), packed.tobytes()
+        found = self._layouts.get(key)
+        if found is None:
+            found = self._layouts[key] = _Layout(pods, packed)
+        return found
+
+
+class _Layout:
+    """Pods group after group: ``pod_of`` and ``class_of``: int32[n], ``starts``: int32[groups + 1]."""
+
+    def __init__(self, pods: GroupedPods, packed: NDArray[np.int64]) -> None:
+        self.pods = pods  # kept alive: its identity is part of what it is known by
+        if _LONG_GROUPS * len(packed) < len(pods.members):
+            spans = [slice(*pods.starts[group : group + 2].tolist()) for group in packed.tolist()]
+            self.starts = np.append(0, np.cumsum(np.diff(pods.starts)[packed])).astype(np.int32)
+            self.pod_of = np.concatenate([pods.members[span] for span in spans])
+            self.class_of = np.concatenate([pods.class_of[span] for span in spans])
+        else:
+            positions, self.starts = pods.spread(packed)
+            self.pod_of, self.class_of = pods.members[positions], pods.class_of[positions]
+
+
+_Packed = tuple[NDArray[np.int32], NDArray[np.int32], int, int, int, int]
 
 
 def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
@@ -107,8 +169,8 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
     return found
 
 
-def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> list[int]:
-    """Groups by falling score; equal ones keep their order. ``asked``: float64[groups, 2], cpu and memory.
+def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.int64]:
+    """Groups by falling score: int64[groups]; equal ones keep their order. ``asked``: float64[groups, 2]: cpu, memory.
 
     The score is upstream's: requests relative to allocatable; other resources do not count. Upstream takes the requests
     with the pod's status here, and as they read: a huge one wraps to a negative number.
@@ -120,8 +182,7 @@ def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> list[int]:
     for column, amount in enumerate(amounts):
         if amount > 0:
             score += asked[:, column] / float(amount)
-    order: list[int] = np.argsort(-score, kind="stable").tolist()
-    return order
+    return np.argsort(-score, kind="stable")
 
 
 def _clash(snapshot: Snapshot, template: NodeTemplate) -> int:
@@ -181,14 +242,15 @@ def estimate_many(
         grouped = GroupedPods(snapshot, [pod for group in members for pod in group], starts)
     else:
         grouped = group_pods(snapshot, pods)
-    session = Session(snapshot, grouped.unique.values(), prepared, profile)
+    session = Session(snapshot, grouped.unique, prepared, profile)
     session.engine.cursor = cursor
+    repeats = Repeats()
     results = []
     for i, template in enumerate(prepared):
         if fresh_cursor:
             session.engine.cursor = cursor
         chosen = (options[i] if options is not None else None) or EstimateOptions()
-        results.append(estimate_groups(snapshot, grouped, template, i, chosen, session))
+        results.append(estimate_groups(snapshot, grouped, template, i, chosen, session, repeats))
     return results
 
 
@@ -199,61 +261,55 @@ def estimate_groups(
     number: int,
     options: EstimateOptions,
     session: Session,
+    repeats: Repeats | None = None,
 ) -> EstimateResult:
     """One estimate on a session that holds the pods' classes; ``number``: the template's there."""
     limit = node_limit(options)
     order = decreasing(pods.asked, template)
-    packed = list(order)
+    packed = order
     fast = -1
     if options.fast_path:
         sizes = np.diff(pods.starts)
-        fast = best_fast_path([(pods.exemplar(g), int(sizes[g])) for g in order], template)
+        fast = best_fast_path([(pods.exemplar(g), int(sizes[g])) for g in order.tolist()], template)
         if fast >= 0:
-            packed.append(packed.pop(fast))
-    class_of, pod_of, starts = _reorder(pods, packed)
-    placement, placed, added, with_pods, status, stopped = session.engine.estimate(
-        class_of,
-        starts,
-        session.templates[number],
-        max_nodes=limit,
-        fast_last=fast >= 0,
-        clash=_clash(snapshot, template),
-    )
+            packed = np.append(np.delete(order, fast), order[fast])
+    repeats = repeats or Repeats()
+    layout = repeats.layout(pods, packed)
+    clash = _clash(snapshot, template)
+    engine = session.engine
+    alike = session.template_identity(number) if clash < 0 else None
+    # The answer follows from these: the engine is the same, and goes back to what it was after every estimate.
+    key = alike and (alike, id(layout), limit, fast >= 0, engine.cursor)
+    known = repeats.answers.get(key) if key else None
+    if known is not None:
+        answer, engine.cursor = known
+    else:
+        answer = engine.estimate(
+            layout.class_of,
+            layout.starts,
+            session.templates[number],
+            max_nodes=limit,
+            fast_last=fast >= 0,
+            clash=clash,
+        )
+        if key:
+            repeats.answers[key] = answer, engine.cursor
+    placement, placed, added, with_pods, status, stopped = answer
     return EstimateResult(
         snapshot=snapshot,
         session=session,
         template=template,
         number=number,
         options=options,
-        records=pods.records,
-        pod_of=pod_of,
-        class_of=class_of,
+        pods=pods,
+        pod_of=layout.pod_of,
+        class_of=layout.class_of,
         placement=placement,
         order=placed,
-        group_members=pods.members,
-        group_starts=pods.starts,
-        group_order=np.array(order, dtype=np.int32),
+        group_order=order,
         node_count=with_pods,
         nodes_added=added,
-        cursor=session.engine.cursor,
+        cursor=engine.cursor,
         failed=status == 1,
         stopped=stopped >= 0,
     )
-
-
-def _reorder(pods: GroupedPods, order: list[int]) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
-    """(class and number of each pod, group starts) of the groups in another order."""
-    if order == list(range(len(order))):
-        return pods.class_of, pods.members, pods.starts
-    sizes = np.diff(pods.starts)[order]
-    starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
-    if _LONG_GROUPS * len(order) < len(pods.members):
-        spans = [slice(*pods.starts[group : group + 2].tolist()) for group in order]
-        return (
-            np.concatenate([pods.class_of[span] for span in spans]),
-            np.concatenate([pods.members[span] for span in spans]),
-            starts,
-        )
-    begins = pods.starts[:-1][order]
-    positions = np.repeat(begins - starts[:-1], sizes) + np.arange(len(pods.members), dtype=np.int32)
-    return pods.class_of[positions], pods.members[positions], starts

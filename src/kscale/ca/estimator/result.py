@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -22,6 +21,7 @@ from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
+    from kscale.ca.estimator.binpacking import GroupedPods
     from kscale.scheduling.bounds import Bound
 
 __all__ = ["EstimateResult"]
@@ -46,14 +46,12 @@ class EstimateResult:
         template: NodeTemplate,
         number: int,
         options: EstimateOptions,
-        records: Sequence[PodRecord],
+        pods: GroupedPods,
         pod_of: NDArray[np.int32],
         class_of: NDArray[np.int32],
         placement: NDArray[np.int32],
         order: NDArray[np.int32],
-        group_members: NDArray[np.int32],
-        group_starts: NDArray[np.int32],
-        group_order: NDArray[np.int32],
+        group_order: NDArray[np.int64],
         node_count: int,
         nodes_added: int,
         cursor: int,
@@ -64,7 +62,7 @@ class EstimateResult:
         self.template = template
         self._number = number  # of the template in the session
         self.options = options
-        self.records = records
+        self.records = pods.records
         self.pod_of = pod_of
         self.placement_numbers = placement
         self.order_numbers = order
@@ -75,8 +73,7 @@ class EstimateResult:
         self.stopped = stopped
         self._session = session
         self._class_of = class_of
-        self._group_members = group_members
-        self._group_starts = group_starts
+        self._pods = pods
         self._group_order = group_order
 
     # -- names -------------------------------------------------------------------------------------------------------
@@ -92,8 +89,7 @@ class EstimateResult:
         return f"{self.template.node.metadata.name}-e-{copy}"
 
     def _keys(self, entries: NDArray[np.int32]) -> list[str]:
-        records = self.records
-        return [records[i].key for i in self.pod_of[entries].tolist()]
+        return self._pods.keys_of(self.pod_of[entries])
 
     @cached_property
     def scheduled(self) -> list[str]:
@@ -115,6 +111,12 @@ class EstimateResult:
         return [(self.records[first], length) for first, length in zip(firsts, lengths, strict=True)]
 
     @cached_property
+    def requested(self) -> tuple[int, int]:
+        """What the pods that fit request together, exactly: (cpu, memory) in billionths of a core and of a byte."""
+        counts = np.bincount(self._class_of[self.order_numbers], minlength=len(self._pods.unique))
+        return self._pods.requested(counts)
+
+    @cached_property
     def placement(self) -> dict[str, str]:
         """Pod -> node, in the order they were placed. New nodes are ``<template>-e-<i>``."""
         nodes = self.placement_numbers[self.order_numbers].tolist()
@@ -129,9 +131,8 @@ class EstimateResult:
     @cached_property
     def groups(self) -> list[list[str]]:
         """Pods per equivalence group, in the order the groups were made."""
-        keys = [self.records[i].key for i in self._group_members.tolist()]
-        starts = self._group_starts.tolist()
-        return [keys[a:b] for a, b in pairwise(starts)]
+        keys = self._pods.keys_of(self._pods.members)
+        return [keys[a:b] for a, b in pairwise(self._pods.starts.tolist())]
 
     @cached_property
     def order(self) -> list[str]:

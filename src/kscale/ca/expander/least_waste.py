@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kscale.ca.expander.minimum import Minimum
-from kscale.ca.expander.types import ExpanderInput, Filtered, Option, PodRun
+from kscale.ca.expander.types import ExpanderInput, Filtered, Option, PodRun, PodRuns
 from kscale.ca.go_math import divide, format_fixed, wrap_int64
 from kscale.objects.core import Node, Pod
 from kscale.objects.quantity import Quantity
@@ -62,20 +62,18 @@ def _wasted(option: Option, node: Node, known: _Requests) -> tuple[float, float]
 def _used(runs: Sequence[PodRun], known: _Requests) -> tuple[int, int]:
     """(milli-CPU, bytes), each rounded up once after the exact sum."""
     cpu = memory = 0
+    if isinstance(runs, PodRuns):
+        cpu, memory = runs.requested
+        runs = ()
     for run in runs:
         found = known.get(id(run.pod))
         if found is None:
             requests = occupancy(run.pod)
-            found = run.pod, _nano(requests.get(CPU, _NOTHING)), _nano(requests.get(MEMORY, _NOTHING))
-            known[id(run.pod)] = found
+            amounts = [requests.get(name, _NOTHING).billionths() for name in (CPU, MEMORY)]
+            found = known[id(run.pod)] = run.pod, amounts[0], amounts[1]
         cpu += found[1] * run.count
         memory += found[2] * run.count
     return _rounded(cpu, _NANO // 1000), _rounded(memory, _NANO)
-
-
-def _nano(quantity: Quantity) -> int:
-    """Every quantity is a whole number of billionths."""
-    return int(quantity.as_fraction() * _NANO)
 
 
 def _rounded(amount: int, unit: int) -> int:

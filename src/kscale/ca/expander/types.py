@@ -13,7 +13,18 @@ from kscale.ca.events import Event
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.objects.core import Node, Pod
 
-__all__ = ["ExpanderInput", "Filtered", "GrpcOption", "Option", "PodRun", "PriceModel", "RankOptions", "Ranking", "Rng"]
+__all__ = [
+    "ExpanderInput",
+    "Filtered",
+    "GrpcOption",
+    "Option",
+    "PodRun",
+    "PodRuns",
+    "PriceModel",
+    "RankOptions",
+    "Ranking",
+    "Rng",
+]
 
 
 class PodRun(msgspec.Struct, frozen=True):
@@ -23,19 +34,32 @@ class PodRun(msgspec.Struct, frozen=True):
     count: int = 1
 
 
+class PodRuns(Sequence[PodRun]):
+    """Runs of pods that know their sums. ``pod_count``: all pods; ``requested``: what they ask for together, exactly:
+    (cpu, memory) in billionths of a core and of a byte."""
+
+    @property
+    def pod_count(self) -> int:
+        raise NotImplementedError
+
+    @property
+    def requested(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+
 class Option(msgspec.Struct, kw_only=True, frozen=True):
     """One way to scale up: ``node_count`` new nodes of ``group`` would take ``pods`` (in placement order)."""
 
     group: str
     node_count: int
-    pods: list[PodRun]
+    pods: Sequence[PodRun]
     similar: list[str] = msgspec.field(default_factory=list)
     exists: bool = True
     debug: str = ""
 
     @property
     def pod_count(self) -> int:
-        return sum(run.count for run in self.pods)
+        return self.pods.pod_count if isinstance(self.pods, PodRuns) else sum(run.count for run in self.pods)
 
 
 class PriceModel(Protocol):
@@ -100,7 +124,7 @@ class GrpcOption(msgspec.Struct, kw_only=True, frozen=True):
     node_group_id: str
     node_count: int
     debug: str
-    pods: list[PodRun]
+    pods: Sequence[PodRun]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
-from itertools import pairwise
+from functools import partial
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up
-from kscale.ca.estimator.binpacking import estimate_groups, group_pods
+from kscale.ca.estimator.binpacking import GroupedPods, Repeats, estimate_groups, group_pods
 from kscale.ca.estimator.options import THRESHOLDS, EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.ca.estimator.result import EstimateResult
-from kscale.ca.expander.types import Option, PodRun
+from kscale.ca.expander.types import Option
 from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
-from kscale.ca.scale_up.pod_groups import PodGroups
+from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
+from kscale.ca.scale_up.pod_runs import EstimatedPods
 from kscale.ca.similarity import Comparator, SimilarGroups
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ExpansionFinder", "ExpansionOption"]
@@ -41,6 +45,10 @@ class ExpansionOption(msgspec.Struct, kw_only=True):
     @property
     def pods(self) -> list[str]:
         return self.estimate.scheduled
+
+    @property
+    def pod_count(self) -> int:
+        return len(self.estimate.order_numbers)
 
 
 class ExpansionFinder:
@@ -75,14 +83,17 @@ class ExpansionFinder:
         self.all_or_nothing = False
         self.comparator = comparator
         self.grouped = group_pods(snapshot, pods)
-        keys = [self.grouped.records[i].key for i in self.grouped.members.tolist()]
-        self.egs = PodGroups([keys[a:b] for a, b in pairwise(self.grouped.starts.tolist())])
+        self.egs = PodGroups(self.grouped.class_of[self.grouped.starts[:-1]], self.grouped.keys_of_group)
         self.profile = profile
-        self.session = Session(snapshot, self.grouped.unique.values(), list(templates.values()), profile)
+        self.session = Session(snapshot, self.grouped.unique, list(templates.values()), profile)
         self.session.engine.cursor = cursor
         self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
         self.filtered = FilteredGroups()
-        self.schedulable: dict[str, list[int]] = {}
+        self.schedulable: dict[str, NDArray[np.bool_]] = {}
+        """By node group, which equivalence groups it takes: bool[groups]."""
+        self.repeats = Repeats()
+        self._parts: dict[bytes, GroupedPods] = {}
+        self._fits: dict[tuple[int, str | None], NDArray[np.bool_]] = {}
         self.found: list[ExpansionOption] = []
         self._similar: SimilarGroups | None = None
 
@@ -102,26 +113,26 @@ class ExpansionFinder:
         for group in self.filtered.valid:
             self.schedulable[group.id] = self.judge(group.id, self.egs)
 
-    def judge(self, group: str, egs: PodGroups) -> list[int]:
-        """The numbers of the pod groups whose first pod fits an empty node of the group."""
-        exemplars = self.grouped.class_of[self.grouped.starts[:-1]].tolist()
+    def judge(self, group: str, egs: PodGroups) -> NDArray[np.bool_]:
+        """The pod groups whose first pod fits an empty node of the group: bool[groups]."""
+        exemplars = egs.exemplar_of
         session, which = self.compiled[group]
-        refused = [number for number, fits in _fits(session, which, dict.fromkeys(exemplars)).items() if not fits]
-        verdicts = verdicts_on_new_node(session, self.templates[group], which, refused, 0) if refused else {}
-        taken = []
-        for number, exemplar in enumerate(exemplars):
-            verdict = verdicts.get(exemplar)
-            if verdict is None:
-                egs.accept(number, group)
-                taken.append(number)
-            else:
-                egs.reject(number, group, verdict)
-        return taken
+        alike = session.template_identity(which)
+        known = self._fits.get((id(session), alike)) if alike else None
+        if known is None:
+            numbers, where = np.unique(exemplars, return_inverse=True)
+            known = self._fits[id(session), alike] = _fits(session, which, numbers)[where.reshape(-1)]
+        fits = known
+        ask = partial(_verdicts, session, self.templates[group], which)
+        egs.judge(group, Judgement(fits, exemplars, ask))
+        return fits
 
     def similar_to(self, group: Group) -> list[str]:
         """Groups that may share a scale-up of this one: alike, safe, and taking at least the same pods."""
         mine = self.schedulable.get(group.id)
-        if not self.options.balance_similar_node_groups or is_zero_or_max(group, self.options) or not mine:
+        if mine is None or not self.options.balance_similar_node_groups or is_zero_or_max(group, self.options):
+            return []
+        if not mine.any():
             return []
         if self._similar is None:
             names = [item.id for item in self.groups]
@@ -130,10 +141,13 @@ class ExpansionFinder:
         return [
             name
             for name in self._similar.of(group.id)
-            if name in self.groups
-            and set(mine) <= set(self.schedulable.get(name, ()))
-            and self.is_safe(self.groups[name])
+            if name in self.groups and self._takes(name, mine) and self.is_safe(self.groups[name])
         ]
+
+    def _takes(self, group: str, wanted: NDArray[np.bool_]) -> bool:
+        """Whether a group takes at least these pod groups."""
+        taken = self.schedulable.get(group)
+        return taken is not None and not (wanted & ~taken).any()
 
     def is_safe(self, group: Group) -> bool:
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.now, self.options)
@@ -148,12 +162,12 @@ class ExpansionFinder:
 
     def option(self, group: Group) -> ExpansionOption | None:
         mine = self.schedulable[group.id]
-        if not mine:
+        if not mine.any():
             return None
         similar = self.similar_to(group)
         result = estimate_groups(
             self.snapshot,
-            self.grouped.restricted(mine),
+            self._part(mine),
             self.templates[group.id],
             self.compiled[group.id][1],
             EstimateOptions(
@@ -166,6 +180,7 @@ class ExpansionFinder:
                 fast_path=self.options.fastpath_binpacking_enabled,
             ),
             self.session,
+            self.repeats,
         )
         count = result.node_count
         if is_zero_or_max(group, self.options) and count > 0:
@@ -179,6 +194,13 @@ class ExpansionFinder:
             return None
         return ExpansionOption(group=group.id, node_count=count, similar=similar, estimate=result)
 
+    def _part(self, mine: NDArray[np.bool_]) -> GroupedPods:
+        key = mine.tobytes()
+        found = self._parts.get(key)
+        if found is None:
+            found = self._parts[key] = self.grouped.restricted(np.flatnonzero(mine))
+        return found
+
     def expander_options(self, names: Sequence[str]) -> list[Option]:
         """What the expander sees. Where nobody looks at single pods, like pods in a row are counted only."""
         one_by_one = not {"price", "grpc"}.isdisjoint(names)
@@ -186,7 +208,7 @@ class ExpansionFinder:
             Option(
                 group=item.group,
                 node_count=item.node_count,
-                pods=_runs(item.estimate, one_by_one=one_by_one),
+                pods=EstimatedPods(item.estimate, one_by_one=one_by_one),
                 similar=item.similar,
                 exists=self.every[item.group].exists,
             )
@@ -194,15 +216,19 @@ class ExpansionFinder:
         ]
 
 
-def _fits(session: Session, which: int, classes: Iterable[int]) -> dict[int, bool]:
-    """Whether pods of the classes fit an empty node of a template, each alone."""
+def _fits(session: Session, which: int, classes: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Whether pods of the classes fit an empty node of a template, each alone: bool[n]."""
     engine = session.engine
     engine.fork()
     try:
         node = engine.add(session.templates[which], 0)
-        return {number: engine.check(number, node) == 0 for number in classes}
+        return np.fromiter((engine.check(number, node) == 0 for number in classes.tolist()), np.bool_, len(classes))
     finally:
         engine.revert()
+
+
+def _verdicts(session: Session, template: NodeTemplate, which: int, classes: list[int]) -> dict[int, Verdict]:
+    return verdicts_on_new_node(session, template, which, classes, 0)
 
 
 def _size(group: Group) -> NodeGroupSize:
@@ -212,9 +238,3 @@ def _size(group: Group) -> NodeGroupSize:
         target_size=group.target_size,
         target_size_error=group.target_size_error is not None,
     )
-
-
-def _runs(estimate: EstimateResult, *, one_by_one: bool) -> list[PodRun]:
-    if one_by_one:
-        return [PodRun(record.pod) for record in estimate.scheduled_records]
-    return [PodRun(record.pod, count) for record, count in estimate.runs]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.ca.scale_up.status import RemainingPod
 from kscale.scheduling.verdict import Verdict
 
-__all__ = ["PodGroup", "PodGroups"]
+__all__ = ["Judgement", "PodGroup", "PodGroups"]
 
 
 class PodGroup(msgspec.Struct, kw_only=True):
@@ -23,60 +25,140 @@ class PodGroup(msgspec.Struct, kw_only=True):
     """By node group: what exactly stood against it, on an empty new node."""
 
 
-class PodGroups:
-    """All equivalence groups of a scale-up."""
+class Judgement:
+    """What a node group says of every equivalence group.
 
-    def __init__(self, groups: Iterable[Sequence[str]]) -> None:
-        self.groups = [PodGroup(pods=pods) for pods in groups]
+    ``fits``: bool[groups]. ``ask`` gives the verdict on each exemplar (as numbered in ``exemplar_of``: int32[groups])
+    that does not fit; it is called once, when somebody wants to know.
+    """
 
-    def accept(self, number: int, group: str) -> None:
-        """The node group takes the pods."""
-        found = self.groups[number]
-        found.schedulable = True
-        found.schedulable_groups.append(group)
+    __slots__ = ("_ask", "_known", "exemplar_of", "fits")
 
-    def reject(self, number: int, group: str, verdict: Verdict) -> None:
-        """The node group does not take them."""
-        self.groups[number].errors[group] = list(verdict.reasons)
-        self.groups[number].verdicts[group] = verdict
+    def __init__(
+        self, fits: NDArray[np.bool_], exemplar_of: NDArray[np.int32], ask: Callable[[list[int]], dict[int, Verdict]]
+    ) -> None:
+        self.fits = fits
+        self.exemplar_of = exemplar_of
+        self._ask = ask
+        self._known: dict[int, Verdict] | None = None
+
+    def verdict(self, number: int) -> Verdict:
+        """Why equivalence group ``number`` does not fit."""
+        if self._known is None:
+            self._known = self._ask(np.unique(self.exemplar_of[~self.fits]).tolist())
+        return self._known[int(self.exemplar_of[number])]
+
+
+class _Said:
+    """A node group's judgement, and what came to hold in its place for some of the equivalence groups."""
+
+    __slots__ = ("judgement", "rejected", "takes", "why")
+
+    def __init__(self, judgement: Judgement) -> None:
+        self.judgement = judgement
+        self.takes = judgement.fits
+        self.rejected = ~judgement.fits
+        self.why: dict[str, NDArray[np.bool_]] = {}
+
+    def reject(self, which: NDArray[np.bool_], reason: str) -> None:
+        self.rejected = self.rejected | which
+        self.why[reason] = self.why.get(reason, False) | which
+
+    def reasons(self, number: int) -> list[str]:
+        for reason in reversed(self.why):
+            if self.why[reason][number]:
+                return [reason]
+        return list(self.judgement.verdict(number).reasons)
+
+
+class PodGroups(Sequence[PodGroup]):
+    """All equivalence groups of a scale-up. As a sequence, made one by one when asked for.
+
+    ``keys_of`` gives the pods of a group; ``exemplar_of``: int32[groups], which pods judgements are about: groups of
+    one exemplar are told the same; ``schedulable``: bool[groups].
+    """
+
+    def __init__(self, exemplar_of: NDArray[np.int32], keys_of: Callable[[int], list[str]]) -> None:
+        self.size = size = len(exemplar_of)
+        self.exemplar_of = exemplar_of
+        self.keys_of = keys_of
+        self.schedulable = np.zeros(size, dtype=np.bool_)
+        self._said: dict[str, _Said] = {}
+
+    def blank(self) -> PodGroups:
+        """The same groups, nothing known of them."""
+        return PodGroups(self.exemplar_of, self.keys_of)
+
+    def judge(self, group: str, judgement: Judgement) -> None:
+        """A node group takes some and not the others."""
+        self._said.pop(group, None)
+        self._said[group] = _Said(judgement)
+        self.schedulable |= judgement.fits
 
     def rename(self, old: str, new: str) -> None:
         """A group that did not exist was made, under another name."""
-        for found in self.groups:
-            found.schedulable_groups = [new if group == old else group for group in found.schedulable_groups]
-            if old in found.errors:
-                found.errors[new] = found.errors.pop(old)
+        self._said = {new if name == old else name: said for name, said in self._said.items()}
 
     def erase(self, group: str) -> None:
         """Nothing is known of the group any more."""
-        for found in self.groups:
-            found.schedulable_groups = [name for name in found.schedulable_groups if name != group]
-            found.errors.pop(group, None)
+        self._said.pop(group, None)
 
     def give_up(self, reason: str) -> None:
         """Everything that would have fitted somewhere stays."""
-        for found in self.groups:
-            if found.schedulable:
-                found.schedulable = False
-                found.errors.update({group: [reason] for group in found.schedulable_groups})
+        for said in self._said.values():
+            said.reject(self.schedulable & said.takes, reason)
+        self.schedulable = np.zeros(self.size, dtype=np.bool_)
 
     def fail(self, failed: Collection[str], reason: str) -> None:
         """Node groups failed: pods that had no other one stay."""
-        for found in self.groups:
-            hit = [group for group in found.schedulable_groups if group in failed]
-            found.errors.update({group: [reason] for group in hit})
-            if found.schedulable and len(hit) == len(found.schedulable_groups):
-                found.schedulable = False
+        left = np.zeros(self.size, dtype=np.bool_)
+        for name, said in self._said.items():
+            if name in failed:
+                said.reject(said.takes, reason)
+            else:
+                left |= said.takes
+        self.schedulable = self.schedulable & left
 
-    def remaining(self, skipped: Mapping[str, list[str]]) -> list[RemainingPod]:
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __iter__(self) -> Iterator[PodGroup]:
+        return map(self.__getitem__, range(self.size))
+
+    def __getitem__(self, number: int) -> PodGroup:  # type: ignore[override]  # by number only
+        if not -self.size <= number < self.size:
+            raise IndexError(number)
+        number %= self.size
+        said = self._said
+        return PodGroup(
+            pods=self.keys_of(number),
+            schedulable=bool(self.schedulable[number]),
+            schedulable_groups=[name for name, item in said.items() if item.takes[number]],
+            errors=self.errors(number),
+            verdicts={
+                name: item.judgement.verdict(number) for name, item in said.items() if not item.judgement.fits[number]
+            },
+        )
+
+    def errors(self, number: int) -> dict[str, list[str]]:
+        """Why node groups do not take an equivalence group."""
+        return {name: item.reasons(number) for name, item in self._said.items() if item.rejected[number]}
+
+    def remaining(self, skipped: dict[str, list[str]]) -> list[RemainingPod]:
         """The pods that no node group takes."""
-        return [
-            RemainingPod(pod=pod, rejected_groups=dict(found.errors), skipped_groups=dict(skipped))
-            for found in self.groups
-            if not found.schedulable
-            for pod in found.pods
-        ]
+        found = []
+        for number in np.flatnonzero(~self.schedulable).tolist():
+            errors = self.errors(number)
+            found += [
+                RemainingPod(pod=pod, rejected_groups=errors, skipped_groups=skipped) for pod in self.keys_of(number)
+            ]
+        return found
 
     def awaiting(self, best: str) -> list[str]:
         """The pods that some node group takes, but not the one that was chosen."""
-        return [pod for found in self.groups if found.schedulable and best in found.errors for pod in found.pods]
+        said = self._said.get(best)
+        if said is None:
+            return []
+        return [pod for i in np.flatnonzero(self.schedulable & said.rejected).tolist() for pod in self.keys_of(i)]

@@ -9,10 +9,11 @@ import msgspec
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.events import Event
+from kscale.ca.scale_up.status import CreatedGroups
 from kscale.ca.state import LoopState
 from kscale.records import Record
 
-__all__ = ["ExpanderScore", "GroupRejection", "PendingPods", "PodCounts", "ScaleUpChoice", "ScaleUpPlan"]
+__all__ = ["ExpanderScore", "GroupRejection", "PendingPods", "PodCounts", "ScaleUpChoice", "ScaleUpPlanRecord"]
 
 
 class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -58,8 +59,9 @@ class GroupRejection(_Part, frozen=True):
 class PendingPods(_Part, frozen=True):
     """Like pods that stay without a place after the scale-up, and why.
 
-    ``rejected``: node groups that do not take them; ``takenBy``: groups that would. ``why`` is the short answer. Groups
-    that were not asked are the same for all pods: see ``skipped`` of the options.
+    ``rejected``: node groups that do not take them, on an empty new node and with no other pod beside; ``takenBy``:
+    groups that would. ``why`` is the short answer. Groups that were not asked are the same for all pods: see
+    ``skipped`` of the options.
     """
 
     pods: list[str]
@@ -86,14 +88,17 @@ class PodCounts(_Part, frozen=True):
     asked: int = 0
 
 
-class ScaleUpPlan(Record, frozen=True):
+class ScaleUpPlanRecord(Record, frozen=True):
     """One loop of scale-up as if everything succeeded.
 
-    - ``result``: upstream's, e.g. ``ScaleUpSuccessful``; ``error`` comes with ``ScaleUpError``.
-    - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, the chosen one marked.
+    - ``result``: upstream's, e.g. ``ScaleUpSuccessful``; ``error`` comes with ``ScaleUpError``. Of several scale-ups in
+      one loop (a salvo) it is the last one's.
+    - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, the chosen one marked (of a
+      salvo: as the first scale-up saw them, all that were chosen marked).
     - ``triggered``: pods that are helped; ``pending``: those that are not; ``existing``: pod -> node, for pods that fit
       without new nodes; ``young``: pods that are given some more time.
-    - ``upcoming``: nodes by group that were asked for before and were taken for granted.
+    - ``upcoming``: nodes by group that were asked for before and were taken for granted; ``createdGroups``: groups that
+      would be made; ``minSizes``: groups that are raised to their minimum size afterwards.
     - ``events`` are upstream's; ``warnings`` what it would log; ``state`` is for the next loop.
     """
 
@@ -109,17 +114,9 @@ class ScaleUpPlan(Record, frozen=True):
     young: list[str] = []
     lists: PodCounts = PodCounts()
     upcoming: dict[str, int] = {}
+    created_groups: list[CreatedGroups] = []
+    min_sizes: list[ScaleUpInfo] = []
     events: list[Event] = []
     warnings: list[str] = []
     unmodelled: list[str] = []
     state: LoopState = msgspec.field(default_factory=LoopState)
-
-    @property
-    def new_nodes(self) -> int:
-        """How many nodes are added."""
-        return sum(info.new - info.current for info in self.scale_ups)
-
-    @property
-    def pending_count(self) -> int:
-        """How many pods stay without a place."""
-        return sum(len(found.pods) for found in self.pending)

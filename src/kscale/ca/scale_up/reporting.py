@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kscale.ca.groups import Groups
 from kscale.ca.orchestrator import Orchestration
-from kscale.ca.scale_up.expansion import ExpansionOption
 from kscale.ca.scale_up.pod_groups import PodGroup
 from kscale.ca.scale_up.report import ExpanderScore, GroupRejection, PendingPods, ScaleUpChoice
 from kscale.ca.scale_up.status import RemainingPod, not_triggered_parts
@@ -14,32 +12,34 @@ from kscale.ca.scale_up.status import RemainingPod, not_triggered_parts
 __all__ = ["choices", "pending_pods"]
 
 
-def choices(groups: Groups, done: Orchestration, chosen: str | None) -> list[ScaleUpChoice]:
-    """Every group, in the provider's order."""
+def choices(done: Orchestration, chosen: Sequence[str]) -> list[ScaleUpChoice]:
+    """Every group, in the provider's order, then those that could be made or were."""
     options = {option.group: option for option in done.options}
     steps = done.expansion.steps if done.expansion is not None else []
+    kept = [{left.group for left in step.filtered.survivors} for step in steps]
+    names = dict.fromkeys([*done.asked_groups, *(group.id for group in done.groups)])
     found = []
-    for group in groups:
-        option = options.get(group.id)
+    for name in names:
+        option = options.get(name)
         if option is None:
-            found.append(ScaleUpChoice(group=group.id, skipped=list(done.skipped.get(group.id, []))))
+            found.append(ScaleUpChoice(group=name, skipped=list(done.skipped.get(name, []))))
             continue
         bound = option.estimate.lower_bound
         scores = [
             ExpanderScore(
                 expander=step.expander,
-                kept=any(left.group == group.id for left in step.filtered.survivors),
-                score=step.filtered.scores.get(group.id),
-                note=step.filtered.notes.get(group.id) or step.filtered.skipped.get(group.id, ""),
+                kept=name in survivors,
+                score=step.filtered.scores.get(name),
+                note=step.filtered.notes.get(name) or step.filtered.skipped.get(name, ""),
             )
-            for step in steps
+            for step, survivors in zip(steps, kept, strict=True)
         ]
         found.append(
             ScaleUpChoice(
-                group=group.id,
+                group=name,
                 nodes=option.node_count,
-                pods=len(option.estimate.order_numbers),
-                chosen=group.id == chosen,
+                pods=option.pod_count,
+                chosen=name in chosen,
                 scores=scores,
                 similar=list(option.similar),
                 bound=bound.value,
@@ -49,35 +49,42 @@ def choices(groups: Groups, done: Orchestration, chosen: str | None) -> list[Sca
     return found
 
 
-def pending_pods(
-    groups: Sequence[PodGroup], left: Sequence[RemainingPod], result: str, best: ExpansionOption | None
-) -> list[PendingPods]:
-    """Pods that stay, like ones together. ``best`` is the option that was chosen, if one was."""
-    group_of = {name: number for number, group in enumerate(groups) for name in group.pods}
+def pending_pods(done: Orchestration, left: Sequence[str], result: str) -> list[PendingPods]:
+    """Pods that stay after the last scale-up of a loop: those of which everything said is the same together."""
+    groups, best = done.pod_groups, done.best
+    number_of = {name: number for number in range(len(groups)) for name in groups.keys_of(number)}
     unscheduled = best.estimate.unscheduled if best is not None else {}
+    known: dict[int, tuple[PodGroup, str]] = {}
     found: dict[tuple[int, str], list[str]] = {}
-    for item in left:
-        number = group_of.get(item.pod, -1)
-        group = groups[number] if number >= 0 else None
-        if group is not None and not group.schedulable:
-            parts = not_triggered_parts(item, {*item.rejected_groups, *item.skipped_groups})
-            why = ", ".join(parts) or "no node group"
-        elif group is None or best is None:
-            why = result
-        elif best.group in group.verdicts:
-            why = f"{best.group} was chosen, which does not take it: {', '.join(group.verdicts[best.group].reasons)}"
-        else:
-            why = f"{best.group} was chosen: {unscheduled.get(item.pod, result)}"
-        found.setdefault((number, why), []).append(item.pod)
+    for name in left:
+        number = number_of.get(name)
+        exemplar = -1 if number is None else int(groups.exemplar_of[number])
+        if number is not None and exemplar not in known:
+            known[exemplar] = groups[number], _why(groups[number], done)
+        group, why = known.get(exemplar, (None, ""))
+        if group is not None and group.schedulable and best is not None and best.group not in group.verdicts:
+            why = f"{best.group} was chosen: {unscheduled.get(name, result)}"
+        found.setdefault((exemplar, why or result), []).append(name)
     return [
         PendingPods(
             pods=names,
             why=why,
-            rejected=_rejections(groups[number]) if number >= 0 else {},
-            taken_by=list(groups[number].schedulable_groups) if number >= 0 else [],
+            rejected=_rejections(known[exemplar][0]) if exemplar >= 0 else {},
+            taken_by=list(known[exemplar][0].schedulable_groups) if exemplar >= 0 else [],
         )
-        for (number, why), names in found.items()
+        for (exemplar, why), names in found.items()
     ]
+
+
+def _why(group: PodGroup, done: Orchestration) -> str:
+    """Why pods of an equivalence group stay; empty where it is the same for all pods of the scale-up."""
+    best = done.best
+    if not group.schedulable:
+        item = RemainingPod(pod="", rejected_groups=group.errors, skipped_groups=done.skipped)
+        return ", ".join(not_triggered_parts(item, {*group.errors, *done.skipped})) or "no node group"
+    if best is not None and best.group in group.verdicts:
+        return f"{best.group} was chosen, which does not take it: {', '.join(group.verdicts[best.group].reasons)}"
+    return ""
 
 
 def _rejections(group: PodGroup) -> dict[str, GroupRejection]:

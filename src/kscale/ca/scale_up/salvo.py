@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from kscale.ca.cluster_state import ClusterState
 from kscale.ca.groups import Groups
 from kscale.ca.orchestrator import Orchestration, orchestrate_steps
+from kscale.ca.scale_up.scene import put
 from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.templates import fresh_copy
 from kscale.objects.core import Node, Pod
@@ -79,17 +80,12 @@ def salvo_steps(
         pending = [pod for pod in pending if pod.key not in triggered]
         if done.status.result != SUCCESSFUL or not triggered or not pending or elapsed() >= budget:
             return result
-        state, cursor = done.state, done.cursor
-        groups = groups.with_targets({info.group: info.new for info in done.status.scale_ups})
+        state, cursor, groups, templates = done.state, done.cursor, done.groups, done.templates
         suffix = f"salvo-{number}"
         for info in done.status.scale_ups:
             for copy in range(info.new - info.current):
                 fresh = fresh_copy(templates[info.group], f"{copy}-{suffix}")
-                node = replace(fresh.node, api_version="v1", kind="Node")
-                nodes.append(node)
-                simulated.apply(node)
-                for pod in fresh.pods:
-                    simulated.apply(replace(pod, api_version="v1", kind="Pod"))
+                nodes.append(put(simulated, fresh))
         order = [fitted[key] for key in done.status.pods_triggered]
         placed = _place(simulated, order, suffix, cursor)
         if isinstance(placed, str):

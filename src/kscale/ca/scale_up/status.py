@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 import msgspec
@@ -74,9 +74,9 @@ class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
     result: str
     error: ErrorRecord | None = None
     scale_ups: list[ScaleUpInfo] = []
-    pods_triggered: list[str] = []
-    pods_await_evaluation: list[str] = []
-    pods_remain_unschedulable: list[RemainingPod] = []
+    pods_triggered: Sequence[str] = []
+    pods_await_evaluation: Sequence[str] = []
+    pods_remain_unschedulable: Sequence[RemainingPod] = []
     considered_groups: list[ConsideredGroup] = []
     created_groups: list[CreatedGroups] = []
     failed_resize_groups: list[str] = []

@@ -20,7 +20,8 @@ from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from kscale.ca.expander.types import ExpanderInput
-    from kscale.ca.scale_up.report import PendingPods, ScaleUpChoice, ScaleUpPlan
+    from kscale.ca.scale_up.decision import ScaleUpPlan
+    from kscale.ca.scale_up.report import PendingPods, ScaleUpChoice
     from kscale.cli.terminal import Terminal
     from kscale.objects.core import Node
     from kscale.objects.nodegroup import NodeGroup
@@ -116,7 +117,7 @@ def command(
     again = " ".join(["kscale explain", *source.words(), *group_source.words()])
     unlimited = {group.id for group in groups if group.max_size >= UNLIMITED}
     return Answer(
-        plan,
+        plan.record(),
         lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),
         exit_code=1 if plan.pending_count else 0,
     )

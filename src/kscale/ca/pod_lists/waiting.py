@@ -1,0 +1,103 @@
+"""Pods that wait, with one example of each kind: what a rule says of the example holds for all of its kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.ca.pod_lists.young import DELAY_ANNOTATION
+from kscale.ca.pods import annotation
+from kscale.objects.conditions import find
+from kscale.objects.core import Pod
+from kscale.objects.owners import is_daemonset_pod
+from kscale.snapshot.pod_table import PodRows
+from kscale.snapshot.record import PodRecord
+
+__all__ = ["WaitingPods"]
+
+_KINDS = "kinds of waiting pods"
+
+
+class WaitingPods:
+    """Pods in order. ``kind``: int32[n], into ``examples``; pods of one kind are alike in all that the rules for lists
+    of pods read, their requests and the time they were made included."""
+
+    __slots__ = ("examples", "kind", "records")
+
+    def __init__(self, records: Sequence[PodRecord], kind: NDArray[np.int32], examples: Sequence[Pod]) -> None:
+        self.records = records
+        self.kind = kind
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @classmethod
+    def of(cls, records: Sequence[PodRecord]) -> WaitingPods:
+        """Pending pods of a snapshot are looked at once, others each as a kind of its own."""
+        if not isinstance(records, PodRows) or not records.pending:
+            return cls(records, np.arange(len(records), dtype=np.int32), [record.pod for record in records])
+        memo = records.table.memo
+        with memo.lock:
+            stamps, known = records.stamps, memo.of(_KINDS)
+            kinds = memo.values(_KINDS)
+            missing = np.flatnonzero(known[stamps] == 0)
+            for i, class_of in zip(missing.tolist(), records.classes[missing].tolist(), strict=True):
+                pod = records[i].pod
+                known[stamps[i]] = kinds.setdefault((class_of, *_identity(pod)), (len(kinds) + 1, pod))[0]
+            return cls(records, known[stamps] - 1, [pod for _, pod in kinds.values()])
+
+    def take(self, positions: NDArray[np.int64]) -> WaitingPods:
+        """The pods at some positions."""
+        return WaitingPods(taken(self.records, positions), self.kind[positions], self.examples)
+
+    @property
+    def in_play(self) -> list[Pod]:
+        """One pod of each kind that occurs, in the order the kinds were met first."""
+        return [self.examples[number] for number in np.unique(self.kind).tolist()]
+
+    def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
+        """Whose example is among these (by identity): bool[n]."""
+        wanted = {id(pod) for pod in chosen}
+        numbers, where = np.unique(self.kind, return_inverse=True)
+        found = np.array([id(self.examples[number]) in wanted for number in numbers.tolist()], dtype=np.bool_)
+        return found[where.reshape(-1)] if len(found) else np.zeros(0, np.bool_)
+
+    def kept_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> WaitingPods:
+        """What a rule that only leaves pods out keeps."""
+        return self.take(np.flatnonzero(self.among(rule(self.in_play))))
+
+    @property
+    def keys(self) -> list[str]:
+        """``namespace/name``, in order."""
+        return keys_of(self.records)
+
+
+def taken(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
+    """The pods at some positions."""
+    if isinstance(records, PodRows):
+        return records.take(positions)
+    return [records[i] for i in positions.tolist()]
+
+
+def keys_of(records: Sequence[PodRecord]) -> list[str]:
+    """``namespace/name`` of pods, in order."""
+    if isinstance(records, PodRows):
+        return records.keys_at(np.arange(len(records)))
+    return [record.key for record in records]
+
+
+def _identity(pod: Pod) -> tuple[object, ...]:
+    """What rules read besides the class of the pod."""
+    condition = find(pod.status.conditions, "PodScheduled")
+    delay = annotation(pod, DELAY_ANNOTATION)
+    return (
+        pod.spec.scheduler_name,
+        None if condition is None else (condition.status, condition.reason),
+        pod.spec.priority,
+        pod.metadata.creation_timestamp,
+        is_daemonset_pod(pod),
+        None if delay is None else (delay, pod.key),  # what is said of an annotation names the pod
+    )

@@ -1,0 +1,193 @@
+"""What a scale-up decides: sizes at once; names, texts and reasons when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+
+from msgspec.structs import replace
+
+from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.errors import ErrorRecord
+from kscale.ca.events import Event
+from kscale.ca.orchestrator import Orchestration
+from kscale.ca.pod_lists.waiting import WaitingPods
+from kscale.ca.scale_up.min_size import MinSizeScaleUp
+from kscale.ca.scale_up.report import PendingPods, PodCounts, ScaleUpChoice, ScaleUpPlanRecord
+from kscale.ca.scale_up.reporting import choices, pending_pods
+from kscale.ca.scale_up.status import (
+    LIMITED_BY_MAX_NODES_TOTAL,
+    CreatedGroups,
+    RemainingPod,
+    ScaleUpStatus,
+    status_events,
+)
+from kscale.ca.state import LoopState, RememberedTemplate
+from kscale.scheduling.place import PlaceResult
+
+__all__ = ["Preparation", "ScaleUpPlan"]
+
+
+@dataclass
+class Preparation:
+    """What a loop knows before it scales up. ``asked``: the pods that need nodes; None: the loop ended before."""
+
+    _: KW_ONLY
+    lists: PodCounts = field(default_factory=PodCounts)
+    placed: PlaceResult | None = None
+    asked: WaitingPods | None = None
+    young: WaitingPods | None = None
+    upcoming: dict[str, int] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+
+class ScaleUpPlan:
+    """One loop of scale-up as if everything succeeded (or as its outcomes were).
+
+    ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists`` and ``warnings`` are there at once, the rest is made
+    when it is asked for. ``rounds``: every scale-up of the loop, more than one in a salvo, none if the
+    loop ended before. ``record()`` is the whole answer as a document; it says what the fields are.
+    """
+
+    def __init__(
+        self,
+        *,
+        result: str,
+        before: Preparation,
+        rounds: Sequence[Orchestration] = (),
+        minimum: MinSizeScaleUp | None = None,
+        state: LoopState,
+        examples: Callable[[], dict[str, RememberedTemplate]] = dict,
+    ) -> None:
+        self.rounds = rounds
+        self._state = state
+        self._examples = examples
+        self._before = before
+        self._minimum = minimum
+        self.result = result
+        self.lists = before.lists
+        self.upcoming = before.upcoming
+        self.warnings = before.warnings
+        self.error: ErrorRecord | None = rounds[-1].status.error if rounds else None
+        self.scale_ups: list[ScaleUpInfo] = [info for done in rounds for info in done.status.scale_ups]
+        self.min_sizes: list[ScaleUpInfo] = list(minimum.status.scale_ups) if minimum is not None else []
+
+    # -- numbers -----------------------------------------------------------------------------------------------------
+
+    @property
+    def new_nodes(self) -> int:
+        """How many nodes are added for pods."""
+        return sum(info.new - info.current for info in self.scale_ups)
+
+    @property
+    def triggered_count(self) -> int:
+        """How many pods are helped."""
+        return sum(done.best.pod_count for done in self._good if done.best is not None)
+
+    @property
+    def pending_count(self) -> int:
+        """How many pods stay without a place."""
+        return self.lists.asked - self.triggered_count
+
+    @property
+    def chosen(self) -> str | None:
+        """The group that was chosen (first)."""
+        return next(iter(self._chosen), None)
+
+    @property
+    def _good(self) -> list[Orchestration]:
+        return [done for done in self.rounds if done.status.scale_ups]
+
+    @property
+    def _chosen(self) -> list[str]:
+        return [done.best.group for done in self._good if done.best is not None]
+
+    @property
+    def created_groups(self) -> list[CreatedGroups]:
+        """Groups that would be made."""
+        return [made for done in self.rounds for made in done.status.created_groups]
+
+    # -- names and texts ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def state(self) -> LoopState:
+        """For the next loop."""
+        return replace(self._state, templates=self._examples())
+
+    @cached_property
+    def options(self) -> list[ScaleUpChoice]:
+        """Every group as a way to scale up."""
+        return choices(self.rounds[0], self._chosen) if self.rounds else []
+
+    @cached_property
+    def triggered(self) -> list[str]:
+        """The pods that are helped."""
+        return [name for done in self._good for name in done.status.pods_triggered]
+
+    @cached_property
+    def pending(self) -> list[PendingPods]:
+        """The pods that are not, like ones together, and why."""
+        asked = self._before.asked
+        if asked is None:
+            return []
+        if not self.rounds:
+            names = asked.keys
+            return [PendingPods(pods=names, why=self.result)] if names else []
+        helped = set(self.triggered)
+        return pending_pods(self.rounds[-1], [name for name in asked.keys if name not in helped], self.result)
+
+    @cached_property
+    def existing(self) -> dict[str, str]:
+        """Pod -> node, for pods that fit without new nodes."""
+        return self._before.placed.placement if self._before.placed is not None else {}
+
+    @cached_property
+    def young(self) -> list[str]:
+        """Pods that are given some more time."""
+        return self._before.young.keys if self._before.young is not None else []
+
+    @cached_property
+    def events(self) -> list[Event]:
+        """Upstream's events, in order."""
+        events = list(self._before.events)
+        for done in self.rounds:
+            events += [*done.events, *status_events(done.status)]
+        if not self.rounds and self.result == LIMITED_BY_MAX_NODES_TOTAL and self._before.asked is not None:
+            left = [RemainingPod(pod=name) for name in self._before.asked.keys]
+            events += status_events(ScaleUpStatus(result=self.result, pods_remain_unschedulable=left))
+        if self._minimum is not None:
+            events += [*self._minimum.events, *status_events(self._minimum.status)]
+        return events
+
+    @cached_property
+    def unmodelled(self) -> list[str]:
+        """What pods use that no rule here looks at."""
+        found = dict.fromkeys(self._before.placed.unmodelled if self._before.placed is not None else ())
+        for done in self.rounds:
+            for option in done.options[:1]:  # all options of a round judge the same pods
+                found |= dict.fromkeys(option.estimate.unmodelled)
+        return list(found)
+
+    def record(self) -> ScaleUpPlanRecord:
+        """The whole answer."""
+        return ScaleUpPlanRecord(
+            result=self.result,
+            error=self.error,
+            chosen=self.chosen,
+            scale_ups=self.scale_ups,
+            options=self.options,
+            triggered=self.triggered,
+            pending=self.pending,
+            existing=self.existing,
+            young=self.young,
+            lists=self.lists,
+            upcoming=self.upcoming,
+            created_groups=self.created_groups,
+            min_sizes=self.min_sizes,
+            events=self.events,
+            warnings=self.warnings,
+            unmodelled=self.unmodelled,
+            state=self.state,
+        )

@@ -1,0 +1,179 @@
+"""What a loop of scale-up finds: nodes, groups, templates, and the simulated cluster made ready for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+
+import numpy as np
+from msgspec.structs import replace
+
+from kscale.ca.cluster_state import upcoming_nodes
+from kscale.ca.groups import Group, Groups, groups_of
+from kscale.ca.node_infos import mixed_templates, recalled, remembered
+from kscale.ca.node_lists import node_lists
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.expendable import is_expendable
+from kscale.ca.pod_lists.split import split
+from kscale.ca.scale_down.atomic import UPCOMING_NODE_ANNOTATION
+from kscale.ca.state import LoopState, RememberedTemplate
+from kscale.ca.templates import TaintConfig, fresh_copy
+from kscale.errors import InputError
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
+from kscale.scheduling.place import PlaceResult
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["Scene"]
+
+
+_STAYING = "pods that may belong to their node"
+
+
+def _may_stay(pod: Pod) -> bool:
+    owner = controller_of(pod.metadata)
+    return is_mirror_pod(pod) or is_daemonset_pod(pod) or (owner is not None and owner.kind == "DaemonSet")
+
+
+class Scene:
+    """The cluster as a loop finds it, and changes it in its simulation.
+
+    ``groups`` are those that the provider has, ``candidates`` those that could be made; ``lists`` the nodes by what
+    they are good for; ``warnings`` what upstream would log.
+    """
+
+    def __init__(
+        self,
+        given: Cluster | Snapshot,
+        groups: Groups | Iterable[NodeGroup],
+        now: datetime,
+        options: AutoscalingOptions,
+        profile: SchedulerProfile | None,
+    ) -> None:
+        self.cluster = given if isinstance(given, Cluster) else None
+        self.snapshot = given.snapshot() if isinstance(given, Cluster) else given
+        self.now, self.options, self.profile = now, options, profile
+        nodes: list[Node] = self.snapshot.columns.objects
+        self.lists = node_lists(nodes, taints=TaintConfig.from_options(options))
+        every = groups if isinstance(groups, Groups) else groups_of(groups, nodes, options.node_group_defaults)
+        there = [group for group in every if group.exists or group.async_upcoming]
+        self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
+        self.candidates: list[Group] = [group for group in every if not group.exists and not group.async_upcoming]
+        self.daemonsets = list(self.cluster.all("DaemonSet")) if self.cluster is not None else []
+        self.warnings: list[str] = []
+
+    def whole_cluster(self) -> Cluster:
+        """The cluster. Raises InputError where only a snapshot was given."""
+        if self.cluster is None:
+            text = "coming nodes, pods that do not count, a salvo, quota objects: they take the cluster, not a snapshot"
+            raise InputError(text)
+        return self.cluster
+
+    def pods_by_node(self, names: Iterable[str]) -> dict[str, list[Pod]]:
+        """The pods of the nodes, as far as the nodes exist."""
+        snapshot, index = self.snapshot, self.snapshot.columns.index
+        return {
+            name: [
+                snapshot.placed_record(at).pod for at in np.flatnonzero(snapshot.placed_node == index[name]).tolist()
+            ]
+            for name in names
+            if name in index
+        }
+
+    def templates(
+        self, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
+    ) -> tuple[dict[str, NodeTemplate], Callable[[], dict[str, RememberedTemplate]]]:
+        """What a new node of each group is, and what makes the examples to remember."""
+        every = [*self.groups, *self.candidates]
+        others = self.groups
+        if given or self.candidates:
+            others = Groups((group for group in every if group.id not in given), self.groups.node_errors)
+
+        def example(node: Node) -> NodeTemplate | None:
+            name = node.metadata.name
+            if name not in self.snapshot.columns.index:
+                return None
+            informers = self.snapshot.informers
+            return NodeTemplate(
+                node=node,
+                pods=self._staying(name),
+                csi_node=informers.csi_nodes.get(name),
+                resource_slices=[each for each in informers.resource_slices if each.spec.node_name == name],
+            )
+
+        cache = {group.id: recalled(known[group.id]) for group in others if group.id in known}
+        found = mixed_templates(
+            self.lists.all, example, self.daemonsets, others, now=self.now, options=self.options, cache=cache
+        )
+        self.warnings += found.warnings
+        made = {**found.templates, **given}
+        self.warnings += [
+            f"node group {group.id} has no template: it cannot grow" for group in every if group.id not in made
+        ]
+
+        def to_remember() -> dict[str, RememberedTemplate]:
+            return {
+                name: known[name] if item is cache.get(name) else remembered(item) for name, item in found.cache.items()
+            }
+
+        return {group.id: made[group.id] for group in every if group.id in made}, to_remember
+
+    def _staying(self, node: str) -> list[Pod]:
+        """The pods of a node that may belong to the node itself: what templates look at."""
+        snapshot = self.snapshot
+        at = np.flatnonzero(snapshot.placed_node == snapshot.columns.index[node])
+        return [snapshot.placed_record(i).pod for i in snapshot.placed_where(_STAYING, _may_stay, at).tolist()]
+
+    def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
+        """Takes pods that do not count out of the cluster and puts coming nodes in; how many of each group come."""
+        gone = self._not_counted()
+        coming = upcoming_nodes(state.cluster, self.groups, self.now)
+        if not gone and not any(item.count or item.registered for item in coming.values()):
+            return {}
+        changed = Cluster(self.whole_cluster())
+        for pod in gone:
+            changed.remove(pod)
+        for name, item in coming.items():
+            if name in templates:
+                for number in range(item.count):
+                    put(changed, fresh_copy(templates[name], f"upcoming-{number}"), upcoming=True)
+            for registered in item.registered:
+                changed.remove(Node(metadata=replace(Node().metadata, name=registered)))
+        self.cluster, self.snapshot = changed, changed.snapshot()
+        return {name: item.count for name, item in coming.items() if item.count and name in templates}
+
+    def _not_counted(self) -> list[Pod]:
+        """Placed pods that take no room in the simulation."""
+        options, snapshot = self.options, self.snapshot
+        cutoff = options.expendable_pods_priority_cutoff
+        low = np.flatnonzero(snapshot.placed_priority < cutoff)
+        gone = [pod for at in low.tolist() if is_expendable(pod := snapshot.placed_record(at).pod, cutoff)]
+        if options.allowed_scheduler_names:
+            running = (snapshot.placed_record(at).pod for at in range(len(snapshot.placed_node)))
+            gone += split(running, allowed=options.allowed_scheduler_names).excluded
+        return gone
+
+    def with_placed(self, placed: PlaceResult) -> Cluster:
+        """Another cluster in which the pods that fit run where they fit."""
+        changed = Cluster(self.whole_cluster())
+        for record, node in placed.placed_records:
+            pod = record.pod
+            bound = replace(pod.spec, node_name=self.snapshot.nodes[node])
+            changed.apply(replace(pod, api_version="v1", kind="Pod", spec=bound))
+        return changed
+
+
+def put(cluster: Cluster, fresh: NodeTemplate, *, upcoming: bool = False) -> Node:
+    """Puts a copy of a template into a cluster, its pods with it; the node as it is there."""
+    metadata = fresh.node.metadata
+    if upcoming:
+        annotations = {**(metadata.annotations or {}), UPCOMING_NODE_ANNOTATION: "true"}
+        metadata = replace(metadata, annotations=annotations)
+    node = replace(fresh.node, metadata=metadata, api_version="v1", kind="Node")
+    cluster.apply(node)
+    for pod in fresh.pods:
+        cluster.apply(replace(pod, api_version="v1", kind="Pod"))
+    return node
