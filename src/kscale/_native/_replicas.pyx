@@ -5,6 +5,7 @@ import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kscale._native._columns cimport all_same, same
 from kscale.errors import NativeError
 
 
@@ -70,10 +71,28 @@ cdef extern from "kscale/hpa/replica_batch.hpp" namespace "kscale::hpa" nogil:
                           const int64_t*, const Periods&, Py_ssize_t, const AnswerColumns&) except +
 
 
-cdef int same(str what, Py_ssize_t n, Py_ssize_t length) except -1:
-    if n != length:
-        raise NativeError(f"{what}: {length} entries, expected {n}")
-    return 0
+cdef PodColumns pods_of(
+    const uint8_t[::1] phase, const uint8_t[::1] deleting, const uint8_t[::1] ready, const uint8_t[::1] started,
+    const int64_t[::1] start, const int64_t[::1] transition,
+) except *:
+    """One row a pod. The caller holds the columns."""
+    cdef Py_ssize_t n = phase.shape[0]
+    all_same(n, {"deleting": deleting.shape[0], "ready": ready.shape[0], "started": started.shape[0],
+                 "start": start.shape[0], "transition": transition.shape[0]})
+    if not n:
+        return PodColumns(NULL, NULL, NULL, NULL, NULL, NULL)
+    return PodColumns(&phase[0], &deleting[0], &ready[0], &started[0], &start[0], &transition[0])
+
+
+cdef SampleColumns samples_of(
+    const uint8_t[::1] present, const int64_t[::1] value, const int64_t[::1] time, const int64_t[::1] window,
+) except *:
+    """Samples in the order of the pods they belong to. The caller holds the columns."""
+    cdef Py_ssize_t n = present.shape[0]
+    all_same(n, {"sample_value": value.shape[0], "sample_time": time.shape[0], "sample_window": window.shape[0]})
+    if not n:
+        return SampleColumns(NULL, NULL, NULL, NULL)
+    return SampleColumns(&present[0], &value[0], &time[0], &window[0])
 
 
 def calculate(
@@ -97,18 +116,14 @@ def calculate(
     not depend on ``threads``.
     """
     cdef Py_ssize_t n = mode.shape[0], pods = phase.shape[0], n_samples = sample_present.shape[0]
-    same("cpu", n, cpu.shape[0]); same("given", n, given.shape[0]); same("current", n, current.shape[0])
-    same("target", n, target.shape[0]); same("down", n, down.shape[0]); same("up", n, up.shape[0])
-    same("pods_begin", n, pods_begin.shape[0]); same("pods_end", n, pods_end.shape[0])
-    same("samples", n, samples.shape[0]); same("requests", n, requests.shape[0])
-    same("bad_request", n, bad_request.shape[0])
-    same("extra_count", n, extra_count.shape[0]); same("extra_sum", n, extra_sum.shape[0])
-    same("values_begin", n, values_begin.shape[0]); same("values_end", n, values_end.shape[0])
-    same("deleting", pods, deleting.shape[0]); same("ready", pods, ready.shape[0])
-    same("started", pods, started.shape[0]); same("start", pods, start.shape[0])
-    same("transition", pods, transition.shape[0])
-    same("sample_value", n_samples, sample_value.shape[0]); same("sample_time", n_samples, sample_time.shape[0])
-    same("sample_window", n_samples, sample_window.shape[0])
+    all_same(n, {"cpu": cpu.shape[0], "given": given.shape[0], "current": current.shape[0],
+                 "target": target.shape[0], "down": down.shape[0], "up": up.shape[0],
+                 "pods_begin": pods_begin.shape[0], "pods_end": pods_end.shape[0], "samples": samples.shape[0],
+                 "requests": requests.shape[0], "bad_request": bad_request.shape[0],
+                 "extra_count": extra_count.shape[0], "extra_sum": extra_sum.shape[0],
+                 "values_begin": values_begin.shape[0], "values_end": values_end.shape[0]})
+    cdef PodColumns c_pods = pods_of(phase, deleting, ready, started, start, transition)
+    cdef SampleColumns c_samples = samples_of(sample_present, sample_value, sample_time, sample_window)
 
     replicas = np.empty(n, np.int32)
     utilization = np.empty(n, np.int32)
@@ -129,10 +144,8 @@ def calculate(
                        &values_begin[0], &values_end[0]),
             n,
             Extent(pods, n_samples, request.shape[0], value.shape[0]),
-            PodColumns(&phase[0], &deleting[0], &ready[0], &started[0], &start[0], &transition[0]) if pods
-            else PodColumns(NULL, NULL, NULL, NULL, NULL, NULL),
-            SampleColumns(&sample_present[0], &sample_value[0], &sample_time[0], &sample_window[0]) if n_samples
-            else SampleColumns(NULL, NULL, NULL, NULL),
+            c_pods,
+            c_samples,
             &request[0] if request.shape[0] else NULL,
             &value[0] if value.shape[0] else NULL,
             Periods(now, cpu_initialization, initial_readiness),
@@ -152,19 +165,14 @@ def groups(
 ):
     """The group of every pod: 0 ready, 1 unready, 2 missing, 3 ignored. One sample row a pod."""
     cdef Py_ssize_t n = phase.shape[0], i
-    same("deleting", n, deleting.shape[0]); same("ready", n, ready.shape[0])
-    same("started", n, started.shape[0]); same("start", n, start.shape[0]); same("transition", n, transition.shape[0])
-    same("sample_present", n, sample_present.shape[0]); same("sample_value", n, sample_value.shape[0])
-    same("sample_time", n, sample_time.shape[0]); same("sample_window", n, sample_window.shape[0])
+    same("sample_present", n, sample_present.shape[0])
+    cdef PodColumns pods = pods_of(phase, deleting, ready, started, start, transition)
+    cdef SampleColumns samples = samples_of(sample_present, sample_value, sample_time, sample_window)
+    cdef Periods periods = Periods(now, cpu_initialization, initial_readiness)
     result = np.empty(n, np.uint8)
     cdef uint8_t[::1] out = result
-    cdef PodColumns pods
-    cdef SampleColumns samples
-    if n:
-        pods = PodColumns(&phase[0], &deleting[0], &ready[0], &started[0], &start[0], &transition[0])
-        samples = SampleColumns(&sample_present[0], &sample_value[0], &sample_time[0], &sample_window[0])
-        for i in range(n):
-            out[i] = <uint8_t> group_of(pods, i, samples, i, cpu, Periods(now, cpu_initialization, initial_readiness))
+    for i in range(n):
+        out[i] = <uint8_t> group_of(pods, i, samples, i, cpu, periods)
     return result
 
 

@@ -1,9 +1,14 @@
 """One reconcile of one HorizontalPodAutoscaler, as a step machine without I/O.
 
-Reads in upstream's order (``reconcileKey``, ``reconcileAutoscaler`` in ``horizontal.go``): is the object fresh, find
-and get the target's scale, decide whether metrics are needed, check the selector (``_check_selector``), compute every
-metric (:mod:`~kscale.hpa.metric_sources`, :mod:`~kscale.hpa.replica_calculator`), normalise
-(:mod:`~kscale.hpa.behavior`), write the scale, write the status.
+Reads in upstream's order (``reconcileKey``, ``reconcileAutoscaler`` in ``horizontal.go``):
+
+1. the queue hands over a key (:mod:`kscale.drivers.horizontal`); is the object fresh (``stale``)?
+2. find and get the target's scale (``_get_scale``); are metrics needed at all (``run``)?
+3. the selector, and who else selects these pods (``_check_selector``, :mod:`~kscale.hpa.selector_store`);
+4. every metric (``_compute``, :mod:`~kscale.hpa.metric_sources`, :mod:`~kscale.hpa.metrics_client`);
+5. the calculator (:mod:`~kscale.hpa.replica_calculator`, :mod:`~kscale.hpa.pod_groups`);
+6. normalisation (``_decide``, :mod:`~kscale.hpa.behavior`);
+7. the scale update (``_rescale``), and the status (``_set_status``, ``_write_status``).
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from kscale.errors import InputError
@@ -65,8 +67,6 @@ def test_an_unknown_unit_is_named() -> None:
 
 
 def test_parquet_reads_as_csv_does() -> None:
-    pa = pytest.importorskip("pyarrow")
-    pq = pytest.importorskip("pyarrow.parquet")
     table = pa.table(
         {
             "namespace": ["shop", "shop", "shop"],
