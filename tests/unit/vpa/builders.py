@@ -6,12 +6,17 @@ from typing import Any
 
 from kscale.objects.core import LimitRange, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.kinds import find_kind
 from kscale.objects.quantity import Quantity
 from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
+from kscale.vpa import Controllers
 from kscale.vpa.limit_range import LimitRanges
 
 Pair = tuple[str | None, str | None]
 """(cpu, memory) as texts."""
+
+REQUESTS_ONLY = [{"containerName": "c", "controlledValues": "RequestsOnly"}]
+BOOST = {"cpu": {"type": "Factor", "factor": 2}}
 
 
 def resources(pair: Pair | None) -> dict[str, str] | None:
@@ -72,3 +77,27 @@ def limit_ranges(type_: str, **limits: Pair) -> LimitRanges:
     item = {"type": type_, **{key: resources(pair) for key, pair in limits.items()}}
     body = {"metadata": {"name": "lr", "namespace": "default"}, "spec": {"limits": [item]}}
     return LimitRanges.of([from_dict(body, LimitRange)])
+
+
+def controller(kind: str, name: str, owner: tuple[str, str] | None = None, **spec: Any) -> Any:
+    version = {"Job": "batch/v1", "CronJob": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
+    owners = []
+    if owner is not None:
+        owners = [{"apiVersion": "argo/v1", "kind": owner[0], "name": owner[1], "controller": True}]
+        if owner[0] in ("Deployment", "ReplicaSet"):
+            owners[0]["apiVersion"] = "apps/v1"
+        if owner[0] in ("CronJob", "Node"):
+            owners[0]["apiVersion"] = "batch/v1" if owner[0] == "CronJob" else "v1"
+    body = {
+        "apiVersion": version,
+        "kind": kind,
+        "spec": spec,
+        "metadata": {"name": name, "namespace": "default", "ownerReferences": owners},
+    }
+    type_ = find_kind(version, kind)
+    assert type_ is not None
+    return from_dict(body, type_)
+
+
+def owned() -> Controllers:
+    return Controllers([controller("ReplicaSet", "rs", selector={"matchLabels": {"app": "x"}})])

@@ -1,4 +1,4 @@
-"""Upstream's own tables on what is fed to the recommender: VPAs, pods, OOMs, history, checkpoints (19.10)."""
+"""Upstream's own tables on what is fed to the recommender: VPAs, pods, OOMs, history, checkpoints."""
 
 from __future__ import annotations
 

@@ -1,0 +1,62 @@
+"""Upstream's own tables on proportional limits and limit ranges."""
+
+from __future__ import annotations
+
+import pytest
+
+from kscale.objects.quantity import Quantity
+from kscale.vpa.limit_range import POD, LimitRanges
+from kscale.vpa.proportional import CAPPED, DIVISION_BY_ZERO, limit_for, proportional_limits, scale
+from unit.vpa.builders import limit_ranges, quantities
+
+NOW = 1769299200 * 10**9  # 2026-01-25T00:00:00Z
+ZERO = Quantity.zero()
+MAX = 2**63 - 1
+
+
+@pytest.mark.parametrize("resource", ["cpu", "memory"])
+@pytest.mark.parametrize(
+    ("limit", "request_", "rec", "default", "expected", "note"),
+    [
+        ("2", "1", "10", "0", "20", ""),
+        ("0", "1", "10", "2", "20", ""),
+        ("0", "1", "10", "0", None, "limit NOT set since originalLimit is nil or 0"),
+        ("2", "0", "10", "0", "10", ""),
+        ("0", "1", "0", "2", None, "limit NOT set since recommendedRequest is nil or 0"),
+        ("1", "1", "10", "0", "10", ""),
+    ],
+)
+def test_limits(
+    resource: str, limit: str, request_: str, rec: str, default: str, expected: str | None, note: str
+) -> None:
+    found, said = limit_for(resource, *map(Quantity, (limit, request_, rec, default)))
+    assert found == (Quantity(expected) if expected is not None else None)
+    assert said == (f"{resource}: {note}" if note else "")
+
+
+def test_limits_are_cut_and_capped() -> None:
+    assert limit_for("cpu", *map(Quantity, ("2", "1500m", "1", "0")))[0] == Quantity("1333m")
+    assert limit_for("memory", *map(Quantity, ("200", "150", "100", "0")))[0] == Quantity("133")
+    for resource in ("cpu", "memory"):
+        found, said = limit_for(resource, *map(Quantity, ("10G", "1m", "10G", "0")))
+        assert found is not None
+        assert (found.milli_value() if resource == "cpu" else found.value()) == MAX
+        assert said == f"{resource}: failed to keep limit to request ratio; capping limit to int64"
+    assert scale("cpu", Quantity("1"), ZERO, Quantity("20")) == (Quantity("1"), DIVISION_BY_ZERO)
+    assert scale("memory", Quantity("1"), ZERO, Quantity("20"))[1] == DIVISION_BY_ZERO
+    assert scale("cpu", Quantity("10G"), Quantity("1m"), Quantity("10G"))[1] == CAPPED
+    assert scale("memory", Quantity("1"), Quantity("3"), Quantity("1"), "down")[0] == Quantity("-1")
+    assert proportional_limits({}, {}, {}, {}) == (None, [])
+
+
+def test_effective_limit_ranges() -> None:
+    both = LimitRanges.of([*limit_ranges(POD, max=("1.5", None)).items, *limit_ranges(POD, max=("2", None)).items])
+    found = both.effective("default", POD)
+    assert found is not None
+    assert found.max == quantities(("1.5", None))
+    both = LimitRanges.of([*limit_ranges(POD, min=("1.5", None)).items, *limit_ranges(POD, min=("1", None)).items])
+    found = both.effective("default", POD)
+    assert found is not None
+    assert found.min == quantities(("1.5", None))
+    assert both.effective("other", POD) is None
+    assert both.effective("default", "Container") is None

@@ -1,0 +1,217 @@
+"""Upstream's own tables on the validation of VPA objects."""
+# ruff: noqa: E501  (upstream texts stand on one line)
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kscale.objects.decode import to_dict
+from kscale.objects.quantity import Quantity
+from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.vpa import AdmissionOptions, VpaIndex, admit_vpa, review
+from kscale.vpa.admission.vpa_handler import validate
+from unit.vpa.builders import BOOST, container, owned, pod, recommended, vpa
+
+NOW = 1769299200 * 10**9  # 2026-01-25T00:00:00Z
+ZERO = Quantity.zero()
+MAX = 2**63 - 1
+
+
+POLICY = "spec.resourcePolicy.containerPolicies[0]"
+PER_VPA = "not supported when feature flag PerVPAConfig is disabled"
+
+
+def policies(**fields: Any) -> dict[str, Any]:
+    return {"resourcePolicy": {"containerPolicies": [{"containerName": "c", **fields}]}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "gates", "text"),
+    [
+        (
+            {"updatePolicy": {}},
+            [],
+            "spec.updatePolicy.updateMode: Required value: updateMode is required if UpdatePolicy is used",
+        ),
+        (
+            {"updatePolicy": {"updateMode": "bad"}},
+            [],
+            'spec.updatePolicy.updateMode: Unsupported value: "bad": supported values: "InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate"',
+        ),
+        ({"updatePolicy": {"updateMode": "InPlaceOrRecreate"}}, [], ""),
+        (
+            {"updatePolicy": {"updateMode": "Auto", "minReplicas": 0}},
+            [],
+            "spec.updatePolicy.minReplicas: Invalid value: 0: minReplicas has to be positive",
+        ),
+        (policies(containerName=""), [], f"{POLICY}.containerName: Required value"),
+        (policies(mode="bad"), [], f'{POLICY}.mode: Unsupported value: "bad": supported values: "Auto", "Off"'),
+        (
+            {"recommenders": [{"name": "a"}, {"name": "b"}]},
+            [],
+            "spec.recommenders: Too many: 2: must have at most 1 item",
+        ),
+        (
+            policies(minAllowed={"cpu": "100"}, maxAllowed={"cpu": "10"}),
+            [],
+            f'{POLICY}.maxAllowed[cpu]: Invalid value: "10": max resource for cpu is lower than min of "100"',
+        ),
+        (
+            policies(minAllowed={"cpu": "187500u"}),
+            [],
+            f'{POLICY}.minAllowed[cpu]: Invalid value: "187500u": must be a whole number of milli CPUs',
+        ),
+        (
+            policies(maxAllowed={"memory": "500m"}),
+            [],
+            f'{POLICY}.maxAllowed[memory]: Invalid value: "500m": must be a whole number of bytes',
+        ),
+        (
+            policies(mode="Off", controlledValues="RequestsAndLimits"),
+            [],
+            f"{POLICY}.controlledValues: Forbidden: controlledValues shouldn't be specified if container scaling mode is off",
+        ),
+        (
+            policies(
+                mode="Auto", minAllowed={"cpu": "1"}, maxAllowed={"cpu": "2"}, controlledValues="RequestsAndLimits"
+            ),
+            [],
+            "",
+        ),
+        (
+            {"startupBoost": BOOST},
+            [],
+            "spec.startupBoost: Forbidden: in order to use startupBoost, you must enable feature gate CPUStartupBoost in the admission-controller args",
+        ),
+        (
+            policies(startupBoost=BOOST),
+            [],
+            f"{POLICY}.startupBoost: Forbidden: in order to use startupBoost, you must enable feature gate CPUStartupBoost in the admission-controller args",
+        ),
+        (
+            {"startupBoost": {"cpu": {"type": "Factor", "factor": 0}}},
+            ["CPUStartupBoost"],
+            "spec.startupBoost.cpu.factor: Invalid value: 0: must be >= 1 for type Factor",
+        ),
+        (
+            {"startupBoost": {"cpu": {"type": "Quantity", "quantity": "187500u"}}},
+            ["CPUStartupBoost"],
+            'spec.startupBoost.cpu.quantity: Invalid value: "187500u": must be a whole number of milli CPUs',
+        ),
+        (
+            {"startupBoost": {"cpu": {"type": "bad"}}},
+            ["CPUStartupBoost"],
+            'spec.startupBoost.cpu.type: Unsupported value: "bad": supported values: "Factor", "Quantity"',
+        ),
+        (
+            {"startupBoost": {"cpu": {"type": ""}}},
+            ["CPUStartupBoost"],
+            "spec.startupBoost.cpu.type: Required value: must be either Factor or Quantity",
+        ),
+        (
+            policies(oomBumpUpRatio="-1"),
+            ["PerVPAConfig"],
+            f"{POLICY}.oomBumpUpRatio: Invalid value: -1: must be greater than or equal to 1.0",
+        ),
+        (
+            policies(oomBumpUpRatio="0.5"),
+            ["PerVPAConfig"],
+            f"{POLICY}.oomBumpUpRatio: Invalid value: 0.5: must be greater than or equal to 1.0",
+        ),
+        (
+            policies(oomMinBumpUp="-1"),
+            ["PerVPAConfig"],
+            f"{POLICY}.oomMinBumpUp: Invalid value: -1: must be greater than or equal to 0",
+        ),
+        (policies(oomBumpUpRatio="2"), [], f"{POLICY}.oomBumpUpRatio: Forbidden: {PER_VPA}"),
+        (policies(oomMinBumpUp="2"), [], f"{POLICY}.oomMinBumpUp: Forbidden: {PER_VPA}"),
+        (
+            policies(memoryAggregationIntervalSeconds=1),
+            [],
+            f"{POLICY}.memoryAggregationIntervalSeconds: Forbidden: {PER_VPA}",
+        ),
+        (
+            policies(memoryAggregationIntervalCount=1),
+            [],
+            f"{POLICY}.memoryAggregationIntervalCount: Forbidden: {PER_VPA}",
+        ),
+        (
+            policies(memoryAggregationIntervalSeconds=-5),
+            ["PerVPAConfig"],
+            f"{POLICY}.memoryAggregationIntervalSeconds: Invalid value: -5: must be greater than or equal to 1",
+        ),
+        (
+            policies(memoryAggregationIntervalCount=-3),
+            ["PerVPAConfig"],
+            f"{POLICY}.memoryAggregationIntervalCount: Invalid value: -3: must be greater than or equal to 1",
+        ),
+        (
+            {"updatePolicy": {"updateMode": "Off", "evictAfterOOMSeconds": 5}},
+            [],
+            f"spec.updatePolicy.evictAfterOOMSeconds: Forbidden: {PER_VPA}",
+        ),
+        (
+            {"updatePolicy": {"updateMode": "InPlace"}},
+            [],
+            "spec.updatePolicy.updateMode: Forbidden: in order to use UpdateMode InPlace, you must enable feature gate InPlace in the admission-controller args",
+        ),
+        (
+            policies(controlledResources=["cpu", "broken"]),
+            [],
+            f'{POLICY}.controlledResources[1]: Unsupported value: "broken": supported values: "cpu", "memory"',
+        ),
+    ],
+)
+def test_validation(spec: dict[str, Any], gates: list[str], text: str) -> None:
+    result = admit_vpa(vpa(**spec), options=AdmissionOptions(feature_gates=dict.fromkeys(gates, True)))
+    assert [str(error) for error in result.errors] == ([text] if text else [])
+    assert result.allowed == (not text)
+
+
+def test_target_is_required_of_new_objects() -> None:
+    bare = VerticalPodAutoscaler()
+    errors, _ = validate(bare, None)
+    text = "spec.targetRef: Required value: If you're using v1beta1 version of the API, please migrate to v1"
+    assert [str(error) for error in errors] == [text]
+    assert validate(bare, bare) == ([], [])
+
+
+def test_what_the_old_object_had_is_let_through() -> None:
+    broken = vpa(**policies(controlledResources=["cpu", "broken"]))
+    kept = admit_vpa(broken, broken)
+    assert kept.allowed
+    assert kept.warnings == [
+        (
+            f'{POLICY}.controlledResources[1]: unsupported value "broken" is allowed only because it is present in the '
+            'existing VPA object; supported values: "cpu", "memory"'
+        )
+    ]
+    for spec in ({"updatePolicy": {"updateMode": "InPlace"}}, policies(oomMinBumpUp="2"), {"startupBoost": BOOST}):
+        assert admit_vpa(vpa(**spec), vpa(**spec)).allowed
+
+
+def test_review() -> None:
+    index = VpaIndex([vpa(recommended("c", ("1", None)))])
+    request = {
+        "uid": "u1",
+        "namespace": "default",
+        "resource": {"group": "", "version": "v1", "resource": "pods"},
+        "object": to_dict(pod(container("c"))),
+    }
+    answer = msgspec.json.decode(review(msgspec.json.encode({"request": request}), index, controllers=owned()).body)
+    assert answer["response"]["uid"] == "u1"
+    assert answer["response"]["patchType"] == "JSONPatch"
+    for body in (b"{", b"[]", b'{"request": 5}'):
+        done = review(body, index)
+        assert (done.status, msgspec.json.decode(done.body)["response"]["allowed"]) == ("error", True)
+    resource = {"group": "autoscaling.k8s.io", "version": "v1", "resource": "verticalpodautoscalers"}
+    bad = {"metadata": {"name": "x"}, "spec": {"updatePolicy": {}}}
+    body = msgspec.json.encode({"request": {"uid": "u2", "resource": resource, "object": bad}})
+    response = msgspec.json.decode(review(body, index).body)["response"]
+    assert (response["allowed"], response["status"]["code"], response["status"]["reason"]) == (False, 422, "Invalid")
+    other = {"group": "apps", "version": "v1", "resource": "deployments"}
+    done = review(msgspec.json.encode({"request": {"uid": "u3", "resource": other}}), index)
+    assert done.messages == ["not supported resource type: deployments.apps"]
