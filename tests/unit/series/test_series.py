@@ -153,3 +153,29 @@ def test_events_are_counted_or_summed_by_bin() -> None:
 def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="one length"):
         Series.of([SeriesKey()], np.zeros(1, np.int32), np.zeros(2, np.int64), np.zeros(1))
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ('[[1767225600.123,"0.1"],[1767225660,"1e3"]]', [(1767225600.123, 0.1), (1767225660, 1000.0)]),
+        ('[ [1767225600.123, "0.1"] , [1767225660, "1e3"] ]', [(1767225600.123, 0.1), (1767225660, 1000.0)]),
+        ('[[1,"NaN"],[2,"+Inf"],[3,"-Inf"]]', [(1, float("nan")), (2, float("inf")), (3, float("-inf"))]),
+        ('[[1,"\\u0030.5"]]', [(1, 0.5)]),
+        ("[]", []),
+    ],
+)
+def test_points_of_a_prometheus_series(values: str, expected: list[tuple[float, float]]) -> None:
+    data = f'{{"status":"success","data":{{"resultType":"matrix","result":[{{"metric":{{}},"values":{values}}}]}}}}'
+    series = read_prometheus(data.encode(), finite=False)
+    assert series.time.tolist() == [round(time * 1000) * 10**6 for time, _ in expected]
+    assert np.array_equal(series.value, [value for _, value in expected], equal_nan=True)
+
+
+@pytest.mark.parametrize(
+    "values", ['[[1,"many"]]', '[[1,"2","3"],[4]]', "[[1,2]]", '[[1,"2"],[3]]', '["1",2]', "{}", '[[1,""]]']
+)
+def test_points_that_are_none(values: str) -> None:
+    data = f'{{"status":"success","data":{{"resultType":"matrix","result":[{{"metric":{{}},"values":{values}}}]}}}}'
+    with pytest.raises(InputError, match=r"data.result\[0\].values"):
+        read_prometheus(data.encode(), source="x.json")
