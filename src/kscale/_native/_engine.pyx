@@ -228,7 +228,7 @@ cdef extern from "kscale/engine/removal.hpp" namespace "kscale::engine" nogil:
         int32_t hint(int32_t)
         cbool hinted(int32_t)
     cbool c_judge_alone "kscale::engine::judge_alone"(
-        const c_Engine&, const c_Removal&, const c_RemovalInput&, const c_Budgets&, c_RemovalOutput&, int32_t,
+        c_Engine&, const c_Removal&, const c_RemovalInput&, const c_Budgets&, c_RemovalOutput&, int32_t,
         int32_t*, c_Interrupted, void*) except +
     cdef struct c_LossInput "kscale::engine::LossInput":
         const int32_t* start
@@ -1097,9 +1097,9 @@ cdef class Removals:
             raise problems[0]
         if not enough:
             raise MemoryError("removals: copies of the engine")
+        engine._callbacks_worked()
         if failed >= 0:
             raise NativeError(f"plug-in {engine.users[failed].name!r} failed")
-        engine._callbacks_worked()
         return fate, risky, pod, start, _array(out.pods), _array(out.to)
 
 

@@ -10,12 +10,16 @@ from typing import ClassVar
 
 import msgspec
 
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.budgets import NodeInGroup
 from kscale.ca.scale_down.explain import why_it_stays
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
+from kscale.ca.scale_down.removal import RemovableNode
 from kscale.ca.state import LoopState
+from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.times import format_time
 from kscale.records import Record
@@ -28,7 +32,8 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """One node: ``decision`` is ``delete empty``, ``drain``, ``unneeded`` (not yet) or ``stays``.
 
     ``reason`` is upstream's, ``why`` says it in words. ``pods``: pods to move -> where they would land.
-    ``utilization`` is absent where the node did not get that far, and where it is no number.
+    ``utilization`` is absent where the node did not get that far, and where it is no number. ``alone``: only of an
+    exhaustive report: whether the node could go if no other did.
     """
 
     node: str
@@ -40,6 +45,7 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     blocking_pod: str | None = None
     why: str = ""
     unneeded_since: str | None = None
+    alone: bool | None = None
     pods: dict[str, str] = {}
 
 
@@ -69,11 +75,32 @@ def report_scale_down(
     options: AutoscalingOptions | None = None,
     state: LoopState | None = None,
     exhaustive: bool = False,
+    deleting: Iterable[str] = (),
+    draining: Iterable[str] = (),
+    max_simulations: int | None = None,
+    threads: int | None = None,
+    gpu_label: str = DEFAULT_GPU_LABEL,
 ) -> tuple[ScaleDownReport, LoopState]:
-    """The report on one loop, and the state for the next. Errors as :func:`kscale.scale_down`."""
+    """The report on one loop, and the state for the next.
+
+    ``deleting``, ``draining``: names of nodes whose deletion is under way. The rest, and errors, as
+    :func:`kscale.scale_down`; besides, InputError for a name that is no node.
+    """
     options = options or AutoscalingOptions()
     groups = groups_of(node_groups, snapshot.columns.objects, options.node_group_defaults)
-    plan = scale_down(snapshot, groups, now=now, options=options, state=state, exhaustive=exhaustive)
+    plan = scale_down(
+        snapshot,
+        groups,
+        now=now,
+        options=options,
+        state=state,
+        exhaustive=exhaustive,
+        deleting=_in_groups(deleting, groups, snapshot),
+        draining=_in_groups(draining, groups, snapshot),
+        max_simulations=max_simulations,
+        threads=threads,
+        gpu_label=gpu_label,
+    )
     drained = plan.drain
     nodes = [_node(name, plan, drained, groups, options, snapshot) for name in snapshot.nodes]
     going = [item for item in nodes if item.decision in ("delete empty", "drain")]
@@ -88,6 +115,16 @@ def report_scale_down(
         nodes=nodes,
     )
     return report, plan.state
+
+
+def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:
+    found = []
+    for name in names:
+        if name not in snapshot.columns.index:
+            raise InputError(f"there is no node {name}")
+        group = None if name in groups.node_errors else groups.of_node(name)
+        found.append(NodeInGroup(node=name, group="" if group is None else group.id))
+    return found
 
 
 def _node(
@@ -119,5 +156,6 @@ def _node(
         blocking_pod=unremovable.blocking_pod.pod if unremovable and unremovable.blocking_pod else None,
         why="" if going else why_it_stays(name, plan, groups, options, snapshot),
         unneeded_since=None if since is None else format_time(since),
+        alone=isinstance(plan.alone[name], RemovableNode) if name in plan.alone else None,
         pods={} if removable is None else removable.placement,
     )

@@ -286,9 +286,11 @@ void Removal::run(const RemovalInput& in, const Budgets& budgets, RemovalOutput&
   }
 }
 
-bool judge_alone(const Engine& engine, const Removal& removal, const RemovalInput& in, const Budgets& budgets,
+bool judge_alone(Engine& engine, const Removal& removal, const RemovalInput& in, const Budgets& budgets,
                  RemovalOutput& out, i32 threads, i32* user_failed, Interrupted interrupted, void* context) {
-  const i32 parts = std::clamp(threads, 1, std::max(in.n_candidates, 1));
+  const bool in_place = engine.asks_ledger();
+  const i32 parts = in_place ? 1 : std::clamp(threads, 1, std::max(in.n_candidates, 1));
+  const i64 cursor = engine.cursor;
   const i32 step = (in.n_candidates + parts - 1) / parts;
   std::vector<RemovalOutput> found(static_cast<std::size_t>(parts));
   std::vector<i32> failed(found.size(), -1);
@@ -305,8 +307,9 @@ bool judge_alone(const Engine& engine, const Removal& removal, const RemovalInpu
       mine.pod = out.pod + from;
       mine.start = starts.data() + from + i;
       try {
-        const std::unique_ptr<Engine> own = engine.copy();
-        Removal overlay(removal, *own);
+        const std::unique_ptr<Engine> copied = in_place ? nullptr : engine.copy();
+        Engine& own = in_place ? engine : *copied;
+        Removal overlay(removal, own);
         std::vector<u8> destinations(in.destinations, in.destinations + engine.nodes());
         RemovalInput given = in;
         given.candidates = in.candidates + from;
@@ -317,12 +320,13 @@ bool judge_alone(const Engine& engine, const Removal& removal, const RemovalInpu
         given.persist = given.charge = false;
         given.restart = true;
         overlay.run(given, budgets, mine, i == 0 ? interrupted : nullptr, context);
-        failed[part] = own->user_failed();
+        failed[part] = own.user_failed();
         worked[part] = 1;
       } catch (...) {  // memory ran out
       }
     }
   });
+  engine.cursor = cursor;
   out.start[0] = 0;
   for (std::size_t part = 0; part < found.size(); ++part) {
     if (!worked[part]) return false;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,6 +13,7 @@ from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
 from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.scale_down_options import LastChanges, ScaleDownFlags
 from kscale.cli.words import plural, pods
 
 if TYPE_CHECKING:
@@ -29,17 +30,25 @@ def command(
     *,
     source: Source,
     group_source: GroupSource,
+    flags: ScaleDownFlags,
+    last: LastChanges,
     exhaustive: Annotated[
         bool,
         typer.Option("--exhaustive", help="Judge every node, without waiting times, limits per loop and budgets."),
     ] = False,
-    utilization_threshold: Annotated[
-        float | None,
-        typer.Option("--scale-down-utilization-threshold", min=0, help="Nodes above this share are not looked at."),
+    max_simulations: Annotated[
+        int | None,
+        typer.Option("--max-simulations", min=0, help="Time for so many candidates only: the others are skipped."),
     ] = None,
-    unneeded_time: Annotated[
-        float | None,
-        typer.Option("--scale-down-unneeded-time", min=0, metavar="SECONDS", help="How long a node must be unneeded."),
+    deleting: Annotated[
+        list[str] | None,
+        typer.Option("--deleting", metavar="NODE", help="An empty node that is being deleted. Repeatable."),
+    ] = None,
+    draining: Annotated[
+        list[str] | None, typer.Option("--draining", metavar="NODE", help="A node that is being drained. Repeatable.")
+    ] = None,
+    gpu_label: Annotated[
+        str | None, typer.Option("--gpu-label", metavar="KEY", help="The node label that names the type of GPU.")
     ] = None,
     state: Annotated[
         Path | None, typer.Option("--state", metavar="FILE", help="What an earlier run remembered; read if it exists.")
@@ -58,26 +67,29 @@ def command(
     finds nodes that are unneeded now; --state and --save-state carry the times from run to run. --exhaustive asks
     instead which nodes could go together at once.
     """
-    from kscale.ca.options import AutoscalingOptions
+    from kscale.ca.gpu import DEFAULT_GPU_LABEL
     from kscale.ca.state import LoopState
     from kscale.capacity.scale_down import report_scale_down
 
-    defaults = AutoscalingOptions()
-    options = AutoscalingOptions(
-        scale_down_utilization_threshold=defaults.scale_down_utilization_threshold
-        if utilization_threshold is None
-        else utilization_threshold,
-        scale_down_unneeded_time=defaults.scale_down_unneeded_time
-        if unneeded_time is None
-        else timedelta(seconds=unneeded_time),
-    )
+    options = flags.options()
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
+    remembered = last.on(remembered)
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("deciding"):
         report, after = report_scale_down(
-            snapshot, groups, now=moment, options=options, state=remembered, exhaustive=exhaustive
+            snapshot,
+            groups,
+            now=moment,
+            options=options,
+            state=remembered,
+            exhaustive=exhaustive,
+            deleting=deleting or (),
+            draining=draining or (),
+            max_simulations=max_simulations,
+            threads=source.threads,
+            gpu_label=gpu_label or DEFAULT_GPU_LABEL,
         )
     if save_state is not None:
         save_state.write_bytes(after.to_json())

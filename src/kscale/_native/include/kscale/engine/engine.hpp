@@ -53,6 +53,7 @@ class Engine {
   // counted in closed form once there is one.
   i32 add_user(UserPredicate predicate, std::vector<i32> columns);
   void set_devices(DeviceLedger ledger, void* context) { ledger_ = ledger; ledger_context_ = context; }
+  bool asks_ledger() const { return ledger_ != nullptr; }  // then copies of the engine would share it
   i32 user_failed() const { return user_failed_; }  // number of a user predicate that failed since the last look, or -1
   void forget_failure() { user_failed_ = -1; }
   void forget_verdicts() { ++growth_; }

@@ -109,8 +109,9 @@ class Removal {
 };
 
 // Every candidate for itself, on an overlay of its own: no success stays, no budget is charged, and all start with the
-// same cursor. `threads` work on copies of the engine; answers do not depend on their number. False: out of memory.
-bool judge_alone(const Engine& engine, const Removal& removal, const RemovalInput& in, const Budgets& budgets,
+// same cursor. `threads` work on copies of the engine; answers do not depend on their number. An engine with a ledger of
+// devices cannot be copied: there it is done in place, and the engine ends as it began. False: out of memory.
+bool judge_alone(Engine& engine, const Removal& removal, const RemovalInput& in, const Budgets& budgets,
                  RemovalOutput& out, i32 threads, i32* user_failed, Interrupted interrupted, void* context);
 
 struct LossInput {

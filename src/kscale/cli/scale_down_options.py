@@ -1,0 +1,208 @@
+"""The options of scale-down on the command line: upstream's flags, by upstream's names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kscale.cli.moments import parse_moment
+from kscale.cli.options import OptionGroup
+
+if TYPE_CHECKING:
+    from kscale.ca.options import AutoscalingOptions
+    from kscale.ca.state import LoopState
+
+__all__ = ["LastChanges", "ScaleDownFlags"]
+
+_TIME: Final = {"metavar": "DURATION"}
+
+
+@dataclass
+class ScaleDownFlags(OptionGroup):
+    """Fields are named as those of :class:`kscale.ca.AutoscalingOptions`; None = the default of the profile."""
+
+    profile: Annotated[
+        str, typer.Option("--profile", metavar="NAME", help="Whose decision: current, or legacy for release 1.3.")
+    ] = "current"
+    scale_down_utilization_threshold: Annotated[
+        float | None,
+        typer.Option("--scale-down-utilization-threshold", min=0, help="Nodes above this share are not looked at."),
+    ] = None
+    scale_down_gpu_utilization_threshold: Annotated[
+        float | None,
+        typer.Option("--scale-down-gpu-utilization-threshold", min=0, help="The same for nodes with GPUs."),
+    ] = None
+    ignore_daemonsets_utilization: Annotated[
+        bool | None,
+        typer.Option(
+            "--ignore-daemonsets-utilization/--no-ignore-daemonsets-utilization",
+            help="DaemonSet pods count neither as used nor as available.",
+        ),
+    ] = None
+    ignore_mirror_pods_utilization: Annotated[
+        bool | None,
+        typer.Option(
+            "--ignore-mirror-pods-utilization/--no-ignore-mirror-pods-utilization", help="The same for mirror pods."
+        ),
+    ] = None
+    scale_down_unneeded_time: Annotated[
+        str | None, typer.Option("--scale-down-unneeded-time", help="How long a node must be unneeded.", **_TIME)
+    ] = None
+    scale_down_unready_time: Annotated[
+        str | None, typer.Option("--scale-down-unready-time", help="The same for a node that is not ready.", **_TIME)
+    ] = None
+    scale_down_unready_enabled: Annotated[
+        bool | None,
+        typer.Option(
+            "--scale-down-unready-enabled/--no-scale-down-unready-enabled", help="Nodes that are not ready may go."
+        ),
+    ] = None
+    scale_down_delay_after_add: Annotated[
+        str | None, typer.Option("--scale-down-delay-after-add", help="Nothing goes so soon after a scale-up.", **_TIME)
+    ] = None
+    scale_down_delay_after_delete: Annotated[
+        str | None, typer.Option("--scale-down-delay-after-delete", help="... after a node was deleted.", **_TIME)
+    ] = None
+    scale_down_delay_after_failure: Annotated[
+        str | None, typer.Option("--scale-down-delay-after-failure", help="... after a deletion failed.", **_TIME)
+    ] = None
+    scale_down_delay_type_local: Annotated[
+        bool | None,
+        typer.Option(
+            "--scale-down-delay-type-local/--no-scale-down-delay-type-local",
+            help="These delays hold for a node group, not for the cluster.",
+        ),
+    ] = None
+    unremovable_node_recheck_timeout: Annotated[
+        str | None,
+        typer.Option("--unremovable-node-recheck-timeout", help="A node that had to stay is left alone.", **_TIME),
+    ] = None
+    max_scale_down_parallelism: Annotated[
+        int | None, typer.Option("--max-scale-down-parallelism", min=0, help="Nodes being deleted at a time.")
+    ] = None
+    max_drain_parallelism: Annotated[
+        int | None, typer.Option("--max-drain-parallelism", min=0, help="Of these, nodes being drained.")
+    ] = None
+    max_empty_bulk_delete: Annotated[
+        int | None,
+        typer.Option("--max-empty-bulk-delete", min=0, help="Empty nodes deleted at a time (legacy profile only)."),
+    ] = None
+    cores_total: Annotated[
+        str | None, typer.Option("--cores-total", metavar="MIN:MAX", help="Cores that the cluster keeps.")
+    ] = None
+    memory_total: Annotated[
+        str | None, typer.Option("--memory-total", metavar="MIN:MAX", help="Memory that the cluster keeps, in GiB.")
+    ] = None
+    gpu_total: Annotated[
+        list[str] | None,
+        typer.Option("--gpu-total", metavar="TYPE:MIN:MAX", help="GPUs that the cluster keeps. Repeatable."),
+    ] = None
+    skip_nodes_with_system_pods: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-nodes-with-system-pods/--no-skip-nodes-with-system-pods", help="kube-system pods hold their node."
+        ),
+    ] = None
+    blocking_system_pod_distruption_timeout: Annotated[
+        str | None,
+        typer.Option("--blocking-system-pod-distruption-timeout", help="... until they are so old.", **_TIME),
+    ] = None
+    skip_nodes_with_local_storage: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-nodes-with-local-storage/--no-skip-nodes-with-local-storage",
+            help="Pods with local storage hold their node.",
+        ),
+    ] = None
+    skip_nodes_with_custom_controller_pods: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-nodes-with-custom-controller-pods/--no-skip-nodes-with-custom-controller-pods",
+            help="Pods of controllers that are not Kubernetes' own hold their node.",
+        ),
+    ] = None
+    min_replica_count: Annotated[
+        int | None, typer.Option("--min-replica-count", min=0, help="Pods of smaller ReplicaSets hold their node.")
+    ] = None
+    expendable_pods_priority_cutoff: Annotated[
+        int | None,
+        typer.Option("--expendable-pods-priority-cutoff", help="Pods of lower priority count as not there."),
+    ] = None
+
+    def options(self) -> AutoscalingOptions:
+        """As options. Raises InputError for what upstream refuses at start-up, BadParameter for what cannot be read."""
+        from kscale.ca.options import AutoscalingOptions, parse_gpu_limits, parse_range
+        from kscale.errors import InputError
+
+        given: dict[str, Any] = {}
+        defaults = AutoscalingOptions()
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if value is None or field.name == "profile":
+                continue
+            hint = "--" + field.name.replace("_", "-")
+            try:
+                if isinstance(getattr(defaults, field.name), timedelta):
+                    value = _duration(value, hint)
+                elif field.name in ("cores_total", "memory_total"):
+                    value = parse_range(value)
+                elif field.name == "gpu_total":
+                    value = [parse_gpu_limits(text) for text in value]
+            except InputError as error:
+                raise typer.BadParameter(str(error), param_hint=hint) from None
+            given[field.name] = value
+        options = AutoscalingOptions.for_profile(self.profile, **given)
+        problems = options.problems()
+        if problems:
+            raise InputError(problems)
+        return options
+
+
+@dataclass
+class LastChanges(OptionGroup):
+    """When the cluster last changed, where no saved state says so."""
+
+    last_scale_up: Annotated[
+        str | None, typer.Option("--last-scale-up", metavar="TIME", help="When the last node was added, RFC 3339.")
+    ] = None
+    last_scale_down: Annotated[
+        str | None, typer.Option("--last-scale-down", metavar="TIME", help="When the last node was deleted.")
+    ] = None
+    last_failure: Annotated[
+        str | None, typer.Option("--last-failure", metavar="TIME", help="When a deletion last failed.")
+    ] = None
+
+    def on(self, state: LoopState | None) -> LoopState | None:
+        """The state with these times."""
+        from msgspec.structs import replace
+
+        from kscale.ca.state import LoopState
+
+        times = {
+            field.name: parse_moment(value, "--" + field.name.replace("_", "-"))
+            for field in fields(self)
+            if (value := getattr(self, field.name)) is not None
+        }
+        if not times:
+            return state
+        state = state or LoopState()
+        return replace(state, scale_down=replace(state.scale_down, **times))
+
+
+def _duration(text: str, hint: str) -> timedelta:
+    """A Go duration (``10m``), or a plain number of seconds."""
+    from kscale.objects.durations import parse_duration
+
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parse_duration(text) / 1e9
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint=hint) from None
+    if not 0 <= seconds < 1e9:
+        raise typer.BadParameter(f"{text} is no time to wait", param_hint=hint)
+    return timedelta(seconds=seconds)
