@@ -70,7 +70,7 @@ def from_columns(
 
     interner = Interner()
     table = PodTable(interner.classes)
-    classes = [interner.classify(pod, placed=True) for pod in examples]
+    classes = [interner.classify(pod, placed=True, moves=True) for pod in examples]
     table.exemplars = examples
     prefixes = [pod.key or f"default/class-{i}" for i, pod in enumerate(examples)]
     placed = at >= 0

@@ -123,17 +123,21 @@ class Interner:
             following = len(self._kinds) + 1
             return self._kinds.setdefault(following if key is None else key, following)
 
-    def classify(self, pod: Pod, *, placed: bool) -> PodClass:
-        """The class of a pod. A placed pod's own node name says where it is, not where it wants to be."""
+    def classify(self, pod: Pod, *, placed: bool, moves: bool = False) -> PodClass:
+        """The class of a pod. A placed pod's own node name says where it is, not where it wants to be; and so does the
+        node affinity of a DaemonSet's pod, which names its node, unless it ``moves``: such a pod is never placed
+        elsewhere, and with it no two of them would be alike."""
         number, prototype = self.prototype(pod, placed=placed)
-        owner = controller_of(pod.metadata)
+        controller = controller_of(pod.metadata)
+        owner = (controller.api_version, controller.kind, controller.name) if controller else None
+        affinity = affinity_facet(pod.spec.affinity)
         return self.variant(
             number,
             prototype,
             labels_facet(pod.metadata.labels),
-            affinity_facet(pod.spec.affinity),
+            settled(affinity) if placed and not moves and stays(owner) else affinity,
             volumes_facet(pod.spec.volumes),
-            (owner.api_version, owner.kind, owner.name) if owner else None,
+            owner,
         )
 
     def prototype(self, pod: Pod, *, placed: bool) -> tuple[int, PodClass]:
@@ -251,6 +255,17 @@ def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
         "preferred_affinity": tuple(w.pod_affinity_term for w in near.preferred) if near else (),
         "preferred_anti_affinity": tuple(w.pod_affinity_term for w in apart.preferred) if apart else (),
     }
+
+
+def stays(owner: tuple[str, str, str] | None) -> bool:
+    """Whether a pod of this controller never leaves its node for another."""
+    return owner is not None and owner[1] == "DaemonSet"
+
+
+def settled(affinity: AffinityFacet) -> AffinityFacet:
+    """What counts of an affinity once the pod has its node for good."""
+    (_, between_pods), fields = affinity
+    return (None, between_pods), {**fields, "node_affinity": None}
 
 
 def volumes_facet(volumes: list[Volume]) -> VolumesFacet:

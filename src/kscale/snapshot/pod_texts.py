@@ -32,6 +32,8 @@ from kscale.snapshot.interner import (
     VolumesFacet,
     affinity_facet,
     labels_facet,
+    settled,
+    stays,
     volumes_facet,
 )
 from kscale.snapshot.pod_kinds import READ_ANNOTATIONS
@@ -42,6 +44,7 @@ __all__ = ["PodBatch", "PodReader", "ScannedList"]
 
 _NAME, _UID, _NODE, _NOMINATED = range(4)
 _LABELS, _AFFINITY, _VOLUMES, _OWNERS = range(4)
+_UNSEEN = -2
 
 
 def _camel(name: str) -> str:
@@ -181,6 +184,10 @@ class _Owner(msgspec.Struct, frozen=True, gc=False):
     number: int = -1
 
 
+_Parts = tuple[int, PodClass, LabelsFacet, AffinityFacet, VolumesFacet, tuple[str, str, str] | None]
+"""What makes a class, as :meth:`Interner.variant` takes it; a controller comes last."""
+
+
 class _Rest(msgspec.Struct, frozen=True, eq=False):
     """What the pods of one text have in common besides the facets. ``alone``: by annotation a DaemonSet's."""
 
@@ -194,10 +201,12 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Columns(msgspec.Struct, eq=False):
-    """One entry a combination of texts. ``class_of`` -1: read such pods the slow way. ``unplaced``: the state of a pod
-    that has no node; ``done``: of a finished one."""
+    """One entry a combination of texts. ``waiting``, ``settled``: the class of a pod without a node, and of one that
+    has one or is finished; -1: read such pods the slow way; -2: none was seen yet. ``unplaced``: the state of a pod
+    that has no node; ``done``: whether it is finished."""
 
-    class_of: list[int] = []
+    waiting: list[int] = []
+    settled: list[int] = []
     kind: list[int] = []
     unplaced: list[int] = []
     done: list[bool] = []
@@ -215,6 +224,7 @@ class PodReader:
         self._finished = finished
         self._projector = _projection.Projector(_RULE, 4, 4)
         self._columns = _Columns()
+        self._parts: list[_Parts | None] = []
         # by number of the text, -1 = absent; None: read such pods the slow way
         self._rests: dict[int, _Rest | None] = {}
         self._labels: dict[int, LabelsFacet | None] = {-1: labels_facet(None)}
@@ -230,43 +240,62 @@ class PodReader:
             return None
         begin, size, combined, at, length, api_version, kind = scanned
         pods_only = (api_version, kind) == ("v1", "PodList")
-        known = len(self._columns.class_of)
-        for labels, affinity, volumes, owners, rest in self._projector.combinations()[known:].tolist():
-            self._learn(labels, affinity, volumes, owners, rest, pods_only)
-        usable = np.array([*self._columns.class_of, -1]) >= 0  # -1 takes the last
-        fast = usable[combined] & (length[:, _NAME] > 0)
+        bound = (length[:, _NODE] > 0) | (length[:, _NOMINATED] > 0)
+        self._learn_all(combined, bound, pods_only)
+        columns = self._columns
+        number = np.where(bound, np.array([*columns.settled, -1])[combined], np.array([*columns.waiting, -1])[combined])
+        fast = (number >= 0) & (length[:, _NAME] > 0)
         chosen = np.flatnonzero(fast)
         try:
-            pods = self._batch(view, source, place, chosen, combined[chosen], at[chosen], length[chosen], begin, size)
+            pods = self._batch(
+                view, source, place, chosen, combined[chosen], number[chosen], at[chosen], length[chosen], begin, size
+            )
         except UnicodeDecodeError:
             return None
         return ScannedList(api_version, kind, begin, size, fast, pods)
 
     # -- texts -------------------------------------------------------------------------------------------------------
 
-    def _learn(self, labels: int, affinity: int, volumes: int, owners: int, rest: int, pods_only: bool) -> None:
-        """Classify the pods of a combination."""
+    def _learn_all(self, combined: NDArray[np.int32], bound: NDArray[np.bool_], pods_only: bool) -> None:
+        """Classify the combinations that pods of this list have, for pods with a node and for those without."""
+        columns, combinations = self._columns, self._projector.combinations()
+        for each in combinations[len(self._parts) :].tolist():
+            self._parts.append(self._learn(pods_only, *each))
+        missing = _unseen(combined[bound], columns.settled), _unseen(combined[~bound], columns.waiting)
+        for number in np.flatnonzero(missing[0] | missing[1]).tolist():
+            parts = self._parts[number]
+            assert parts is not None
+            fixed = (*parts[:3], settled(parts[3]), *parts[4:]) if stays(parts[-1]) else parts
+            if missing[0][number]:
+                columns.settled[number] = self._interner.variant(*fixed).index
+            if missing[1][number]:  # a finished pod counts as placed, without a node, too
+                columns.waiting[number] = self._interner.variant(*(fixed if columns.done[number] else parts)).index
+
+    def _learn(
+        self, pods_only: bool, labels: int, affinity: int, volumes: int, owners: int, rest: int
+    ) -> _Parts | None:
+        """The parts of the classes of a combination, None: read such pods the slow way; and a line of the columns."""
         if rest not in self._rests:
             self._rests[rest] = self._rest(self._projector.text(rest), pods_only)
         common = self._rests[rest]
-        columns, class_of, controller = self._columns, -1, -1
+        columns, parts, controller = self._columns, None, -1
         if common is not None:
             with_labels = self._labels[labels] if labels in self._labels else self._labels_of(labels)
             selection = self._affinities[affinity] if affinity in self._affinities else self._affinity_of(affinity)
             mounted = self._volumes[volumes] if volumes in self._volumes else self._volumes_of(volumes)
             owner = self._owners[owners] if owners in self._owners else self._owner_of(owners)
             if not (with_labels is None or selection is None or mounted is None or owner is None):
-                class_of = self._interner.variant(
-                    common.number, common.prototype, with_labels, selection, mounted, owner.facet
-                ).index
+                parts = common.number, common.prototype, with_labels, selection, mounted, owner.facet
                 controller = -1 if common.alone else owner.number
-        columns.class_of.append(class_of)
+        columns.waiting.append(-1 if parts is None else _UNSEEN)
+        columns.settled.append(-1 if parts is None else _UNSEEN)
         columns.kind.append(self._interner.kind())
         columns.controller.append(controller)
         columns.unplaced.append(common.unplaced if common else PENDING)
         columns.done.append(common.done if common else False)
         columns.priority.append(common.priority if common else 0)
         columns.prefix.append(common.prefix if common else "")
+        return parts
 
     def _rest(self, text: bytes, pods_only: bool) -> _Rest | None:
         """Decode and check what is left of pods without the facets."""
@@ -340,6 +369,7 @@ class PodReader:
         place: str,
         chosen: NDArray[np.int64],
         combined: NDArray[np.int32],
+        class_of: NDArray[np.int64],
         at: NDArray[np.int64],
         length: NDArray[np.int64],
         begin: NDArray[np.int64],
@@ -361,7 +391,7 @@ class PodReader:
             place=place,
             where=chosen,
             keys=[prefix[number] + name for number, name in zip(combined.tolist(), names, strict=True)],
-            class_of=np.array(known.class_of, dtype=np.int32)[combined],
+            class_of=class_of.astype(np.int32),
             state=state,
             node_of=np.where(state == PLACED, node_of, -1).astype(np.int32),
             nodes=_projection.strings(view, where[first], long[first]),
@@ -374,3 +404,10 @@ class PodReader:
             uid_size=np.maximum(length[:, _UID], 0).astype(np.int32),
             kind_of=np.array(known.kind, dtype=np.int32)[combined],
         )
+
+
+def _unseen(numbers: NDArray[np.int32], known: list[int]) -> NDArray[np.bool_]:
+    """Which combinations occur in ``numbers``, where -1 is none, and have no class yet."""
+    found = np.zeros(len(known), dtype=np.bool_)
+    found[numbers[numbers >= 0]] = True
+    return found & (np.array(known, dtype=np.int64) == _UNSEEN)

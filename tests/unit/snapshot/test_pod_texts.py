@@ -35,6 +35,7 @@ def meaning(cluster: Cluster) -> dict[str, Any]:
     snapshot = cluster.snapshot()
     classes = [(c, cluster.interner.classes[c]) for c in snapshot.placed_class.tolist()]
     pending = snapshot.pending_records
+    met: dict[int, int] = {}  # facets are equal or not; their numbers mean nothing
     return {
         "nodes": snapshot.nodes,
         "pods": snapshot.pods,
@@ -43,7 +44,10 @@ def meaning(cluster: Cluster) -> dict[str, Any]:
         "used": {name: column.tolist() for name, column in snapshot.used.items() if column.any()},
         "pod_count": snapshot.pod_count.tolist(),
         "placed_node": snapshot.placed_node.tolist(),
-        "classes": [(c.demand, c.occupancy, c.labels, c.owner, c.selection_id) for _, c in classes],
+        "classes": [
+            (c.demand, c.occupancy, c.labels, c.owner, c.node_affinity, met.setdefault(c.selection_id, len(met)))
+            for _, c in classes
+        ],
         "pending classes": [(c.demand, c.labels, c.node_affinity, c.volumes) for c in snapshot.pending_classes],
         "records": [(r.key, r.uid, r.priority, r.controller, r.pod) for r in pending],
         "all": list(cluster.pods()),
@@ -141,6 +145,35 @@ def test_unusual_texts(text: str, other: str) -> None:
     given_text = dump(NODE, *(pod(f"p{i}") for i in range(20))).decode()
     assert text in given_text
     assert_same(given_text.replace(text, other, 1).encode())
+
+
+@pytest.mark.parametrize("kind", ["DaemonSet", "ReplicaSet"])
+def test_node_affinity_of_placed_daemonset_pods_makes_no_classes(kind: str) -> None:
+    """It names the node; such a pod never moves. Waiting for its node it keeps it, and so do others' pods."""
+
+    def one(name: str, node: str, **more: Any) -> dict[str, Any]:
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": "d", "uid": "u", "controller": True}
+        field = {"key": "metadata.name", "operator": "In", "values": [node]}
+        required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+        return pod(name, metadata={"ownerReferences": [owner]}, affinity=affinity, **more)
+
+    placed = [one(f"p{i}", f"n{i}") for i in range(3)]
+    finished = one("done", "n0", nodeName="", status={"phase": "Failed"})
+    waiting = [one("w0", "n0", nodeName=""), one("w5", "n5", nodeName="")]
+    nominated = one("m", "n2", nodeName="", status={"nominatedNodeName": "n"})
+    data = dump(NODE, *placed, *waiting, finished, nominated)
+    assert_same(data)
+    snapshot = load(data).snapshot()
+    own = kind == "DaemonSet"
+    assert len(set(snapshot.placed_class.tolist())) == (1 if own else 3)
+    assert all((each.node_affinity is None) == own for each in snapshot.placed_classes)
+    for name, node in (("ns/w0", "n0"), ("ns/p1", "n1")):  # asked where it could go, it is as it is written
+        verdict = kscale.fit(snapshot, [name]).verdict(name, "n")
+        assert not verdict.ok, (name, node)
+    cluster = load(dump(NODE, *placed))  # what is learned from one list serves the next
+    cluster.apply(waiting[0])
+    assert cluster.snapshot().pending_classes[0].node_affinity is not None
 
 
 def test_items_of_a_pod_list_need_no_kind() -> None:

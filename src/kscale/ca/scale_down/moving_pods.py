@@ -45,7 +45,7 @@ class MovingPods:
         interner, table = snapshot.interner, snapshot.table
         classes = snapshot.placed_class
         if more:
-            behind = [interner.classify(record.pod, placed=True).index for record in more]
+            behind = [interner.classify(record.pod, placed=True, moves=True).index for record in more]
             classes = np.append(classes, np.array(behind, dtype=np.int32))
         kinds = kinds_of_rows(table, self._rows, interner)
         priority = table.column("priority")[self._rows]

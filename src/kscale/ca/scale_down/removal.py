@@ -179,7 +179,9 @@ class RemovalSimulator:
         for of in classes:
             if any(name.startswith(_TPU_PREFIX) for name in of.occupancy):
                 first = int(np.flatnonzero(self.pods.class_of == of.index)[0])
-                found[of.index] = self.snapshot.interner.classify(_without_tpu(self.pods.pod(first)), placed=True)
+                found[of.index] = self.snapshot.interner.classify(
+                    _without_tpu(self.pods.pod(first)), placed=True, moves=True
+                )
         return found
 
     def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
