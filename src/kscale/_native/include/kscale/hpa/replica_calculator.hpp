@@ -79,6 +79,12 @@ inline bool within(double ratio, Tolerances t) noexcept { return 1.0 - t.down <=
 
 inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleColumns& samples, std::ptrdiff_t sample,
                       bool cpu, const Periods& p) noexcept {
+  // Most pods are running, ready and measured: one branch for them instead of one a rule.
+  const int unusual = pods.deleting[pod] | (pods.phase[pod] ^ static_cast<int>(Phase::running)) |
+                      (pods.ready[pod] ^ static_cast<int>(Ready::yes)) | (pods.started[pod] ^ 1) |
+                      (samples.present[sample] ^ 1);
+  if (unusual == 0 && (!cpu || pods.start[pod] + p.cpu_initialization <= p.now)) [[likely]]
+    return Group::ready;
   if (pods.deleting[pod] || pods.phase[pod] == static_cast<std::uint8_t>(Phase::failed)) return Group::ignored;
   if (pods.phase[pod] == static_cast<std::uint8_t>(Phase::pending)) return Group::unready;
   if (!samples.present[sample]) return Group::missing;
