@@ -142,6 +142,26 @@ def test_filling_in_from_the_pod(policies: Any, requests: Pair, limits: Pair) ->
     assert bare.requests == quantities(("2", None))
 
 
+def test_filling_in_from_the_status() -> None:
+    statuses = [{"name": "c", "resources": container("c", ("1", "1M"), ("10", "3M"))["resources"]}]
+    given = pod(container("c"), status={"containerStatuses": statuses})
+    rec = recommendation(recommended("c", ("3", "2M")))
+    (made,) = resources_of(given, None, rec, None, {}, add_all=True)
+    assert made == (quantities(("3", "2M")), quantities(("30", "6M")))
+    (bare,) = resources_of(
+        pod(container("c", ("1", "1M"), ("10", "10M"))), None, recommendation(recommended("c", ("2", None))), None, {}
+    )
+    assert bare.limits == quantities(("20", None))
+
+
+def test_limits_that_leave_int64() -> None:
+    own = container("c", ("1", "1"), ("10", "10"))
+    made = containers_resources(pod(own), vpa(recommended("c", ("1Ei", "1Ei"))))
+    limits = made.containers[0].limits or {}
+    assert (limits["cpu"].milli_value(), limits["memory"].value()) == (MAX, MAX)
+    assert sum("failed to keep limit to request ratio" in note for note in made.notes["c"]) == 2
+
+
 def patched(given: Any, *items: Any, gates: dict[str, bool] | None = None, cap_: str = "0", **spec: Any) -> Any:
     options = AdmissionOptions(feature_gates=gates or {}, max_allowed_cpu_boost=Quantity(cap_))
     return admit_pod(given, [vpa(*items, **spec)], controllers=owned(), options=options)
@@ -293,3 +313,27 @@ def test_annotations() -> None:
     assert escape("nvidia.com/gpu") == "nvidia.com~1gpu"
     assert escape("custom~domain.com/resource/name") == "custom~0domain.com~1resource~1name"
     assert annotate("a/b", "x").path == remove_annotation("a/b").path == "/metadata/annotations/a~1b"
+
+
+def test_requests_in_the_status_are_patched_too() -> None:
+    statuses = [{"name": "c", "resources": {"requests": {"cpu": "0"}}}]
+    given = pod(container("c"), annotations={}, status={"containerStatuses": statuses})
+    patches = patched(given, recommended("c", ("1", None))).patches
+    assert [p.path for p in patches if p.path.startswith("/spec")] == ["/spec/containers/0/resources/requests/cpu"]
+
+
+def test_other_resources_and_containers_without_any() -> None:
+    item = recommended("c", ("1", None))
+    item["target"]["unobtanium"] = "2"
+    patches = patched(pod(container("c"), container("d", ("1", None)), annotations={}), item).patches
+    values = {p.path: p.value for p in patches}
+    assert values["/spec/containers/0/resources/requests/unobtanium"] == "2"
+    assert values[UPDATES] == "Pod resources updated by name: container 0: cpu request, unobtanium request"
+    assert not any(path.startswith("/spec/containers/1") for path in values)
+
+
+def test_pods_without_annotations_or_without_vpa() -> None:
+    patches = patched(pod(container("c")), recommended("c", ("1", None))).patches
+    assert (patches[0].path, patches[0].value) == ("/metadata/annotations", {})
+    assert patches[-1].path == "/metadata/annotations/vpaObservedContainers"
+    assert admit_pod(pod(container("c"), labels={"app": "z"}), [vpa()], controllers=owned()).patches == []

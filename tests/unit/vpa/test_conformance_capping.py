@@ -204,3 +204,54 @@ def test_pod_limits_on_one_resource(
     assert item is not None
     apply_pod_limit_range(items, given, item, resource, "target")
     assert [i.target for i in items] == [quantities(pair(text)) for text in expected]
+
+
+def with_status(given: Any, requests: Pair | None, limits: Pair) -> Any:
+    statuses = [{"name": "c", "resources": container("c", requests, limits)["resources"]}]
+    return pod(given, status={"containerStatuses": statuses})
+
+
+@pytest.mark.parametrize(
+    ("given", "pod_", "limits", "target", "notes"),
+    [
+        (
+            vpa(recommended("c", ("20", "80000"), None, ("100", "90000")), policies=REQUESTS_ONLY),
+            with_status(container("c", None, ("30", "70000")), None, ("2.5", "60000")),
+            None,
+            ("2.5", "60000"),
+            ["cpu capped to container limit", "memory capped to container limit"],
+        ),
+        (
+            vpa(recommended("c", ("1", "200M"), None, ("1", "200M")), policies=REQUESTS_ONLY),
+            with_status(container("c", ("10", "1G"), ("10", "1G")), ("5m", "50M"), ("5m", "100M")),
+            limit_ranges(POD, min=("2", "500M")),
+            ("5m", "100M"),
+            ["cpu capped to container limit", "memory capped to container limit"],
+        ),
+    ],
+)
+def test_the_status_says_what_the_limits_are(
+    given: Any, pod_: Any, limits: Any, target: Pair, notes: list[str]
+) -> None:
+    capped = cap(given, pod_, limits)
+    assert capped.recommendation is not None
+    (item,) = capped.recommendation.container_recommendations
+    assert (item.target, item.upper_bound, capped.notes["c"]) == (quantities(target), quantities(target), notes)
+
+
+def test_each_list_is_held_between_the_bounds() -> None:
+    bounds = {"minAllowed": {"cpu": "400", "memory": "40000"}, "maxAllowed": {"cpu": "450", "memory": "45000"}}
+    item = recommended("c", ("300", "50000"), ("200", "43000"), ("500", "55000"))
+    capped = cap(vpa(item, policies=[{"containerName": "c", **bounds}]), pod(container("c")))
+    assert capped.recommendation is not None
+    (made,) = capped.recommendation.container_recommendations
+    assert made.lower_bound == quantities(("400", "43000"))
+
+
+def test_recommendations_for_absent_containers_take_no_part() -> None:
+    given = pod(container("c1", (None, "1G"), (None, "1G")))
+    items = recommendation(recommended("gone", (None, "1G")), recommended("c1", (None, "1G"))).container_recommendations
+    item = limit_ranges(POD, min=(None, "4G")).effective("default", POD)
+    assert item is not None
+    apply_pod_limit_range(items, given, item, "memory", "target")
+    assert [one.target for one in items] == [quantities((None, "1G")), quantities((None, "4000000000"))]

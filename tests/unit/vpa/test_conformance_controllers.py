@@ -193,3 +193,9 @@ def test_lower_resource(a: Pair, b: Pair, lower: bool) -> None:
     assert has_lower_resource(recommendation(recommended("c", a)), recommendation(recommended("c", b))) == lower
     assert not has_lower_resource(recommendation(recommended("c", a)), recommendation(recommended("d", b)))
     assert not has_lower_resource(None, recommendation(recommended("c", b)))
+
+
+def test_init_containers_are_no_containers() -> None:
+    given = pod(container("other"))
+    given.spec.init_containers = pod(container("c", ("1", "10Mi"))).spec.containers
+    assert current_resources(given, "c") == (None, None)

@@ -60,3 +60,20 @@ def test_effective_limit_ranges() -> None:
     assert found.min == quantities(("1.5", None))
     assert both.effective("other", POD) is None
     assert both.effective("default", "Container") is None
+
+
+@pytest.mark.parametrize("bound", ["max", "default", "min"])
+def test_a_limit_range_of_one_bound(bound: str) -> None:
+    found = limit_ranges("Container", **{bound: ("2", "2G")}).effective("default", "Container")
+    assert found is not None
+    bounds = {name: getattr(found, name) for name in ("max", "default", "min")}
+    assert {name: amounts for name, amounts in bounds.items() if amounts} == {bound: quantities(("2", "2G"))}
+
+
+def test_limit_ranges_of_several_bounds_combine() -> None:
+    parts = [
+        limit_ranges("Container", **{name: (cpu, None)}) for name, cpu in (("max", "3"), ("default", "2"), ("min", "1"))
+    ]
+    found = LimitRanges.of([item for part in parts for item in part.items]).effective("default", "Container")
+    assert found is not None
+    assert (found.max, found.default, found.min) == tuple(quantities((cpu, None)) for cpu in "321")

@@ -182,3 +182,26 @@ def test_a_limiter_that_cannot_wait_ends_the_loop() -> None:
     assert [type(action) for action in seen] == [Evict, Wait, Evict, Wait, Evict, Wait, Evict]
     assert result.stopped_early
     assert any("would exceed context deadline" in text for text in result.diagnostics)
+
+
+@pytest.mark.parametrize("mode", ["Recreate", "InPlaceOrRecreate", "InPlace", "Auto"])
+def test_a_boost_that_cannot_be_taken_back_is_no_reason_to_evict(mode: str) -> None:
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-24T00:00:00Z"}
+    pods = members("rrrrr", annotations=BOOSTED)
+    for item in pods:
+        item.status.conditions = [from_dict(ready, Condition)]
+    given = round_of(mode, pods, startupBoost={"cpu": {"type": "Factor", "factor": 2}})
+    steps = updater_steps(UpdaterState(), given, now=NOW, options=EVERYTHING)
+    seen = [next(steps)]
+    try:
+        while True:
+            seen.append(steps.send(Outcome(ApiError("no"))))
+    except StopIteration:
+        pass
+    assert [type(action) for action in seen] == [Resize] * 5
+
+
+def test_other_namespaces_may_be_ignored() -> None:
+    options = UpdaterOptions(eviction_tolerance=1.0, ignored_vpa_object_namespaces=["other"])
+    result = run_updater(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW, options=options)
+    assert kinds(result)["evict"] == 5

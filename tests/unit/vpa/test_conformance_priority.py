@@ -210,3 +210,47 @@ def test_eviction_requirements(target: Pair | None, requirements: list[tuple[str
     assert admission.admit(without, rec) == (rec is not None)
     admission.loop_init([given], [(vpa(), [given])])
     assert admission.requirements == {}
+
+
+def test_pods_nobody_knows_are_admitted() -> None:
+    assert ScalingDirection().admit(pod(container("c", ("500m", "10Gi"))), None)
+
+
+def asked(change: str, *names: str) -> dict[str, Any]:
+    return {"updateMode": "Recreate", "evictionRequirements": [{"changeRequirement": change, "resources": list(names)}]}
+
+
+def test_requirements_look_at_the_status() -> None:
+    statuses = [{"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "1Gi"}}}]
+    given = pod(container("c", ("500m", "10Gi")), status={"containerStatuses": statuses})
+    admission = ScalingDirection()
+    admission.loop_init([given], [(vpa(updatePolicy=asked(HIGHER, "cpu", "memory")), [given])])
+    assert admission.admit(given, recommendation(recommended("c", ("400m", "4Gi"))))
+
+
+@pytest.mark.parametrize(
+    ("targets", "admitted"),
+    [
+        ({"c1": "600m", "c2": "600m"}, True),
+        ({"c1": "600m", "c2": "400m"}, True),
+        ({"c1": "400m", "c2": "400m"}, False),
+        ({"c2": "400m"}, False),
+    ],
+)
+def test_one_container_must_meet_the_requirements(targets: dict[str, str], admitted: bool) -> None:
+    given = pod(*(container(name, ("500m", "10Gi")) for name in ("c1", "c2")))
+    admission = ScalingDirection()
+    admission.loop_init([given], [(vpa(updatePolicy=asked(HIGHER, "cpu")), [given])])
+    rec = recommendation(*(recommended(name, (cpu, "10Gi")) for name, cpu in targets.items()))
+    assert admission.admit(given, rec) == admitted
+
+
+def test_requirements_change_with_each_loop() -> None:
+    one, two = pod(container("c"), name="one"), pod(container("c"), name="two")
+    admission = ScalingDirection()
+    admission.loop_init([one, two], [(vpa(updatePolicy=asked(HIGHER, "cpu")), [one, two])])
+    assert {name for _, name in admission.requirements} == {"one", "two"}
+    admission.loop_init([two], [(vpa(updatePolicy=asked(LOWER, "memory")), [two])])
+    ((name, rules),) = admission.requirements.items()
+    assert name == ("default", "two")
+    assert [(rule.change_requirement, rule.resources) for rule in rules] == [(LOWER, ["memory"])]

@@ -21,6 +21,7 @@ from kscale.vpa import ClusterState, Controllers, RecommenderOptions, Round, Usa
 from kscale.vpa.checkpoint import load_all, store_all
 from kscale.vpa.histogram import MEMORY_OPTIONS, UNSET
 from kscale.vpa.logic import estimate, minimums
+from kscale.vpa.logic.recommender import recommended_amounts
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store, apply_policy
 from kscale.vpa.model.vpa import Vpa
@@ -28,6 +29,7 @@ from kscale.vpa.postprocess import apply_policy as cap_to_policy
 from kscale.vpa.postprocess import integer_cpu, integer_cpu_containers
 from kscale.vpa.postprocess.integer_cpu import container_name
 from kscale.vpa.recommender import in_charge
+from kscale.vpa.resources import scale_amount
 from unit.vpa.builders import container, pod, recommendation, recommended, vpa
 
 HOUR = 3600 * 10**9
@@ -370,6 +372,75 @@ def test_memory_saver(selector: str, tracked: int, saver: bool) -> None:
     assert len(state.pods) == (tracked if saver else 1)
 
 
+def test_counts_by_container_name() -> None:
+    """Two pods of other labels, containers A and B in one, A and C in the other, one sample each."""
+    state = ClusterState()
+    found = state.add_vpa(vpa(), parse_selector("app in (x, y)"))
+    events = []
+    for pod_name, labels, containers in (("one", {"app": "x"}, "AB"), ("two", {"app": "y"}, "AC")):
+        one = state.add_pod("default", pod_name, labels, "Running", T0)
+        for name in containers:
+            state.add_container(one, name, (0, 0), T0)
+            events += [(("default", pod_name, name), T0, 1000, CPU_SAMPLE)]
+            events += [(("default", pod_name, name), T0, 2 * 10**9, MEMORY_SAMPLE)]
+    assert state.add_usage(Usage.from_events(events), T0) == []
+    merged = state.containers_of([found])
+    counts = {name: int(merged.store.samples[row]) for row, (_, name) in enumerate(merged.names)}
+    assert counts == {"A": 2, "B": 1, "C": 1}
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending", "Succeeded", "Failed"])
+def test_pods_count_whatever_their_labels_and_phase(phase: str) -> None:
+    state = ClusterState()
+    state.add_pod("default", "labelled", {"app": "x"}, phase, T0)
+    state.add_pod("default", "bare", {}, phase, T0)
+    assert state.add_vpa(vpa(), parse_selector("")).pod_count == 2
+
+
+@pytest.mark.parametrize(
+    ("policies", "mode"),
+    [
+        (None, "Auto"),
+        ([{"containerName": "*", "mode": "Off"}], "Off"),
+        ([{"containerName": "app", "mode": "Auto"}, {"containerName": "*", "mode": "Off"}], "Auto"),
+        ([{"containerName": "other", "mode": "Off"}], "Auto"),
+    ],
+)
+def test_policies_that_change(policies: list[dict[str, Any]] | None, mode: str) -> None:
+    state = cluster(("default", "pod", {"app": "x"}))
+    state.add_vpa(vpa(), parse_selector("app=x"))
+    (aggregate,) = state.aggregates.values()
+    assert aggregate.scaling_mode == "Auto"
+    state.add_vpa(vpa(policies=policies, updatePolicy={"updateMode": "Off"}), parse_selector("app=x"))
+    assert (aggregate.scaling_mode, aggregate.update_mode) == (mode, "Off")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kept"),
+    [
+        ("autoscaling.k8s.io/v1", "v1"),
+        ("autoscaling.k8s.io/v1beta2", "v1beta2"),
+        ("autoscaling.k8s.io/v1beta1", "v1beta1"),
+        ("", "v1"),
+    ],
+)
+def test_version_of_the_object(api_version: str, kept: str) -> None:
+    given = vpa()
+    given.api_version = api_version
+    assert ClusterState().add_vpa(given, parse_selector("app=x")).api_version == kept
+
+
+def test_containers_that_a_recommendation_leaves_out_keep_theirs() -> None:
+    state = cluster(("default", "pod", {"app": "x"}))
+    state.add_container(state.pods["default", "pod"], "other", (0, 0), T0)
+    found = state.add_vpa(vpa(), parse_selector("app=x"))
+    for names, cpu in ((("app", "other"), "1"), (("app",), "2")):
+        items = [{**recommended(n, (cpu, None)), "uncappedTarget": {"cpu": cpu}} for n in names]
+        found.update_recommendation(recommendation(*items))
+    last = {key.container: aggregate.last_recommendation for key, aggregate in found.aggregates.items()}
+    assert last == {"app": {"cpu": Quantity("2")}, "other": {"cpu": Quantity("1")}}
+
+
 # -- estimators ------------------------------------------------------------------------------------------------
 
 
@@ -407,6 +478,55 @@ def test_confidence_is_the_lesser_of_time_and_samples() -> None:
     assert _histogram.confidence(T0, T0 + 16 * minute, 9, DAY) == 0.00625
     assert _histogram.confidence(T0, T0 + 16 * minute, 9, 18 * minute) == 0.5
     assert _histogram.confidence(UNSET, UNSET, 0, DAY) == 0.0
+
+
+@pytest.mark.parametrize(("confidence", "cpu", "memory"), [(0.00625, 907460, 907460000000), (0.5, 4521, 4521600000)])
+def test_confidence_multiplies_what_was_used(confidence: float, cpu: int, memory: int) -> None:
+    factor = _histogram.confidence_multiplier(confidence, 0.1, 2.0)
+    assert (scale_amount(3140, factor), scale_amount(3140000000, factor)) == (cpu, memory)
+
+
+@pytest.mark.parametrize(("exponent", "expected"), [(1.0, 10**14), (-1.0, 0)])
+def test_confidence_of_nothing(exponent: float, expected: int) -> None:
+    assert scale_amount(3140, _histogram.confidence_multiplier(0.0, 1.0, exponent)) == expected
+
+
+def test_safety_margin() -> None:
+    assert [base + scale_amount(base, 0.1) for base in (3140, 3140000000)] == [3454, 3454000000]
+
+
+@pytest.mark.parametrize(("p", "cpu", "memory"), [(0.2, 1.0, 1e9), (0.5, 2.0, 2e9)])
+def test_percentiles_of_a_few_samples(p: float, cpu: float, memory: float) -> None:
+    store = store_with()
+    for i in (1, 2, 3):
+        store.cpu.row(0).add_sample(float(i), 1.0, T0)
+        store.memory.row(0).add_sample(i * 1e9, 1.0, T0)
+    assert store.cpu.row(0).percentile(p) == pytest.approx(cpu, rel=0.05)
+    assert store.memory.row(0).percentile(p) == pytest.approx(memory, rel=0.05)
+
+
+def test_more_than_the_minimum_is_left_alone() -> None:
+    store = store_with()
+    store.cpu.row(0).add_sample(3.14, 1.0, T0)
+    store.memory.row(0).add_sample(4e8, 1.0, T0)
+    low = estimated(store, pod_recommendation_min_cpu_millicores=200.0, pod_recommendation_min_memory_mb=19.0)
+    none = estimated(store, pod_recommendation_min_cpu_millicores=0.0, pod_recommendation_min_memory_mb=0.0)
+    assert [low[0][0], low[1][0]] == [none[0][0], none[1][0]]
+
+
+@pytest.mark.parametrize("resources", [["memory"], ["cpu", "memory"], []])
+def test_controlled_resources(resources: list[str]) -> None:
+    """Of several containers, which come out by name."""
+    state = ClusterState()
+    one = state.add_pod("default", "pod", {"app": "x"}, "Running", T0)
+    for name in ("b", "a"):
+        state.add_container(one, name, (0, 0), T0)
+    given = vpa(policies=[{"containerName": "*", "controlledResources": resources}])
+    (made,) = recommended_amounts(state, [state.add_vpa(given, parse_selector("app=x"))])
+    assert [item.container_name for item in made.container_recommendations] == ["a", "b"]
+    for item in made.container_recommendations:
+        for amounts in (item.target, item.lower_bound, item.upper_bound):
+            assert list(amounts or {}) == resources
 
 
 def test_nothing_is_known() -> None:
@@ -520,13 +640,27 @@ def test_policy_bounds(policy: dict[str, int], most: dict[str, int], expected: t
     assert cap_to_policy(None, None) is None
 
 
-def test_policy_and_global_bounds_are_merged_by_resource() -> None:
-    item = recommended("foo", ("42m", "42Mi"))
+@pytest.mark.parametrize(
+    ("most", "cpu", "memory"),
+    [
+        ({"memory": "40Mi"}, ("40m", "31m", "40m"), ("40Mi", "31Mi", "40Mi")),
+        ({"cpu": "30m", "memory": "30Mi"}, ("40m", "31m", "40m"), ("30Mi", "30Mi", "30Mi")),
+    ],
+)
+def test_policy_and_global_bounds_are_merged_by_resource(
+    most: dict[str, str], cpu: tuple[str, ...], memory: tuple[str, ...]
+) -> None:
+    item = recommended("foo", ("42m", "42Mi"), ("31m", "31Mi"), ("53m", "53Mi"))
     policy = vpa(policies=[{"containerName": "foo", "maxAllowed": {"cpu": "40m"}}]).spec.resource_policy
-    most = {"cpu": Quantity("30m"), "memory": Quantity("30Mi")}
-    capped = cap_to_policy(recommendation(item), policy, most)
+    capped = cap_to_policy(recommendation(item), policy, {name: Quantity(text) for name, text in most.items()})
     assert capped is not None
-    assert capped.container_recommendations[0].target == {"cpu": Quantity("40m"), "memory": Quantity("30Mi")}
+    (made,) = capped.container_recommendations
+    for found, amounts in zip(
+        (made.target, made.lower_bound, made.upper_bound), zip(cpu, memory, strict=True), strict=True
+    ):
+        assert found == {"cpu": Quantity(amounts[0]), "memory": Quantity(amounts[1])}
+    assert policy is not None
+    assert policy.container_policies[0].max_allowed == {"cpu": Quantity("40m")}
 
 
 # -- checkpoints -----------------------------------------------------------------------------------------------

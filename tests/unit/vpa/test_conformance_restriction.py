@@ -216,3 +216,33 @@ def test_in_place_resources(mode: str, durations: Any, rec: str | None, boosted:
     assert {p.path: p.value for p in resize} == {
         f"/spec/containers/{i}/resources/requests/cpu": v for i, v in values.items()
     }
+
+
+def test_below_the_minimum_with_the_flag_pods_are_resized_but_not_evicted() -> None:
+    pods = members("r")
+    options = UpdaterOptions(in_place_skip_disruption_budget=True)
+    restriction = Restriction(target_vpa("InPlaceOrRecreate"), pods, controllers(replicas=5), options, {})
+    assert restriction.can_update_in_place(pods[0], NOW, {}) == "InPlaceApproved"
+    assert not restriction.can_evict(pods[0], NOW)
+
+
+@pytest.mark.parametrize(
+    ("condition", "mode", "decision"),
+    [
+        (resizing("InProgress", "Error"), "InPlace", "InPlaceDeferred"),
+        (IN_PROGRESS, None, "InPlaceEvict"),
+    ],
+)
+def test_old_resizes(condition: dict[str, Any], mode: str | None, decision: str) -> None:
+    pods = members("rrr")
+    status = {"phase": "Running", "conditions": [condition]}
+    pods[0] = pod(container("c", ("1", "100M")), name="web-0", owner=("ReplicationController", "web"), status=status)
+    target = {"apiVersion": "v1", "kind": "ReplicationController", "name": "web"}
+    item = recommended("c", ("2", "200M"))
+    given = target_vpa(mode) if mode is not None else vpa(item, targetRef=target)
+    options = UpdaterOptions(feature_gates={"InPlace": True})
+    attempts = {"default/web-0": NOW - HOUR - 1}
+    assert (
+        Restriction(given, pods, controllers(replicas=3), options, attempts).can_update_in_place(pods[0], NOW, {})
+        == decision
+    )

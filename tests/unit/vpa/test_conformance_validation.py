@@ -65,6 +65,26 @@ def policies(**fields: Any) -> dict[str, Any]:
             f'{POLICY}.minAllowed[cpu]: Invalid value: "187500u": must be a whole number of milli CPUs',
         ),
         (
+            policies(maxAllowed={"cpu": "187500u"}),
+            [],
+            f'{POLICY}.maxAllowed[cpu]: Invalid value: "187500u": must be a whole number of milli CPUs',
+        ),
+        (
+            policies(minAllowed={"memory": "100m"}),
+            [],
+            f'{POLICY}.minAllowed[memory]: Invalid value: "100m": must be a whole number of bytes',
+        ),
+        (
+            policies(memoryAggregationIntervalSeconds=0),
+            ["PerVPAConfig"],
+            f"{POLICY}.memoryAggregationIntervalSeconds: Invalid value: 0: must be greater than or equal to 1",
+        ),
+        (
+            policies(memoryAggregationIntervalCount=0),
+            ["PerVPAConfig"],
+            f"{POLICY}.memoryAggregationIntervalCount: Invalid value: 0: must be greater than or equal to 1",
+        ),
+        (
             policies(maxAllowed={"memory": "500m"}),
             [],
             f'{POLICY}.maxAllowed[memory]: Invalid value: "500m": must be a whole number of bytes',
@@ -215,3 +235,14 @@ def test_review() -> None:
     other = {"group": "apps", "version": "v1", "resource": "deployments"}
     done = review(msgspec.json.encode({"request": {"uid": "u3", "resource": other}}), index)
     assert done.messages == ["not supported resource type: deployments.apps"]
+
+
+def test_auto_is_only_warned_about() -> None:
+    result = admit_vpa(vpa(updatePolicy={"updateMode": "Auto"}))
+    assert (result.allowed, result.errors) == (True, [])
+    assert [text[:52] for text in result.warnings] == ['spec.updatePolicy: "Auto" mode is deprecated and wil']
+
+
+def test_a_changed_object_needs_no_target() -> None:
+    given = vpa(targetRef=None)
+    assert admit_vpa(given, given).allowed
