@@ -27,6 +27,9 @@ _MOST_ROWS: Final = 1 << 21
 _SLICE: Final = 32 << 20
 """Bytes of CSV that are parsed together, in blocks of :data:`_BLOCK` by as many threads as there are."""
 _BLOCK: Final = 1 << 20
+_FARTHEST: Final = 1 << 62
+"""Nanoseconds; the recommender's kernels take no time that is further from 1970."""
+_TOO_FAR: Final = "{} is too far from 1970: is the unit right?"
 _ROW = re.compile(r"Row #(\d+)")
 
 
@@ -203,36 +206,33 @@ def keys(table: Any, names: Mapping[str, str], source: str) -> tuple[list[Series
 
 
 def times(column: Any, unit: str, source: str) -> NDArray[np.int64]:
-    """Nanoseconds since 1970."""
+    """Nanoseconds since 1970, between the years 1823 and 2116."""
     if column.null_count:
         raise InputError(Problem(f"{column.null_count} rows without time", source, field="time"))
     kind = column.type
-    if pa.types.is_timestamp(kind):
-        try:
-            return _scaled(column.cast(pa.int64()).to_numpy(), time_unit(kind.unit))
-        except OverflowError as error:
-            raise InputError(Problem(str(error), source, field="time")) from None
-    scale = time_unit(unit)
+    scale = time_unit(kind.unit if pa.types.is_timestamp(kind) else unit)
     try:
-        if pa.types.is_integer(kind):
+        if pa.types.is_timestamp(kind) or pa.types.is_integer(kind):
             return _scaled(column.cast(pa.int64()).to_numpy(), scale)
         if pa.types.is_floating(kind):
-            fractions = np.asarray(column.to_numpy(), np.float64)
-            if not np.isfinite(fractions).all():
-                raise ValueError(f"{fractions[~np.isfinite(fractions)][0]} is not a time")
+            fractions = np.asarray(column.cast(pa.float64()).to_numpy(), np.float64)
+            far = ~(np.abs(fractions) < _FARTHEST / scale)  # NaN too
+            if far.any():
+                raise ValueError(_TOO_FAR.format(fractions[far][0]))
             if scale < 1000:
                 return np.rint(fractions * scale).astype(np.int64)
-            return _scaled(np.rint(fractions * 1e3).astype(np.int64), scale // 1000)
-        texts = column.cast(pa.string()).to_pylist()
-        return np.array([parse_time(text, scale) for text in texts], np.int64)
+            return np.rint(fractions * 1e3).astype(np.int64) * (scale // 1000)
+        return _scaled(
+            np.array([parse_time(text, scale) for text in column.cast(pa.string()).to_pylist()], np.int64), 1
+        )
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise InputError(Problem(str(error), source, field="time")) from None
 
 
 def _scaled(numbers: NDArray[np.int64], scale: int) -> NDArray[np.int64]:
-    most = max(abs(int(numbers.min(initial=0))), abs(int(numbers.max(initial=0))))
-    if most * scale >= 1 << 63:
-        raise OverflowError(f"{most} is too far from 1970: is the unit right?")
+    for most in (int(numbers.min(initial=0)), int(numbers.max(initial=0))):
+        if abs(most) * scale >= _FARTHEST:
+            raise ValueError(_TOO_FAR.format(most))
     return numbers if scale == 1 else numbers * scale
 
 

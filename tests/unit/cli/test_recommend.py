@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -462,3 +463,83 @@ def test_generated_usage(tmp_path: Path) -> None:
     for threads in (1, 3):
         same = kscale("recommend", "-f", cluster, "--history", usage, "-o", "json", "--threads", threads)
         assert answer(same) == record
+
+
+def refused(cluster: Path, name: str, content: bytes, *more: object) -> str:
+    path = cluster.parent / name
+    path.write_bytes(content)
+    run = kscale("recommend", "-f", cluster, "--history", path, *more)
+    assert (run.code, run.stdout) == (2, ""), run.stdout
+    assert "internal error" not in run.stderr
+    return run.stderr
+
+
+def written(cluster: Path, lines: list[str]) -> bytes:
+    """The rows as Parquet, one row group."""
+    parts = [line.strip().split(",") for line in lines]
+    names = HEADER.strip().split(",")
+    columns = {name: [p[i] for p in parts] for i, name in enumerate(names)}
+    columns |= {name: [float(x) for x in columns[name]] for name in ("cpu_cores", "memory_bytes")}
+    columns["time"] = [int(x) for x in columns["time"]]
+    path = cluster.parent / "whole.parquet"
+    pq.write_table(pa.table(columns), path, compression="none", use_dictionary=False)
+    return path.read_bytes()
+
+
+def test_damaged_files(cluster: Path) -> None:
+    whole = written(cluster, rows(300))
+    for end in (0, 4, len(whole) // 2, len(whole) - 1):
+        assert "cut.parquet: not readable as Parquet" in refused(cluster, "cut.parquet", whole[:end])
+    torn = whole[:4] + b"\xff" * 64 + whole[68:]  # the first page's header; the footer is as it was
+    assert "torn.parquet: not readable as Parquet" in refused(cluster, "torn.parquet", torn)
+    text = (HEADER + "".join(rows(300))).encode()
+    packed = gzip.compress(text)
+    assert "usage.csv.gz: not readable as CSV" in refused(cluster, "usage.csv.gz", packed[: len(packed) // 2])
+    assert "empty.csv: no header" in refused(cluster, "empty.csv", b"")
+    assert "usage.json: not a Prometheus answer" in refused(cluster, "usage.json", b'{"status": "succ')
+    assert "usage.txt: usage is read from" in refused(cluster, "usage.txt", text)
+    assert "no such file" in kscale("recommend", "-f", cluster, "--history", cluster.parent / "none.csv").stderr
+
+
+def test_compressed_and_cut_lines(cluster: Path) -> None:
+    text = HEADER + "".join(rows(200))
+    expected = answer(recommend(cluster, rows(200), "-o", "json"))
+    path = cluster.parent / "packed.csv.gz"
+    path.write_bytes(gzip.compress(text.encode()))
+    assert answer(kscale("recommend", "-f", cluster, "--history", path, "-o", "json")) == expected
+    path = cluster.parent / "bom.csv"
+    path.write_bytes(b"\xef\xbb\xbf" + text.replace("\n", "\r\n").rstrip().encode())
+    assert answer(kscale("recommend", "-f", cluster, "--history", path, "-o", "json")) == expected
+    said = refused(cluster, "cut.csv", text.encode() + b"1767571260,shop,web")
+    assert "cut.csv: not readable as CSV" in said
+    assert "row 201" in said
+
+
+@pytest.mark.parametrize(
+    ("time", "more", "said"),
+    [
+        ("1767571200000", (), "too far from 1970: is the unit right?"),
+        ("1e300", (), "too far from 1970: is the unit right?"),
+        ("nan", (), "1 rows without time"),
+        ("", (), "without time"),
+        ("9000000000", (), "9000000000 is too far from 1970"),
+        ("1767571200.5e9", (), "is too far from 1970"),
+        ("5", ("--time-unit", "h"), "is not a unit of time"),
+    ],
+)
+def test_times_that_cannot_be(cluster: Path, time: str, more: tuple[str, ...], said: str) -> None:
+    line = f"{time},shop,web-5d4f8-abcde,app,1,1\n"
+    assert said in refused(cluster, "odd.csv", (HEADER + "".join(rows(2)) + line).encode(), *more)
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf"])
+def test_prometheus_values_that_are_none(cluster: Path, value: str) -> None:
+    metric = {"__name__": "cpu_usage", "namespace": "shop", "pod": "web-5d4f8-abcde", "container": "app"}
+    values = [[START + 60 * i, "0.1" if i % 10 else value] for i in range(200)]
+    path = cluster.parent / "range.json"
+    data = {"resultType": "matrix", "result": [{"metric": metric, "values": values}]}
+    path.write_text(json.dumps({"status": "success", "data": data}))
+    run = kscale("recommend", "-f", cluster, "--history", path)
+    assert run.code == 0
+    assert f"20 {'missing' if value == 'NaN' else 'infinite'} values" in run.stderr
+    assert "180 samples" in run.stderr
