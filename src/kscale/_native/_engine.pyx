@@ -973,6 +973,8 @@ cdef class Removals:
     cdef unique_ptr[c_Removal] owner
     cdef c_Removal* r
     cdef int32_t epoch
+    cdef int32_t n_nodes
+    cdef int32_t n_classes
 
     def __cinit__(self, Engine engine not None, const int32_t[::1] runs_as not None,
                   const int32_t[::1] moves_as not None, const int64_t[::1] priority not None,
@@ -987,10 +989,17 @@ cdef class Removals:
         _check_indices(node, -1, engine.e.nodes(), "node")
         self.engine = engine
         self.epoch = engine.epoch
+        self.n_nodes = engine.e.nodes()
+        self.n_classes = engine.e.classes()
         self.owner = make_unique[c_Removal](
             engine.e[0], <int32_t>n, &runs_as[0] if n else NULL, &moves_as[0] if n else NULL,
             &priority[0] if n else NULL, &node[0] if n else NULL)
         self.r = self.owner.get()
+
+    cdef _same_engine(self):
+        cdef c_Engine* e = self.engine.e
+        if self.engine.epoch != self.epoch or e.nodes() != self.n_nodes or e.classes() != self.n_classes:
+            raise NativeError("removals: the engine has other classes or nodes by now")
 
     def set_hints(self, const int32_t[::1] hint not None):
         """Where pods went last time: int32[pods], -1 = no hint. None of them counts as new."""
@@ -1002,10 +1011,12 @@ cdef class Removals:
 
     def put(self, pod, node):
         """A pod that was nowhere, and that the engine has placed on a node by now."""
+        self._same_engine()
         self.r.put(_in_range(pod, 0, self.r.pods(), "pod"), self.engine._node(node))
 
     def on(self, node):
         """The pods of a node now, in node order: int32[n]."""
+        self._same_engine()
         cdef const vector[int32_t]* found = &self.r.on(_in_range(node, 0, self.engine.e.nodes(), "node"))
         return _array(found[0])
 
@@ -1050,8 +1061,9 @@ cdef class Removals:
         cdef Engine engine = self.engine
         cdef int32_t failed = -1
         cdef cbool enough = True
-        if engine.epoch != self.epoch or engine.e.depth():
-            raise NativeError("removals: the engine has other classes, or is forked")
+        if engine.e.depth():
+            raise NativeError("removals: the engine is forked")
+        self._same_engine()
         if destinations.shape[0] != engine.e.nodes() or codes.shape[0] != self.r.pods() or set_of.shape[0] != codes.shape[0]:
             raise NativeError("removals: shapes differ")
         if atomic is not None and atomic.shape[0] != n:
