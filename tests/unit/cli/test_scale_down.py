@@ -43,15 +43,20 @@ REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": 
 class World:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.groups([{"id": "g", "min": 0, "max": 9, "nodes": ["n1", "n2", "n3"]}])
+        self.own_groups = False
         self.objects(node("n1"), node("n2"), node("n3"), pod("p1", "n1"), pod("p2", "n2"), REPLICAS)
 
     def groups(self, groups: list[dict[str, Any]]) -> None:
+        self.own_groups = True
         (self.directory / "groups.json").write_text(json.dumps(groups))
 
     def objects(self, *objects: dict[str, Any]) -> None:
         text = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
         (self.directory / "dump.json").write_text(text)
+        if not self.own_groups:  # every node in one
+            nodes = [item["metadata"]["name"] for item in objects if item["kind"] == "Node"]
+            self.groups([{"id": "g", "min": 0, "max": 20, "nodes": nodes}])
+            self.own_groups = False
 
     def run(self, *more: Any, now: str = NOW) -> Run:
         dump, groups = self.directory / "dump.json", self.directory / "groups.json"
@@ -134,3 +139,232 @@ def test_nodes_of_no_group_and_pods_on_unknown_nodes(world: World) -> None:
 
 def test_a_time_that_is_none(world: World) -> None:
     assert world.run(now="yesterday").code == 2
+
+
+# -- options ---------------------------------------------------------------------------------------------------------
+
+
+def reasons(report: dict[str, Any]) -> dict[str, str | None]:
+    return {item["node"]: item.get("reason") for item in report["nodes"]}
+
+
+def blockers(report: dict[str, Any]) -> dict[str, str]:
+    return {item["node"]: item["blockingPod"] for item in report["nodes"] if item.get("blockingPod")}
+
+
+def with_gpu(name: str) -> dict[str, Any]:
+    made = node(name)
+    made["status"]["allocatable"]["nvidia.com/gpu"] = "4"
+    return made
+
+
+def not_ready(name: str) -> dict[str, Any]:
+    made = node(name)
+    made["status"]["conditions"][0]["status"] = "False"
+    return made
+
+
+def special(name: str, on: str, **changes: Any) -> dict[str, Any]:
+    """A pod of 1 core with changes to its metadata and spec."""
+    made = pod(name, on)
+    made["metadata"].update(changes.get("metadata", {}))
+    made["spec"].update(changes.get("spec", {}))
+    return made
+
+
+LONG_AGO = ("--scale-down-unneeded-time", "0")
+
+
+@pytest.mark.parametrize(
+    ("option", "without", "with_it"),
+    [
+        (["--scale-down-utilization-threshold", "0.2"], None, "NotUnderutilized"),
+        (["--scale-down-unneeded-time", "1h"], None, "NotUnneededLongEnough"),
+        (["--scale-down-unneeded-time", "3600"], None, "NotUnneededLongEnough"),
+        (["--cores-total", "9:100"], None, "MinimalResourceLimitExceeded"),
+        (["--memory-total", "17:100"], None, "MinimalResourceLimitExceeded"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_what_keeps_a_node(world: World, option: list[str], without: str | None, with_it: str) -> None:
+    """n1 would be drained at once with an unneeded time of 0."""
+    sized = [node(name) for name in ("n1", "n2", "n3")]
+    for item in sized:
+        item["status"]["capacity"] = item["status"]["allocatable"]
+    world.objects(*sized, pod("p1", "n1"), pod("p2", "n2"), pod("p3", "n3"), REPLICAS)
+    assert reasons(world.report(*LONG_AGO))["n1"] == without
+    assert reasons(world.report(*LONG_AGO, *option))["n1"] == with_it
+
+
+@pytest.mark.parametrize(
+    ("option", "objects", "without", "with_it"),
+    [
+        (["--scale-down-gpu-utilization-threshold", "0.2"],
+         [with_gpu("n1"), special("p1", "n1", spec={"containers": [{"name": "c", "resources": {"requests": {
+             "cpu": "1", "nvidia.com/gpu": "1"}}}]})], "NoPlaceToMovePods", "NotUnderutilized"),
+        (["--scale-down-unready-time", "1h"], [not_ready("n1")], None, "NotUnreadyLongEnough"),
+        (["--no-scale-down-unready-enabled"], [not_ready("n1")], None, "ScaleDownUnreadyDisabled"),
+        (["--ignore-daemonsets-utilization"],
+         [node("n1"), *(special(f"d{i}", "n1", metadata={"ownerReferences": [{
+             "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": True}]})
+             for i in range(3)),
+          {"apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": {"name": "d", "namespace": "a"}}],
+         "NotUnderutilized", None),
+        (["--ignore-mirror-pods-utilization"],
+         [node("n1"), *(special(f"m{i}", "n1", metadata={"annotations": {"kubernetes.io/config.mirror": "x"}})
+                        for i in range(3))], "NotUnderutilized", None),
+        (["--expendable-pods-priority-cutoff", "5"],
+         [node("n1"), *(special(f"e{i}", "n1", spec={"priority": 4}) for i in range(3))], "NotUnderutilized", None),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) and isinstance(value[0], str) else "",
+)  # fmt: skip
+def test_which_nodes_are_looked_at(
+    world: World, option: list[str], objects: list[dict[str, Any]], without: str | None, with_it: str | None
+) -> None:
+    world.objects(*objects, node("n2"), REPLICAS)
+    quick = (*LONG_AGO, "--scale-down-unready-time", "0")
+    if any(item["metadata"]["name"] == "p1" for item in objects):
+        world.objects(*objects, with_gpu("n2"), REPLICAS)
+    assert reasons(world.report(*quick))["n1"] == without
+    assert reasons(world.report(*quick, *option))["n1"] == with_it
+
+
+@pytest.mark.parametrize(
+    ("option", "changes", "controllers"),
+    [
+        (["--no-skip-nodes-with-system-pods"], {"metadata": {"namespace": "kube-system"}}, "kube-system"),
+        (["--blocking-system-pod-distruption-timeout", "1m"],
+         {"metadata": {"namespace": "kube-system", "creationTimestamp": "2026-01-01T11:58:00Z"}}, "kube-system"),
+        (["--no-skip-nodes-with-local-storage"], {"spec": {"volumes": [{"name": "v", "hostPath": {"path": "/x"}}]}},
+         "a"),
+        (["--no-skip-nodes-with-custom-controller-pods"], {"metadata": {"ownerReferences": [
+            {"apiVersion": "x/v1", "kind": "Foo", "name": "f", "uid": "f", "controller": True}]}}, "a"),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)  # fmt: skip
+def test_which_pods_hold_a_node(world: World, option: list[str], changes: dict[str, Any], controllers: str) -> None:
+    replicas = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": "web", "namespace": controllers}}
+    world.objects(node("n1"), node("n2"), special("p1", "n1", **changes), replicas)
+    assert blockers(world.report(*LONG_AGO)) == {"n1": f"{changes.get('metadata', {}).get('namespace', 'a')}/p1"}
+    assert blockers(world.report(*LONG_AGO, *option)) == {}
+
+
+def test_min_replica_count(world: World) -> None:
+    few = {**REPLICAS, "spec": {"replicas": 1}}
+    world.objects(node("n1"), node("n2"), pod("p1", "n1"), few)
+    assert blockers(world.report(*LONG_AGO)) == {}
+    assert blockers(world.report(*LONG_AGO, "--min-replica-count", "2")) == {"n1": "a/p1"}
+
+
+@pytest.mark.parametrize(
+    ("option", "drained", "empty"),
+    [
+        ([], 1, 6),
+        (["--max-drain-parallelism", "2"], 2, 6),
+        (["--max-scale-down-parallelism", "3"], 0, 3),
+        (["--max-drain-parallelism", "0"], 0, 6),
+        (["--draining", "n9"], 0, 6),
+        (["--max-scale-down-parallelism", "4", "--deleting", "n9"], 0, 3),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else str(value),
+)
+def test_how_many_go_at_once(world: World, option: list[str], drained: int, empty: int) -> None:
+    names = [f"n{i}" for i in range(10)]
+    # n9 keeps the rest: it is annotated, so that there is a place for the pods.
+    kept = node("n9")
+    kept["metadata"]["annotations"] = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
+    world.objects(*(node(name) for name in names[:-1]), kept, *(pod(f"p{i}", f"n{i}") for i in range(3)), REPLICAS)
+    report = world.report(*LONG_AGO, *option)
+    assert (report["drained"], report["empty"]) == (drained, empty)
+
+
+@pytest.mark.parametrize(
+    ("when", "delay"),
+    [
+        ("--last-scale-up", "--scale-down-delay-after-add"),
+        ("--last-scale-down", "--scale-down-delay-after-delete"),
+        ("--last-failure", "--scale-down-delay-after-failure"),
+    ],
+)
+def test_cooldowns(world: World, when: str, delay: str) -> None:
+    changed = (*LONG_AGO, when, "2026-01-01T11:50:01Z")
+    assert world.report(*changed, delay, "9m")["result"] == "ScaleDownNodeDeleteStarted"
+    assert world.report(*changed, delay, "10m")["result"] == "ScaleDownInCooldown"
+    assert world.report(*changed, delay, "10m", "--scale-down-delay-type-local")["result"] != "ScaleDownInCooldown"
+
+
+def test_a_node_that_had_to_stay_is_left_alone_for_a_while(world: World) -> None:
+    saved = world.directory / "state.json"
+    world.objects(node("n1"), node("n2"), pod("p1", "n1", "lost"))
+    state = ("--state", saved, "--save-state", saved, "--unremovable-node-recheck-timeout", "1m")
+    assert reasons(world.report(*state))["n1"] == "BlockedByPod"
+    assert reasons(world.report(*state, now="2026-01-01T12:00:59Z"))["n1"] == "RecentlyUnremovable"
+    assert reasons(world.report(*state, now="2026-01-01T12:01:00Z"))["n1"] == "BlockedByPod"
+
+
+def test_gpus_that_the_cluster_keeps(world: World) -> None:
+    made = [with_gpu("n1"), with_gpu("n2")]
+    for item in made:
+        item["metadata"]["labels"] = {"example.com/gpu": "v100"}
+        item["status"]["capacity"] = item["status"]["allocatable"]
+    world.objects(*made)
+    label = ("--gpu-label", "example.com/gpu")
+    assert world.report(*LONG_AGO, *label)["empty"] == 2
+    assert world.report(*LONG_AGO, *label, "--gpu-total", "v100:4:99")["empty"] == 1
+
+
+def test_time_for_some_candidates_only(world: World) -> None:
+    report = world.report("--max-simulations", "1")
+    assert decisions(report) == {"n1": "stays", "n2": "stays", "n3": "unneeded"}
+    assert {item["why"] for item in report["nodes"] if item["node"] != "n3"} == {
+        "not looked at: enough nodes are unneeded already"
+    }
+
+
+def test_the_legacy_profile(world: World) -> None:
+    saved = world.directory / "state.json"
+    legacy = ("--profile", "legacy", "--state", saved, "--save-state", saved)
+    assert world.report(*legacy)["result"] == "ScaleDownInCooldown"
+    late = world.report(*legacy, "--max-empty-bulk-delete", "1", now="2026-01-01T12:10:01Z")
+    assert (late["result"], late["empty"], late["drained"]) == ("ScaleDownNodeDeleted", 1, 0)
+    run = world.run("--profile", "legacy", "--exhaustive")
+    assert run.code == 2
+    assert "legacy" in run.stderr
+
+
+def test_alone_and_together(world: World) -> None:
+    report = world.report("--exhaustive", "--threads", "2")
+    assert {item["node"]: item["alone"] for item in report["nodes"]} == {"n1": True, "n2": True, "n3": True}
+    assert report == world.report("--exhaustive", "--threads", "1")
+
+
+@pytest.mark.parametrize(
+    ("option", "says"),
+    [
+        (["--scale-down-unneeded-time", "soon"], 'invalid duration "soon"'),
+        (["--scale-down-unneeded-time", "-1s"], "no time to wait"),
+        (["--cores-total", "5"], "wrong nodes configuration: 5"),
+        (["--memory-total", "5:1"], "max size must be greater or equal to min size"),
+        (["--gpu-total", "v100"], "incorrect gpu limit specification: v100"),
+        (["--profile", "oldest"], "unknown profile 'oldest'"),
+        (["--deleting", "n99"], "there is no node n99"),
+        (["--last-scale-up", "yesterday"], "--last-scale-up"),
+        (["--scale-down-utilization-threshold", "-1"], "--scale-down-utilization-threshold"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_cannot_be_meant(world: World, option: list[str], says: str) -> None:
+    run = world.run(*option)
+    assert run.code == 2
+    assert says in run.stderr
+    assert "Traceback" not in run.stderr
+
+
+def test_a_saved_state_that_is_none(world: World) -> None:
+    saved = world.directory / "state.json"
+    for text in ("", "[]", '{"kind": "LoopState", "version": 1, "scaleDown": {"unneededSince": {"n1": "soon"}}}'):
+        saved.write_text(text)
+        run = world.run("--state", saved)
+        assert run.code == 2
+        assert "not a saved loop state" in run.stderr
+        assert "Traceback" not in run.stderr
