@@ -45,6 +45,7 @@ __all__ = [
     "register_failed_scale_up",
     "register_scale_down",
     "register_scale_up",
+    "upcoming_count",
     "upcoming_nodes",
     "update_nodes",
     "update_nodes_steps",
@@ -413,7 +414,7 @@ class _Update:
             group = self.groups.get(name)
             if group is not None and group.async_upcoming:
                 continue
-            if _upcoming_count(self.state, name) <= 0 or group is None:
+            if upcoming_count(self.state, name) <= 0 or group is None:
                 self._drop_request(name)
             elif request.expected_add_time < self.now:
                 took = format_duration(self.now - request.time)
@@ -522,7 +523,8 @@ def _kinds(node: Node, gone: bool, young_since: int) -> tuple[str, ...]:
 # -- asking ----------------------------------------------------------------------------------------------------
 
 
-def _upcoming_count(state: ClusterState, group: str) -> int:
+def upcoming_count(state: ClusterState, group: str) -> int:
+    """How many nodes the group should have and has not, whatever became of them; negative for too many."""
     expected = state.ranges.get(group)
     if expected is None:
         return 0
@@ -536,7 +538,7 @@ def _upcoming_count(state: ClusterState, group: str) -> int:
 
 def is_scaling_up(state: ClusterState, group: str) -> bool:
     """Whether nodes were asked for and are still to come."""
-    return group in state.scale_up_requests and _upcoming_count(state, group) > 0
+    return group in state.scale_up_requests and upcoming_count(state, group) > 0
 
 
 def backoff_status(state: ClusterState, group: str, now: datetime, *, has_template: bool = True) -> Backoff | None:
@@ -557,7 +559,7 @@ def upcoming_nodes(state: ClusterState, groups: Groups, now: datetime) -> dict[s
         elif is_scaling_up(state, group.id) and backed_off(state.backoffs, group.id, now) is None:
             known = state.readiness.get(group.id)
             found[group.id] = UpcomingNodes(
-                count=_upcoming_count(state, group.id), registered=[] if known is None else list(known.not_started)
+                count=upcoming_count(state, group.id), registered=[] if known is None else list(known.not_started)
             )
     return found
 

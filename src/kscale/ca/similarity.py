@@ -66,8 +66,15 @@ COMPARATORS: dict[str, tuple[str, ...]] = {
     "azure": BASIC_IGNORED_LABELS + AZURE_IGNORED_LABELS,
     "gce": BASIC_IGNORED_LABELS + GCE_IGNORED_LABELS,
     "label": (),
+    "legacy": (
+        "kubernetes.io/hostname",
+        "failure-domain.beta.kubernetes.io/zone",
+        "failure-domain.beta.kubernetes.io/region",
+        "beta.kubernetes.io/fluentd-ds-ready",
+    ),
 }
-"""The comparators and the labels each ignores; ``label`` compares a given list of labels and nothing else."""
+"""The comparators and the labels each ignores; ``label`` compares a given list of labels and nothing else,
+``legacy`` is that of release 1.3."""
 
 
 class DifferenceRatios(msgspec.Struct, kw_only=True, frozen=True):

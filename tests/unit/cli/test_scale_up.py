@@ -159,3 +159,67 @@ def test_without_a_groups_file_the_bounds_are_unknown_and_every_pod_is_explained
         skipped = {choice["group"] for choice in plan["options"] if choice["skipped"]}
         assert {*found["rejected"], *found["takenBy"], *skipped} == {choice["group"] for choice in plan["options"]}
     assert "is not known: no limit was applied" in run("scale-up", "-f", file).stdout
+
+
+def test_release_1_3_by_one_option(tmp_path: Path) -> None:
+    """No pod takes the free place of another, so five of six would fit the node; what was said is said in its words."""
+    pods = [pod(f"p{i}", "600m") for i in range(2)]
+    today = scale_up(tmp_path, [group("a")], pods=pods)
+    assert today.stdout.startswith("Scale up a 0 -> 1 (1 node) for 1 of 1 pod.")
+    legacy = scale_up(tmp_path, [group("a")], "--profile", "legacy", pods=pods)
+    assert (legacy.code, legacy.stdout.splitlines()[0]) == (0, "No scale-up is needed.")
+    assert "2 pods need no new node" in legacy.stdout
+    large = scale_up(tmp_path, [group("a"), group("tiny", "1")], "--profile", "legacy", "-o", "json")
+    plan = json.loads(large.stdout)
+    assert [(info["group"], info["new"]) for info in plan["scaleUps"]] == [("a", 2)]
+    assert {choice["group"]: choice["skipped"] for choice in plan["options"]}["tiny"] == ["No pod can fit to tiny"]
+    jsonschema.validate(plan, schema("ScaleUpPlan"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--profile", "1.3"], "unknown profile '1.3'; there are current, legacy"),
+        (["--flag", "cores-total=3"], "'3' is no value of flag cores-total: wrong nodes configuration: 3"),
+        (["--flag", "cores-total=-1:3"], "min size must be greater or equal to 0"),
+        (["--flag", "gpu-total=k80:2:1"], "min is greater than max"),
+        (["--flag", "memory-total=5:2"], "max size must be greater or equal to min size"),
+        (["--flag", "speed=9"], "there is no flag 'speed'"),
+        (["--flag", "max-nodes-total=many"], "'many' is no value of flag max-nodes-total"),
+        (["--flag", "salvo-scale-up=perhaps"], "neither true nor false"),
+        (["--flag", "estimator=guess"], "Unknown estimator: guess"),
+        (["--expander", "least-waste,least-waste"], "specified multiple times"),
+        (["--expander", "random,price"], "came after an expander random"),
+        (["--max-nodes-total", "-1"], "greater than or equal to 0"),
+        (["--flag", "max-nodes-total=-1"], "max_nodes_total: -1 is negative"),
+        (["--flag", "max-nodes-per-scaleup=-5"], "max_nodes_per_scaleup: -5 is negative"),
+    ],
+)
+def test_options_that_are_refused_by_name(tmp_path: Path, arguments: list[str], said: str) -> None:
+    got = scale_up(tmp_path, [group("a")], *arguments)
+    assert got.code == 2
+    assert got.stdout == ""
+    assert said in " ".join(got.stderr.replace("│", " ").split())
+
+
+def test_limits_by_flag_are_upstreams_reasons(tmp_path: Path) -> None:
+    got = scale_up(tmp_path, [group("a")], "--flag", "cores-total=0:3")
+    assert 'exceeded quota: "cluster-wide", resources: cpu' in got.stdout
+
+
+def test_a_salvo_minimum_sizes_and_groups_to_be_made(tmp_path: Path) -> None:
+    pods = [pod("narrow", "3", nodeSelector={"kind": "a"}), pod("wide", "7", nodeSelector={"kind": "b"})]
+
+    def labelled(name: str, cpu: str, **fields: Any) -> dict[str, Any]:
+        return group(name, cpu, labels={"kind": name}, **fields)
+
+    groups = [labelled("a", "4"), labelled("b", "8", exists=False), group("low", min=2, max=5, nodes=["n"])]
+    one = scale_up(tmp_path, groups, "--flag", "enforce-node-group-min-size", pods=pods)
+    assert one.code == 1
+    assert "Raised to their minimum size: low 1 -> 2." in one.stdout
+    both = scale_up(tmp_path, groups, "--flag", "salvo-scale-up", "-o", "json", pods=pods)
+    plan = json.loads(both.stdout)
+    assert both.code == 0
+    assert sorted((info["group"], info["new"]) for info in plan["scaleUps"]) == [("a", 1), ("b", 1)]
+    assert [made["main"] for made in plan["createdGroups"]] == ["b"]
+    assert sorted(plan["triggered"]) == ["shop/narrow", "shop/wide"]

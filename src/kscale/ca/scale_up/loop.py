@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes
-from kscale.ca.errors import AutoscalerError
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import Event
 from kscale.ca.expander.registry import build_chain
 from kscale.ca.expander.types import ExpanderInput, Rng
@@ -28,6 +28,8 @@ from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.pod_lists.young import without_young
 from kscale.ca.quota import Quota, capacity_quota_limits, cluster_maximum
 from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan
+from kscale.ca.scale_up.legacy.flow import LEGACY_EXPANDERS
+from kscale.ca.scale_up.legacy.loop import legacy_loop_steps
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, scale_up_to_min_size_steps
 from kscale.ca.scale_up.report import PodCounts
 from kscale.ca.scale_up.salvo import Salvo, salvo_steps
@@ -86,6 +88,8 @@ def scale_up_steps(
       state remembers of them, then on the group's own description.
     - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
       objects. ``draining``: nodes whose pods are being moved. ``pods``: names; no other pending pod is looked at.
+    - With ``profile="legacy"`` the loop is that of release 1.3; of what that release did not know (``quotas``,
+      ``comparator``, ``draining``, ``all_or_nothing``, salvo, minimum sizes) nothing counts.
     - ``all_or_nothing``: all pods at once or none (what provisioning requests ask for). ``elapsed``: the time since the
       loop started, asked between the rounds of a salvo. ``rng`` breaks ties, else the first option wins. The other
       arguments are those of :func:`kscale.ca.orchestrate_steps`.
@@ -96,6 +100,20 @@ def scale_up_steps(
     options = options or AutoscalingOptions()
     _check(options)
     scene = Scene(cluster, groups, now, options, profile)
+    if options.legacy:
+        given_input = expander_input or ExpanderInput()
+        if not given_input.cluster_node_count:
+            given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))
+        return (
+            yield from legacy_loop_steps(
+                scene,
+                state or LoopState(),
+                templates=templates or {},
+                expander_input=replace_input(given_input, now=given_input.now or now),
+                pods=pods,
+                rng=rng,
+            )
+        )
     if quotas is None:
         quotas = _quotas(scene)
     loop = _Loop(scene, state or LoopState(), quotas)
@@ -110,13 +128,14 @@ def scale_up_steps(
 
 def _check(options: AutoscalingOptions) -> None:
     problems = options.problems()
-    if options.estimator != "binpacking":
+    if options.estimator not in (("binpacking", "basic") if options.legacy else ("binpacking",)):
         problems.append(Problem(f"Unknown estimator: {options.estimator}", field="estimator"))
-    if options.legacy:
-        problems.append(Problem("the legacy profile does not decide scale-up yet", field="profile"))
     if problems:
         raise InputError(problems)
-    build_chain(options.expander_names)
+    names = [options.expander] if options.legacy else options.expander_names
+    build_chain(names)
+    if options.legacy and names[0] not in LEGACY_EXPANDERS:
+        raise AutoscalerError(INTERNAL_ERROR, f"Expander {names[0]} not supported")
 
 
 def _quotas(scene: Scene) -> list[Quota]:

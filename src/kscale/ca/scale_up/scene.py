@@ -145,6 +145,15 @@ class Scene:
         self.cluster, self.snapshot = changed, changed.snapshot()
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
+    def drop_not_counted(self) -> None:
+        """Takes only the pods that do not count out of the cluster."""
+        gone = self._not_counted()
+        if gone:
+            changed = Cluster(self.whole_cluster())
+            for pod in gone:
+                changed.remove(pod)
+            self.cluster, self.snapshot = changed, changed.snapshot()
+
     def _not_counted(self) -> list[Pod]:
         """Placed pods that take no room in the simulation."""
         options, snapshot = self.options, self.snapshot

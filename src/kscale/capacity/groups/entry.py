@@ -60,6 +60,10 @@ class GroupEntry(ApiStruct, forbid_unknown_fields=True):
     price: float | None = None
     """Of one node for one hour."""
     options: GroupOptions | None = None
+    exists: bool = True
+    """False: the group would first have to be made (node auto-provisioning)."""
+    autoprovisioned: bool = False
+    """The group was made by the autoscaler."""
 
 
 def _quantity_schema(type_: type) -> dict[str, Any]:

@@ -129,6 +129,8 @@ def _group(entry: GroupEntry, template: NodeTemplate | None, price: float | None
         capacity=entry.capacity,
         price=price if entry.price is None else entry.price,
         options=entry.options,
+        exists=entry.exists,
+        autoprovisioned=entry.autoprovisioned,
     )
 
 

@@ -37,14 +37,19 @@ def command(
     *,
     source: Source,
     group_source: GroupSource,
-    expander: Annotated[
+    profile: Annotated[
         str,
+        typer.Option("--profile", metavar="NAME", help="Whose decision: current, or legacy for release 1.3 of 2019."),
+    ] = "current",
+    expander: Annotated[
+        str | None,
         typer.Option(
             "--expander",
             metavar="NAMES",
-            help="How to choose: random, most-pods, least-waste, least-nodes, price, priority; several with commas.",
+            help="How to choose: random, most-pods, least-waste, least-nodes, price, priority; several with commas. "
+            "Default: least-waste.",
         ),
-    ] = "least-waste",
+    ] = None,
     priority_config: Annotated[
         Path | None,
         typer.Option("--priority-config", metavar="FILE", help="The ConfigMap of the priority expander, or its text."),
@@ -64,6 +69,14 @@ def command(
     new_pod_delay: Annotated[
         float, typer.Option("--new-pod-scale-up-delay", min=0, metavar="SECONDS", help="Younger pods wait.")
     ] = 0,
+    flags: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--flag",
+            metavar="NAME=VALUE",
+            help="Any other flag of the Cluster Autoscaler, e.g. cores-total=0:64, salvo-scale-up. Repeatable.",
+        ),
+    ] = None,
     bypassed: Annotated[
         list[str] | None,
         typer.Option("--bypassed-scheduler-name", metavar="NAME", help="Do not wait for its verdict. Repeatable."),
@@ -84,18 +97,23 @@ def command(
     One loop of the Cluster Autoscaler as if everything succeeded. Only pods of which the scheduler has said that they
     are unschedulable count, as upstream does; --bypassed-scheduler-name default-scheduler does not wait for it.
     """
+    from kscale.ca.flags import parse_flags
     from kscale.ca.options import AutoscalingOptions
     from kscale.ca.state import LoopState
 
-    options = AutoscalingOptions(
-        expander=expander,
-        balance_similar_node_groups=balance,
-        max_nodes_total=max_nodes_total,
-        max_nodes_per_scaleup=max_nodes_per_scale_up,
-        new_pod_scale_up_delay=timedelta(seconds=new_pod_delay),
-        bypassed_scheduler_names=list(bypassed or ()),
-    )
-    _check_expanders(expander)
+    given: dict[str, Any] = {
+        "balance_similar_node_groups": balance,
+        "max_nodes_total": max_nodes_total,
+        "max_nodes_per_scaleup": max_nodes_per_scale_up,
+        "new_pod_scale_up_delay": timedelta(seconds=new_pod_delay),
+        "bypassed_scheduler_names": list(bypassed or ()),
+        **({} if expander is None else {"expander": expander}),
+    }
+    options = AutoscalingOptions.for_profile(profile, **{**given, **parse_flags(flags or ())})
+    problems = options.problems()
+    if problems:
+        raise InputError(problems)
+    _check_expanders(options.expander)
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
@@ -218,7 +236,9 @@ def scale_up_view(plan: ScaleUpPlan, explain: str, *, all_groups: bool, unlimite
         headline=_headline(plan),
         tables=tables,
         footer=_footer(plan, explain, unlimited),
-        names=[f"nodegroup/{info.group}" for info in plan.scale_ups],
+        names=[
+            f"nodegroup/{name}" for name in dict.fromkeys(info.group for info in (*plan.scale_ups, *plan.min_sizes))
+        ],
     )
 
 
@@ -282,6 +302,12 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
     if plan.upcoming:
         coming = ", ".join(f"{name} {count:,}" for name, count in plan.upcoming.items())
         footer.append(f"Nodes that are coming already: {coming}.")
+    if plan.created_groups:
+        made = ", ".join(name for each in plan.created_groups for name in (each.main, *each.extra))
+        footer.append(f"Groups that would be made: {made}.")
+    if plan.min_sizes:
+        raised = ", ".join(f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.min_sizes)
+        footer.append(f"Raised to their minimum size: {raised}.")
     if plan.pending:
         footer.append(f"Still pending: {pods(plan.pending_count)}: {explain} {plan.pending[0].pods[0]}")
     for count, why in (

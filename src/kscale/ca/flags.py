@@ -1,0 +1,62 @@
+"""Flags of the Cluster Autoscaler as text: ``name=value`` to a field of the options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, get_args, get_origin, get_type_hints
+
+from kscale.ca.options import AutoscalingOptions, GpuLimits, ResourceRange, parse_gpu_limits, parse_range
+from kscale.errors import InputError, Problem
+from kscale.objects.durations import parse_duration
+
+__all__ = ["parse_flags"]
+
+_TRUE = ("1", "t", "T", "true", "TRUE", "True")
+_COUNTS = ("max_nodes_total", "max_nodes_per_scaleup", "max_autoprovisioned_node_group_count", "max_empty_bulk_delete")
+"""How many at most. Upstream takes a negative number for no limit or for none; typed, it is a slip of the pen."""
+_FALSE = ("0", "f", "F", "false", "FALSE", "False")
+
+
+def parse_flags(texts: Iterable[str]) -> dict[str, Any]:
+    """Values by field from ``name=value`` texts; a name is the flag's or the field's, ``--`` before it does not matter.
+
+    A switch needs no value. A flag that may be given several times collects; of any other the last one counts. Raises
+    InputError for unknown names and for values that cannot be read.
+    """
+    hints = get_type_hints(AutoscalingOptions)
+    found: dict[str, Any] = {}
+    problems = []
+    for text in texts:
+        name, given, value = text.removeprefix("--").partition("=")
+        field = name.replace("-", "_")
+        kind = hints.get(field)
+        if kind is None or field == "profile":
+            problems.append(Problem(f"there is no flag {name!r}", field=field))
+            continue
+        try:
+            if get_origin(kind) is list:
+                found.setdefault(field, []).append(_value(get_args(kind)[0], value))
+            else:
+                found[field] = True if kind is bool and not given else _value(kind, value)
+            if field in _COUNTS and found[field] < 0:
+                problems.append(Problem(f"{value} is negative", field=field))
+        except (ValueError, InputError) as error:
+            problems.append(Problem(f"{value!r} is no value of flag {name}: {error}", field=field))
+    if problems:
+        raise InputError(problems)
+    return found
+
+
+def _value(kind: Any, text: str) -> Any:
+    if kind is bool:
+        if text not in (*_TRUE, *_FALSE):
+            raise ValueError("neither true nor false")
+        return text in _TRUE
+    if kind is timedelta:
+        return timedelta(microseconds=parse_duration(text) / 1000)
+    if kind is ResourceRange:
+        return parse_range(text)
+    if kind is GpuLimits:
+        return parse_gpu_limits(text)
+    return kind(text)

@@ -1,0 +1,305 @@
+"""One scale-up of release 1.3 (``core/scale_up.go``), step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import replace as replace_input
+from datetime import datetime
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
+from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up, upcoming_count
+from kscale.ca.errors import INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.estimator.legacy import basic_estimate, old_binpacking_estimate
+from kscale.ca.estimator.reasons import verdicts_on_new_node
+from kscale.ca.events import Event
+from kscale.ca.expander.chain import ExpanderStep
+from kscale.ca.expander.random_choice import choose
+from kscale.ca.expander.registry import FILTERS, RANDOM
+from kscale.ca.expander.types import ExpanderInput, Option, PodRun, Rng
+from kscale.ca.groups import Group, Groups
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
+from kscale.ca.scale_up.executor import execute_steps
+from kscale.ca.scale_up.legacy.limits import apply_limits, exceeded, left_limits, resources_delta
+from kscale.ca.similarity import Comparator, DifferenceRatios, find_similar
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.pods import shapes_of
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.session import Session
+from kscale.scheduling.verdict import Verdict
+from kscale.snapshot.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["LEGACY_EXPANDERS", "LegacyOption", "LegacyScaleUp", "legacy_upcoming", "scale_up_1_3_steps"]
+
+_COMPARATOR = Comparator(kind="legacy", ratios=DifferenceRatios(memory_difference_ratio=0.0))
+LEGACY_EXPANDERS = (RANDOM, "most-pods", "least-waste", "price")
+
+
+class LegacyOption(msgspec.Struct, kw_only=True, frozen=True):
+    """A group as a way to scale up: the pods that fit its nodes (by position), and how many nodes they need."""
+
+    group: str
+    node_count: int
+    pods: list[int]
+    debug: str = ""
+
+
+class LegacyScaleUp(msgspec.Struct, kw_only=True):
+    """What came of it. ``left_out``: groups that were not asked or need no node, with the text that was logged;
+    ``verdicts``: by group, what stood against each pod that does not fit."""
+
+    scaled_up: bool = False
+    error: AutoscalerError | None = None
+    options: list[LegacyOption] = []
+    left_out: dict[str, str] = {}
+    verdicts: dict[str, dict[int, Verdict]] = {}
+    steps: list[ExpanderStep] = []
+    best: LegacyOption | None = None
+    plan: list[ScaleUpInfo] = []
+    created: list[str] = []
+    events: list[Event] = []
+    remaining: list[int] = []
+    awaiting: list[int] = []
+    state: ClusterState
+    groups: Groups
+
+
+def legacy_upcoming(state: ClusterState, groups: Groups) -> dict[str, int]:
+    """Nodes that were asked for and are not there, by group: whatever they were asked for by."""
+    counts = {group.id: upcoming_count(state, group.id) for group in groups}
+    return {name: count for name, count in counts.items() if count > 0}
+
+
+class _Run:
+    """One scale-up under way."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        pods: Sequence[PodRecord],
+        groups: Groups,
+        templates: Mapping[str, NodeTemplate],
+        options: AutoscalingOptions,
+        given: ExpanderInput,
+        profile: SchedulerProfile | None,
+        found: LegacyScaleUp,
+    ) -> None:
+        self.snapshot, self.pods, self.groups, self.templates = snapshot, pods, groups, dict(templates)
+        self.options, self.given, self.profile, self.found = options, given, profile, found
+        self.unique, self.class_of = snapshot.distinct_classes(pods)
+        _, shape = shapes_of(pods)
+        # Upstream asks the predicates once for pods of one controller that look the same: the first one's answer.
+        first: dict[int, int] = {}
+        self.leader = [i if s < 0 else first.setdefault(s, i) for i, s in enumerate(shape.tolist())]
+        self.session = Session(snapshot, self.unique, list(self.templates.values()), profile)
+        self.which = {name: i for i, name in enumerate(self.templates)}
+        self.passing: dict[str, list[int]] = {}
+
+    # -- limits and nodes on their way ---------------------------------------------------------------------------
+
+    def left(self, nodes: Sequence[Node]) -> dict[str, int]:
+        """What may still be added of each limited resource."""
+        try:
+            alone = [node for node in nodes if self.groups.of_node(node.name) is None]
+        except AutoscalerError as error:
+            raise error.with_prefix("failed to filter out nodes which are from not autoscaled groups: ") from None
+        plain = {name: item.node for name, item in self.templates.items()}
+        try:
+            return left_limits(self.options.resource_limiter, self.groups, plain, alone, self.given.gpu_label)
+        except AutoscalerError as error:
+            raise error.with_prefix("Could not compute total resources: ") from None
+
+    def coming(self) -> list[NodeTemplate]:
+        """All nodes on their way, of whatever group."""
+        found: list[NodeTemplate] = []
+        for name, count in legacy_upcoming(self.found.state, self.groups).items():
+            if name not in self.templates:
+                raise AutoscalerError(INTERNAL_ERROR, f"failed to find template node for node group {name}")
+            found += [self.templates[name]] * count
+        return found
+
+    # -- options -------------------------------------------------------------------------------------------------
+
+    def ask(self, group: Group, coming: Sequence[NodeTemplate]) -> None:
+        """What one group could do for which pods."""
+        found = self.found
+        self.passing[group.id] = fitting = self._fitting(group.id)
+        if not fitting:
+            found.left_out[group.id] = f"No pod can fit to {group.id}"
+            return
+        found.remaining = sorted(set(found.remaining) - set(fitting))
+        count, debug = self._estimate(group.id, fitting, coming)
+        if count > 0:
+            found.options.append(LegacyOption(group=group.id, node_count=count, pods=fitting, debug=debug))
+        else:
+            found.left_out[group.id] = f"No need for any nodes in {group.id}"
+
+    def _fitting(self, group: str) -> list[int]:
+        """The pods that fit an empty node of the group."""
+        numbers = sorted({int(self.class_of[i]) for i in self.leader})
+        verdicts = verdicts_on_new_node(self.session, self.templates[group], self.which[group], numbers, 0)
+        of_pod = [verdicts[int(self.class_of[i])] for i in self.leader]
+        self.found.verdicts[group] = {i: verdict for i, verdict in enumerate(of_pod) if not verdict.ok}
+        return [i for i, verdict in enumerate(of_pod) if verdict.ok]
+
+    def _estimate(self, group: str, pods: Sequence[int], coming: Sequence[NodeTemplate]) -> tuple[int, str]:
+        template, records = self.templates[group], [self.pods[i] for i in pods]
+        if self.options.estimator == "basic":
+            basic = basic_estimate([r.pod for r in records], template, [item.node for item in coming])
+            return basic.node_count, basic.report
+        packed = old_binpacking_estimate(self.snapshot, records, template=template, coming=coming, profile=self.profile)
+        return packed.node_count, ""
+
+    def expand(self, rng: Rng | None) -> LegacyOption | None:
+        """One strategy; ties go to chance, those of ``price`` to the first."""
+        found, name = self.found, self.options.expander
+        choices = [
+            Option(
+                group=option.group, node_count=option.node_count, pods=[PodRun(self.pods[i].pod) for i in option.pods]
+            )
+            for option in found.options
+        ]
+        if name != RANDOM and choices:
+            nodes = {group: item.node for group, item in self.templates.items()}
+            filtered = FILTERS[name](choices, replace_input(self.given, nodes=nodes))
+            found.steps = [ExpanderStep(expander=name, filtered=filtered)]
+            choices = filtered.survivors
+        best = choices[0] if name == "price" and choices else choose(choices, rng)
+        return None if best is None else next(option for option in found.options if option.group == best.group)
+
+    # -- carrying out --------------------------------------------------------------------------------------------
+
+    def create(self, group: Group) -> Generator[Any, Any, Group]:
+        """Makes a group that does not exist, before limits are looked at."""
+        made = yield CreateGroup(group=group.id)
+        if isinstance(made, AutoscalerError):
+            raise made
+        main = made.main if isinstance(made, CreatedNodeGroups) else replace(group, exists=True, target_size=0)
+        self.passing[main.id], self.templates[main.id] = self.passing[group.id], self.templates[group.id]
+        self.found.created.append(main.id)
+        self.found.groups = self.groups = Groups([*self.groups, main], self.groups.node_errors)
+        return main
+
+    def similar_to(self, chosen: Group, best: LegacyOption, now: datetime) -> list[Group]:
+        """The group, and those that may share its new nodes: each takes every pod of the option."""
+        targets = [chosen]
+        if self.options.balance_similar_node_groups:
+            for name in find_similar(chosen.id, [group.id for group in self.groups], self.templates, _COMPARATOR):
+                other = self.groups[name]
+                takes = set(best.pods) <= set(self.passing.get(name, ()))
+                if takes and (not other.exists or is_safe_to_scale_up(self.found.state, name, now, self.options)):
+                    targets.append(other)
+        return targets
+
+
+def scale_up_1_3_steps(
+    snapshot: Snapshot,
+    pods: Sequence[PodRecord],
+    groups: Groups,
+    *,
+    candidates: Sequence[Group] = (),
+    nodes: Sequence[Node],
+    templates: Mapping[str, NodeTemplate],
+    state: ClusterState,
+    now: datetime,
+    options: AutoscalingOptions,
+    expander_input: ExpanderInput,
+    rng: Rng | None = None,
+    profile: SchedulerProfile | None = None,
+) -> Generator[Any, Any, LegacyScaleUp]:
+    """ScaleUp of release 1.3; ``nodes`` are the *ready* ones. Yields :class:`CreateGroup` and :class:`IncreaseSize`."""
+    found = LegacyScaleUp(state=state, groups=groups, remaining=list(range(len(pods))))
+    if not pods:
+        return found
+    run = _Run(snapshot, pods, groups, templates, options, expander_input, profile, found)
+    try:
+        yield from _scale_up(run, candidates, nodes, now, rng)
+    except AutoscalerError as error:
+        found.error = error
+    return found
+
+
+def _scale_up(
+    run: _Run, candidates: Sequence[Group], nodes: Sequence[Node], now: datetime, rng: Rng | None
+) -> Generator[Any, Any, None]:
+    found, options, gpu_label = run.found, run.options, run.given.gpu_label
+    left = run.left(nodes)
+    coming = run.coming()
+    every = [*run.groups, *_allowed_candidates(run.groups, candidates, options)]
+    for group in every:
+        why = _why_not(group, run.templates, found.state, now, options, left, gpu_label)
+        if why is not None:
+            found.left_out[group.id] = why
+        else:
+            run.ask(group, coming)
+    best = run.expand(rng)
+    if best is None or best.node_count <= 0:
+        return
+    found.best = best
+    new_nodes = best.node_count
+    if 0 < options.max_nodes_total < len(nodes) + new_nodes:
+        new_nodes = options.max_nodes_total - len(nodes)
+        if new_nodes < 1:
+            raise AutoscalerError(TRANSIENT_ERROR, "max node total count already reached")
+    chosen = next(group for group in every if group.id == best.group)
+    if not chosen.exists:
+        chosen = yield from run.create(chosen)
+    delta = resources_delta(options.resource_limiter, chosen, run.templates[chosen.id].node, gpu_label)
+    new_nodes = apply_limits(new_nodes, left, delta)
+    found.plan = _balance(run.similar_to(chosen, best, now), new_nodes)
+    done = yield from execute_steps(found.plan, run.groups, found.state, now=now, options=options)
+    found.state, found.events = done.state, [event for event in done.events if "size set to" not in event.message]
+    if done.error is not None:
+        raise done.error
+    found.groups = run.groups.with_targets({info.group: info.new for info in found.plan})
+    found.scaled_up = True
+    found.awaiting = sorted(set(range(len(run.pods))) - set(found.remaining) - set(best.pods))
+
+
+def _allowed_candidates(groups: Groups, candidates: Sequence[Group], options: AutoscalingOptions) -> Sequence[Group]:
+    made = sum(group.autoprovisioned for group in groups)
+    if options.node_autoprovisioning_enabled and made < options.max_autoprovisioned_node_group_count:
+        return candidates
+    return ()
+
+
+def _why_not(
+    group: Group,
+    templates: Mapping[str, NodeTemplate],
+    state: ClusterState,
+    now: datetime,
+    options: AutoscalingOptions,
+    left: Mapping[str, int],
+    gpu_label: str,
+) -> str | None:
+    """Why a group is not asked, in the words of its log; None if it is."""
+    if group.exists and not is_safe_to_scale_up(state, group.id, now, options):
+        return f"Node group {group.id} is not ready for scaleup"
+    if group.target_size_error is not None:
+        return f"Failed to get node group size: {group.target_size_error}"
+    if group.target_size >= group.max_size:
+        return f"Skipping node group {group.id} - max size reached"
+    template = templates.get(group.id)
+    if template is None:
+        return f"No node info for: {group.id}"
+    try:
+        delta = resources_delta(options.resource_limiter, group, template.node, gpu_label)
+    except AutoscalerError as error:
+        return f"Skipping node group {group.id}; error getting node group resources: {error.message}"
+    over = exceeded(left, delta)
+    if over:
+        return f"Skipping node group {group.id}; maximal limit exceeded for [{' '.join(over)}]"
+    return None
+
+
+def _balance(groups: Sequence[Group], new_nodes: int) -> list[ScaleUpInfo]:
+    """As today, but a group above its maximum takes room away from the others."""
+    room = sum(group.max_size - group.target_size for group in groups)
+    sizes = [GroupSize(id=group.id, target=group.target_size, max=group.max_size) for group in groups]
+    return balance(sizes, min(new_nodes, room)) if room > 0 else []

@@ -1,0 +1,247 @@
+"""The scale-up half of a loop of release 1.3 (``core/static_autoscaler.go``), told as a plan of today."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec.structs import replace
+
+from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.cluster_state import is_cluster_healthy, update_nodes
+from kscale.ca.events import Event
+from kscale.ca.expander.types import ExpanderInput, Rng
+from kscale.ca.node_infos import CachedTemplate, recalled, remembered
+from kscale.ca.pod_lists.expendable import without_expendable
+from kscale.ca.pod_lists.gate import should_scale_up
+from kscale.ca.pod_lists.split import split
+from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan
+from kscale.ca.scale_up.legacy.flow import LegacyScaleUp, legacy_upcoming, scale_up_1_3_steps
+from kscale.ca.scale_up.legacy.templates import legacy_templates
+from kscale.ca.scale_up.report import ExpanderScore, GroupRejection, PendingPods, PodCounts, ScaleUpChoice
+from kscale.ca.scale_up.scene import Scene
+from kscale.ca.scale_up.status import (
+    ERROR,
+    NO_OPTIONS_AVAILABLE,
+    NOT_TRIED,
+    SUCCESSFUL,
+    CreatedGroups,
+)
+from kscale.ca.state import LoopState
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.fit import fit
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["LegacyScaleUpPlan", "legacy_loop_steps", "schedulable_somewhere"]
+
+_WOULD_NOT_FIT = "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"
+
+
+def schedulable_somewhere(
+    snapshot: Snapshot, pods: Sequence[PodRecord], ready: Collection[str], profile: SchedulerProfile | None = None
+) -> dict[int, str]:
+    """FilterOutSchedulable of 1.3: each pod (by position) that fits a ready node *alone*, with the first such node. No
+    pod takes room from another."""
+    if not pods or not ready:
+        return {}
+    names = [name for name in snapshot.nodes if name in ready]
+    ok = fit(snapshot, list(pods), names, profile=profile).ok
+    return {int(i): names[int(ok[i].argmax())] for i in np.flatnonzero(ok.any(axis=1))}
+
+
+class LegacyScaleUpPlan(ScaleUpPlan):
+    """The plan of a loop of 1.3; ``done`` is what the scale-up of that release found out."""
+
+    def __init__(
+        self,
+        *,
+        result: str,
+        before: Preparation,
+        state: LoopState,
+        asked: Sequence[PodRecord] = (),
+        existing: Mapping[str, str] | None = None,
+        done: LegacyScaleUp | None = None,
+    ) -> None:
+        super().__init__(result=result, before=before, state=state)
+        self.done = done
+        keys = [record.key for record in asked]
+        plan: list[ScaleUpInfo] = done.plan if done is not None and done.scaled_up else []
+        self.scale_ups = plan
+        if done is not None and done.error is not None:
+            self.error = done.error.record
+        best = done.best if done is not None and done.scaled_up else None
+        helped = list(best.pods) if best is not None else []
+        # What the base class makes when asked for is made at once here: it is little.
+        said = self.__dict__
+        said["state"] = state
+        said["existing"] = dict(existing or {})
+        said["triggered"] = [keys[i] for i in helped]
+        said["options"] = _choices(done, best.group if best is not None else None)
+        said["pending"] = _pending(done, keys, set(helped), result)
+        said["events"] = [*before.events, *_events(done, keys, helped)]
+        said["unmodelled"] = []
+
+    @property
+    def triggered_count(self) -> int:
+        return len(self.triggered)
+
+    @property
+    def chosen(self) -> str | None:
+        return next((choice.group for choice in self.options if choice.chosen), None)
+
+    @property
+    def created_groups(self) -> list[CreatedGroups]:
+        return [CreatedGroups(main=name) for name in self.done.created] if self.done is not None else []
+
+
+def _choices(done: LegacyScaleUp | None, chosen: str | None) -> list[ScaleUpChoice]:
+    if done is None:
+        return []
+    options = {option.group: option for option in done.options}
+    names = dict.fromkeys([*(group.id for group in done.groups), *done.left_out, *options])
+    found = []
+    for name in names:
+        option = options.get(name)
+        if option is None:
+            why = done.left_out.get(name)
+            found.append(ScaleUpChoice(group=name, skipped=[why] if why is not None else []))
+            continue
+        scores = [
+            ExpanderScore(
+                expander=step.expander,
+                kept=any(left.group == name for left in step.filtered.survivors),
+                score=step.filtered.scores.get(name),
+                note=step.filtered.notes.get(name, ""),
+            )
+            for step in done.steps
+        ]
+        found.append(
+            ScaleUpChoice(
+                group=name, nodes=option.node_count, pods=len(option.pods), chosen=name == chosen, scores=scores
+            )
+        )
+    return found
+
+
+def _pending(done: LegacyScaleUp | None, keys: Sequence[str], helped: set[int], result: str) -> list[PendingPods]:
+    found = []
+    for i, key in enumerate(keys):
+        if i in helped:
+            continue
+        verdicts = (
+            {name: of_pod[i] for name, of_pod in done.verdicts.items() if i in of_pod} if done is not None else {}
+        )
+        taken_by = [name for name, of_pod in done.verdicts.items() if i not in of_pod] if done is not None else []
+        why = result
+        if done is not None and i in done.remaining:
+            why = "it wouldn't fit if a new node is added"
+        elif done is not None and done.best is not None and i in done.awaiting:
+            why = f"{done.best.group} was chosen, which does not take it"
+        elif done is not None and done.best is None and taken_by:
+            why = "the nodes that are coming are enough, or no group may grow"
+        found.append(
+            PendingPods(
+                pods=[key],
+                why=why,
+                rejected={
+                    name: GroupRejection(plugin=no.plugin, reasons=list(no.reasons), numbers=list(no.numbers))
+                    for name, no in verdicts.items()
+                },
+                taken_by=taken_by,
+            )
+        )
+    return found
+
+
+def _events(done: LegacyScaleUp | None, keys: Sequence[str], helped: Sequence[int]) -> list[Event]:
+    if done is None:
+        return []
+    events = list(done.events)
+    events += [
+        Event(object=f"Pod/{keys[i]}", type="Normal", reason="NotTriggerScaleUp", message=_WOULD_NOT_FIT)
+        for i in done.remaining
+    ]
+    if done.scaled_up and done.plan:
+        text = f"pod triggered scale-up: [{' '.join(map(str, done.plan))}]"
+        events += [
+            Event(object=f"Pod/{keys[i]}", type="Normal", reason="TriggeredScaleUp", message=text) for i in helped
+        ]
+    return events
+
+
+def legacy_loop_steps(
+    scene: Scene,
+    state: LoopState,
+    *,
+    templates: Mapping[str, NodeTemplate],
+    expander_input: ExpanderInput,
+    pods: Collection[str] | None = None,
+    rng: Rng | None = None,
+) -> Generator[Any, Any, ScaleUpPlan]:
+    """Node lists, templates, cluster state, pods that fit somewhere alone, the gate, ScaleUp: in the order of 1.3."""
+    options, now = scene.options, scene.now
+    nodes = scene.lists.all
+
+    def example(node: Any) -> NodeTemplate:
+        return NodeTemplate(node=node, pods=scene.pods_by_node([node.name])[node.name])
+
+    known = {name: recalled(item).template for name, item in state.templates.items() if name in scene.groups}
+    made, examples = legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
+    made |= {group.id: group.template for group in scene.candidates if group.template is not None} | dict(templates)
+    update = update_nodes(state.cluster, nodes, scene.groups, now=now, options=options, templates=set(made))
+    cache = {
+        name: state.templates[name] if item is known.get(name) else remembered(CachedTemplate(template=item, added=now))
+        for name, item in examples.items()
+    }
+    state = replace(state, cluster=update.state, templates=cache)
+    before = Preparation(events=list(update.events), warnings=scene.warnings)
+    if not is_cluster_healthy(update.state, options):
+        where = f"ConfigMap/{options.namespace}/{options.status_config_map_name}"
+        before.events.append(
+            Event(object=where, type="Warning", reason="ClusterUnhealthy", message="Cluster is unhealthy")
+        )
+        return LegacyScaleUpPlan(result=NOT_TRIED, before=before, state=state)
+    before.upcoming = legacy_upcoming(update.state, scene.groups)
+    scene.drop_not_counted()
+    snapshot = scene.snapshot
+    records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
+    lists = split([record.pod for record in records.values()])
+    kept = without_expendable(lists.unschedulable, options.expendable_pods_priority_cutoff)
+    waiting = [records[pod.key] for pod in kept]
+    existing = schedulable_somewhere(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
+    asked = [record for i, record in enumerate(waiting) if i not in existing]
+    before.lists = PodCounts(
+        waiting=len(lists.unschedulable),
+        ignored=len(records) - len(lists.unschedulable) + snapshot.counts["gated"],
+        expendable=len(lists.unschedulable) - len(kept),
+        on_existing=len(existing),
+        asked=len(asked),
+    )
+    given: dict[str, Any] = {
+        "before": before,
+        "asked": asked,
+        "existing": {waiting[i].key: node for i, node in existing.items()},
+    }
+    gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
+    before.events += gate.events
+    if gate.result:
+        return LegacyScaleUpPlan(result=gate.result, state=state, **given)
+    done = yield from scale_up_1_3_steps(
+        snapshot,
+        asked,
+        scene.groups,
+        candidates=scene.candidates,
+        nodes=scene.lists.ready,
+        templates=made,
+        state=update.state,
+        now=now,
+        options=options,
+        expander_input=expander_input,
+        rng=rng,
+        profile=scene.profile,
+    )
+    result = ERROR if done.error is not None else SUCCESSFUL if done.scaled_up else NO_OPTIONS_AVAILABLE
+    return LegacyScaleUpPlan(result=result, state=replace(state, cluster=done.state), done=done, **given)

@@ -1,0 +1,265 @@
+"""The profile of release 1.3: its tables of upstream's tests, and what differs from today."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import kscale
+from ca_objects import T0, at, node, owner, pod
+from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, HourlyPrices, LoopState
+from kscale.ca.groups import Group
+from kscale.ca.options import ResourceLimiter, ResourceRange
+from kscale.ca.scale_up.decision import ScaleUpPlan
+from kscale.ca.scale_up.legacy.limits import UNKNOWN, apply_limits, exceeded, left_limits, resources_delta
+from kscale.ca.scale_up.legacy.loop import schedulable_somewhere
+from kscale.errors import InputError
+from kscale.objects.apps import DaemonSet
+from kscale.objects.core import Node, Pod, PodStatus
+from kscale.objects.decode import from_dict
+from kscale.objects.meta import Condition
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.snapshot.cluster import Cluster
+
+
+def machine(name: str, cpu: int, **metadata: Any) -> Node:
+    return replace(node(name, cpu, 1000, ready=True, **metadata), api_version="v1", kind="Node")
+
+
+def waiting(name: str, cpu: int, *, priority: int | None = None, **metadata: Any) -> Pod:
+    condition = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+    made = pod(name, cpu, 0, spec={"priority": priority}, creation_timestamp=at(seconds=-60), **metadata)
+    return replace(made, status=PodStatus(phase="Pending", conditions=[condition]))
+
+
+def running(name: str, cpu: int, on: str, **spec: Any) -> Pod:
+    return pod(name, cpu, 0, spec={"node_name": on, **spec})
+
+
+def legacy(cluster: Cluster, groups: list[NodeGroup], flags: dict[str, Any] | None = None, **given: Any) -> ScaleUpPlan:
+    options = AutoscalingOptions.for_profile("legacy", **(flags or {}))
+    return kscale.scale_up(cluster, groups, now=T0, options=options, **given)
+
+
+def two_groups(*pending: Pod) -> tuple[Cluster, list[NodeGroup]]:
+    """ng1 with a full small node; ng2 with one large node of two that were asked for."""
+    cluster = Cluster(
+        [machine("n1", 100), machine("n2", 1000), running("p1", 80, "n1"), running("p2", 800, "n2"), *pending]
+    )
+    return cluster, [
+        NodeGroup(id="ng1", min_size=1, max_size=10, nodes=["n1"]),
+        NodeGroup(id="ng2", min_size=1, max_size=10, nodes=["n2"], target_size=2),
+    ]
+
+
+@pytest.mark.parametrize("estimator", ["binpacking", "basic"])
+@pytest.mark.parametrize(("count", "plan"), [(1, []), (2, ["{ng2 2->3 (max: 10)}"])])
+def test_nodes_that_are_coming_are_the_estimators_business(estimator: str, count: int, plan: list[str]) -> None:
+    cluster, groups = two_groups(*(waiting(f"p-{i}", 550) for i in range(count)))
+    found = legacy(cluster, groups, {"estimator": estimator})
+    assert [str(info) for info in found.scale_ups] == plan
+    assert found.upcoming == {"ng2": 1}
+    assert found.result == ("ScaleUpSuccessful" if plan else "ScaleUpNoOptionsAvailable")
+    skipped = {choice.group: choice.skipped for choice in found.options}
+    assert skipped["ng1"] == ["No pod can fit to ng1"]
+    assert skipped["ng2"] == ([] if plan else ["No need for any nodes in ng2"])
+    if plan:
+        assert found.triggered == ["default/p-0", "default/p-1"]
+        assert {event.reason for event in found.events} == {"ScaledUpGroup", "TriggeredScaleUp"}
+    assert LoopState.from_json(found.state.to_json()) == found.state
+
+
+@pytest.mark.parametrize(
+    ("left", "delta", "names"),
+    [
+        ({"a": 10}, {"a": 10}, []),
+        ({"a": 10}, {"a": 11}, ["a"]),
+        ({"a": 10}, {"b": 10}, []),
+        ({"a": UNKNOWN}, {"a": 0}, []),
+        ({"a": UNKNOWN}, {"a": 1}, ["a"]),
+        ({"a": 10, "b": 20, "c": 30}, {"a": 11, "b": 20, "c": 31}, ["a", "c"]),
+    ],
+)
+def test_check_of_a_delta(left: dict[str, int], delta: dict[str, int], names: list[str]) -> None:
+    assert exceeded(left, delta) == names
+
+
+@pytest.mark.parametrize(
+    ("limits", "want"),
+    [
+        ({"cpu": 10}, {"cpu": 10 - 2 * 2 - 1}),
+        ({"cpu": 3}, {"cpu": 0}),
+        ({"cpu": 0, "memory": 5000}, {"memory": 5000 - 3 * 1000}),
+        ({}, {}),
+    ],
+)
+def test_what_is_left_counts_target_sizes(limits: dict[str, int], want: dict[str, int]) -> None:
+    groups = [Group(id="a", max_size=5, target_size=2), Group(id="b", max_size=5, target_size=0)]
+    templates = {"a": machine("t", 2000)}
+    assert left_limits(ResourceLimiter(max=limits), groups, templates, [machine("alone", 1000)]) == want
+
+
+def test_a_minimum_alone_blocks_once_nothing_is_there() -> None:
+    left = left_limits(ResourceLimiter(min={"gpu": 1}), [], {}, [])
+    assert left == {"gpu": UNKNOWN}
+    assert exceeded(left, {"gpu": 1}) == ["gpu"]
+
+
+def test_a_group_of_unknown_size_or_without_template_stops_everything() -> None:
+    for group, said in (
+        (Group(id="a", max_size=5, target_size_error="boom"), "Failed to get node group size of a:boom"),
+        (Group(id="a", max_size=5, target_size=1), "No node info for: a"),
+    ):
+        with pytest.raises(AutoscalerError, match=said):
+            left_limits(ResourceLimiter(max={"cpu": 5}), [group], {}, [])
+
+
+def test_how_many_nodes_the_limits_allow() -> None:
+    delta = resources_delta(ResourceLimiter(max={"cpu": 9}), Group(id="a", max_size=5), machine("t", 2000))
+    assert delta == {"cpu": 2, "memory": 1000}
+    assert apply_limits(5, {"cpu": 9}, delta) == 4
+    assert apply_limits(5, {}, delta) == 5
+    with pytest.raises(AutoscalerError, match="cannot create any node; max limit for resource cpu reached"):
+        apply_limits(5, {"cpu": 1}, delta)
+    with pytest.raises(AutoscalerError, match="limit unknown for resource cpu"):
+        apply_limits(5, {"cpu": UNKNOWN}, delta)
+
+
+@pytest.mark.parametrize(
+    ("placed", "left"),
+    [
+        ([running("s1", 100, "n")], ["u3", "u4"]),
+        ([running("s1", 100, "n"), running("s2", 1500, "n")], ["u1", "u3", "u4"]),
+        (
+            [
+                running("s1", 100, "n"),
+                replace(pod("w", 1500, 0, spec={"priority": 100}), status=PodStatus(nominated_node_name="n")),
+            ],
+            ["u1", "u3", "u4"],
+        ),
+    ],
+)
+def test_pods_are_tried_alone_on_nodes_that_exist(placed: list[Pod], left: list[str]) -> None:
+    pending = [
+        waiting("u1", 1500),
+        waiting("u3", 3000, owner_references=owner("ReplicationController", "rc1")),
+        waiting("u4", 3000, owner_references=owner("ReplicationController", "rc1")),
+        waiting("u5", 100, owner_references=owner("ReplicationController", "rc2")),
+        waiting("u6", 100, owner_references=owner("ReplicationController", "rc2")),
+    ]
+    cheap = running("s3", 4000, "n", priority=1)
+    cluster = Cluster([machine("n", 2000), cheap, *placed, *pending])
+    found = legacy(cluster, [], {"expendable_pods_priority_cutoff": 10})
+    assert sorted(name for part in found.pending for name in part.pods) == [f"default/{name}" for name in left]
+    snapshot = cluster.snapshot()
+    assert schedulable_somewhere(snapshot, list(snapshot.pending_records), set()) == {}
+
+
+def test_no_pod_takes_room_from_another() -> None:
+    """Two pods for one free place: today one of them would ask for a node."""
+    cluster = Cluster([machine("n", 1000), waiting("a", 800), waiting("b", 800)])
+    groups = [NodeGroup(id="g", max_size=10, template=NodeTemplate(node=machine("t", 1000)))]
+    assert legacy(cluster, groups).existing == {"default/a": "n", "default/b": "n"}
+    assert kscale.scale_up(cluster, groups, now=T0).new_nodes == 1
+
+
+def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
+    cluster, groups = two_groups(waiting("fits", 900), waiting("fits-too", 900), waiting("huge", 9000))
+    found = legacy(cluster, groups)
+    assert [str(info) for info in found.scale_ups] == ["{ng2 2->3 (max: 10)}"]
+    told = {event.object: event.message for event in found.events if event.reason == "NotTriggerScaleUp"}
+    assert told == {"Pod/default/huge": "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"}
+    assert found.pending_count == 1
+    assert found.pending[0].rejected["ng2"].reasons == ["Insufficient cpu"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "result", "said"),
+    [
+        ({"max_nodes_total": 3}, "ScaleUpSuccessful", ""),
+        ({"max_nodes_total": 2}, "ScaleUpLimitedByMaxNodesTotal", ""),
+        ({"cores_total": ResourceRange(0, 3)}, "ScaleUpNoOptionsAvailable", "maximal limit exceeded for [cpu]"),
+    ],
+)
+def test_limits(flags: dict[str, Any], result: str, said: str) -> None:
+    cluster, groups = two_groups(*(waiting(f"p-{i}", 900) for i in range(4)))
+    found = legacy(cluster, groups, flags)
+    assert found.result == result
+    if result == "ScaleUpSuccessful":
+        assert found.new_nodes == 1  # of three: only ready nodes count
+    assert any(said in text for choice in found.options for text in choice.skipped) or not said
+
+
+def test_a_price_tie_goes_to_the_first_and_other_ties_to_chance() -> None:
+    class Last:
+        def randrange(self, stop: int, /) -> int:
+            return stop - 1
+
+    cluster = Cluster([machine("n", 100), waiting("p", 500)])
+    groups = [NodeGroup(id=name, max_size=5, template=NodeTemplate(node=machine(name, 1000))) for name in ("a", "b")]
+    prices = ExpanderInput(prices=HourlyPrices(nodes={f"template-node-for-{name}-0": 1.0 for name in ("a", "b")}))
+    assert legacy(cluster, groups, {"expander": "price"}, expander_input=prices, rng=Last()).chosen == "a"
+    for name in ("random", "most-pods", "least-waste"):
+        assert legacy(cluster, groups, {"expander": name}, rng=Last()).chosen == "b"
+        assert legacy(cluster, groups, {"expander": name}).chosen == "a"
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "said"),
+    [
+        ({"expander": "least-nodes"}, AutoscalerError, "Expander least-nodes not supported"),
+        ({"expander": "most-pods,random"}, AutoscalerError, "Expander most-pods,random not supported"),
+        ({"estimator": "guess"}, InputError, "Unknown estimator: guess"),
+    ],
+)
+def test_what_1_3_did_not_know(flags: dict[str, Any], error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        legacy(Cluster(), [], flags)
+
+
+def test_similar_groups_share_and_must_agree_in_memory_exactly() -> None:
+    def like(name: str, memory: int) -> NodeGroup:
+        one = replace(node(name, 1000, memory, ready=True), api_version="v1", kind="Node")
+        return NodeGroup(id=name, max_size=10, template=NodeTemplate(node=one))
+
+    cluster = Cluster([machine("n", 100), *(waiting(f"p{i}", 900) for i in range(4))])
+    flags = {"balance_similar_node_groups": True}
+    shared = legacy(cluster, [like("a", 1000), like("b", 1000)], flags)
+    assert [str(info) for info in shared.scale_ups] == ["{a 0->2 (max: 10)}", "{b 0->2 (max: 10)}"]
+    alone = legacy(cluster, [like("a", 1000), like("b", 1001)], flags)
+    assert [str(info) for info in alone.scale_ups] == ["{a 0->4 (max: 10)}"]
+
+
+def test_groups_that_could_be_made() -> None:
+    cluster = Cluster([machine("n", 100), waiting("p", 900)])
+    candidate = NodeGroup(
+        id="made", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
+    )
+    assert legacy(cluster, [candidate]).result == "ScaleUpNoOptionsAvailable"
+    found = legacy(cluster, [candidate], {"node_autoprovisioning_enabled": True})
+    assert [str(info) for info in found.scale_ups] == ["{made 0->1 (max: 5)}"]
+    assert [made.main for made in found.created_groups] == ["made"]
+
+
+def test_templates_from_a_description_get_the_daemonsets_that_fit() -> None:
+    def daemonset(name: str, cpu: str) -> DaemonSet:
+        containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+        template = {"metadata": {"labels": {"ds": name}}, "spec": {"containers": containers}}
+        data = {"metadata": {"name": name, "namespace": "default"}, "spec": {"template": template}}
+        return from_dict({"apiVersion": "apps/v1", "kind": "DaemonSet", **data}, DaemonSet)
+
+    groups = [NodeGroup(id="g", max_size=5, template=NodeTemplate(node=machine("t", 1000)))]
+    pending = [machine("n", 10), waiting("p", 600)]
+    huge = Cluster([*pending, daemonset("huge", "2")])  # does not fit: today it would still take its place
+    assert legacy(huge, groups).new_nodes == 1
+    assert kscale.scale_up(huge, groups, now=T0).new_nodes == 0
+    small = Cluster([*pending, daemonset("small", "500m")])
+    assert legacy(small, groups).result == "ScaleUpNoOptionsAvailable"
+
+
+def test_an_unhealthy_cluster_is_left_alone() -> None:
+    nodes = [replace(node(f"n{i}", 1000, 1000, ready=False), api_version="v1", kind="Node") for i in range(10)]
+    found = legacy(Cluster([*nodes, waiting("p", 100)]), [])
+    assert (found.result, [event.reason for event in found.events]) == ("ScaleUpNotTried", ["ClusterUnhealthy"])
