@@ -205,3 +205,41 @@ def test_other_namespaces_may_be_ignored() -> None:
     options = UpdaterOptions(eviction_tolerance=1.0, ignored_vpa_object_namespaces=["other"])
     result = run_updater(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW, options=options)
     assert kinds(result)["evict"] == 5
+
+
+def test_what_a_loop_counts() -> None:
+    name = "vpa_name=name,vpa_namespace=default"
+    result = run_updater(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW, options=EVERYTHING)
+    assert result.observations == {
+        "vpa_updater_controlled_pods_total{vpa_size_log2=2,update_mode=Recreate}": 5,
+        "vpa_updater_evictable_pods_total{vpa_size_log2=2,update_mode=Recreate}": 5,
+        f"vpa_updater_evicted_pods_total{{vpa_size_log2=2,update_mode=Recreate,{name}}}": 5,
+        "vpa_updater_vpas_with_evictable_pods_total{vpa_size_log2=2,update_mode=Recreate}": 1,
+        "vpa_updater_vpas_with_evicted_pods_total{vpa_size_log2=2,update_mode=Recreate}": 1,
+    }
+    result = run_updater(UpdaterState(), round_of("InPlace", members("rr")), now=NOW, options=EVERYTHING)
+    assert result.observations == {
+        "vpa_updater_controlled_pods_total{vpa_size_log2=1,update_mode=InPlace}": 2,
+        "vpa_updater_in_place_updatable_pods_total{vpa_size_log2=1}": 2,
+        f"vpa_updater_in_place_updated_pods_total{{vpa_size_log2=1,{name}}}": 2,
+        "vpa_updater_vpas_with_in_place_updatable_pods_total{vpa_size_log2=1}": 1,
+        "vpa_updater_vpas_with_in_place_updated_pods_total{vpa_size_log2=1}": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("mode", "failed", "reason"),
+    [
+        ("Recreate", Evict, "failed_eviction_attempts_total{vpa_size_log2=2,update_mode=Recreate,reason=EvictionError"),
+        ("InPlace", Resize, "failed_in_place_update_attempts_total{vpa_size_log2=2,reason=InPlaceUpdateError"),
+    ],
+)
+def test_what_a_loop_counts_of_failures(mode: str, failed: type, reason: str) -> None:
+    steps = updater_steps(UpdaterState(), round_of(mode, members("rrrrr")), now=NOW, options=EVERYTHING)
+    action = next(steps)
+    try:
+        while True:
+            action = steps.send(Outcome(ApiError("no") if isinstance(action, failed) else None))
+    except StopIteration as stop:
+        counts = stop.value.observations
+    assert counts[f"vpa_updater_{reason},vpa_name=name,vpa_namespace=default}}"] == 5

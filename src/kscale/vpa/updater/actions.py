@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from typing import TypeVar
+
 import msgspec
 
 from kscale.vpa.patches import Patch
 
-__all__ = ["Action", "Annotate", "ApiError", "Event", "Evict", "Outcome", "Resize", "Wait"]
+__all__ = ["Action", "Annotate", "ApiError", "Event", "Evict", "Outcome", "Resize", "Wait", "run_dry"]
+
+Result = TypeVar("Result")
 
 
 class Evict(msgspec.Struct, frozen=True, tag=True):
@@ -71,3 +76,14 @@ class Event(msgspec.Struct, frozen=True):
     reason: str
     message: str
     type: str = "Normal"
+
+
+def run_dry(steps: Generator[Action, Outcome, Result]) -> Result:
+    """The result when everything succeeds at once."""
+    try:
+        next(steps)
+        while True:
+            steps.send(Outcome())
+    except StopIteration as stop:
+        result: Result = stop.value
+        return result

@@ -14,7 +14,7 @@ from kscale.vpa.capping import CappingError, cap
 from kscale.vpa.clock import from_text
 from kscale.vpa.options import UpdaterOptions, nanoseconds_of
 from kscale.vpa.target import TargetError, stronger
-from kscale.vpa.updater.actions import Action, ApiError, Event, Evict, Outcome, Wait
+from kscale.vpa.updater.actions import Action, ApiError, Event, Evict, Outcome, Wait, run_dry
 from kscale.vpa.updater.eviction_admission import EvictionAdmission
 from kscale.vpa.updater.loop import UpdaterResult, UpdaterRound, UpdaterState
 from kscale.vpa.updater.priority import PodPriority, lived, priority_of, update_order
@@ -155,11 +155,4 @@ def run_legacy_updater(
     admission: EvictionAdmission | None = None,
 ) -> UpdaterResult:
     """The profile with every eviction succeeding."""
-    steps = legacy_updater_steps(state, given, now=now, options=options, admission=admission)
-    try:
-        next(steps)
-        while True:
-            steps.send(Outcome())
-    except StopIteration as stop:
-        result: UpdaterResult = stop.value
-        return result
+    return run_dry(legacy_updater_steps(state, given, now=now, options=options, admission=admission))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 import msgspec
 
@@ -15,8 +15,9 @@ from kscale.vpa.options import CPU_STARTUP_BOOST, IN_PLACE, UpdaterOptions, gate
 from kscale.vpa.startup_boost import expired_boosts, has_startup_boost, in_progress
 from kscale.vpa.target import ControllerKey, Controllers, TargetError, controlling_vpa, pod_owner
 from kscale.vpa.updater import inplace
-from kscale.vpa.updater.actions import Action, Annotate, ApiError, Event, Evict, Outcome, Resize, Wait
+from kscale.vpa.updater.actions import Action, Annotate, ApiError, Event, Evict, Outcome, Resize, Wait, run_dry
 from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection
+from kscale.vpa.updater.metrics import VpaMetrics
 from kscale.vpa.updater.priority import PodPriority, assess, update_order
 from kscale.vpa.updater.rate_limiter import RateLimiter, RateLimitError
 from kscale.vpa.updater.restriction import Restriction
@@ -96,11 +97,11 @@ class _Updater:
             self.result.actions.append((action, outcome.error))
         return outcome.error
 
-    def wait(self, limiter: RateLimiter, failure: str, labels: str) -> Steps:
+    def wait(self, limiter: RateLimiter, failed: Callable[[str], None], reason: str) -> Steps:
         try:
             delay = limiter.wait(self.clock, self.deadline)
         except RateLimitError as error:
-            self.counts[f"{failure}{{{labels}}}"] += 1
+            failed(reason)
             self.result.diagnostics.append(str(error))
             raise _StopLoopError from None
         if delay > 0:
@@ -202,8 +203,8 @@ class _Updater:
 
     def one_vpa(self, vpa: VerticalPodAutoscaler, pods: list[Pod]) -> Steps:
         mode = update_mode(vpa)
-        labels = f"vpa_name={vpa.name},vpa_namespace={vpa.namespace},update_mode={mode}"
-        self.counts[f"controlled_pods_total{{{labels}}}"] += len(pods)
+        metrics = VpaMetrics(self.counts, vpa, len(pods))
+        metrics.controlled(len(pods))
         restriction = Restriction(vpa, pods, self.given.controllers, self.options, self.state.last_in_place_attempts)
         self.result.diagnostics += restriction.diagnostics
         available = pods
@@ -211,30 +212,37 @@ class _Updater:
             available = [pod for pod in pods if not in_progress(pod)]
             for pod in pods:
                 if expired_boosts(pod, vpa, self.clock) and restriction.can_unboost(pod, self.clock):
-                    yield from self.unboost(restriction, pod, labels)
+                    yield from self.unboost(restriction, pod, metrics)
         if mode in ("Off", "Initial"):
             return
         if mode == "InPlace" and not gate(self.options.feature_gates, IN_PLACE):
             self.result.diagnostics.append(f"{vpa.key}: update mode InPlace needs the feature gate InPlace")
             return
         to_evict: list[Pod] = []
+        chosen: list[PodPriority] = []
+        updated = evicted = 0
         if mode in ("InPlaceOrRecreate", "InPlace"):
-            chosen = self.ordered(vpa, self.in_place_filter(restriction, available))
-            self.counts[f"in_place_updatable_pods_total{{{labels}}}"] += len(chosen)
+            chosen = self.ordered(vpa, self.in_place_filter(restriction, available, metrics))
+            metrics.updatable_in_place(len(chosen))
             for priority in chosen:
-                yield from self.try_in_place(restriction, priority.pod, to_evict, labels)
+                updated += yield from self.try_in_place(restriction, priority.pod, to_evict, metrics)
         else:
             evictable = [pod for pod in available if self.can_evict(restriction, pod)]
             to_evict = [priority.pod for priority in self.ordered(vpa, evictable)]
-            self.counts[f"evictable_pods_total{{{labels}}}"] += len(to_evict)
+            metrics.evictable(len(to_evict))
         for pod in to_evict:
             if not self.can_evict(restriction, pod):
                 continue
-            yield from self.wait(self.limiter("eviction_limiter"), "EvictionRateLimiterWaitFailed", labels)
+            limiter = self.limiter("eviction_limiter")
+            yield from self.wait(limiter, metrics.not_evicted, "EvictionRateLimiterWaitFailed")
             problem = yield from self.evict(restriction, pod)
-            self.counts[f"{'failed_eviction_attempts_total' if problem else 'evicted_pods_total'}{{{labels}}}"] += 1
             if problem:
+                metrics.not_evicted("EvictionError")
                 self.result.diagnostics.append(f"evicting {pod.key}: {problem}")
+            else:
+                metrics.evicted()
+                evicted += 1
+        metrics.whole(updatable=bool(chosen), updated=updated > 0, evictable=bool(to_evict), evicted=evicted > 0)
 
     def limiter(self, name: str) -> RateLimiter:
         found: RateLimiter | None = getattr(self.state, name)
@@ -258,7 +266,7 @@ class _Updater:
         self.result.diagnostics += [text for item in assessed for text in (item.error, *item.diagnostics) if text]
         return update_order(assessed, self.admission)
 
-    def in_place_filter(self, restriction: Restriction, pods: Iterable[Pod]) -> list[Pod]:
+    def in_place_filter(self, restriction: Restriction, pods: Iterable[Pod], metrics: VpaMetrics) -> list[Pod]:
         in_place_only = restriction.mode == "InPlace"
         kept = []
         for pod in pods:
@@ -269,38 +277,43 @@ class _Updater:
                     "previous, skipping resize"
                 )
                 self.event("Pod", pod.namespace, pod.name, "InPlaceResizeSkipped", text)
-                self.counts["in_place_infeasible_skip_pods_total"] += 1
+                metrics.skipped()
                 continue
             wanted = (inplace.INFEASIBLE, inplace.DEFERRED) if in_place_only else (inplace.EVICT,)
             if decision == inplace.APPROVED or decision in wanted:
                 kept.append(pod)
         return kept
 
-    def unboost(self, restriction: Restriction, pod: Pod, labels: str) -> Steps:
-        yield from self.wait(self.limiter("in_place_limiter"), "InPlaceUpdateRateLimiterWaitFailed", labels)
+    def unboost(self, restriction: Restriction, pod: Pod, metrics: VpaMetrics) -> Steps:
+        limiter = self.limiter("in_place_limiter")
+        yield from self.wait(limiter, metrics.not_updated_in_place, "InPlaceUpdateRateLimiterWaitFailed")
         problem = yield from self.update_in_place(restriction, pod)
-        name = "in_place_updated_pods_total" if problem is None else "failed_in_place_update_attempts_total"
-        reason = "" if problem is None else ",reason=UnboostError"
-        self.counts[f"{name}{{{labels}{reason}}}"] += 1
-        if problem is not None:
+        if problem is None:
+            metrics.updated_in_place()
+        else:
+            metrics.not_updated_in_place("UnboostError")
             self.result.diagnostics.append(f"unboosting {pod.key}: {problem.message}")
 
-    def try_in_place(self, restriction: Restriction, pod: Pod, to_evict: list[Pod], labels: str) -> Steps:
+    def try_in_place(
+        self, restriction: Restriction, pod: Pod, to_evict: list[Pod], metrics: VpaMetrics
+    ) -> Generator[Action, Outcome, bool]:
+        """Whether the pod was resized."""
         in_place_only = restriction.mode == "InPlace"
         recommendation = restriction.vpa.status.recommendation
         decision = self.can_update_in_place(restriction, pod)
         if decision == inplace.INFEASIBLE_CACHED or (decision == inplace.DEFERRED and not in_place_only):
-            return
+            return False
         if decision == inplace.EVICT:
             to_evict.append(pod)
-            return
+            return False
         if decision == inplace.INFEASIBLE and recommendation is not None:
             self.state.infeasible_attempts[pod.metadata.uid] = recommendation
-        yield from self.wait(self.limiter("in_place_limiter"), "InPlaceUpdateRateLimiterWaitFailed", labels)
+        limiter = self.limiter("in_place_limiter")
+        yield from self.wait(limiter, metrics.not_updated_in_place, "InPlaceUpdateRateLimiterWaitFailed")
         problem = yield from self.update_in_place(restriction, pod)
         if problem is None:
-            self.counts[f"in_place_updated_pods_total{{{labels}}}"] += 1
-            return
+            metrics.updated_in_place()
+            return True
         reason = "InPlaceUpdateError"
         if not in_place_only:
             to_evict.append(pod)
@@ -308,8 +321,9 @@ class _Updater:
             reason = "InPlaceUpdateInfeasible"
             if recommendation is not None:
                 self.state.infeasible_attempts[pod.metadata.uid] = recommendation
-        self.counts[f"failed_in_place_update_attempts_total{{{labels},reason={reason}}}"] += 1
+        metrics.not_updated_in_place(reason)
         self.result.diagnostics.append(f"resizing {pod.key}: {problem.message}")
+        return False
 
 
 def controlled_pods(
@@ -364,11 +378,4 @@ def run_updater(
     admission: EvictionAdmission | None = None,
 ) -> UpdaterResult:
     """The same with everything succeeding: a dry run."""
-    steps = updater_steps(state, given, now=now, options=options, admission=admission)
-    try:
-        next(steps)
-        while True:
-            steps.send(Outcome())
-    except StopIteration as stop:
-        result: UpdaterResult = stop.value
-        return result
+    return run_dry(updater_steps(state, given, now=now, options=options, admission=admission))
