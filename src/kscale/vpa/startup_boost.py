@@ -56,6 +56,12 @@ def _boost_of(container: str, vpa: VerticalPodAutoscaler) -> StartupBoost | None
     return vpa.spec.startup_boost
 
 
+def boosts_nothing(container: str, vpa: VerticalPodAutoscaler) -> bool:
+    """Whether there is a ``startupBoost`` without ``cpu``, over which upstream crashes."""
+    boost = _boost_of(container, vpa)
+    return boost is not None and boost.cpu is None
+
+
 # -- at admission ----------------------------------------------------------------------------------------------
 
 

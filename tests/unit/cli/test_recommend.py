@@ -543,3 +543,36 @@ def test_prometheus_values_that_are_none(cluster: Path, value: str) -> None:
     assert run.code == 0
     assert f"20 {'missing' if value == 'NaN' else 'infinite'} values" in run.stderr
     assert "180 samples" in run.stderr
+
+
+def test_from_checkpoints_alone(cluster: Path) -> None:
+    given = dump()
+    histogram = {"referenceTimestamp": "2026-01-05T00:00:00Z", "bucketWeights": {"8": 10000}, "totalWeight": 50.0}
+    status = {
+        "version": "v3",
+        "firstSampleStart": "2026-01-01T00:00:00Z",
+        "lastSampleStart": "2026-01-05T00:00:00Z",
+        "totalSamplesCount": 5000,
+        "cpuHistogram": histogram,
+        "memoryHistogram": {**histogram, "bucketWeights": {"19": 1}},
+    }
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    version = "autoscaling.k8s.io/v1"
+    given["items"] += [
+        {"apiVersion": version, "kind": "VerticalPodAutoscaler", "metadata": {"name": "own", "namespace": "shop"},
+         "spec": {"targetRef": target}},
+        *(
+            {"apiVersion": version, "kind": "VerticalPodAutoscalerCheckpoint",
+             "metadata": {"name": f"{name}-app", "namespace": "shop"},
+             "spec": {"vpaObjectName": name, "containerName": "app"}, "status": status}
+            for name in ("own", "gone")
+        ),
+    ]  # fmt: skip
+    cluster.write_text(json.dumps(given))
+    run = kscale("recommend", "-f", cluster, "-o", "json")
+    (one,) = answer(run)["containers"]
+    assert (one["samples"], one["cpu"]["target"], one["memory"]["target"]) == (5000, 126, 380258472)
+    assert "cannot load checkpoint to missing VPA object shop/gone" in run.stderr
+    run = kscale("recommend", "-f", cluster, "--no-checkpoints")
+    assert run.code == 2
+    assert "nothing to recommend from" in run.stderr

@@ -256,7 +256,10 @@ def test_boost_that_does_not_happen() -> None:
     off = [{"containerName": "c", "mode": "Off"}]
     result = patched(pod(own), item, gates={"CPUStartupBoost": True}, startupBoost={"cpu": FACTOR_2}, policies=off)
     assert not any(p.path.startswith("/spec") for p in result.patches)
-    assert boosted(own, {**FACTOR_2}, [item], policies=[{"containerName": "c", "startupBoost": {}}])[2] == ""
+    empty = [{"containerName": "c", "startupBoost": {}}]
+    assert boosted(own, {**FACTOR_2}, [item], policies=empty)[2] == ""
+    crashed = patched(pod(own), item, gates={"CPUStartupBoost": True}, startupBoost={"cpu": FACTOR_2}, policies=empty)
+    assert crashed.diagnostics == ["container c: a startupBoost without cpu boosts nothing"]
 
 
 @pytest.mark.parametrize(

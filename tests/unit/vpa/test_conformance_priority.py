@@ -254,3 +254,12 @@ def test_requirements_change_with_each_loop() -> None:
     ((name, rules),) = admission.requirements.items()
     assert name == ("default", "two")
     assert [(rule.change_requirement, rule.resources) for rule in rules] == [(LOWER, ["memory"])]
+
+
+@pytest.mark.parametrize(("threshold", "said"), [(0.0, True), (0.1, False)])
+def test_pods_for_which_nothing_is_recommended(threshold: float, said: bool) -> None:
+    """Upstream crashes over them when the thresholds let them in."""
+    given = pod(container("c", ("1", None)), status={"startTime": "2026-01-20T00:00:00Z"})
+    made = assess(given, vpa(), now=NOW, options=UpdaterOptions(pod_update_threshold=threshold))
+    assert not made.accepted
+    assert made.diagnostics == (["pod default/pod: nothing is recommended, so it is not updated"] if said else [])

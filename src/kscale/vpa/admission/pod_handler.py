@@ -28,7 +28,7 @@ from kscale.vpa.patches import (
     observed_text,
 )
 from kscale.vpa.resources import current_resources, resource_order
-from kscale.vpa.startup_boost import BoostError, apply_boost
+from kscale.vpa.startup_boost import BoostError, apply_boost, boosts_nothing
 from kscale.vpa.target import Controllers
 
 __all__ = ["PodAdmission", "admit_pod"]
@@ -98,6 +98,8 @@ def _resource_patches(
                 continue
             resources, boost = apply_boost(container, vpa, resources, options.max_allowed_cpu_boost)
             patches += boost
+            if boosts_nothing(container.name, vpa):
+                diagnostics.append(f"container {container.name}: a startupBoost without cpu boosts nothing")
         own, note = _container_patches(pod, i, resources, notes.get(container.name, []))
         if own:
             patches += own

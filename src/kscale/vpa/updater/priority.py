@@ -159,7 +159,10 @@ def assess(
     attempt = (infeasible_attempts or {}).get(pod.metadata.uid)
     if update_mode(vpa) == "InPlace" and attempt is not None and not has_lower_resource(attempt, fitted):
         return result
-    result.accepted = fitted is not None and _is_due(pod, result, now, options)
+    due = _is_due(pod, result, now, options)
+    result.accepted = due and fitted is not None
+    if due and fitted is None:
+        result.diagnostics = [*diagnostics, f"pod {pod.key}: nothing is recommended, so it is not updated"]
     return result
 
 
