@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,8 @@ from kscale.objects.apps import Deployment
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.vpa import ClusterState, Controllers, RecommenderOptions, RecommenderResult, Round, Usage, run_once
+from kscale.vpa.model import CPU_SAMPLE
+from kscale.vpa.model.aggregates import Store
 from unit.vpa.builders import container, pod
 
 START = 1767571200 * 10**9
@@ -136,3 +139,56 @@ def test_damaged_states(damage: bytes | None) -> None:
     data = ClusterState().save()[:-30] if damage is None else damage
     with pytest.raises(StateError):
         ClusterState.load(data)
+
+
+@pytest.mark.parametrize(
+    "change", ["", "shared aggregate", "hole", "negative", "huge", "late", "other time", "twice", "too few"]
+)
+def test_samples_at_shared_times_are_samples(change: str) -> None:
+    """Taken in as a grid where that makes no difference, one after the other where it would."""
+    rng = np.random.default_rng(len(change))
+    pods, length = 5, 20 if change == "too few" else 50
+    events = [
+        [
+            [("default", f"p{i}", "app"), START + t * 60 * 10**9, int(rng.integers(0, 9000)), CPU_SAMPLE]
+            for t in range(length)
+        ]
+        for i in range(pods)
+    ]
+    if change == "hole":
+        del events[2][7]
+    elif change in ("negative", "huge"):
+        events[1][3][2] = -1 if change == "negative" else 2**40
+    elif change == "other time":
+        events[3][9][1] += 1
+    elif change == "twice":
+        events[4] = [[events[0][0][0], *event[1:]] for event in events[4]]
+
+    def fresh() -> ClusterState:
+        state = ClusterState(threads=2)
+        for i in range(pods):
+            labels = {"pod": "same" if change == "shared aggregate" else str(i)}
+            state.add_container(state.add_pod("default", f"p{i}", labels, "Running", START), "app", (0, 0), START)
+        if change == "late":
+            state.add_usage(Usage.from_events([(("default", "p2", "app"), START, 5, CPU_SAMPLE)]), START)
+        return state
+
+    rows = [tuple(event) for one in events for event in one]
+    usage = Usage.from_events(rows)
+    usage = Usage(usage.containers, usage.container, usage.time, usage.value, CPU_SAMPLE)
+    batch, single = fresh(), fresh()
+    refused = batch.add_usage(usage, START)
+    expected = [error for row in rows for error in single.add_usage(Usage.from_events([row]), START)]
+    assert refused == expected
+    assert len(refused) == {"negative": 1, "late": 1, "twice": length}.get(change, 0)
+    for name in ("weights", "total", "min_bucket", "max_bucket", "reference"):
+        assert np.array_equal(getattr(batch.store.cpu, name), getattr(single.store.cpu, name))
+    for name in ("first", "last", "samples", "last_cpu"):
+        assert np.array_equal(getattr(batch.store, name), getattr(single.store, name))
+
+
+def test_the_largest_fleet_fits_into_its_budget() -> None:
+    """Ten thousand containers, both resources: 28 MiB of histograms."""
+    store = Store(RecommenderOptions())
+    store.reserve(10_000, 10_000)
+    assert store.cpu.nbytes + store.memory.nbytes <= 28 * 2**20

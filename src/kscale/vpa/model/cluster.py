@@ -16,11 +16,11 @@ from kscale.objects.vpa import VerticalPodAutoscaler, container_policy
 from kscale.vpa.clock import go_text
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store
 from kscale.vpa.model.label_index import LabelIndex, SelectorIndex
+from kscale.vpa.model.samples import add_grid, compare
 from kscale.vpa.model.usage import CPU_SAMPLE, OOM, ContainerName, Usage
 from kscale.vpa.model.vpa import Vpa, observe
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.quality import Quality
-from kscale.vpa.resources import CPU, MEMORY
 from kscale.vpa.target import ControllerKey, Controllers, TargetError
 
 __all__ = ["ClusterState", "ContainerState", "PodState", "UsageError", "label_string"]
@@ -351,7 +351,8 @@ class ClusterState:
         oom: npt.NDArray[np.uint8] | None = None
         taken = value
         if cpu:
-            store.native.add_cpu(store.cpu.native, container, time, value, status, self.threads)
+            if not add_grid(store, container, time, value, status, self.threads):
+                store.native.add_cpu(store.cpu.native, container, time, value, status, self.threads)
         else:
             if not isinstance(kind, int):
                 oom = (kind == OOM).astype(np.uint8)
@@ -372,7 +373,7 @@ class ClusterState:
             accepted = np.flatnonzero(status == 0)
             rows = accepted if where is None else where[accepted]
             killed = np.zeros(len(accepted), np.bool_) if oom is None else oom[accepted] != 0
-            _compare(usage.container[rows], taken[accepted], killed, cpu, watched, quality)
+            compare(usage.container[rows], taken[accepted], killed, cpu, watched, quality)
         errors = []
         for position in np.flatnonzero(status).tolist():
             i = position if where is None else int(where[position])
@@ -474,31 +475,6 @@ class ClusterState:
             store.take_row()
         store.merge(np.array(into, np.int64), self.store, np.array(rows, np.int64))
         return Merged(names, store)
-
-
-def _compare(
-    containers: npt.NDArray[np.int32],
-    amounts: npt.NDArray[np.int64],
-    is_oom: npt.NDArray[np.bool_],
-    cpu: bool,
-    watched: Mapping[int, Aggregate],
-    quality: Quality,
-) -> None:
-    """``observeQualityMetrics`` of samples that were taken in, in millicores or bytes."""
-    resource = CPU if cpu else MEMORY
-    known: dict[int, tuple[str, float]] = {}
-    for index, aggregate in watched.items():
-        if aggregate.needs_recommendation:
-            last = (aggregate.last_recommendation or {}).get(resource)
-            milli = 0 if last is None else last.milli_value() if cpu else last.value()
-            known[index] = aggregate.update_mode or "", milli / 1000.0 if cpu else float(milli)
-    if not known:
-        return
-    needed = np.isin(containers, np.fromiter(known, np.int32, len(known)))
-    which = containers[needed].tolist()
-    usage = amounts[needed] / 1000.0 if cpu else amounts[needed].astype(np.float64)
-    recommended = np.array([known[index][1] for index in which])
-    quality.samples(resource, [known[index][0] for index in which], usage, recommended, is_oom[needed])
 
 
 class Merged(NamedTuple):
