@@ -96,7 +96,8 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
             pair = int(controller[i]), int(exemplars[i])
             number = found.get(pair)
             if number is None:
-                number = numbers.setdefault((pair[0], pods[i].digest(digester)), len(numbers) + 1)
+                uid = pods.table.controllers[pair[0]]  # numbers of controllers are the table's, the memo is not
+                number = numbers.setdefault((uid, pods[i].digest(digester)), len(numbers) + 1)
                 if pair[1] >= 0:
                     found[pair] = number
             known[stamps[i]] = number

@@ -72,6 +72,25 @@ class Cluster:
         for item in objects:
             self.apply(item)
 
+    def copy(self) -> Cluster:
+        """Another cluster with the same objects: what happens to one does not happen to the other. Nothing is read or
+        classified anew."""
+        made = Cluster.__new__(Cluster)
+        vars(made).update(
+            vars(self),
+            objects={kind: dict(found) for kind, found in self.objects.items()},
+            _numbered=None,
+            _nodes=dict(self._nodes),
+            _row_of=dict(self._row_of),
+            _name_ids=dict(self._name_ids),
+            _changes=self._changes.copy(),
+            _changed_kinds=set(self._changed_kinds),
+            _pods=self._pods.copy(),
+            _used={name: column.copy() for name, column in self._used.items()},
+            _count=self._count.copy(),
+        )
+        return made
+
     # -- changing ----------------------------------------------------------------------------------------------------
 
     def apply(self, item: Any) -> None:
@@ -312,6 +331,12 @@ class _NodeChanges:
         self.removed: set[str] = set()
         self.replaced: dict[str, None] = {}
         self.appended: dict[str, None] = {}
+
+    def copy(self) -> _NodeChanges:
+        """The same, on its own."""
+        made = _NodeChanges()
+        made.removed, made.replaced, made.appended = set(self.removed), dict(self.replaced), dict(self.appended)
+        return made
 
     def __bool__(self) -> bool:
         return bool(self.removed or self.replaced or self.appended)

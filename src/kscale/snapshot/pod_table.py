@@ -106,6 +106,19 @@ class PodTable:
         frozen.shared = self.shared = True
         return frozen
 
+    def copy(self) -> PodTable:
+        """Another table with the same rows; they share what was found out about pods."""
+        made = PodTable(self.classes)
+        made.columns = {name: column.copy() for name, column in self.columns.items()}
+        made.keys, made.records, made.buffers = list(self.keys), dict(self.records), list(self.buffers)
+        made.exemplars, made.controllers, made.numbers = (
+            list(self.exemplars),
+            list(self.controllers),
+            dict(self.numbers),
+        )
+        made.memo = self.memo
+        return made
+
     def _own(self) -> None:
         """Before a row that a frozen table may have is written to."""
         if self.shared:

@@ -59,7 +59,7 @@ def salvo_steps(
     after a round) has reached ``budget``. Between rounds the new nodes are put into the simulated cluster with the
     pods that triggered them. ``cluster`` itself does not change; ``given``: what ``orchestrate_steps`` takes besides.
     """
-    simulated = Cluster(cluster)
+    simulated = cluster.copy()
     result = Salvo(rounds=[], cluster=simulated)
     pending = list(pods)
     nodes = list(nodes)

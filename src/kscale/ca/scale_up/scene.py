@@ -133,7 +133,7 @@ class Scene:
         coming = upcoming_nodes(state.cluster, self.groups, self.now)
         if not gone and not any(item.count or item.registered for item in coming.values()):
             return {}
-        changed = Cluster(self.whole_cluster())
+        changed = self.whole_cluster().copy()
         for pod in gone:
             changed.remove(pod)
         for name, item in coming.items():
@@ -149,7 +149,7 @@ class Scene:
         """Takes only the pods that do not count out of the cluster."""
         gone = self._not_counted()
         if gone:
-            changed = Cluster(self.whole_cluster())
+            changed = self.whole_cluster().copy()
             for pod in gone:
                 changed.remove(pod)
             self.cluster, self.snapshot = changed, changed.snapshot()
@@ -167,7 +167,7 @@ class Scene:
 
     def with_placed(self, placed: PlaceResult) -> Cluster:
         """Another cluster in which the pods that fit run where they fit."""
-        changed = Cluster(self.whole_cluster())
+        changed = self.whole_cluster().copy()
         for record, node in placed.placed_records:
             pod = record.pod
             bound = replace(pod.spec, node_name=self.snapshot.nodes[node])
