@@ -138,3 +138,56 @@ def test_static_fit_matrix(benchmark: Any) -> None:
     assert (ok.sum(axis=1) == 750).all()
     assert np.array_equal(fit.ok[150], fit.ok[0])
     floor(benchmark, ok.nbytes * 5)  # codes of two bytes read and written, the answer written
+
+
+def dra_world(nodes: int, pods: int, **claim: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """(nodes with eight devices each, their slices and class, claims; pods with a claim of their own each)."""
+    api, driver = "resource.k8s.io/v1", "gpu.example.com"
+    selector = {"cel": {"expression": f"device.driver == '{driver}'"}}
+    objects: list[dict[str, Any]] = [
+        {"apiVersion": api, "kind": "DeviceClass", "metadata": {"name": driver}, "spec": {"selectors": [selector]}}
+    ]
+    for i in range(nodes):
+        objects.append(to_dict(template("64", "256Gi", 110, name=f"n{i}").node))
+        devices = [{"name": f"dev{k}", "attributes": {"numa": {"int": k % 2}}} for k in range(8)]
+        pool = {"name": f"n{i}", "generation": 1, "resourceSliceCount": 1}
+        spec = {"driver": driver, "nodeName": f"n{i}", "pool": pool, "devices": devices}
+        objects.append({"apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": f"s{i}"}, "spec": spec})
+    request = {"name": "gpus", "exactly": {"deviceClassName": driver, "count": 2}}
+    made = []
+    for i in range(pods):
+        data = to_dict(pod(f"train-{i}", "1", "1Gi"))
+        data["metadata"] |= {"uid": f"uid-{i}"}
+        data["spec"]["resourceClaims"] = [{"name": "gpus", "resourceClaimTemplateName": "pair"}]
+        data["status"] = {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": f"train-{i}"}]}
+        owner = {"apiVersion": "v1", "kind": "Pod", "name": f"train-{i}", "uid": f"uid-{i}", "controller": True}
+        metadata = {"name": f"train-{i}", "namespace": "default", "ownerReferences": [owner]}
+        spec = {"devices": {"requests": [request], **claim}}
+        objects.append({"apiVersion": api, "kind": "ResourceClaim", "metadata": metadata, "spec": spec})
+        made.append(data)
+    return objects, made
+
+
+def test_devices_counted(benchmark: Any) -> None:
+    """2,000 pods that want two of any eight devices, on 400 nodes: devices are counted in the native loop."""
+    objects, pods = dra_world(400, 2_000)
+    snapshot = kscale.Cluster([*objects, *pods]).snapshot(dra=True)
+    result = benchmark.pedantic(kscale.place, (snapshot,), rounds=3, warmup_rounds=1)
+    assert len(result.placement) == 1_600
+    assert result.unmodelled == []
+
+
+def test_devices_allocated_in_the_packing_loop(benchmark: Any) -> None:
+    """The same, both devices of one NUMA node: the ledger runs the allocator for every pod, inside the packing loop."""
+    same = {"constraints": [{"matchAttribute": "gpu.example.com/numa"}]}
+    objects, pods = dra_world(400, 2_000, **same)
+    snapshot = kscale.Cluster([*objects, *pods]).snapshot(dra=True)
+    result = benchmark.pedantic(kscale.place, (snapshot,), rounds=3, warmup_rounds=1)
+    assert len(result.placement) == 1_600
+    assert result.unmodelled == []
+    claims = result.snapshot_after.informers.resource_claims
+    for pod_name in result.placement:
+        allocation = claims["default", pod_name.removeprefix("default/")].status.allocation
+        assert allocation is not None
+        given = [each.device for each in allocation.devices.results]
+        assert given in (["dev0", "dev2"], ["dev1", "dev3"], ["dev4", "dev6"], ["dev5", "dev7"])

@@ -18,6 +18,8 @@ from typing import Any, Final
 
 import msgspec
 
+from kscale.objects.base import enc_hook
+from kscale.objects.core import Pod
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.times import nanoseconds
 
@@ -162,7 +164,7 @@ class _Pod(msgspec.Struct):
 
 
 _DECODER: Final = msgspec.json.Decoder(_Pod)
-_ENCODER: Final = msgspec.json.Encoder()
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=enc_hook)
 
 
 class Digester:
@@ -176,9 +178,12 @@ class Digester:
     def __init__(self) -> None:
         self._memo: dict[bytes, bytes] = {}
 
-    def digest(self, pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any]) -> bytes:
-        """16 bytes for a pod given as JSON text or as plain data; raises msgspec.DecodeError for damaged text."""
-        if isinstance(pod, Mapping):
+    def digest(self, pod: bytes | memoryview | msgspec.Raw | Mapping[str, Any] | Pod) -> bytes:
+        """16 bytes for a pod given as JSON text, as plain data or as a struct; raises msgspec.DecodeError for damaged
+        text."""
+        if isinstance(pod, Pod):
+            labels, spec = _ENCODER.encode(pod.metadata.labels), _ENCODER.encode(pod.spec)
+        elif isinstance(pod, Mapping):
             metadata = pod.get("metadata") or {}
             labels, spec = _ENCODER.encode(metadata.get("labels")), _ENCODER.encode(pod.get("spec"))
         else:

@@ -122,6 +122,8 @@ def _read_big(mantissa: int, exponent: int, scale: int) -> int:
 
 def _digits(number: int) -> str:
     """``str`` without Python's limit on the number of digits."""
+    if _fits(number):
+        return str(number)
     head, tail = divmod(abs(number), 10**_MAX_TEXT)
     text = f"{_digits(head)}{tail:0{_MAX_TEXT}d}" if head else f"{tail}"
     return f"-{text}" if number < 0 else text
@@ -352,7 +354,9 @@ class Quantity:
     # -- printing ----------------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
-        return self._text or self._canonical()
+        if not self._text:
+            object.__setattr__(self, "_text", self._canonical())
+        return self._text
 
     def __repr__(self) -> str:
         return f"Quantity({str(self)!r})"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kscale.objects.core import Pod
-from kscale.objects.decode import from_dict, from_json, to_dict
+from kscale.objects.decode import from_dict, from_json
 from kscale.objects.equivalence import Digester
 from kscale.objects.owners import controller_of, is_daemonset_pod
 
@@ -86,7 +86,7 @@ class PodRecord:
         """What equivalence grouping compares (labels and semantically equal spec)."""
         if self.raw is not None:
             return digester.digest(self.raw)
-        return digester.digest(to_dict(self.pod if self.exemplar is None else self.exemplar))
+        return digester.digest(self.pod if self.exemplar is None else self.exemplar)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raw = bytes(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw

@@ -197,13 +197,13 @@ i64 Engine::capacity(i32 pod, i32 node) const {
 // ---- scanning ------------------------------------------------------------------------------------------------------
 
 // When this changes, a verdict of the class may have improved: something gave room back, the minimum of a spread row
-// rose, or a pod that the class's affinity looks for was placed. Every other change only takes away.
+// rose, or a domain got its first pod that the class's affinity looks for. Every other change only takes away.
 u64 Engine::stamp(i32 pod) const {
   u64 now = growth_;
   const Extra* extra = extra_[idx(pod)].get();
   if (!extra) return now;
   for (const SpreadUse& use : extra->spread) now += rows_[idx(use.row)].version << 20;
-  if (extra->affinity_group >= 0) now += static_cast<u64>(totals_[idx(extra->affinity_group)]) << 40;
+  for (const RowKey& rk : extra->affinity) now += rows_[idx(rk.row)].version << 40;
   return now;
 }
 

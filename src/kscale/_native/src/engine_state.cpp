@@ -205,6 +205,7 @@ void Engine::count(i32 r, i32 domain, i64 delta) {
   if (row.group >= 0) {
     if (logs_counters()) log(Undo::kTotal, row.group, 0, 0, totals_[idx(row.group)]);
     totals_[idx(row.group)] += delta;
+    if (before <= 0 && cell > 0) ++row.version;
   }
   if (row.eligibility >= 0 && row.registered[idx(domain)]) {
     shape(r);
