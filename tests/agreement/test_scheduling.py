@@ -25,6 +25,7 @@ FEATURES = [
     ("dra",),
     ("plain", "dra"),
     ("plain", "ports", "affinity", "spread", "volumes"),
+    clusters.FEATURES,
 ]
 
 # Each example is a whole cluster, and there are many combinations.

@@ -363,15 +363,16 @@ def estimate_options(draw: st.DrawFn) -> Json:
 @st.composite
 def estimate_problems(draw: st.DrawFn, features: Features = FEATURES, *, max_copies: int = 8) -> Json:
     """One or two estimates on one snapshot (recorded kind `estimate`)."""
-    features = tuple(feature for feature in features if feature != "dra")
     problem = draw(clusters(features, max_nodes=3, max_pods=3))
     estimates = []
     for index in range(draw(st.integers(1, 2))):
         template: Json = {"node": draw(nodes("tmpl", features))}
         if draw(chance(3)):
-            daemon = draw(pods("ds", features))
+            daemon = draw(pods("ds", tuple(feature for feature in features if feature != "dra")))
             daemon["spec"]["nodeName"] = "tmpl"
             template["pods"] = [daemon]
+        if "dra" in features:
+            template["resource_slices"] = draw(devices.slices("tmpl"))
         pending = draw(pending_pods(features, max_shapes=3, max_copies=max_copies))
         for element in pending:
             element["pod"]["metadata"]["name"] += f"-{index}"
@@ -384,7 +385,6 @@ def estimate_problems(draw: st.DrawFn, features: Features = FEATURES, *, max_cop
 @st.composite
 def filter_problems(draw: st.DrawFn, features: Features = FEATURES, *, max_copies: int = 4) -> Json:
     """One to three rounds of filter-out-schedulable (recorded kind `filter-schedulable`)."""
-    features = tuple(feature for feature in features if feature != "dra")
     world = draw(clusters(features, max_nodes=4, max_pods=4))
     rounds: list[Json] = []
     for index in range(draw(st.integers(1, 3))):

@@ -129,8 +129,8 @@ class Inventory:
 
     ``used``: devices that are given away, and how often. Admin access counts: the autoscaler's snapshot takes every
     result of an allocation for a device in use, where the scheduler's own does not. ``consumed``: what shares take of a
-    shared device; ``available``: what is left of the pools' shared counters; ``selectors``: those of slices that are
-    not local to a node; ``shareable``: some device may be given to several claims.
+    shared device; ``available``: what is left of the shared counters that pools have ``published``; ``selectors``:
+    those of slices that are not local to a node; ``shareable``: some device may be given to several claims.
     """
 
     def __init__(self, slices: Sequence[ResourceSlice], claims: Iterable[ResourceClaim] = ()) -> None:
@@ -140,6 +140,7 @@ class Inventory:
         self._rank = 0
         self.selectors: list[NodeSelector] = []
         self.available: dict[CounterKey, Quantity] = {}
+        self.published: dict[CounterKey, Quantity] = {}
         self.shareable = False
         self.used: dict[DeviceId, int] = {}
         self.shares: dict[DeviceId, int] = {}
@@ -159,6 +160,7 @@ class Inventory:
             _wide=list(self._wide),
             selectors=list(self.selectors),
             available=dict(self.available),
+            published=dict(self.published),
             used=dict(self.used),
             shares=dict(self.shares),
             consumed=dict(self.consumed),
@@ -181,6 +183,7 @@ class Inventory:
             for counters in spec.shared_counters:
                 for name, counter in (counters.counters or {}).items():
                     self.available[(*pool, counters.name, name)] = counter.value
+                    self.published[(*pool, counters.name, name)] = counter.value
         # Slices with devices that wait for conditions before they can be used come last.
         waiting = {(s.driver, s.pool.name) for s in current if _waits(s)}
         current.sort(key=lambda s: ((s.driver, s.pool.name) in waiting, _waits(s)))

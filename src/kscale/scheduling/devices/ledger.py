@@ -112,7 +112,10 @@ class DeviceLedger:
         self._need_keys: dict[object, int] = {}
         self._changes: dict[str, int] = {}  # node name -> how often devices of its own changed hands
         self._wide_changes = 0
-        self._seen: dict[tuple[int, int], tuple[int, int, _Decision]] = {}
+        self._seen: dict[tuple[int, int], tuple[int, _Decision]] = {}
+        self._puts = 0
+        self._asked, self._asked_at = -1, -1
+        self._asked_need: _Need | None = None
         self._journal: list[tuple[ClaimKey, _Held | None]] = []
         self._marks: list[tuple[int, int]] = []
         self._home = {offer.identity: name for name, offers in self._inventory.own.items() for offer in offers}
@@ -183,16 +186,18 @@ class DeviceLedger:
         return self._decide(pod, node) is not None
 
     def _decide(self, pod: int, node: int) -> _Decision:
-        need = self._need(pod)
+        if pod != self._asked or self._puts != self._asked_at:  # a scan asks for one pod on many nodes
+            self._asked, self._asked_at, self._asked_need = pod, self._puts, self._need(pod)
+        need = self._asked_need
         if need is None:
             return None
-        at = self._node(node)
-        now = self._changes.get(at.facts.name, 0), self._wide_changes
+        at = self._nodes.get(node) or self._node(node)
+        now = self._changes.get(at.facts.name, 0) + self._wide_changes
         seen = self._seen.get((need.key, at.number))
-        if seen is not None and seen[:2] == now:
-            return seen[2]
+        if seen is not None and seen[0] == now:
+            return seen[1]
         decision = self._allocate(need.wanted, at.facts, at.offers)
-        self._seen[need.key, at.number] = *now, decision
+        self._seen[need.key, at.number] = now, decision
         return decision
 
     def _allocate(self, wanted: Wanted, facts: NodeFacts, offers: list[Offer]) -> _Decision:
@@ -312,6 +317,7 @@ class DeviceLedger:
 
     def _put(self, key: ClaimKey, held: _Held | None) -> None:
         before = self._claims.get(key)
+        self._puts += 1
         if self._marks:
             self._journal.append((key, before))
         old = () if before is None else before.holds
@@ -374,7 +380,9 @@ class DeviceLedger:
             sorted(
                 (key, sorted((n, str(q.as_fraction())) for n, q in q.items())) for key, q in inventory.consumed.items()
             ),
-            sorted((key, str(q.as_fraction())) for key, q in inventory.available.items()),
+            sorted(
+                (key, str(q.as_fraction())) for key, q in inventory.available.items() if q != inventory.published[key]
+            ),
         )
         return int.from_bytes(hashlib.blake2b(repr(state).encode(), digest_size=8).digest(), "little")
 
