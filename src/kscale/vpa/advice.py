@@ -55,6 +55,8 @@ class _Feed:
     counts: Counter[str] = field(default_factory=Counter)
     newest: int = UNSET
     usage: dict[tuple[str, str, str, str], ContainerUsage] = field(default_factory=dict)
+    memory_points: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    """Memory samples taken in; those of CPU the model counts itself."""
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
 
     def resolve(self, key: SeriesKey, named: str) -> Workload | None:
@@ -95,6 +97,8 @@ class _Feed:
         for values, kind, unit in ((batch.cpu, CPU_SAMPLE, 1000.0), (batch.memory, MEMORY_SAMPLE, 1.0)):
             if values is not None:
                 self._add_kind(batch, values, kind, unit, known, order)
+                if kind == MEMORY_SAMPLE:
+                    self._count_memory(batch, values, owners, known)
                 if self.strategy.needs_samples:
                     self._keep(batch, values, kind, owners, known, order)
 
@@ -131,6 +135,19 @@ class _Feed:
         self.counts["samples"] += len(amounts) - len(refused)
         if refused:
             self.counts["samples that are doubled or out of order, discarded"] += len(refused)
+
+    def _count_memory(
+        self,
+        batch: UsageBatch,
+        values: npt.NDArray[np.float64],
+        owners: Sequence[Workload | None],
+        known: npt.NDArray[np.bool_],
+    ) -> None:
+        points = np.bincount(batch.series, weights=np.isfinite(values), minlength=len(batch.keys))
+        for i, (key, owner) in enumerate(zip(batch.keys, owners, strict=True)):
+            if owner is not None and known[i]:
+                identity = (owner.key.namespace, owner.key.kind, owner.key.name, key.container)
+                self.memory_points[identity] += int(points[i])
 
     def _keep(
         self,
@@ -290,9 +307,12 @@ def _report(
             usage.recommendation = recommended.get(name)
             oom = killed.get((item.name, item.key.namespace, name))
             usage.oom_memory = oom or 0
-            enough = samples[name] >= points_required
+            memory = feed.memory_points[*identity, name]
+            # The recommender's confidence comes from CPU samples alone; other strategies look at each resource itself.
+            points = max(samples[name], memory) if strategy.needs_samples else samples[name]
+            enough = points >= points_required
             advised = strategy.advise(usage) if enough else Advised()
-            info = [] if enough else ["not enough data" if samples[name] else "no data"]
+            info = [] if enough else [_too_little(samples[name], memory)]
             if horizontal.get(identity, set()) & {CPU, MEMORY}:
                 info.append("HPA detected")
             if oom is not None:
@@ -317,6 +337,12 @@ def _report(
         counts={name: count for name, count in sorted(feed.counts.items()) if count},
         notes=notes,
     )
+
+
+def _too_little(cpu: int, memory: int) -> str:
+    if cpu:
+        return "not enough data"
+    return "no CPU data" if memory else "no data"
 
 
 def _container_advice(item: Workload, name: str, advised: Advised, samples: int, info: list[str]) -> ContainerAdvice:

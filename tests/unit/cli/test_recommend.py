@@ -576,3 +576,14 @@ def test_from_checkpoints_alone(cluster: Path) -> None:
     run = kscale("recommend", "-f", cluster, "--no-checkpoints")
     assert run.code == 2
     assert "nothing to recommend from" in run.stderr
+
+
+def test_histories_of_one_resource(cluster: Path) -> None:
+    path = cluster.parent / "memory.csv"
+    lines = [f"{START + 60 * i},shop,web-5d4f8-abcde,app,{300 * MIB}\n" for i in range(200)]
+    path.write_text("time,namespace,pod,container,memory_bytes\n" + "".join(lines))
+    (one,) = answer(kscale("recommend", "-f", cluster, "--history", path, "-o", "json"))["containers"]
+    assert (one["info"], one["memory"]["target"]) == (["no CPU data"], None)
+    run = kscale("recommend", "-f", cluster, "--history", path, "--strategy", "percentile", "-o", "json")
+    (one,) = answer(run)["containers"]
+    assert (one["info"], one["cpu"]["target"], one["memory"]["target"]) == ([], None, 345 * MIB)

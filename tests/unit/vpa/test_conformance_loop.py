@@ -243,3 +243,11 @@ def test_what_a_loop_counts_of_failures(mode: str, failed: type, reason: str) ->
     except StopIteration as stop:
         counts = stop.value.observations
     assert counts[f"vpa_updater_{reason},vpa_name=name,vpa_namespace=default}}"] == 5
+
+
+def test_a_loop_says_why_pods_are_due() -> None:
+    (one, *others) = run_updater(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW).chosen
+    assert (one.namespace, one.pod, one.scale_up, one.resource_diff) == ("default", "web-0", True, 2.0)
+    assert (one.outside_recommended_range, one.quick_oom) == (True, False)
+    assert one.targets == "c: target: 200000k 2000m; "
+    assert [other.pod for other in others] == ["web-1", "web-2", "web-3", "web-4"]

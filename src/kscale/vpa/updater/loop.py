@@ -18,11 +18,11 @@ from kscale.vpa.updater import inplace
 from kscale.vpa.updater.actions import Action, Annotate, ApiError, Event, Evict, Outcome, Resize, Wait, run_dry
 from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection
 from kscale.vpa.updater.metrics import VpaMetrics
-from kscale.vpa.updater.priority import PodPriority, assess, update_order
+from kscale.vpa.updater.priority import PodPriority, assess, describe_targets, update_order
 from kscale.vpa.updater.rate_limiter import RateLimiter, RateLimitError
 from kscale.vpa.updater.restriction import Restriction
 
-__all__ = ["UpdaterResult", "UpdaterRound", "UpdaterState", "run_updater", "updater_steps"]
+__all__ = ["ChosenPod", "UpdaterResult", "UpdaterRound", "UpdaterState", "run_updater", "updater_steps"]
 
 _ACTING_MODES = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
 Steps = Generator[Action, Outcome, None]
@@ -48,9 +48,24 @@ class UpdaterRound(msgspec.Struct, kw_only=True):
     """Whether the admission controller's lease is fresh; without it nothing is done."""
 
 
+class ChosenPod(msgspec.Struct, kw_only=True, frozen=True):
+    """A pod that is due for an update, and why: what upstream logs as accepted."""
+
+    namespace: str
+    pod: str
+    outside_recommended_range: bool
+    scale_up: bool
+    resource_diff: float
+    quick_oom: bool
+    targets: str
+    """The processed recommendation, as upstream's log prints it."""
+
+
 class UpdaterResult(msgspec.Struct, kw_only=True):
     """What a loop did: actions with their outcomes in order, events, counters and gauges, diagnostics."""
 
+    chosen: list[ChosenPod] = []
+    """By VPA, the neediest first; whether each is updated depends on budgets and limits."""
     actions: list[tuple[Action, ApiError | None]] = []
     events: list[Event] = []
     observations: dict[str, int] = {}
@@ -264,7 +279,20 @@ class _Updater:
             for pod in pods
         ]
         self.result.diagnostics += [text for item in assessed for text in (item.error, *item.diagnostics) if text]
-        return update_order(assessed, self.admission)
+        chosen = update_order(assessed, self.admission)
+        self.result.chosen += [
+            ChosenPod(
+                namespace=item.pod.namespace,
+                pod=item.pod.name,
+                outside_recommended_range=item.outside_recommended_range,
+                scale_up=item.scale_up,
+                resource_diff=item.resource_diff,
+                quick_oom=item.quick_oom,
+                targets=describe_targets(item.recommendation, item.pod),
+            )
+            for item in chosen
+        ]
+        return chosen
 
     def in_place_filter(self, restriction: Restriction, pods: Iterable[Pod], metrics: VpaMetrics) -> list[Pod]:
         in_place_only = restriction.mode == "InPlace"
