@@ -25,6 +25,11 @@ class Problem:
     object: str = ""
     field: str = ""
 
+    @property
+    def of_source(self) -> bool:
+        """Whether a source as a whole could not be read, and not one object of it: there is nothing to go on with."""
+        return not self.object
+
     def __str__(self) -> str:
         return ": ".join(part for part in (self.source, self.object, self.field, self.message) if part)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
-from kscale.errors import Problem
+from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.records import Record
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -46,11 +47,12 @@ def validate(sources: Sequence[str]) -> Validation:
     report = LoadReport()
     nodes: set[str] = set()
     placed: Counter[str] = Counter()
-    for loaded in load_objects(*sources, strict=False, report=report):
-        if isinstance(loaded.obj, Node):
-            nodes.add(loaded.obj.name)
-        elif isinstance(loaded.obj, Pod) and loaded.obj.spec.node_name:
-            placed[loaded.obj.spec.node_name] += 1
+    with suppress(InputError):  # of sources that cannot be read at all, raised at the end: the report has them
+        for loaded in load_objects(*sources, strict=False, report=report):
+            if isinstance(loaded.obj, Node):
+                nodes.add(loaded.obj.name)
+            elif isinstance(loaded.obj, Pod) and loaded.obj.spec.node_name:
+                placed[loaded.obj.spec.node_name] += 1
     strays = {name: count for name, count in placed.items() if name not in nodes}
     lost = [
         str(Problem(f"not in the input; pods on it: {count:,}", object=f"Node {name}"))

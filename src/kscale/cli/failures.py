@@ -5,18 +5,31 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kscale.cli.terminal import Terminal
 from kscale.errors import InputError, KscaleError
 
-__all__ = ["BAD_INPUT", "BROKEN_PIPE", "INTERRUPTED", "abandon_stdout", "guarded"]
+__all__ = ["BAD_INPUT", "BROKEN_PIPE", "INTERRUPTED", "DumpError", "abandon_stdout", "guarded", "of_dump"]
 
 BAD_INPUT = 2
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 BROKEN_PIPE = 141  # 128 + SIGPIPE: never 1, which means that a pod stays without
 SHOWN = 20  # problems listed before "and N more"
+
+
+class DumpError(InputError):
+    """What is wrong with the dump (-f), and not with a manifest, a groups file or a catalogue."""
+
+
+@contextlib.contextmanager
+def of_dump() -> Iterator[None]:
+    """Around the reading of the dump: damaged objects of it, and of nothing else, may be left out."""
+    try:
+        yield
+    except InputError as error:
+        raise DumpError(error.problems, total=error.total) from error
 
 
 def guarded(work: Callable[[], Any], terminal: Terminal) -> int:
@@ -66,7 +79,7 @@ def _say_input(error: InputError, terminal: Terminal) -> None:
         terminal.error(str(problem))
     if len(shown) < len(error.problems):
         terminal.note(f"  ... and {len(error.problems) - len(shown):,} more; -v shows all.")
-    if error.total:
+    if isinstance(error, DumpError) and not any(problem.of_source for problem in error.problems):
         damaged = len({(problem.source, problem.object) for problem in error.problems})
         it = "it" if damaged == 1 else "them"
         terminal.note(

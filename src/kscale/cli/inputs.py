@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import kscale
+from kscale.cli.failures import of_dump
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.cli.words import counted, plural
@@ -124,7 +125,7 @@ def read(source: Source, terminal: Terminal, *, matter: Iterable[str] = ()) -> t
     """The cluster in the sources and its snapshot. What was read is said on stderr, and which kinds of ``matter`` are
     missing."""
     source.check()
-    with terminal.step(f"reading {source.what}"):
+    with terminal.step(f"reading {source.what}"), of_dump():
         cluster = kscale.load(*source.filename, strict=not source.skip_invalid, threads=source.threads)
     if not gc.get_freeze_count():  # every full collection would walk a cluster that stays until the process ends anyway
         gc.freeze()
@@ -148,7 +149,7 @@ def say_read(report: LoadReport, what: str, terminal: Terminal, matter: Iterable
         _list(report.problems, len(report.problems), terminal)
     if report.warnings:
         terminal.warn(
-            f"{report.warning_count:,} {plural('thing', report.warning_count)} that no API server would hold:"
+            f"{report.warning_count:,} {plural('thing', report.warning_count)} in the input that should not be there:"
         )
         _list(report.warnings, report.warning_count, terminal)
     missing = [f"no {plural(kind, 2)} ({_MATTER[kind]})" for kind in matter if not report.read[kind]]

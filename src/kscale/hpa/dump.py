@@ -257,8 +257,8 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists.
 
     ``metrics`` adds (namespace, source) pairs: the namespace of an external list, which does not say its own; without
-    one it is that of the HPAs if they share one. Everything that cannot be read is raised as one ``InputError``, or
-    without ``strict`` left out and kept in ``problems``.
+    one it is that of the HPAs if they share one. Everything that cannot be read is raised as one ``InputError``;
+    without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
     """
     dump = Dump()
     external: list[tuple[Record, str | None]] = []
@@ -273,15 +273,16 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     for record, namespace in external:
         if namespace is None and only is None:
             text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
-            dump.problems.append(Problem(text, record.source, record.where))
+            dump.problems.append(Problem(text, record.source, record.where or record.kind))
         else:
             _take(dump, record, namespace or only)
     try:
         dump.finish()
     except InputError as error:
         dump.problems.extend(error.problems)
-    if strict and dump.problems:
-        raise InputError(dump.problems, total=dump.total)
+    fatal = [problem for problem in dump.problems if strict or problem.of_source]
+    if fatal:
+        raise InputError(fatal, total=dump.total)
     return dump
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -61,9 +62,15 @@ class LoadReport:
         """Which of these kinds did not occur."""
         return [kind for kind in kinds if not self.read[kind]]
 
-    def error(self) -> InputError | None:
-        """All problems as one error."""
-        return InputError(self.problems, total=self.total) if self.problems else None
+    def warn_of_source(self, message: str, source: str) -> None:
+        """Count and keep a warning about a source as a whole."""
+        self.warning_count += 1
+        self.warnings.append(Problem(message, source))
+
+    def error(self, *, strict: bool = True) -> InputError | None:
+        """All problems as one error. Not ``strict``: only those of sources that could not be read at all."""
+        problems = [problem for problem in self.problems if strict or problem.of_source]
+        return InputError(problems, total=self.total) if problems else None
 
 
 def load_objects(
@@ -72,7 +79,8 @@ def load_objects(
     """Decode every object of all sources, in order.
 
     A problem does not stop the reading. At the end, if ``strict``, all problems are raised as one
-    :class:`~kscale.errors.InputError`; else the rest is used and ``report`` counts them. ``validate``: whether objects
+    :class:`~kscale.errors.InputError`; else the rest is used and ``report`` counts them, but a source that cannot be
+    read at all (no such file, damaged or cut off) is an error still. ``validate``: whether objects
     that decode but that no API server would hold are problems (None: in files and bytes, not in data given from
     Python, which decisions take as upstream's code would).
     """
@@ -92,7 +100,7 @@ def load_batches(
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
     pods: set[str] = set()
-    for record in read_scanned(*sources, scan=scan):
+    for record in _each(sources, scan, report):
         if isinstance(record, Problem):
             report.problems.append(record)
             report.total += 1
@@ -116,8 +124,20 @@ def load_batches(
             report.duplicates += 1
             report.warn(_TWICE, record)
         yield loaded
-    if strict and (error := report.error()) is not None:
+    if (error := report.error(strict=strict)) is not None:
         raise error
+
+
+def _each(sources: tuple[Source, ...], scan: Scan | None, report: LoadReport) -> Iterator[Record | Problem | PodBatch]:
+    for source in sources:
+        empty = True
+        for found in read_scanned(source, scan=scan):
+            empty = False
+            yield found
+        if empty and isinstance(source, (str, os.PathLike)):
+            report.warn_of_source("nothing was read: there is no object in it", os.fspath(source))
+        elif empty and isinstance(source, (bytes, bytearray, memoryview)):
+            report.warn_of_source("nothing was read: there is no object in it", "<bytes>")
 
 
 def _count(batch: PodBatch, report: LoadReport, pods: set[str]) -> None:

@@ -20,9 +20,10 @@ def load(*sources: Any, strict: bool = True, report: LoadReport | None = None, t
     """Read a cluster: paths, directories, ``-`` (standard input), bytes, dicts, structs, Kubernetes client objects.
 
     JSON and YAML, several documents, lists of any kind, .gz and .zst; several sources merge. Damaged objects are
-    collected into one :class:`~kscale.errors.InputError`; with ``strict=False`` the rest is used. ``report`` is filled
-    with what was read, skipped and warned about; it also stays at ``cluster.report``. ``threads`` (default: as many as
-    there are CPUs) share the reading of long JSON lists; the result does not depend on it.
+    collected into one :class:`~kscale.errors.InputError`; with ``strict=False`` the rest is used (a source that cannot
+    be read at all is an error still). ``report`` is filled with what was read, skipped and warned about; it also stays
+    at ``cluster.report``. ``threads`` (default: as many as there are CPUs) share the reading of long JSON lists; the
+    result does not depend on it.
     """
     if threads is not None and threads < 1:
         raise ValueError(f"threads must be at least 1, not {threads}")

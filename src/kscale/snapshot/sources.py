@@ -5,6 +5,7 @@ Nothing is decoded here beyond the kind: the items of a JSON list are views into
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import mmap
 import os
@@ -97,7 +98,28 @@ def read(*sources: Source) -> Iterator[Record | Problem]:
 def read_scanned(*sources: Source, scan: Scan | None) -> Iterator[_Found]:
     """:func:`read` with the pods of JSON lists in batches, as ``scan`` reads them."""
     for source in sources:
-        yield from _read(source, scan)
+        for found in _read(source, scan):
+            refused = _no_object(found) if isinstance(found, Record) and found.kind in _ANSWERS else None
+            yield refused or found
+
+
+_ANSWERS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
+"""What an API server answers instead of objects: the kind and how its version begins."""
+
+
+def _no_object(record: Record) -> Problem | None:
+    """What is wrong with an answer that holds no object."""
+    if not record.api_version.startswith(_ANSWERS[record.kind]) or isinstance(record.data, KubeObject):
+        return None
+    if record.kind == "Table":
+        return Problem("a Table for people to read, not objects: dump them with -o json", record.source, record.where)
+    data: Any = record.data
+    try:
+        data = msgspec.json.decode(data) if isinstance(data, msgspec.Raw) else data
+    except (ValueError, RecursionError):  # not UTF-8, or nested too deeply
+        data = {}
+    said = next((text for name in ("message", "reason", "status") if (text := _text(data.get(name)))), "no message")
+    return Problem(f"the API server answered with an error, not with objects: {said}", record.source, record.where)
 
 
 def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
@@ -206,7 +228,9 @@ def _from_text(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | No
         return
     buffer = unpacked
     start = bytes(memoryview(buffer)[:4])
-    if start[:2] in (b"\xff\xfe", b"\xfe\xff"):  # what a shell of Windows writes
+    if start in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
+        buffer = bytes(buffer).decode("utf-32", "replace").encode()
+    elif start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):  # what a shell of Windows writes
         buffer = bytes(buffer).decode("utf-16", "replace").encode()
     if start[:3] == _BOM:
         buffer = bytes(buffer)[3:]
@@ -222,8 +246,21 @@ def _from_text(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | No
             else:
                 records = iter(found)
         yield from records
+    elif (strange := _not_text(bytes(buffer))) is not None:
+        yield Problem(f"neither JSON nor YAML: {strange}", source)
     else:
         yield from _from_yaml(bytes(buffer), source, in_directory)
+
+
+def _not_text(content: bytes) -> str | None:
+    """Why bytes are no text at all."""
+    if b"\0" in content:
+        return "binary data"
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return f"not UTF-8: byte {error.start} is 0x{content[error.start]:02x}"
+    return None
 
 
 # -- JSON ------------------------------------------------------------------------------------------------------
@@ -240,22 +277,31 @@ def _from_json(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | No
         return
     except msgspec.DecodeError as error:
         if _TRAILING.search(str(error)) is None:
-            yield syntax_problem(error, bytes(view), source)
+            lines = _lines(view, source)
+            if lines is None:
+                yield syntax_problem(error, bytes(view), source)
+            else:
+                yield from _from_json_lines(lines, source, in_directory, scan)
             return
-    try:
-        lines = _RAW.decode_lines(view)
-    except msgspec.DecodeError:
-        yield from _from_json_stream(view, source, in_directory, scan)
+    documents = _stream(view, source)
+    if isinstance(documents[-1], Problem) and (lines := _lines(view, source)) is not None:
+        yield from _from_json_lines(lines, source, in_directory, scan)
         return
-    for number, line in enumerate(lines, start=1):
-        yield from _from_json_document(memoryview(line), source, f"document {number}", in_directory, scan)
+    for number, document in enumerate(documents, start=1):
+        if isinstance(document, Problem):
+            yield document
+            return
+        try:
+            yield from _from_json_document(memoryview(document), source, f"document {number}", in_directory, scan)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            yield Problem(str(error), source, f"document {number}")
 
 
-def _from_json_stream(view: memoryview, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
-    """Documents that are not one a line: the decoder says where each one ends."""
-    start, number = 0, 0
-    while bytes(view[start : start + 1]):
-        number += 1
+def _stream(view: memoryview, source: str) -> list[_Buffer | Problem]:
+    """The documents: the decoder says where each one ends. A broken one is the last."""
+    found: list[_Buffer | Problem] = []
+    start = 0
+    while start < len(view):
         end = len(view)
         try:
             _RAW.decode(view[start:])
@@ -264,14 +310,47 @@ def _from_json_stream(view: memoryview, source: str, in_directory: bool, scan: S
             if match is None:
                 problem = syntax_problem(error, bytes(view[start:]), source)
                 line = bytes(view[:start]).count(b"\n") + 1
-                yield Problem(f"in the document that begins on line {line}: {problem.message}", source)
-                return
-            end = start + int(match[1])
-        try:
-            yield from _from_json_document(view[start:end], source, f"document {number}", in_directory, scan)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            yield Problem(f"document {number}: {error}", source)
+                found.append(Problem(f"in the document that begins on line {line}: {problem.message}", source))
+                break
+            end = start + int(match[1]) - 1  # counted from 1
+        found.append(view[start:end])
         start = end
+    return found
+
+
+def _lines(view: memoryview, source: str) -> list[tuple[int, bytes | Problem]] | None:
+    """The lines of a file with a document a line, by number, and what is wrong with those that are none.
+
+    None: it is no such file, as neither its first line nor most of its lines are documents.
+    """
+    found: list[tuple[int, bytes | Problem]] = []
+    for number, line in enumerate(bytes(view).split(b"\n"), start=1):
+        if not line.strip():
+            continue
+        try:
+            _RAW.decode(line)
+        except msgspec.DecodeError as error:
+            message = syntax_problem(error, line, source).message.partition(": ")[2]
+            found.append((number, Problem(message, source, f"line {number}")))
+        else:
+            found.append((number, line))
+    good = sum(line.lstrip()[:1] == b"{" for _, line in found if not isinstance(line, Problem))
+    first = found[0][1]
+    first_is_one = not isinstance(first, Problem) and first.lstrip()[:1] == b"{"
+    return found if good and (first_is_one or 2 * good > len(found)) else None
+
+
+def _from_json_lines(
+    lines: list[tuple[int, bytes | Problem]], source: str, in_directory: bool, scan: Scan | None
+) -> Iterator[_Found]:
+    for number, line in lines:
+        if isinstance(line, Problem):
+            yield line
+            continue
+        try:
+            yield from _from_json_document(memoryview(line), source, f"line {number}", in_directory, scan)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            yield Problem(str(error), source, f"line {number}")
 
 
 def _from_json_document(
@@ -288,6 +367,7 @@ def _from_json_document(
     try:
         envelope = _ENVELOPE.decode(view)
     except msgspec.ValidationError as error:
+        _RAW.decode(view)  # what is no JSON at all is said first
         yield Problem(f"not a Kubernetes object: {error}", source, where)
         return
     kind, api_version = envelope.kind or "", envelope.api_version or ""

@@ -14,7 +14,7 @@ import typer
 
 import kscale
 from kscale.cli import registry
-from kscale.cli.failures import guarded
+from kscale.cli.failures import DumpError, guarded
 from kscale.cli.terminal import Terminal, printable
 from kscale.errors import InputError, MissingExtraError, Problem
 from unit.cli.support import Run
@@ -82,6 +82,20 @@ def guard(error: BaseException) -> tuple[int, str]:
     return code, stderr.getvalue()
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        InputError(Problem("bad", "groups.yaml", "groups[0] (a)"), total=3),
+        DumpError([Problem("bad", "a.json", "items[0]"), Problem("No such file", "b.json")], total=3),
+    ],
+)
+def test_what_cannot_be_skipped_gets_no_hint_to_skip_it(error: InputError) -> None:
+    code, text = guard(error)
+    assert code == 2
+    assert text.startswith("error: ")
+    assert "--skip-invalid" not in text
+
+
 def test_input_errors_are_listed_with_their_place_and_a_hint() -> None:
     problem = Problem(
         '"1O0m" is not a quantity',
@@ -89,7 +103,7 @@ def test_input_errors_are_listed_with_their_place_and_a_hint() -> None:
         object="items[17] (Pod team-a/web-3)",
         field="spec.containers[0].resources.requests.cpu",
     )
-    code, text = guard(InputError(problem, total=412))
+    code, text = guard(DumpError(problem, total=412))
     assert code == 2
     assert text == (
         "error: broken.json: items[17] (Pod team-a/web-3): spec.containers[0].resources.requests.cpu: "
@@ -99,7 +113,7 @@ def test_input_errors_are_listed_with_their_place_and_a_hint() -> None:
 
 
 def test_many_input_errors_are_cut_and_counted() -> None:
-    code, text = guard(InputError([Problem("bad", object=f"items[{n}]") for n in range(30)], total=50))
+    code, text = guard(DumpError([Problem("bad", object=f"items[{n}]") for n in range(30)], total=50))
     assert code == 2
     assert text.count("error: ") == 20
     assert "... and 10 more; -v shows all." in text

@@ -53,7 +53,18 @@ def file(tmp_path: Path) -> Callable[[str, bytes], Path]:
         ("a.json", b"", "a.json: the file is empty"),
         ("a.json", b"[1, 2]", "a.json: [0]: not a Kubernetes object"),
         ("a.json", b'{"a": 1}', "a.json: no kind: not a Kubernetes object"),
-        ("a.json", bytes(range(256)), "a.json: malformed"),
+        ("a.json", bytes(range(256)), "a.json: neither JSON nor YAML: binary data"),
+        ("a.json", b"a: \xff", "a.json: neither JSON nor YAML: not UTF-8: byte 3 is 0xff"),
+        (
+            "a.json",
+            b'{"kind":"Status","apiVersion":"v1","status":"Failure","message":"pods is forbidden"}',
+            "a.json: the API server answered with an error, not with objects: pods is forbidden",
+        ),
+        (
+            "a.yaml",
+            b"kind: Table\napiVersion: meta.k8s.io/v1\nrows: []",
+            "a.yaml: a Table for people to read, not objects: dump them with -o json",
+        ),
         (
             "a.json.gz",
             gzip.compress(GOOD, mtime=0)[:-12],
@@ -90,7 +101,9 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
     [
         (listed(node("n"), node("n"), pod("p"), pod("p")), "4 objects: all can be read, 2 warnings."),
         (listed(node("n"), pod("p", nodeName="gone")), "Node gone: not in the input; pods on it: 1"),
-        (listed(), "0 objects: all can be read."),
+        (listed(), "a.json: nothing was read: there is no object in it"),
+        (b"[]", "a.json: nothing was read: there is no object in it"),
+        (b"null", "0 objects: all can be read, 1 warning."),
         (listed(pod("p")), "1 object: all can be read."),
         (listed(node("n")), "1 object: all can be read."),
         (GOOD, "2 objects: all can be read."),
@@ -129,3 +142,22 @@ def test_nothing_to_read_is_bad_usage() -> None:
     result = kscale("validate")
     assert result.code == 2
     assert "nothing to read: name a dump, or - for stdin" in result.stderr
+
+
+def test_a_file_that_cannot_be_read_is_never_skipped(file: Callable[[str, bytes], Path], tmp_path: Path) -> None:
+    good = file("good.json", GOOD)
+    for bad in (tmp_path / "nope.json", file("cut.json", GOOD[:-9]), file("a.json.gz", gzip.compress(GOOD)[:-9])):
+        result = kscale("estimate", "-f", good, "-f", bad, "--skip-invalid")
+        assert (result.code, result.stdout) == (2, "")
+        assert f"error: {bad}: " in result.stderr
+        assert "run with --skip-invalid" not in result.stderr
+
+
+def test_only_objects_of_the_dump_can_be_skipped(file: Callable[[str, bytes], Path]) -> None:
+    good, bad = file("good.json", GOOD), file("bad.json", listed(node("n"), pod("q", cpu="1O0m")))
+    assert "run with --skip-invalid" in kscale("fit", "-f", bad, "--pod", good).stderr
+    for options in (("fit", "--pod", bad), ("estimate", "-g", file("g.json", b'[{"id": "a"}]'))):
+        result = kscale(options[0], "-f", good, *options[1:])
+        assert result.code == 2
+        assert "error: " in result.stderr
+        assert "--skip-invalid" not in result.stderr

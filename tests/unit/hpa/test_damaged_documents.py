@@ -111,7 +111,10 @@ def damaged(draw: st.DrawFn, whole: list[dict[str, Any]]) -> list[dict[str, Any]
 @given(damaged(DOCUMENTS))
 def test_a_damaged_dump(documents: list[dict[str, Any]]) -> None:
     sources = [json.dumps(each).encode() for each in documents]
-    dump = read_dump(*sources, strict=False)
+    try:
+        dump = read_dump(*sources, strict=False)
+    except InputError:  # a whole document that holds no object
+        return
     if dump.problems:
         with pytest.raises(InputError):
             read_dump(*sources)

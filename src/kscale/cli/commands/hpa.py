@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from kscale.cli.failures import of_dump
 from kscale.cli.inputs import Source
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import counted, plural
@@ -87,7 +88,7 @@ def answer(
     if fail_on and fail_on not in _FAIL_ON:
         raise typer.BadParameter(f"{fail_on!r} is not one of {', '.join(_FAIL_ON)}", param_hint="--fail-on")
     source.check()
-    with show.terminal.step(f"reading {source.what}"):
+    with show.terminal.step(f"reading {source.what}"), of_dump():
         dump = read_dump(*source.filename, metrics=_metrics(metrics), strict=not source.skip_invalid)
     show.terminal.note(f"read {source.what}: {counted(dump.read)}")
     for problem in dump.problems:

@@ -14,6 +14,7 @@ import msgspec
 import typer
 
 import kscale
+from kscale.cli.failures import of_dump
 from kscale.cli.inputs import say_read
 from kscale.cli.options import OptionGroup
 from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, Tone, View
@@ -239,7 +240,7 @@ def command(
     """
     worst = _fail_level(fail_on)
     terminal = show.terminal
-    with terminal.step(f"reading {', '.join(filename)}"):
+    with terminal.step(f"reading {', '.join(filename)}"), of_dump():
         cluster = kscale.load(*filename, strict=not skip_invalid)
     say_read(cluster.report, ", ".join(filename), terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints else []
