@@ -166,7 +166,7 @@ def place(
     fits nowhere. The snapshot does not change; the result has the one after.
     """
     state = state or PlaceState()
-    records, positions, priorities = _by_priority(pods_of(snapshot, pods))
+    records, positions, priorities = _by_priority(pods_of(snapshot, pods, waiting=True))
     unique, class_of = snapshot.distinct_classes(records)
     session = Session(snapshot, unique, profile=profile)
     engine = session.engine

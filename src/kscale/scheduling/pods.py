@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
+from kscale.scheduling.arguments import short
 from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
@@ -26,13 +28,21 @@ MOST_SHAPES = 10
 _NO_CONTROLLER = -1
 
 
-def pods_of(snapshot: Snapshot, pods: PodsLike) -> Sequence[PodRecord]:
-    """The pods of a call. Raises InputError for a name that the snapshot does not have."""
+def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Sequence[PodRecord]:
+    """The pods of a call. Raises InputError for a name that the snapshot does not have, or that is given twice.
+
+    ``waiting``: a pod by name must be one that waits: where one that runs would be placed once more, and counted twice.
+    """
     if pods is None:
         return snapshot.pending_records
     if isinstance(pods, PodRows):
         return pods
+    if isinstance(pods, (str, bytes, dict)) or not isinstance(pods, Iterable):
+        raise InputError(f"pods is {short(pods)}: give a list of pod names or objects")
     pods = [*pods]
+    names = [pod for pod in pods if isinstance(pod, str)]
+    if names:
+        _check_names(snapshot, names, waiting)
     if all(isinstance(pod, str) for pod in pods):
         try:
             return snapshot.records(cast("list[str]", pods))
@@ -48,6 +58,23 @@ def pods_of(snapshot: Snapshot, pods: PodsLike) -> Sequence[PodRecord]:
         except KeyError:
             raise InputError(f"no pod {pod!r} in the snapshot") from None
     return found
+
+
+def _check_names(snapshot: Snapshot, names: list[str], waiting: bool) -> None:
+    if len(set(names)) < len(names):
+        twice = next(name for name, count in Counter(names).items() if count > 1)
+        raise InputError(f"pod {twice!r} is given twice")
+    if not waiting:
+        return
+    try:
+        nodes = snapshot.nodes_of(names)
+    except KeyError as problem:
+        raise InputError(f"no pod {problem.args[0]!r} in the snapshot") from None
+    for name, node in zip(names, nodes, strict=True):
+        if node >= 0:
+            raise InputError(
+                f"pod {name!r} is on node {snapshot.nodes[node]!r} already: only a pod that waits is placed"
+            )
 
 
 def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from kscale._native import _engine
-from kscale.errors import InputError
+from kscale.errors import InputError, StateError
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.arguments import MOST, mask_of, position_of
 from kscale.scheduling.pods import PodsLike, pods_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.interner import PodClass
+from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["View"]
+
+_NOWHERE = -1
 
 
 class View:
@@ -23,9 +28,35 @@ class View:
     ``pods`` (None = the pending ones) are what may be checked and placed, ``templates`` what may be added. Nodes have
     numbers: those of the snapshot first, added ones behind them. ``fork`` opens a level that ``revert`` forgets and
     ``commit`` keeps; levels nest. All work is proportional to what is touched. Not for two threads at once.
+
+    The view knows where each of its pods is: a pod is placed once, and taken off where it is. A pod given by the name
+    of one that runs in the snapshot is on its node from the start. Where a pod is asked for, the session number of a
+    class stands for any pod of that class; such pods are counted, not told apart. What would not be so raises
+    InputError and changes nothing.
     """
 
-    __slots__ = ("_added", "_numbers", "_on_node", "engine", "session", "snapshot", "templates")
+    __slots__ = (
+        "_added",
+        "_anonymous",
+        "_at",
+        "_bases",
+        "_copies",
+        "_existing",
+        "_home",
+        "_index",
+        "_log",
+        "_lost",
+        "_marks",
+        "_mine",
+        "_moved",
+        "_numbers",
+        "_on_node",
+        "_own",
+        "engine",
+        "session",
+        "snapshot",
+        "templates",
+    )
 
     def __init__(
         self,
@@ -36,6 +67,9 @@ class View:
         profile: SchedulerProfile | None = None,
         cursor: int = 0,
     ) -> None:
+        cursor = position_of(cursor, "cursor")
+        if pods is not None and not isinstance(pods, PodRows):
+            pods = [*pods]
         records = pods_of(snapshot, pods)
         classes = snapshot.classify(records)
         self.snapshot = snapshot
@@ -47,124 +81,270 @@ class View:
         self._numbers: dict[str, int] = {
             record.key: number[pod.index] for record, pod in zip(records, classes, strict=True)
         }
-        self._added: list[tuple[int, int]] = []
-        self._on_node: dict[int, list[int]] | None = None
+        self._index = snapshot.columns.index
+        self._existing = len(snapshot.columns)
+        self._added: list[str] = []
+        self._copies: dict[str, int] = {}  # name of an added node -> its number
+        self._bases = [f"{template.node.metadata.name}-e-" for template in self.templates]
+        names = [pod for pod in pods if isinstance(pod, str)] if isinstance(pods, list) else []
+        self._at = {key: node for key, node in zip(names, snapshot.nodes_of(names), strict=True) if node >= 0}
+        self._home = frozenset(self._at)  # the pods that run in the snapshot
+        self._moved: dict[str, int] = {}  # 1 = one of those, which left the place that the snapshot has for it
+        self._mine: dict[tuple[int, int], int] = {}  # (class, node) -> pods that were placed by class
+        self._lost: dict[tuple[int, int], int] = {}  # (class, node) -> pods of the snapshot, taken off by class
+        self._own: dict[int, int] = {}  # node -> pods that this view placed on it
+        self._on_node: dict[int, list[tuple[str, int]]] | None = None
+        self._anonymous: dict[int, Counter[int]] = {}
+        self._log: list[tuple[dict[Any, int], Any, int | None]] = []
+        self._marks: list[int] = []
+
+    def __reduce__(self) -> NoReturn:
+        raise StateError("a view cannot be pickled or copied: pickle its snapshot, and fork that again")
 
     # -- levels ------------------------------------------------------------------------------------------------------
 
     def fork(self) -> None:
         """Open a level."""
         self.engine.fork()
+        self._marks.append(len(self._log))
 
     def revert(self) -> None:
-        """Forget everything since the last fork. The scan cursor stays, as upstream's does."""
+        """Forget everything since the last fork. The scan cursor stays, as upstream's does. Raises StateError if there
+        was none."""
+        if not self._marks:
+            raise StateError("revert: nothing was forked")
         self.engine.revert()
-        del self._added[self.engine.nodes - len(self.snapshot.columns) :]
+        log, mark = self._log, self._marks.pop()
+        while len(log) > mark:
+            table, key, value = log.pop()
+            if value is None:
+                del table[key]
+            else:
+                table[key] = value
+        added = self._added
+        for _ in range(len(added) - self.engine.nodes + self._existing):
+            del self._copies[added.pop()]
 
     def commit(self) -> None:
-        """Make what was done since the last fork part of the level below."""
+        """Make what was done since the last fork part of the level below. Raises StateError if there was none."""
+        if not self._marks:
+            raise StateError("commit: nothing was forked")
         self.engine.commit()
+        self._marks.pop()
+        if not self._marks:
+            self._log.clear()
 
     def checksum(self) -> int:
         """Equal states have equal sums: every counter, domain, port, reference and claim on devices goes into it."""
         return self.engine.checksum()
 
+    def _set(self, table: dict[Any, int], key: Any, value: int) -> None:
+        if self._marks:
+            self._log.append((table, key, table.get(key)))
+        table[key] = value
+
+    def _add_to(self, table: dict[Any, int], key: Any, amount: int) -> None:
+        self._set(table, key, table.get(key, 0) + amount)
+
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def add(self, template: int = 0, copy: int | None = None) -> int:
-        """Add a copy of ``templates[template]``; returns the new node's number. ``copy`` numbers its name."""
+        """Add a copy of ``templates[template]``; returns the new node's number.
+
+        ``copy`` numbers its name; by default the next number that no node has. Raises InputError for a template that
+        was not given, and for the number of a node that is there.
+        """
+        if type(template) is not int or not 0 <= template < len(self._bases):
+            raise InputError(f"there is no template {template!r}: this view was given {len(self._bases)}")
+        base, copies = self._bases[template], self._copies
         if copy is None:
             copy = len(self._added)
-        self._added.append((template, copy))
-        return self.engine.add(self.session.templates[template], copy)
+            name = f"{base}{copy}"
+            while name in copies or name in self._index:
+                copy += 1
+                name = f"{base}{copy}"
+        else:
+            copy = position_of(copy, "copy", MOST)
+            name = f"{base}{copy}"
+            if name in copies or name in self._index:
+                raise InputError(f"there is a node {name!r} already")
+        number = self.engine.add(self.session.templates[template], copy)
+        self._added.append(name)
+        copies[name] = number
+        return number
 
     def remove(self, node: str | int) -> list[int]:
-        """Remove a node of the snapshot with its pods; returns the session numbers of the pods' classes.
+        """Remove a node with the pods of the snapshot that are on it; returns the session numbers of their classes.
 
-        A pod that was placed by this view has to be taken off first.
+        A pod that was placed by this view has to be taken off first: raises InputError.
         """
         n = self.number(node)
-        pods = self._pods_on(n)
-        for pod in pods:
-            self.engine.unplace(pod, n)
+        if self._own.get(n):
+            pods = [key for key, at in self._at.items() if at == n and not self._stays(key)]
+            pods += [f"one of class {number}" for (number, at), count in self._mine.items() if at == n and count]
+            named = ", ".join(pods[:5]) + (" ..." if len(pods) > 5 else "")
+            raise InputError(f"node {self.node_name(n)!r} has pods that this view placed: take them off first: {named}")
+        left = Counter({number: count for (number, at), count in self._lost.items() if at == n})
+        gone: list[int] = []
+        for key, number in self._snapshot_pods(n):
+            if key:
+                if key in self._moved:
+                    continue
+                self._leave(key)
+            elif left[number]:
+                left[number] -= 1
+                continue
+            gone.append(number)
+            self.engine.unplace(number, n)
         self.engine.remove_node(n)
-        return pods
+        return gone
 
-    def _pods_on(self, node: int) -> list[int]:
+    def _snapshot_pods(self, node: int) -> list[tuple[str, int]]:
+        """The pods that the snapshot has on a node: (name, if it is one of this view's pods, or ""; class)."""
         if self._on_node is None:
-            number = self.session.number
-            found: dict[int, list[int]] = {}
-            for class_index, n in zip(
-                self.snapshot.placed_class.tolist(), self.snapshot.placed_node.tolist(), strict=True
+            number, home = self.session.number, self._home
+            keys = self.snapshot.pods if home else [""] * len(self.snapshot.placed_node)
+            found: dict[int, list[tuple[str, int]]] = {}
+            for key, class_index, n in zip(
+                keys, self.snapshot.placed_class.tolist(), self.snapshot.placed_node.tolist(), strict=True
             ):
-                found.setdefault(n, []).append(number[class_index])
+                found.setdefault(n, []).append((key if key in home else "", number[class_index]))
             self._on_node = found
         return self._on_node.get(node, [])
 
     def number(self, node: str | int) -> int:
-        """A node by name or number. Raises InputError for a name that the snapshot does not have."""
-        if isinstance(node, int):
+        """A node by name or number. Raises InputError for one that is not there, or not any more."""
+        if isinstance(node, str):
+            n = self._index.get(node, -1)
+            if n < 0:
+                n = self._copies.get(node, -1)
+            if n < 0:
+                raise InputError(f"no node {node!r} in the snapshot")
+        else:
+            n = self._in_range(node)
+        if not self.engine.alive(n):
+            raise InputError(f"node {self.node_name(n)!r} was removed from this view")
+        return n
+
+    def _in_range(self, node: Any) -> int:
+        count = self.engine.nodes
+        if isinstance(node, int) and 0 <= node < count:
             return node
-        try:
-            return self.snapshot.columns.index[node]
-        except KeyError:
-            raise InputError(f"no node {node!r} in the snapshot") from None
+        return position_of(node, "the number of a node", count - 1)
 
     def node_name(self, node: int) -> str:
-        """The name of a node by number."""
-        existing = len(self.snapshot.columns)
-        if node < existing:
-            return self.snapshot.nodes[node]
-        template, copy = self._added[node - existing]
-        return f"{self.templates[template].node.metadata.name}-e-{copy}"
+        """The name of a node by number. Raises InputError."""
+        node = self._in_range(node)
+        return self.snapshot.nodes[node] if node < self._existing else self._added[node - self._existing]
 
     def free(self, node: str | int) -> tuple[dict[str, int], int]:
-        """(free amounts by resource, free pod places)."""
+        """(free amounts by resource, free pod places). Raises InputError for a node that is not there."""
         return self.session.free_on(self.number(node))
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
     def pod(self, pod: str | int) -> int:
         """A pod's class by pod name or session number. Raises InputError."""
-        if isinstance(pod, int):
-            return pod
+        if not isinstance(pod, str):
+            return position_of(pod, "the number of a pod's class", len(self.session.pods) - 1)
         try:
             return self._numbers[pod]
         except KeyError:
             raise InputError(f"pod {pod!r} was not given to this view") from None
 
     def class_of(self, pod: str | int) -> PodClass:
-        """What predicates read of a pod."""
+        """What predicates read of a pod. Raises InputError."""
         return self.session.pods[self.pod(pod)]
 
+    def where(self, pod: str) -> int | None:
+        """The number of the node that one of the view's pods is on now; None = on none. Raises InputError."""
+        self.pod(pod)
+        at = self._at.get(pod, _NOWHERE)
+        return None if at == _NOWHERE else at
+
     def fits(self, pod: str | int, node: str | int) -> bool:
-        """Whether the pod passes every predicate on the node now."""
+        """Whether the pod passes every predicate on the node now. Raises InputError."""
         return self.engine.check(self.pod(pod), self.number(node)) == _engine.FITS
 
     def place(self, pod: str | int, node: str | int) -> None:
-        """Put the pod on the node without asking (upstream: ``ForceAddPod``)."""
-        self.engine.place(self.pod(pod), self.number(node))
+        """Put the pod on the node without asking (upstream: ``ForceAddPod``). Raises InputError for a pod that is on a
+        node."""
+        number, n = self.pod(pod), self.number(node)
+        self._loose(pod)
+        self._put(pod, number, n)
 
     def unplace(self, pod: str | int, node: str | int) -> None:
-        """Take a pod off the node."""
-        self.engine.unplace(self.pod(pod), self.number(node))
+        """Take a pod off the node. Raises InputError for a pod that is not there."""
+        number, n = self.pod(pod), self.number(node)
+        if isinstance(pod, str):
+            if self._at.get(pod, _NOWHERE) != n:
+                raise InputError(f"pod {pod!r} is not on node {self.node_name(n)!r}: it was not placed there")
+            if self._stays(pod):
+                self.engine.unplace(self._class_there(pod, n), n)
+            else:
+                self.engine.unplace(number, n)
+                self._add_to(self._own, n, -1)
+            self._leave(pod)
+            return
+        at = number, n
+        if self._mine.get(at):
+            self.engine.unplace(number, n)
+            self._add_to(self._mine, at, -1)
+            self._add_to(self._own, n, -1)
+            return
+        if n not in self._anonymous:
+            self._anonymous[n] = Counter(one for key, one in self._snapshot_pods(n) if not key)
+        if self._anonymous[n][number] <= self._lost.get(at, 0):
+            raise InputError(f"no pod of class {number} is on node {self.node_name(n)!r}, but for those with a name")
+        self.engine.unplace(number, n)
+        self._add_to(self._lost, at, 1)
 
     def schedule(self, pod: str | int, node: str | int) -> bool:
-        """Put the pod on the node if it fits there (upstream: ``SchedulePod``)."""
+        """Put the pod on the node if it fits there (upstream: ``SchedulePod``). Raises InputError for a pod that is on
+        a node."""
         number, n = self.pod(pod), self.number(node)
+        self._loose(pod)
         if self.engine.check(number, n) != _engine.FITS:
             return False
-        self.engine.place(number, n)
+        self._put(pod, number, n)
         return True
 
     def schedule_anywhere(self, pod: str | int, acceptable: Any = None) -> int | None:
         """Put the pod on the first node behind the cursor that takes it; the node's number, or None.
 
-        ``acceptable``: uint8[nodes], 0 = not this one.
+        ``acceptable``: one truth value a node, false = not this one. Raises InputError for a pod that is on a node.
         """
         number = self.pod(pod)
+        self._loose(pod)
+        if acceptable is not None:
+            acceptable = mask_of(acceptable, "acceptable", self.engine.nodes)
         node = self.engine.any_node(number, acceptable)
         if node < 0:
             return None
-        self.engine.place(number, node)
+        self._put(pod, number, node)
         return node
+
+    def _stays(self, pod: str) -> bool:
+        return pod in self._home and pod not in self._moved
+
+    def _leave(self, pod: str) -> None:
+        self._set(self._at, pod, _NOWHERE)
+        if pod in self._home:
+            self._set(self._moved, pod, 1)
+
+    def _class_there(self, pod: str, node: int) -> int:
+        """What a pod of the snapshot counts as where it runs: as a pod that waits it would want that node by name."""
+        return next(number for key, number in self._snapshot_pods(node) if key == pod)
+
+    def _loose(self, pod: str | int) -> None:
+        at = self._at.get(pod, _NOWHERE) if isinstance(pod, str) else _NOWHERE
+        if at != _NOWHERE:
+            raise InputError(f"pod {pod!r} is on node {self.node_name(at)!r} already: take it off first")
+
+    def _put(self, pod: str | int, number: int, node: int) -> None:
+        self.engine.place(number, node)
+        if isinstance(pod, str):
+            self._set(self._at, pod, node)
+        else:
+            self._add_to(self._mine, (number, node), 1)
+        self._add_to(self._own, node, 1)

@@ -140,6 +140,21 @@ class Snapshot:
         row_of = self._row_of
         return self.table.rows(np.array([row_of[key] for key in keys], dtype=np.int64))
 
+    def nodes_of(self, keys: Sequence[str]) -> list[int]:
+        """The numbers of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
+        rows = self._placed_rows  # rise
+        known = len(rows)
+        added = {pod.key: at for at, pod in enumerate(self._added, known)}
+        found = []
+        for key in keys:
+            at = added.get(key, -1)
+            if at < 0:
+                row = self._row_of[key]
+                at = int(np.searchsorted(rows, row))
+                at = at if at < known and rows[at] == row else -1
+            found.append(int(self.placed_node[at]) if at >= 0 else -1)
+        return found
+
     def pod(self, key: str) -> Pod:
         """A placed or pending pod by name. Raises KeyError."""
         return self.record(key).pod

@@ -162,7 +162,7 @@ _Packed = tuple[NDArray[np.int32], NDArray[np.int32], int, int, int, int]
 def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
     """The pods of a call in equivalence groups; the pending ones are grouped once for a snapshot."""
     if pods is not None:
-        return GroupedPods(snapshot, pods_of(snapshot, pods), None)
+        return GroupedPods(snapshot, pods_of(snapshot, pods, waiting=True), None)
     found: GroupedPods | None = snapshot.cache.get("pending groups")
     if found is None:
         found = snapshot.cache["pending groups"] = GroupedPods(snapshot, snapshot.pending_records, None)

@@ -131,7 +131,7 @@ def old_binpacking_estimate(
     A pod that fits none opens a new node *without* being checked against it. Existing nodes take nothing; the pods on
     them count for inter-pod rules. Equal scores keep their order (upstream: an unstable sort).
     """
-    records = [pod_record(record) for record in pods_of(snapshot, pods)]
+    records = [pod_record(record) for record in pods_of(snapshot, pods, waiting=True)]
     new, underway = template_of(template), [template_of(node) for node in coming]
     records.sort(key=lambda record: -_score(record, new.node))
     classes = snapshot.classify(records)
