@@ -103,6 +103,11 @@ class Snapshot:
         known = len(self._placed_rows)
         return self.table.record(int(self._placed_rows[at])) if at < known else self._added[at - known]
 
+    def placed_key(self, at: int) -> str:
+        """``namespace/name`` of a placed pod by its position in ``pods``."""
+        known = len(self._placed_rows)
+        return self.table.keys[int(self._placed_rows[at])] if at < known else self._added[at - known].key
+
     @cached_property
     def placed_priority(self) -> NDArray[np.int64]:
         """Priorities of the placed pods, 0 for one without: int64[M]."""

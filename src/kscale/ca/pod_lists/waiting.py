@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -11,7 +12,7 @@ from kscale.ca.pod_lists.young import DELAY_ANNOTATION
 from kscale.ca.pods import annotation
 from kscale.objects.conditions import find
 from kscale.objects.core import Pod
-from kscale.objects.owners import is_daemonset_pod
+from kscale.objects.owners import DAEMONSET_POD_ANNOTATION, is_daemonset_pod
 from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.record import PodRecord
 
@@ -45,8 +46,12 @@ class WaitingPods:
             kinds = memo.values(_KINDS)
             missing = np.flatnonzero(known[stamps] == 0)
             for i, class_of in zip(missing.tolist(), records.classes[missing].tolist(), strict=True):
-                pod = records[i].pod
-                known[stamps[i]] = kinds.setdefault((class_of, *_identity(pod)), (len(kinds) + 1, pod))[0]
+                record = records[i]
+                identity = class_of, *(_identity_of_text(record) or _identity(record.pod))
+                found = kinds.get(identity)
+                if found is None:
+                    found = kinds[identity] = len(kinds) + 1, record.pod
+                known[stamps[i]] = found[0]
             return cls(records, known[stamps] - 1, [pod for _, pod in kinds.values()])
 
     def take(self, positions: NDArray[np.int64]) -> WaitingPods:
@@ -100,4 +105,67 @@ def _identity(pod: Pod) -> tuple[object, ...]:
         pod.metadata.creation_timestamp,
         is_daemonset_pod(pod),
         None if delay is None else (delay, pod.key),  # what is said of an annotation names the pod
+    )
+
+
+class _Owner(msgspec.Struct):
+    controller: bool | None = None
+    kind: str = ""
+
+
+class _Annotations(msgspec.Struct):
+    delay: str | None = msgspec.field(default=None, name=DELAY_ANNOTATION)
+    daemonset: str | None = msgspec.field(default=None, name=DAEMONSET_POD_ANNOTATION)
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    creation_timestamp: str | None = None
+    annotations: _Annotations | None = None
+    owner_references: list[_Owner] | None = None
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    scheduler_name: str = ""
+    priority: int | None = None
+
+
+class _Condition(msgspec.Struct):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+
+
+class _Status(msgspec.Struct):
+    conditions: list[_Condition] | None = None
+
+
+class _Facts(msgspec.Struct):
+    """What :func:`_identity` reads of a pod, and nothing else of its text."""
+
+    metadata: _Metadata
+    spec: _Spec
+    status: _Status
+
+
+_FACTS = msgspec.json.Decoder(_Facts)
+
+
+def _identity_of_text(record: PodRecord) -> tuple[object, ...] | None:
+    """The same from the pod's text, without decoding all of it; None where that does not do."""
+    if not isinstance(record.raw, msgspec.Raw):
+        return None
+    try:
+        facts = _FACTS.decode(record.raw)
+    except msgspec.MsgspecError:
+        return None
+    metadata, notes = facts.metadata, facts.metadata.annotations or _Annotations()
+    condition = next((c for c in facts.status.conditions or () if c.type == "PodScheduled"), None)
+    owner = next((each for each in metadata.owner_references or () if each.controller), None)
+    return (
+        facts.spec.scheduler_name,
+        None if condition is None else (condition.status, condition.reason),
+        facts.spec.priority,
+        metadata.creation_timestamp,
+        (owner is not None and owner.kind == "DaemonSet") or notes.daemonset == "true",
+        None if notes.delay is None else (notes.delay, record.key),
     )

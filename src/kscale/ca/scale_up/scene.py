@@ -20,6 +20,7 @@ from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.ca.templates import TaintConfig, fresh_copy
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.place import PlaceResult
@@ -159,7 +160,10 @@ class Scene:
         options, snapshot = self.options, self.snapshot
         cutoff = options.expendable_pods_priority_cutoff
         low = np.flatnonzero(snapshot.placed_priority < cutoff)
-        gone = [pod for at in low.tolist() if is_expendable(pod := snapshot.placed_record(at).pod, cutoff)]
+        if cutoff <= 0:  # then only a priority that is there is below it
+            gone = [_named(snapshot.placed_key(at)) for at in low.tolist()]
+        else:
+            gone = [pod for at in low.tolist() if is_expendable(pod := snapshot.placed_record(at).pod, cutoff)]
         if options.allowed_scheduler_names:
             running = (snapshot.placed_record(at).pod for at in range(len(snapshot.placed_node)))
             gone += split(running, allowed=options.allowed_scheduler_names).excluded
@@ -173,6 +177,11 @@ class Scene:
             bound = replace(pod.spec, node_name=self.snapshot.nodes[node])
             changed.apply(replace(pod, api_version="v1", kind="Pod", spec=bound))
         return changed
+
+
+def _named(key: str) -> Pod:
+    namespace, _, name = key.rpartition("/")
+    return Pod(metadata=ObjectMeta(name=name, namespace=namespace))
 
 
 def put(cluster: Cluster, fresh: NodeTemplate, *, upcoming: bool = False) -> Node:
