@@ -126,9 +126,12 @@ def _fraction(name: str, node: Node, found: Usage) -> float:
     allocatable = (node.status.allocatable or {}).get(name)
     if allocatable is None:
         raise AutoscalerError("", f"failed to get {name} from {node.metadata.name}")
-    if allocatable.milli_value() == 0:
+    available = allocatable.milli_value()
+    if available == 0:
         raise AutoscalerError("", f"{name} is 0 at {node.metadata.name}")
-    available = wrap_int64(allocatable.milli_value() - found.skipped.get(name, 0))
+    skipped = found.skipped.get(name)
+    if skipped:
+        available = wrap_int64(available - skipped)
     return divide(float(found.used.get(name, 0)), float(available))
 
 

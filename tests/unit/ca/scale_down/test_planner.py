@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -200,6 +201,33 @@ def test_exhaustive_knows_no_limits() -> None:
     assert found.state == ca.LoopState()
     assert len(plan(objects, names).unneeded) == 20
     assert {item.reason for item in found.unremovable.values()} == {"NoPlaceToMovePods"}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_exhaustive_finds_a_set_to_which_no_node_can_be_added(seed: int) -> None:
+    random = Random(seed)
+    names = [f"n{i}" for i in range(1, 13)]
+    placed = [f"{random.choice((100, 300, 500))}@{random.randint(1, 12)}" for _ in range(18)]
+    objects = [*nodes(*["1000"] * 12), *pods(*placed)]
+    found = plan(objects, names, exhaustive=True, threads=1)
+    going = list(found.removable)
+    stays = [name for name in found.alone if name not in going]
+    again = ca.simulate_removals(Cluster(objects).snapshot(), [*going, *stays], now=T0, options=LAX)
+    assert [item.node for item in again.removable] == going
+    assert [item.node for item in again.unremovable] == stays
+    # What a node could do alone is what it could do in a cluster of which nothing went.
+    for name, answer in found.alone.items():
+        single = ca.simulate_removals(Cluster(objects).snapshot(), [name], now=T0, options=LAX)
+        assert (answer.node in found.removable) <= bool(single.removable)
+        if single.removable:
+            assert isinstance(answer, ca.RemovableNode)
+            assert answer.placement == single.removable[0].placement
+        else:
+            assert answer == single.unremovable[0]
+    for threads in (2, 5, None):
+        more = plan(objects, names, exhaustive=True, threads=threads)
+        assert repr(more.alone) == repr(found.alone)
+        assert list(more.removable) == going
 
 
 def test_expendable_pods_are_not_there() -> None:
