@@ -106,7 +106,7 @@ def test_dump_to_terminal(benchmark: Any, dump: Path) -> None:
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     answer = msgspec.json.decode(done.stdout)
     assert done.returncode == (1 if answer["nowhere"] else 0), done.stderr
-    assert answer["pending"] == answer["onExisting"] + answer["needNew"] + answer["nowhere"]
+    assert answer["pending"] == answer["onExisting"] + answer["needNew"] + answer["nowhere"] + answer["daemonSet"]
     cluster = load(dump)
     snapshot = cluster.snapshot()
     found = [each.group for each in recognise_groups(snapshot.columns.objects).groups]

@@ -102,6 +102,8 @@ def find_pod(snapshot: Snapshot, name: str) -> Pod:
     try:
         pod: Pod = snapshot.pod(name)
     except KeyError:
+        if where := snapshot.whereabouts(name):
+            raise InputError(Problem(f"is not asked about: it {where}", object=f"Pod {name}")) from None
         near = get_close_matches(name, snapshot.pending, n=3)
         hint = f"; did you mean {' or '.join(near)}?" if near else ""
         raise InputError(Problem(f"no such pod in the input{hint}", object=f"Pod {name}")) from None

@@ -6,8 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import kscale
+from kscale.ca.pod_lists.tpu import TPU_PREFIX, clear_tpu_requests
+from kscale.ca.scale_down.moving_pods import without_expendable
 from kscale.capacity import answers
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Rejection
+from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.requests import PODS, demand, to_integers
@@ -34,44 +37,65 @@ def estimate_groups(
     pod goes. Pods of a priority below ``expendable_cutoff`` are left out, as upstream does. Raises ``InputError`` for
     a group without a template.
     """
+    counts = snapshot.counts
+    snapshot = without_expendable(snapshot, expendable_cutoff)
     asked = list(snapshot.pending if pods is None else pods)
     priorities = priorities_of(snapshot.records(asked)).tolist()
     pending = [name for name, priority in zip(asked, priorities, strict=True) if priority >= expendable_cutoff]
+    cleared = _without_tpus(snapshot, pending)
     existing: Mapping[str, str] = {}
     unmodelled: dict[str, None] = {}
     rest, cursor = pending, 0
     if not ignore_existing:
-        placed = kscale.place(snapshot, pods=pending)
+        placed = kscale.place(snapshot, pods=[cleared.get(name, name) for name in pending])
         existing, rest = placed.placement, [*placed.unschedulable, *placed.not_tried]  # in the order tried: by priority
         snapshot, cursor = placed.snapshot_after, placed.state.cursor
         unmodelled.update(dict.fromkeys(placed.unmodelled))
-    homeless = set(rest)
     # A new node brings its own DaemonSet pods; those that wait belong to nodes that exist (FilterOutDaemonSets).
-    wanted = [
+    left = [
         name
         for name, record in zip(rest, snapshot.records(rest), strict=True)
         if record.controller is not None or not is_daemonset_pod(record.pod)
     ]
+    homeless = set(left)
+    wanted = [cleared.get(name, name) for name in left]
     lines: list[GroupEstimate] = []
     groups = list(groups)
     for group, result in zip(groups, answers.estimates(snapshot, wanted, groups, cursor=cursor), strict=True):
         homeless.difference_update(result.scheduled)
         unmodelled.update(dict.fromkeys(result.unmodelled))
         lines.append(_line(snapshot, group, result, placements))
-    nowhere = [name for name in rest if name in homeless]
+    nowhere = [name for name in left if name in homeless]
     return EstimateReport(
         pending=len(pending),
-        gated=snapshot.counts["gated"],
+        gated=counts["gated"],
         expendable=len(asked) - len(pending),
+        terminating=counts["terminating"],
+        on_unknown_nodes=counts["on unknown nodes"],
         on_existing=len(existing),
-        need_new=len(rest) - len(nowhere),
+        need_new=len(left) - len(nowhere),
         nowhere=len(nowhere),
+        daemon_set=len(rest) - len(left),
         ignored_existing=ignore_existing,
         groups=lines,
         nowhere_pods=nowhere,
         unmodelled=list(unmodelled),
         existing=dict(existing) if placements else None,
     )
+
+
+def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
+    """Those of the pods that ask for cloud TPUs, without that (ClearTPURequests)."""
+    records = snapshot.records(names)
+    asks = {
+        of.index: any(resource.startswith(TPU_PREFIX) for resource in of.demand) for of in snapshot.classify(records)
+    }
+    if not any(asks.values()):
+        return {}
+    chosen = [record for record, of in zip(records, snapshot.classify(records), strict=True) if asks[of.index]]
+    return {
+        record.key: pod for record, pod in zip(chosen, clear_tpu_requests([each.pod for each in chosen]), strict=True)
+    }
 
 
 def _line(snapshot: Snapshot, group: NodeGroup, result: answers.Estimated, placements: bool) -> GroupEstimate:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
+
+from msgspec.structs import replace
 
 import kscale
 from kscale.ca.templates import should_run
@@ -13,14 +15,21 @@ from kscale.capacity.explain import event_text
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
 from kscale.errors import InputError, Problem
 from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Pod
+from kscale.objects.batch import CronJob
+from kscale.objects.core import Pod, PodSpec, PodTemplateSpec
 from kscale.objects.meta import KubeObject
-from kscale.objects.workloads import WORKLOADS, daemonset_pod, pods_of
+from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
+from kscale.objects.storage import default_storage_class
+from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pods_of
 from kscale.scheduling.devices.reserve import reserve
-from kscale.snapshot.record import pod_record
+from kscale.snapshot.pod_table import copies_of
+from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["fit_workloads", "workloads_in"]
+__all__ = ["MOST_REPLICAS", "fit_workloads", "workloads_in"]
+
+MOST_REPLICAS: Final = 5_000_000
+_NO_NODES = "no nodes available to schedule pods"  # kube-scheduler's words
 
 
 def workloads_in(objects: Iterable[KubeObject], source: str = "") -> list[KubeObject]:
@@ -31,20 +40,32 @@ def workloads_in(objects: Iterable[KubeObject], source: str = "") -> list[KubeOb
     return found
 
 
-def fit_workloads(snapshot: Snapshot, workloads: Iterable[KubeObject], *, placements: bool = False) -> FitReport:
+def fit_workloads(
+    snapshot: Snapshot,
+    workloads: Iterable[KubeObject],
+    *,
+    classes: PodClasses = BUILT_IN_CLASSES,
+    placements: bool = False,
+) -> FitReport:
     """The report on Pods, Deployments, Jobs, ...: how many of their pods find a place now, in the order given.
 
-    What one workload takes is gone for the next. A DaemonSet is asked about one pod on every node where it should run.
-    ``placements`` adds node -> replicas.
+    Pods are taken as the API server would store them; ``classes``: the priority classes, runtime classes and limit
+    ranges of the cluster. What one workload takes is gone for the next. A DaemonSet is asked about one pod on every
+    node where it should run; a StatefulSet makes its claims. ``placements`` adds node -> replicas. Raises InputError
+    for more than :data:`MOST_REPLICAS` of a workload.
     """
     lines: list[WorkloadFit] = []
     unmodelled: dict[str, None] = {}
     for workload in workloads:
-        if isinstance(workload, DaemonSet):
-            line, after, left_out = _daemonset(snapshot, workload, placements)
+        spec, left_out = _spec(workload), list[str]()
+        unmodelled.update(dict.fromkeys(classes.unknown(spec, workload.namespace or "default")))
+        plugin, message = classes.refusal(spec)
+        if message:
+            line = _refused(snapshot, workload, plugin, message)
+        elif isinstance(workload, DaemonSet):
+            line, snapshot, left_out = _daemonset(snapshot, workload, classes, placements)
         else:
-            line, after, left_out = _replicas(snapshot, workload, placements)
-        snapshot = after
+            line, snapshot, left_out = _replicas(snapshot, workload, classes, placements)
         unmodelled.update(dict.fromkeys(left_out))
         lines.append(line)
     return FitReport(
@@ -55,6 +76,56 @@ def fit_workloads(snapshot: Snapshot, workloads: Iterable[KubeObject], *, placem
     )
 
 
+def _spec(workload: KubeObject) -> PodSpec:
+    """The spec of its pods, as written."""
+    spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one
+    if isinstance(workload, CronJob):
+        spec = workload.spec.job_template.spec
+    if isinstance(workload, Pod):
+        return workload.spec
+    template: PodTemplateSpec | None = spec.template
+    return PodSpec() if template is None else template.spec
+
+
+def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> Sequence[PodRecord]:
+    """The pods that it would make."""
+    if isinstance(workload, Pod):
+        spec = with_defaults(workload.spec, workload.metadata.labels, classes, workload.namespace or "default")
+        return [pod_record(replace(workload, spec=spec))]
+    equal = alike(workload, classes=classes)
+    if equal is None:
+        return [pod_record(pod) for pod in pods_of(workload, classes=classes)]
+    pod, count = equal
+    if count > MOST_REPLICAS:
+        kind = workload.kind or type(workload).__name__
+        where = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
+        message = f"{count:,} pods are more than the {MOST_REPLICAS:,} that are tried"
+        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=where))
+    return copies_of(pod, count, pod.key.removesuffix("-0"), snapshot.interner)
+
+
+def _with_claims(snapshot: Snapshot, workload: KubeObject) -> Snapshot:
+    """The snapshot with the claims that the workload makes, but for those that are there."""
+    default = default_storage_class(snapshot.informers.storage_classes.values())
+    made = {(claim.namespace, claim.name): claim for claim in claims_of(workload, default)}
+    if not made:
+        return snapshot
+    informers = replace(snapshot.informers, claims={**made, **snapshot.informers.claims})
+    return snapshot.with_placed([], [], informers)
+
+
+def _refused(snapshot: Snapshot, workload: KubeObject, plugin: str, message: str) -> WorkloadFit:
+    """No API server would take its pods."""
+    if isinstance(workload, DaemonSet):
+        replicas = sum(should_run(workload, node) for node in snapshot.columns.objects)
+    else:
+        equal = alike(workload)
+        replicas = equal[1] if equal is not None else sum(1 for _ in pods_of(workload))
+    first = next(pods_of(workload), None)
+    rejections = [Rejection(pods=replicas, plugin=plugin, reasons=[message], example=first.key)] if first else []
+    return _line(workload, replicas, 0, rejections=rejections)
+
+
 def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> WorkloadFit:
     kind = workload.kind or type(workload).__name__
     return WorkloadFit(
@@ -63,13 +134,13 @@ def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> Workloa
 
 
 def _replicas(
-    snapshot: Snapshot, workload: KubeObject, placements: bool
-) -> tuple[WorkloadFit, Snapshot, Sequence[str]]:
-    pods = list(pods_of(workload))
+    snapshot: Snapshot, workload: KubeObject, classes: PodClasses, placements: bool
+) -> tuple[WorkloadFit, Snapshot, list[str]]:
+    snapshot = _with_claims(snapshot, workload)
+    pods = _pods(snapshot, workload, classes)
     placed = kscale.place(snapshot, pods=pods)
     after = placed.snapshot_after
-    stays = [record.pod for record in placed.unschedulable_records]
-    rejections, event = _reasons(after, stays)
+    rejections, event = _reasons(after, placed.unschedulable_records)
     line = _line(
         workload,
         len(pods),
@@ -82,9 +153,9 @@ def _replicas(
 
 
 def _daemonset(
-    snapshot: Snapshot, workload: DaemonSet, placements: bool
-) -> tuple[WorkloadFit, Snapshot, Sequence[str]]:
-    pod = daemonset_pod(workload)
+    snapshot: Snapshot, workload: DaemonSet, classes: PodClasses, placements: bool
+) -> tuple[WorkloadFit, Snapshot, list[str]]:
+    pod = daemonset_pod(workload, classes=classes)
     nodes = [node for node in snapshot.columns.objects if should_run(workload, node)]
     fit = kscale.fit(snapshot, pods=[pod], nodes=[node.name for node in nodes])
     takes: list[int] = []
@@ -100,7 +171,7 @@ def _daemonset(
         for (plugin, reasons), names in found.items()
     ]
     names = [snapshot.nodes[number] for number in takes]
-    placed = [pod_record(daemonset_pod(workload, name)) for name in names]
+    placed = [pod_record(daemonset_pod(workload, name, classes=classes)) for name in names]
     line = _line(
         workload,
         len(nodes),
@@ -111,27 +182,29 @@ def _daemonset(
     return line, snapshot.with_placed(placed, takes, reserve(snapshot, placed, takes)), fit.unmodelled
 
 
-def _reasons(snapshot: Snapshot, stays: Sequence[Pod]) -> tuple[list[Rejection], str]:
+def _reasons(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
     """Pods without a place by what stops them (the reason of most nodes first), and the event of the first pod."""
     if not stays:
         return [], ""
-    fit = kscale.fit(snapshot, pods=stays)
     nodes = snapshot.columns.objects
-    found: dict[tuple[str, ...], list[str]] = {}
-    plugins: dict[tuple[str, ...], str] = {}
-    by_class: dict[int, tuple[str, ...]] = {}
+    classes = snapshot.classify(stays)
+    exemplars = {of.index: record for of, record in zip(reversed(classes), reversed(stays), strict=True)}
+    fit = kscale.fit(snapshot, pods=list(exemplars.values()))
+    found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    by_class: dict[int, tuple[str, tuple[str, ...]]] = {}
     event = ""
-    for pod, which in zip(stays, fit.class_of.tolist(), strict=True):
-        if which not in by_class:
-            failure = answers.prefilter_failure(fit, pod.key, nodes)
-            noes = [] if failure else [answers.first_no(fit, pod, pod.key, node) for node in nodes]
+    for record, of in zip(stays, classes, strict=True):
+        if of.index not in by_class:
+            one = exemplars[of.index]
+            failure = answers.prefilter_failure(fit, one.key, nodes)
+            noes = [] if failure else [answers.first_no(fit, one.pod, one.key, node) for node in nodes]
             counts = Counter(reason for no in noes for reason in no.reasons)
-            by_class[which] = (failure,) if failure else tuple(reason for reason, _ in counts.most_common())
-            plugins.setdefault(by_class[which], noes[0].plugin if noes else "")
+            reasons = (failure,) if failure else tuple(reason for reason, _ in counts.most_common())
+            by_class[of.index] = noes[0].plugin if noes else "", reasons or (_NO_NODES,)
             event = event or event_text([no.reasons for no in noes], len(nodes), failure)
-        found.setdefault(by_class[which], []).append(pod.key)
+        found.setdefault(by_class[of.index], []).append(record.key)
     rejections = [
-        Rejection(pods=len(names), plugin=plugins[reasons], reasons=list(reasons), example=names[0])
-        for reasons, names in found.items()
+        Rejection(pods=len(names), plugin=plugin, reasons=list(reasons), example=names[0])
+        for (plugin, reasons), names in found.items()
     ]
     return sorted(rejections, key=lambda line: -line.pods), event

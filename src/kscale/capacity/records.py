@@ -71,9 +71,11 @@ class GroupEstimate(Part, frozen=True):
 class EstimateReport(Record, frozen=True):
     """How many nodes of each group the pending pods need, and why not fewer.
 
-    ``pending`` = ``onExisting`` + ``needNew`` + ``nowhere``. ``needNew`` counts the pods that at least one group would
-    take, ``nowherePods`` names those that none would. ``gated`` pods wait for scheduling gates and are not pending.
-    ``expendable`` pods have a priority below the autoscaler's cut-off: it adds no nodes for them; they do not count.
+    ``pending`` = ``onExisting`` + ``needNew`` + ``nowhere`` + ``daemonSet``. ``needNew`` counts the pods that at least
+    one group would take, ``nowherePods`` names those that none would. ``daemonSet`` pods wait for nodes that exist; a
+    new node brings its own. ``expendable`` pods have a priority below the autoscaler's cut-off: it adds no nodes for
+    them; they do not count, and those that run take no room. Not pending either are ``gated`` pods, which wait for
+    scheduling gates, ``terminating`` ones, which have no node and are being deleted, and those ``onUnknownNodes``.
     ``unmodelled`` lists what the pods use and kscale does not judge yet. ``existing`` (when asked for): pod -> node.
     """
 
@@ -81,9 +83,12 @@ class EstimateReport(Record, frozen=True):
     pending: int
     gated: int
     expendable: int
+    terminating: int
+    on_unknown_nodes: int
     on_existing: int
     need_new: int
     nowhere: int
+    daemon_set: int
     ignored_existing: bool
     groups: list[GroupEstimate]
     nowhere_pods: list[str]

@@ -57,12 +57,14 @@ class Table:
     """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``).
 
     ``limit`` > 0 cuts what ``-o table`` shows, saying how many rows are left out; every other format shows all.
+    ``said``: the headline says it already, and ``-o table`` leaves it out.
     """
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell | str | float | None]]
     title: str = ""
     limit: int = 0
+    said: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
         if view.headline:
             console.print(Text(printable(view.headline), style="bold"))
         for table in view.tables:
-            if table.rows:
+            if table.rows and (wide or not table.said):
                 if view.headline or table is not view.tables[0]:
                     console.print()
                 if table.title:

@@ -1,7 +1,7 @@
 """What the API server fills in when a pod is created, as far as a decision can see it.
 
-Upstream: ``pkg/apis/core/v1/defaults.go``, the pod strategy's label keys, and the admission plugins Priority,
-RuntimeClass and DefaultTolerationSeconds. Not modelled: LimitRanges.
+Upstream: ``pkg/apis/core/v1/defaults.go``, the pod strategy's label keys, and the admission plugins LimitRanger (its
+defaults), Priority, RuntimeClass and DefaultTolerationSeconds.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from kscale.objects.core import (
     Affinity,
     Container,
     ContainerPort,
+    LimitRange,
     PodAffinity,
     PodAffinityTerm,
     PodSpec,
@@ -25,6 +26,7 @@ from kscale.objects.core import (
     Toleration,
     WeightedPodAffinityTerm,
 )
+from kscale.objects.limit_ranger import bounds, with_limit_range_defaults
 from kscale.objects.meta import KubeObject, LabelSelector, LabelSelectorRequirement, ObjectMeta
 from kscale.objects.requests import CPU, MEMORY, container_requests, is_hugepages, is_pod_level_resource
 
@@ -33,19 +35,49 @@ __all__ = ["BUILT_IN_CLASSES", "PodClasses", "with_defaults"]
 
 @dataclass(frozen=True)
 class PodClasses:
-    """The priority and runtime classes of a cluster, by name. The two priority classes of the system always exist."""
+    """What of a cluster says how its pods are completed: priority and runtime classes by name, limit ranges by
+    namespace. The two priority classes of the system always exist."""
 
     priorities: Mapping[str, PriorityClass] = field(default_factory=dict)
     runtimes: Mapping[str, RuntimeClass] = field(default_factory=dict)
+    limits: Mapping[str, Sequence[LimitRange]] = field(default_factory=dict)
 
     @staticmethod
     def of(objects: Iterable[KubeObject]) -> PodClasses:
-        """The classes among the objects of a cluster."""
+        """Those among the objects of a cluster."""
         listed = list(objects)
+        limits: dict[str, list[LimitRange]] = {}
+        for item in listed:
+            if isinstance(item, LimitRange):
+                limits.setdefault(item.namespace, []).append(item)
         return PodClasses(
             {item.name: item for item in listed if isinstance(item, PriorityClass)},
             {item.name: item for item in listed if isinstance(item, RuntimeClass)},
+            limits,
         )
+
+    def refusal(self, spec: PodSpec) -> tuple[str, str]:
+        """(admission plugin, its message) where an API server would refuse a pod for a class that does not exist.
+
+        Empty where it would not, and where no class of the kind is known at all: then the input has just none.
+        """
+        name = spec.priority_class_name
+        if name and self.priorities and self.priority(name) is None:
+            return "Priority", f"no PriorityClass with name {name} was found"
+        runtime = spec.runtime_class_name
+        if runtime and self.runtimes and runtime not in self.runtimes:
+            return "RuntimeClass", f'pod rejected: RuntimeClass "{runtime}" not found'
+        return "", ""
+
+    def unknown(self, spec: PodSpec, namespace: str) -> list[str]:
+        """What the pod is under that cannot be judged: classes of a kind the input has none of, bounds on requests."""
+        found = []
+        if spec.priority_class_name and not self.priorities and self.priority(spec.priority_class_name) is None:
+            found.append(f"PriorityClass {spec.priority_class_name} (not in the input)")
+        if spec.runtime_class_name and not self.runtimes:
+            found.append(f"RuntimeClass {spec.runtime_class_name} (not in the input)")
+        ranges = self.limits.get(namespace, ())
+        return [*found, *(f"bounds of LimitRange {each.key}" for each in ranges if bounds(each))]
 
     def priority(self, name: str) -> PriorityClass | None:
         """The class of a name; without a name the lowest of the classes that are the default of all."""
@@ -67,7 +99,12 @@ _GRACE: Final = 300
 _replace = msgspec.structs.replace
 
 
-def with_defaults(spec: PodSpec, labels: Mapping[str, str] | None, classes: PodClasses = BUILT_IN_CLASSES) -> PodSpec:
+def with_defaults(
+    spec: PodSpec,
+    labels: Mapping[str, str] | None,
+    classes: PodClasses = BUILT_IN_CLASSES,
+    namespace: str = "default",
+) -> PodSpec:
     """The spec as the API server would store it (a new one; the given one is not changed).
 
     A priority class that is not among ``classes`` counts as priority 0, a runtime class as one without overhead (an
@@ -82,6 +119,7 @@ def with_defaults(spec: PodSpec, labels: Mapping[str, str] | None, classes: PodC
         tolerations=_tolerations(spec.tolerations),
         affinity=_affinity(spec.affinity, labels or {}),
     )
+    spec = with_limit_range_defaults(spec, classes.limits.get(namespace, ()))
     if spec.termination_grace_period_seconds is None:
         spec.termination_grace_period_seconds = 30
     _set_priority(spec, classes.priority(spec.priority_class_name))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, Final
 
 import msgspec
 
@@ -45,7 +46,10 @@ __all__ = [
     "VolumeAttachmentStatus",
     "VolumeNodeAffinity",
     "VolumeNodeResources",
+    "default_storage_class",
 ]
+
+_IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
 
 
 class PersistentVolumeClaimStatus(ApiStruct):
@@ -139,6 +143,14 @@ class StorageClass(KubeObject):
     volume_binding_mode: str | None = None
     allowed_topologies: list[TopologySelectorTerm] = []
     allow_volume_expansion: bool | None = None
+
+
+def default_storage_class(classes: Iterable[StorageClass]) -> str | None:
+    """The class of claims that name none: the newest that is annotated as the default, then the first by name."""
+    found = [each for each in classes if (each.metadata.annotations or {}).get(_IS_DEFAULT) == "true"]
+    found.sort(key=lambda each: each.name)
+    found.sort(key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
+    return found[0].name if found else None
 
 
 class VolumeNodeResources(ApiStruct):

@@ -21,9 +21,10 @@ from kscale.objects.core import Pod, PodSpec, PodStatus, PodTemplateSpec, Replic
 from kscale.objects.decode import to_json
 from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference
 from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
+from kscale.objects.storage import PersistentVolumeClaim, PersistentVolumeClaimStatus
 from kscale.objects.volumes import PersistentVolumeClaimVolumeSource, Volume
 
-__all__ = ["WORKLOADS", "daemonset_pod", "derived_uid", "pods_of", "replica_set_of"]
+__all__ = ["WORKLOADS", "alike", "claims_of", "daemonset_pod", "derived_uid", "pods_of", "replica_set_of"]
 
 WORKLOADS: Final = (
     "Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob"
@@ -88,6 +89,43 @@ def pods_of(
         raise TypeError(f"{type(workload).__name__} creates no pods")
 
 
+def alike(workload: KubeObject, *, classes: PodClasses = BUILT_IN_CLASSES) -> tuple[Pod, int] | None:
+    """(one of its pods, how many) of a controller whose pods differ in nothing but name and UID; None for others."""
+    if isinstance(workload, CronJob):
+        return alike(_next_job(workload), classes=classes) if not workload.spec.suspend else None
+    if isinstance(workload, Deployment):
+        return alike(replica_set_of(workload), classes=classes)
+    if isinstance(workload, (ReplicaSet, ReplicationController)):
+        count = _count(None, workload.spec.replicas)
+    elif isinstance(workload, Job) and workload.spec.completion_mode != "Indexed" and _runs(workload):
+        count = _job_count(workload)
+    else:
+        return None
+    return (next(pods_of(workload, 1, classes=classes)), count) if count > 0 else None
+
+
+def claims_of(workload: KubeObject, default_class: str | None = None) -> Iterator[PersistentVolumeClaim]:
+    """The claims that a stateful set makes for its pods, unbound; ``default_class`` for those that name no class."""
+    if not isinstance(workload, StatefulSet):
+        return
+    start = workload.spec.ordinals.start if workload.spec.ordinals else 0
+    for ordinal in range(start, start + _count(None, workload.spec.replicas)):
+        for template in workload.spec.volume_claim_templates:
+            spec = template.spec
+            if spec.storage_class_name is None and default_class is not None:
+                spec = _replace(spec, storage_class_name=default_class)
+            name, namespace = f"{template.metadata.name}-{workload.name}-{ordinal}", _namespace(workload)
+            yield PersistentVolumeClaim(
+                api_version="v1",
+                kind="PersistentVolumeClaim",
+                metadata=ObjectMeta(
+                    name=name, namespace=namespace, uid=derived_uid("PersistentVolumeClaim", namespace, name)
+                ),
+                spec=spec,
+                status=PersistentVolumeClaimStatus(phase="Pending"),
+            )
+
+
 def _copies(pod: Pod, replicas: int) -> Iterator[Pod]:
     for number in range(replicas):
         name = f"{pod.name}-{number}"
@@ -136,7 +174,7 @@ def _pod(
 def _numbered(workload: KubeObject, template: PodTemplateSpec, numbers: range, classes: PodClasses) -> Iterator[Pod]:
     """Pods ``<workload>-0``, ``<workload>-1`` ... (upstream: five random characters instead of the number)."""
     labels = template.metadata.labels
-    spec = with_defaults(template.spec, labels, classes)
+    spec = with_defaults(template.spec, labels, classes, _namespace(workload))
     for number in numbers:
         yield _pod(workload, template, f"{workload.name}-{number}", spec, labels)
 
@@ -199,7 +237,7 @@ def _stateful(workload: StatefulSet, count: int, classes: PodClasses) -> Iterato
             "controller-revision-hash": revision,
             "statefulset.kubernetes.io/pod-name": name,
         }
-        spec = with_defaults(base, labels, classes)
+        spec = with_defaults(base, labels, classes, _namespace(workload))
         spec.hostname = name
         spec.volumes = [
             *(
@@ -235,7 +273,7 @@ def daemonset_pod(workload: DaemonSet, node_name: str = "", *, classes: PodClass
         else:
             tolerations.append(added)
     labels = template.metadata.labels
-    spec = with_defaults(_replace(spec, tolerations=tolerations), labels, classes)
+    spec = with_defaults(_replace(spec, tolerations=tolerations), labels, classes, _namespace(workload))
     spec.node_name = node_name or spec.node_name
     return _pod(workload, template, f"{workload.name}-{node_name or 0}", spec, labels)
 
@@ -257,14 +295,24 @@ def _next_job(workload: CronJob) -> Job:
     )
 
 
-def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
+def _runs(workload: Job) -> bool:
+    conditions = workload.status.conditions
+    return not (workload.spec.suspend or is_true(conditions, "Complete") or is_true(conditions, "Failed"))
+
+
+def _job_count(workload: Job) -> int:
     spec, status = workload.spec, workload.status
-    if spec.suspend or is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
-        return
     count = 1 if spec.parallelism is None else spec.parallelism
     if spec.completions is not None:
         count = min(count, max(0, spec.completions - status.succeeded))
-    count = count if override is None else override
+    return count
+
+
+def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[Pod]:
+    if not _runs(workload):
+        return
+    spec = workload.spec
+    count = _job_count(workload) if override is None else override
     owner = _owner(workload)
     indexed = spec.completion_mode == "Indexed"
     for number in range(count):
@@ -284,4 +332,6 @@ def _job(workload: Job, override: int | None, classes: PodClasses) -> Iterator[P
                 "batch.kubernetes.io/job-completion-index": str(number),
             }
             template = _replace(template, metadata=_replace(template.metadata, annotations=annotations))
-        yield _pod(workload, template, name, with_defaults(template.spec, labels, classes), labels)
+        yield _pod(
+            workload, template, name, with_defaults(template.spec, labels, classes, _namespace(workload)), labels
+        )

@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from kscale.objects.core import Pod
 from kscale.snapshot.columns import Growing
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.record import PodRecord
+from kscale.snapshot.interner import Interner, PodClass
+from kscale.snapshot.record import PodRecord, standing_controller
 
-__all__ = ["FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodMemo", "PodRows", "PodTable"]
+__all__ = [
+    "FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodMemo", "PodRows", "PodTable", "copies_of",
+]  # fmt: skip
 
 # States of a pod row.
 GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
@@ -267,6 +269,41 @@ class PodTable:
         self.numbers = {uid: i for i, uid in enumerate(self.controllers)}
         self.memo = PodMemo(int(self.column("stamp").max(initial=-1)) + 1)
         self.shared = False
+
+
+class NumberedNames(Sequence[str]):
+    """``<prefix>-0``, ``<prefix>-1`` ..., made when asked for."""
+
+    def __init__(self, prefix: str, count: int) -> None:
+        self._prefix, self._count = prefix, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    def __getitem__(self, i: int | slice) -> str | list[str]:
+        if isinstance(i, slice):
+            return [f"{self._prefix}-{k}" for k in range(*i.indices(self._count))]
+        return f"{self._prefix}-{range(self._count)[i]}"
+
+
+def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
+    """``count`` pods like this one that wait for a node, named ``<prefix>-0``, ``<prefix>-1`` ..."""
+    table = PodTable(interner.classes)
+    table.exemplars = [pod]
+    rows = table.extend(
+        NumberedNames(prefix, count),
+        class_of=np.full(count, interner.classify(pod, placed=False).index, dtype=np.int32),
+        at=np.full(count, -1, dtype=np.int32),
+        state=np.full(count, PENDING, dtype=np.int8),
+        priority=np.full(count, pod.spec.priority or 0, dtype=np.int64),
+        controller=np.full(count, table.controller_number(standing_controller(pod)), dtype=np.int32),
+        source=np.full(count, -2, dtype=np.int32),
+    )
+    return PodRows(table, rows)
 
 
 class PodRows(Sequence[PodRecord]):

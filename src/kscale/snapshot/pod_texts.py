@@ -410,4 +410,5 @@ def _unseen(numbers: NDArray[np.int32], known: list[int]) -> NDArray[np.bool_]:
     """Which combinations occur in ``numbers``, where -1 is none, and have no class yet."""
     found = np.zeros(len(known), dtype=np.bool_)
     found[numbers[numbers >= 0]] = True
-    return found & (np.array(known, dtype=np.int64) == _UNSEEN)
+    found &= np.array(known, dtype=np.int64) == _UNSEEN
+    return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,18 @@ from kscale.objects.core import Pod
 from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner, PodClass
-from kscale.snapshot.pod_table import PodRows, PodTable
+from kscale.snapshot.pod_table import FINISHED, GATED, PLACED, TERMINATING, PodRows, PodTable
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["Snapshot"]
+
+
+_ELSEWHERE: Final = {
+    GATED: "waits for its scheduling gates",
+    TERMINATING: "is being deleted",
+    FINISHED: "has finished",
+    PLACED: "runs on a node that is not in the input",
+}
 
 
 class Snapshot:
@@ -138,6 +146,19 @@ class Snapshot:
                 return record
         raise KeyError(key)
 
+    @property
+    def placed_priorities(self) -> NDArray[np.int64]:
+        """``spec.priority`` of the placed pods, 0 if absent: int64[M]."""
+        added = np.array([pod.priority for pod in self._added], dtype=np.int64)
+        return np.append(self.table.column("priority")[self._placed_rows], added)
+
+    def whereabouts(self, key: str) -> str:
+        """Why a pod of the input is neither pending nor placed here, for messages; empty if it is not in the input."""
+        for row, found in enumerate(self.table.keys):
+            if found == key and (said := _ELSEWHERE.get(int(self.table.column("state")[row]))):
+                return said
+        return ""
+
     def records(self, keys: Sequence[str]) -> Sequence[PodRecord]:
         """:meth:`record` of many; columns of them without making any, but for pods that were placed later."""
         if self._added and not {pod.key for pod in self._added}.isdisjoint(keys):
@@ -201,7 +222,7 @@ class Snapshot:
 
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:
         """The classes of pods that are not in the snapshot, or not placed in it."""
-        if isinstance(pods, PodRows) and pods.table is self.table and pods.pending:
+        if isinstance(pods, PodRows) and self._shares(pods.table) and pods.pending:
             return [self.interner.classes[number] for number in pods.classes.tolist()]
         return [self._class_of(record) for record in pods]
 
@@ -217,6 +238,10 @@ class Snapshot:
         rank = np.empty(len(order), dtype=np.int32)
         rank[order] = np.arange(len(order), dtype=np.int32)
         return [self.interner.classes[number] for number in numbers[order].tolist()], rank[inverse.reshape(-1)]
+
+    def _shares(self, table: PodTable) -> bool:
+        """Whether the table's numbers of classes are those of this snapshot's interner."""
+        return table is self.table or table.classes is self.interner.classes
 
     def _class_of(self, record: PodRecord) -> PodClass:
         known, classes = record.pod_class, self.interner.classes

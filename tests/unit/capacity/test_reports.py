@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import kscale
+from kscale.capacity.answers import find_pod
 from kscale.capacity.estimate import estimate_groups
 from kscale.capacity.explain import event_text, explain, nearest
 from kscale.capacity.fit import fit_workloads
@@ -82,7 +83,47 @@ def test_the_highest_priority_gets_the_room_that_exists() -> None:
 def test_pods_of_daemonsets_get_no_new_nodes() -> None:
     cluster = kscale.load(node("n", "1"), pod("agent", "2", owner="DaemonSet"))
     report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")))
-    assert (report.groups[0].nodes, report.nowhere_pods) == (0, ["d/agent"])
+    assert (report.groups[0].nodes, report.nowhere_pods, report.daemon_set) == (0, [], 1)
+
+
+def test_expendable_pods_that_run_take_no_room() -> None:
+    running = pod("low", "3", priority=-100, nodeName="n")
+    cluster = kscale.load(node("n"), running, pod("wants", "3"))
+    assert estimate_groups(cluster.snapshot(), [], placements=True).existing == {"d/wants": "n"}
+    kept = estimate_groups(cluster.snapshot(), [], expendable_cutoff=-100)
+    assert (kept.on_existing, kept.nowhere) == (0, 1)
+
+
+def test_requests_for_cloud_tpus_are_cleared() -> None:
+    tpu = pod("tpu", "3")
+    tpu.spec.containers[0].resources.requests["cloud-tpus.google.com/v3"] = kscale.Quantity("8")  # type: ignore[index]  # there
+    cluster = kscale.load(node("n", "1"), tpu, pod("plain", "3"))
+    report = estimate_groups(cluster.snapshot(), templates(cluster, group("g")), placements=True)
+    assert (report.need_new, report.nowhere) == (2, 0)
+    assert set(report.groups[0].placement or ()) == {"d/plain", "d/tpu"}
+
+
+def test_what_is_not_pending_is_counted_and_named() -> None:
+    gone = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+    pods = [
+        pod("gated", schedulingGates=[{"name": "g"}]),
+        pod("lost", nodeName="elsewhere"),
+        pod("leaving"),
+        pod("over"),
+    ]
+    pods[2].metadata.deletion_timestamp = gone["deletionTimestamp"]
+    pods[3].status.phase = "Failed"
+    snapshot = kscale.load(node("n"), *pods).snapshot()
+    report = estimate_groups(snapshot, [])
+    assert (report.pending, report.gated, report.terminating, report.on_unknown_nodes) == (0, 1, 1, 1)
+    for name, where in (
+        ("gated", "waits for its scheduling gates"),
+        ("leaving", "is being deleted"),
+        ("lost", "runs on a node that is not in the input"),
+        ("over", "has finished"),
+    ):
+        with pytest.raises(kscale.InputError, match=where):
+            find_pod(snapshot, f"d/{name}")
 
 
 def test_daemonset_pods_take_room_on_new_nodes() -> None:

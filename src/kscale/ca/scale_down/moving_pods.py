@@ -119,8 +119,8 @@ def moving_pods(snapshot: Snapshot) -> MovingPods:
 
 def without_expendable(snapshot: Snapshot, cutoff: int) -> Snapshot:
     """The snapshot without placed pods of a priority below the cutoff: upstream's snapshot has none of them."""
-    pods = moving_pods(snapshot)
-    low = pods.priority < cutoff
+    low = snapshot.placed_priorities < cutoff
     if cutoff > 0 and low.any():  # a pod without priority counts as 0, but is never expendable
+        pods = moving_pods(snapshot)
         low &= np.array([pod.spec.priority is not None for pod in pods.exemplars], dtype=np.bool_)[pods.kind_of]
     return snapshot.keeping(~low) if low.any() else snapshot

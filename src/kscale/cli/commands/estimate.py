@@ -60,10 +60,16 @@ def estimate_view(report: EstimateReport, explain: str) -> View:
     if report.nowhere:
         fit = "fits" if report.nowhere == 1 else "fit"
         footer.append(f"{pods(report.nowhere)} {fit} nowhere: {explain} {report.nowhere_pods[0]}")
+    if report.daemon_set:
+        footer.append(
+            f"{pods(report.daemon_set)} of DaemonSets find no room on their nodes; no new node would help them."
+        )
     if report.gated:
         footer.append(f"{pods(report.gated)} not counted: waiting for scheduling gates.")
     if report.expendable:
         footer.append(f"{pods(report.expendable)} not counted: so low a priority that no node is added for them.")
+    if report.terminating:
+        footer.append(f"{pods(report.terminating)} not counted: being deleted, without a node.")
     if report.unmodelled:
         footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
     return View(
@@ -98,6 +104,8 @@ def _estimate_headline(report: EstimateReport) -> str:
         parts += [f"{report.need_new:,} need new nodes", f"{report.nowhere:,} fit nowhere"]
     else:
         parts += [f"{report.nowhere:,} do not, and no node group is known"]
+    if report.daemon_set:
+        parts += [f"{report.daemon_set:,} of DaemonSets"]
     return f"{pods(report.pending)} pending: {', '.join(parts)}."
 
 

@@ -15,6 +15,7 @@ from kscale.cli.words import plural, rejections
 __all__ = ["EPILOG", "command", "fit_view"]
 
 EPILOG = DUMP_HELP
+_COMPLETING = ("PriorityClass", "RuntimeClass", "LimitRange")  # what completes a pod when it is created
 OR = " or "  # between the reasons of different nodes
 MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
 
@@ -33,19 +34,20 @@ def command(
     Replicas are placed one after the other, as they would be.
     """
     from kscale.capacity.fit import fit_workloads, workloads_in
+    from kscale.objects.pod_defaults import PodClasses
     from kscale.snapshot.loading import load_objects
 
     workloads = workloads_in((loaded.obj for loaded in load_objects(*pod)), ", ".join(pod))
-    _, snapshot = read(source, show.terminal, matter=MATTER)
+    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    classes = PodClasses.of(item for kind in _COMPLETING for item in cluster.all(kind))
     with show.terminal.step("placing"):
-        report = fit_workloads(snapshot, workloads, placements=show.whole)
+        report = fit_workloads(snapshot, workloads, classes=classes, placements=show.whole)
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
 
 
 def fit_view(report: FitReport) -> View:
-    """One sentence per workload; a table when there are several."""
-    if len(report.workloads) == 1:
-        return View(headline=_fit_sentence(report.workloads[0]), footer=_fit_footer(report), names=_fit_names(report))
+    """One sentence for a single workload; a table of several."""
+    single = len(report.workloads) == 1
     stays = report.replicas - report.fit
     columns = (
         Column("WORKLOAD"),
@@ -64,10 +66,10 @@ def fit_view(report: FitReport) -> View:
         ]
         for item in report.workloads
     ]
+    several = f"{len(report.workloads):,} workloads, {report.replicas:,} replicas: {report.fit:,} fit now"
     return View(
-        headline=f"{len(report.workloads):,} workloads, {report.replicas:,} replicas: {report.fit:,} fit now"
-        + (f", {stays:,} do not." if stays else "."),
-        tables=[Table(columns, rows)],
+        headline=_fit_sentence(report.workloads[0]) if single else several + (f", {stays:,} do not." if stays else "."),
+        tables=[Table(columns, rows, said=single)],
         footer=_fit_footer(report),
         names=_fit_names(report),
     )

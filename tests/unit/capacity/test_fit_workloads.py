@@ -1,0 +1,134 @@
+"""Would a manifest fit: its pods as the API server would store them, placed one after the other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kscale
+from kscale.capacity.fit import MOST_REPLICAS, fit_workloads
+from kscale.capacity.records import WorkloadFit
+from kscale.objects.decode import from_dict
+from kscale.objects.kinds import find_kind
+from kscale.objects.meta import KubeObject
+from kscale.objects.pod_defaults import PodClasses
+
+
+def made(kind: str, name: str, api: str = "apps/v1", **fields: Any) -> KubeObject:
+    type_ = find_kind(api, kind)
+    assert type_ is not None
+    data = {"apiVersion": api, "kind": kind, "metadata": {"name": name, "namespace": "d", "uid": name}, **fields}
+    return from_dict(data, type_)
+
+
+def node(name: str, cpu: str = "4", **labels: str) -> KubeObject:
+    status = {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"}}
+    return from_dict(
+        {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status},
+        kscale.objects.core.Node,
+    )
+
+
+def template(requests: dict[str, str] | None, **spec: Any) -> dict[str, Any]:
+    container: dict[str, Any] = {"name": "c"}
+    if requests is not None:
+        container["resources"] = {"requests": requests}
+    return {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container], **spec}}
+
+
+def deployment(replicas: int, requests: dict[str, str] | None, **spec: Any) -> KubeObject:
+    return made("Deployment", "web", spec={"replicas": replicas, "template": template(requests, **spec)})
+
+
+def fit(workload: KubeObject, *objects: KubeObject) -> tuple[WorkloadFit, list[str]]:
+    cluster = kscale.load(*objects)
+    kinds = ("PriorityClass", "RuntimeClass", "LimitRange")
+    classes = PodClasses.of(item for kind in kinds for item in cluster.all(kind))
+    report = fit_workloads(cluster.snapshot(), [workload], classes=classes, placements=True)
+    return report.workloads[0], report.unmodelled
+
+
+def test_runtime_classes_add_their_overhead_and_their_node_selector() -> None:
+    kata = made("RuntimeClass", "kata", "node.k8s.io/v1", handler="kata", overhead={"podFixed": {"cpu": "3"}},
+                scheduling={"nodeSelector": {"kata": "yes"}})  # fmt: skip
+    asked = deployment(2, {"cpu": "2"}, runtimeClassName="kata")
+    assert fit(asked, node("n", kata="yes"), kata)[0].fit == 0
+    assert fit(asked, node("n", "6", kata="yes"), kata)[0].fit == 1
+    assert fit(asked, node("n", "6"), kata)[0].rejections[0].plugin == "NodeAffinity"
+
+
+def test_limit_ranges_fill_in_requests() -> None:
+    limits = [{"type": "Container", "defaultRequest": {"cpu": "3"}, "default": {"cpu": "4"}}]
+    ranged = made("LimitRange", "l", "v1", spec={"limits": limits})
+    line, unmodelled = fit(deployment(4, None), node("n"), ranged)
+    assert (line.fit, unmodelled) == (1, [])
+    assert fit(deployment(4, {"cpu": "1"}), node("n"), ranged)[0].fit == 4
+    bounded = made("LimitRange", "b", "v1", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
+    assert fit(deployment(1, {"cpu": "1"}), node("n"), bounded)[1] == ["bounds of LimitRange d/b"]
+
+
+def test_limits_of_a_pod_without_requests_are_its_requests() -> None:
+    spec = {"containers": [{"name": "c", "resources": {"limits": {"cpu": "5"}}}]}
+    line, _ = fit(made("Pod", "p", "v1", spec=spec), node("n"))
+    assert line.rejections[0].reasons == ["Insufficient cpu"]
+
+
+@pytest.mark.parametrize(
+    ("field", "known", "plugin", "message"),
+    [
+        ("priorityClassName", made("PriorityClass", "high", "scheduling.k8s.io/v1", value=5), "Priority",
+         "no PriorityClass with name nosuch was found"),
+        ("runtimeClassName", made("RuntimeClass", "kata", "node.k8s.io/v1", handler="kata"), "RuntimeClass",
+         'pod rejected: RuntimeClass "nosuch" not found'),
+    ],
+)  # fmt: skip
+def test_classes_that_do_not_exist(field: str, known: KubeObject, plugin: str, message: str) -> None:
+    asked = deployment(3, {"cpu": "1"}, **{field: "nosuch"})
+    line, unmodelled = fit(asked, node("n"), known)
+    assert (line.replicas, line.fit, unmodelled) == (3, 0, [])
+    assert [(each.pods, each.plugin, each.reasons) for each in line.rejections] == [(3, plugin, [message])]
+    line, unmodelled = fit(asked, node("n"))  # the dump has none of the kind: nothing can be said
+    assert (line.fit, unmodelled) == (3, [f"{known.kind} nosuch (not in the input)"])
+    agent = made("DaemonSet", "agent", spec={"template": template({"cpu": "1"}, **{field: "nosuch"})})
+    assert fit(agent, node("n"), node("m"), known)[0].rejections[0].pods == 2
+
+
+def test_a_stateful_set_makes_its_claims() -> None:
+    claim = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    waits = made("StorageClass", "fast", "storage.k8s.io/v1", provisioner="p", volumeBindingMode="WaitForFirstConsumer")
+    waits.metadata.annotations = {"storageclass.kubernetes.io/is-default-class": "true"}
+    asked = made("StatefulSet", "db", spec={
+        "replicas": 5, "template": template({"cpu": "1"}), "volumeClaimTemplates": [claim],
+    })  # fmt: skip
+    line, _ = fit(asked, node("n"), waits)
+    assert (line.fit, [each.reasons for each in line.rejections]) == (4, [["Insufficient cpu"]])
+    line, _ = fit(asked, node("n"))  # no class to make a volume
+    assert line.fit == 0
+    assert line.rejections[0].reasons == ["pod has unbound immediate PersistentVolumeClaims"]
+
+
+def test_no_nodes() -> None:
+    line, _ = fit(deployment(3, {"cpu": "1"}))
+    assert [(each.pods, each.reasons) for each in line.rejections] == [(3, ["no nodes available to schedule pods"])]
+
+
+@pytest.mark.parametrize(
+    ("kind", "api", "spec"),
+    [
+        ("Deployment", "apps/v1", {"replicas": 70_000}),
+        ("ReplicaSet", "apps/v1", {"replicas": 70_000}),
+        ("Job", "batch/v1", {"parallelism": 70_000}),
+    ],
+)
+def test_equal_pods_are_counted_not_walked(kind: str, api: str, spec: dict[str, Any]) -> None:
+    workload = made(kind, "many", api, spec={**spec, "template": template({"cpu": "1"})})
+    line, _ = fit(workload, node("n"), node("m", "2"))
+    assert (line.replicas, line.fit, line.placement) == (70_000, 6, {"n": 4, "m": 2})
+    assert line.rejections[0].pods == 69_994
+
+
+def test_more_pods_than_anybody_means() -> None:
+    with pytest.raises(kscale.InputError, match=r"spec\.replicas: 1,000,000,000 pods are more than"):
+        fit(deployment(10**9, {"cpu": "1"}), node("n"))
+    assert MOST_REPLICAS >= 450_000
