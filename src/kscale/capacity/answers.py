@@ -182,12 +182,27 @@ def _domain_detail(number: dict[str, Any]) -> str:
     return f"{names} in {where}" if names else where
 
 
+def _use_detail(number: dict[str, Any]) -> str:
+    """Which port, disk, claim, driver or device request, how much of it, and whose pods have it."""
+    if "driver" in number:
+        return f"limit {number['limit']} of {number['driver']}"
+    if "request" in number:
+        wanted = "all" if number["wanted"] is None else number["wanted"]
+        free = f"{number['free']} of {number['devices']} devices can be had"
+        return f"{number['claim']}, request {number['request']}: {wanted} of {number['deviceClass']} wanted, {free}"
+    what = number.get("port") or number.get("disk") or f"claim {number['claim']}"
+    return f"{what} in use by {', '.join(number['pods'])}"
+
+
 def _detail(verdict: Verdict, pod: Pod, node: Node) -> str:
     """What exactly was in the way, where the reason does not say it. No annotation and no environment value."""
     plugin = verdict.plugin
     for number in verdict.numbers:
         if "topologyKey" in number:
             return _domain_detail(number)
+    used = [_use_detail(number) for number in verdict.numbers if "resource" not in number]
+    if used:
+        return "; ".join(used)
     if plugin == "TaintToleration":
         taint = first_untolerated(tuple(pod.spec.tolerations), node.spec.taints)
         if taint is not None:

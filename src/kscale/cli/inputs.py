@@ -129,7 +129,7 @@ def read(source: Source, terminal: Terminal, *, matter: Iterable[str] = ()) -> t
         cluster = kscale.load(*source.filename, strict=not source.skip_invalid, threads=source.threads)
     if not gc.get_freeze_count():  # every full collection would walk a cluster that stays until the process ends anyway
         gc.freeze()
-    snapshot = cluster.snapshot()
+    snapshot = cluster.snapshot(dra=True)  # as the autoscaler of 1.37, where the flag is locked
     if cluster.report is not None:
         say_read(cluster.report, source.what, terminal, matter)
     lost = snapshot.counts["on unknown nodes"]

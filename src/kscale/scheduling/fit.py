@@ -251,6 +251,8 @@ class FitResult:
             status, short = insufficient(self.session.demand(number, allocatable), free, allocatable, slots)
             return status, tuple({"resource": name, "asked": asked, "free": have} for name, asked, have in short)
         status = plugin.check(pod, self.session.classes.facts(node), self.session.ctx)
+        if status is not None and plugin.name == "DynamicResources" and status.code != ERROR:
+            return status, blame(self.session, plugin.ordinal, detail, -1, pod, node)
         if status is None:
             status = DYNAMIC_STATUSES.get((plugin.ordinal, detail))
             _, which = self.session.engine.dynamic(number, node).get(plugin.ordinal, (-1, -1))

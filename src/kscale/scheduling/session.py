@@ -464,6 +464,10 @@ class Session:
         number = self.number
         return np.fromiter((number[pod.index] for pod in pods), dtype=np.int32)
 
+    def driver(self, number: int) -> str:
+        """The volume driver that the engine knows by this number."""
+        return next(name for name, n in self._drivers.items() if n == number)
+
     def free_on(self, node: int) -> tuple[dict[str, int], int]:
         """(free amounts by resource, free pod slots) of a node now."""
         amounts = zip(self.resources, self.engine.free(node).tolist(), strict=True)

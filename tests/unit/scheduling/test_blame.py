@@ -1,10 +1,12 @@
-"""What is behind a no of topology spread and inter-pod affinity."""
+"""What is behind a no of plug-ins that look at other pods, volumes and devices."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import kscale
+
+Json = dict[str, Any]
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
 WEB = {"matchLabels": {"app": "web"}}
@@ -80,3 +82,116 @@ def test_affinity_tells_where_nobody_is() -> None:
     assert found == {
         "rule": "affinity", "term": 0, "topologyKey": ZONE, "domain": "b", "matching": 0, "pods": [],
     }  # fmt: skip
+
+
+# -- ports, volumes and devices ----------------------------------------------------------------------------------------
+
+
+def simple(name: str, node: str = "", **spec: Any) -> Json:
+    metadata = {"name": name, "namespace": "default", "uid": name}
+    container = {"name": "c", **spec.pop("container", {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": {"containers": [container], "nodeName": node, **spec},
+    }
+
+
+def one_node() -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": "n"},
+        "status": {"allocatable": {"cpu": "4", "memory": "4Gi", "pods": "10"}},
+    }
+
+
+def pvc(name: str, mode: str) -> list[Json]:
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {
+            "name": name, "namespace": "default", "annotations": {"pv.kubernetes.io/bind-completed": "yes"},
+        },
+        "spec": {"accessModes": [mode], "volumeName": f"pv-{name}"},
+        "status": {"phase": "Bound"},
+    }  # fmt: skip
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": f"pv-{name}"},
+        "spec": {"csi": {"driver": "disk.example.com", "volumeHandle": name}},
+    }
+    return [claim, volume]
+
+
+def uses(*claims: str) -> list[Json]:
+    return [{"name": f"v{i}", "persistentVolumeClaim": {"claimName": name}} for i, name in enumerate(claims)]
+
+
+def numbers_of(objects: list[Json], wanted: Json, plugin: str, **options: bool) -> tuple[Json, ...]:
+    snapshot = kscale.Cluster([one_node(), *objects]).snapshot(**options)
+    result = kscale.fit(snapshot, [wanted])
+    (verdict,) = [found for found in result.verdicts("default/new", "n") if found.plugin == plugin]
+    return verdict.numbers
+
+
+def test_whose_port_it_is() -> None:
+    ports = {"ports": [{"hostPort": 80}, {"hostPort": 81, "hostIP": "10.0.0.1"}]}
+    other = {"ports": [{"hostPort": 81, "hostIP": "10.0.0.2"}]}
+    placed = [simple("web", "n", container={"ports": [{"hostPort": 80, "hostIP": "10.0.0.9"}]})]
+    placed.append(simple("other", "n", container=other))
+    assert numbers_of(placed, simple("new", container=ports), "NodePorts") == (
+        {"port": "TCP 0.0.0.0:80", "pods": ["default/web"]},
+    )
+
+
+def test_whose_disk_it_is() -> None:
+    disk = {"name": "d", "gcePersistentDisk": {"pdName": "shared"}}
+    placed = [simple("holder", "n", volumes=[disk]), simple("else", "n")]
+    assert numbers_of(placed, simple("new", volumes=[disk]), "VolumeRestrictions") == (
+        {"disk": "gce/shared", "pods": ["default/holder"]},
+    )
+
+
+def test_who_has_the_claim() -> None:
+    objects = [*pvc("only", "ReadWriteOncePod"), simple("holder", "n", volumes=uses("only"))]
+    assert numbers_of(objects, simple("new", volumes=uses("only")), "VolumeRestrictions") == (
+        {"claim": "default/only", "pods": ["default/holder"]},
+    )
+
+
+def test_which_limit_it_is() -> None:
+    csi_node = {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "CSINode",
+        "metadata": {"name": "n"},
+        "spec": {"drivers": [{"name": "disk.example.com", "nodeID": "n", "allocatable": {"count": 1}}]},
+    }
+    objects = [csi_node, *pvc("a", "ReadWriteOnce"), *pvc("b", "ReadWriteOnce"), simple("x", "n", volumes=uses("a"))]
+    assert numbers_of(objects, simple("new", volumes=uses("b")), "NodeVolumeLimits", csi=True) == (
+        {"driver": "disk.example.com", "limit": 1},
+    )
+
+
+def test_which_devices_are_wanted() -> None:
+    api = "resource.k8s.io/v1"
+    pool = {"name": "n", "generation": 1, "resourceSliceCount": 1}
+    taint = {"taints": [{"key": "broken", "effect": "NoSchedule"}]}
+    devices = [{"name": "d0"}, {"name": "d1", **taint}]
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": 2}}
+    objects = [
+        {"apiVersion": api, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}},
+        {
+            "apiVersion": api, "kind": "ResourceSlice", "metadata": {"name": "s"},
+            "spec": {"driver": "d", "nodeName": "n", "pool": pool, "devices": devices},
+        },
+        {
+            "apiVersion": api, "kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "default"},
+            "spec": {"devices": {"requests": [request]}},
+        },
+    ]  # fmt: skip
+    wanted = simple("new", resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    asked = {"claim": "default/c", "request": "r", "deviceClass": "gpu", "wanted": 2, "free": 1, "devices": 2}
+    assert numbers_of(objects, wanted, "DynamicResources", dra=True) == (asked,)

@@ -253,6 +253,18 @@ DEVICE = Device(
         ("device.attributes['gpu.example.com'].driver.isGreaterThan(semver('1.9.3'))", True),
         ("device.attributes['gpu.example.com'].driver.compareTo(semver('1.10.0')) == 0", True),
         ("isQuantity('x1') || isSemver('1.2')", False),
+        ("cel.bind(own, device.attributes['gpu.example.com'], own.model == 'x' && own.lanes == 8)", True),
+        ("cel.bind(a, 'cel.bind(', cel.bind(b, a + ',', b == 'cel.bind(,'))", True),
+        ("device.attributes['gpu.example.com'].?model.orValue('y') == 'x'", True),
+        ("device.attributes['gpu.example.com'].?absent.orValue('.?y(') == '.?y('", True),
+        ("device.attributes['nowhere.example.com'].?absent.hasValue()", False),
+        ("device.capacity['gpu.example.com'].?memory.orValue(quantity('0')).isGreaterThan(quantity('1'))", True),
+        ("quantity('1').add(quantity('500m')).sub(quantity('1')).compareTo(quantity('0.5')) == 0", True),
+        ("quantity('2').asInteger() == 2 && quantity('-1').sign() == -1 && !quantity('1m').isInteger()", True),
+        ("quantity('1500m').asApproximateFloat() == 1.5", True),
+        ("semver('1.2.3').major() + semver('1.2.3').minor() + semver('1.2.3').patch() == 6", True),
+        ("'A-b'.lowerAscii().split('-').join('+') == 'a+b' && 'ab'.upperAscii() == 'AB'", True),
+        ("' abc '.trim().substring(1).replace('c', 'd') == 'bd' && 'abca'.lastIndexOf('a') == 3", True),
     ],
 )
 def test_cel(expression: str, *, truth: bool) -> None:
@@ -260,7 +272,19 @@ def test_cel(expression: str, *, truth: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "expression", ["device.driver ==", "device.driver", "quantity('x1').compareTo(quantity('1')) == 0", "1 + 'a' == 2"]
+    "expression",
+    [
+        "device.driver ==",
+        "device.driver",
+        "quantity('x1').compareTo(quantity('1')) == 0",
+        "1 + 'a' == 2",
+        "quantity('1m').asInteger() == 1",
+        "'x'.sign() == 1",
+        "'abc'.substring(7) == ''",
+        "device.attributes[?'gpu.example.com'].hasValue()",  # optionals of other forms are not known
+        "cel.bind(a, 1) == 1",
+        "optional.of(1).hasValue()",
+    ],
 )
 def test_cel_errors(expression: str) -> None:
     with pytest.raises(selectors.SelectorError):

@@ -140,6 +140,18 @@ class Allocator:
                 devices.append(offer)
         return _Part(index, name, exact, admin, devices, len(devices))
 
+    def usable(self, claim: ResourceClaim, exact: _Exact, offers: Sequence[Offer]) -> int:
+        """How many of the devices a request could have as things stand. Raises AllocationError."""
+        self._part([claim], 0, "", exact, ())
+        return sum(
+            not offer.trouble
+            and offer.identity not in self.inventory.used
+            and self.selected(claim, exact, offer)
+            and first_untolerated(exact.tolerations, taints_of(offer)) is None
+            and self.room(exact, offer, {}) is not None
+            for offer in offers
+        )
+
     def room(self, exact: _Exact, offer: Offer, others: Amounts) -> Amounts | None:
         """What the request takes of the device's capacities beside claims and ``others``; None = no room."""
         device, driver = offer.device, offer.identity[0]

@@ -10,6 +10,7 @@ from typing import Any
 from kscale.errors import MissingExtraError
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.resource import Device, DeviceAttribute
+from kscale.scheduling.devices.cel_text import plain
 
 __all__ = ["SelectorError", "attribute_value", "selects"]
 
@@ -103,7 +104,7 @@ class _Library:
         found = self._programs.get(expression)
         if found is None:
             try:
-                tree = self._environment.compile(expression)
+                tree = self._environment.compile(plain(expression))
             except self._celpy.CELParseError as problem:
                 raise SelectorError(f"compilation failed: {problem.args[0]}") from None
             found = self._programs[expression] = self._environment.program(tree, functions=self._functions())
@@ -122,10 +123,42 @@ class _Library:
         def is_version(text: Any) -> Any:
             return boolean(_VERSION.fullmatch(str(text)) is not None)
 
+        text, double, many = self._types.StringType, self._types.DoubleType, self._types.ListType
+
         def sign(a: Any, b: Any) -> Any:
             return integer((a > b) - (a < b))
 
+        def whole(amount: Quantity) -> Any:
+            found = amount.as_int64()
+            if found is None:
+                raise ValueError(f"cannot convert value to integer: {amount}")
+            return integer(found)
+
+        def substring(value: Any, start: Any, end: Any = None) -> Any:
+            stop = len(value) if end is None else int(end)
+            if not 0 <= int(start) <= stop <= len(value):
+                raise ValueError(f"index out of range: {start}")
+            return text(str(value)[int(start) : stop])
+
         return {
+            "add": lambda a, b: a + (b if isinstance(b, Quantity) else Quantity(str(b))),
+            "sub": lambda a, b: a - (b if isinstance(b, Quantity) else Quantity(str(b))),
+            "sign": lambda a: integer(a.sign),
+            "isInteger": lambda a: boolean(a.as_int64() is not None),
+            "asInteger": whole,
+            "asApproximateFloat": lambda a: double(a.approximate_float()),
+            "major": lambda a: integer(a.key[0]),
+            "minor": lambda a: integer(a.key[1]),
+            "patch": lambda a: integer(a.key[2]),
+            "lowerAscii": lambda a: text(_ascii(str(a), str.lower)),
+            "upperAscii": lambda a: text(_ascii(str(a), str.upper)),
+            "trim": lambda a: text(str(a).strip()),
+            "replace": lambda a, old, new, n=-1: text(str(a).replace(str(old), str(new), int(n))),
+            "split": lambda a, by: many([text(part) for part in str(a).split(str(by))]),
+            "join": lambda a, by="": text(str(by).join(map(str, a))),
+            "indexOf": lambda a, part: integer(str(a).find(str(part))),
+            "lastIndexOf": lambda a, part: integer(str(a).rfind(str(part))),
+            "substring": substring,
             "quantity": lambda text: Quantity(str(text)),
             "isQuantity": is_quantity,
             "semver": lambda text: _Version(str(text)),
@@ -165,6 +198,10 @@ class _Library:
         if kind == "int":
             return self._types.IntType(value)
         return self._types.StringType(value) if kind == "string" else _Version(str(value))
+
+
+def _ascii(value: str, change: Callable[[str], str]) -> str:
+    return "".join(change(letter) if letter.isascii() else letter for letter in value)
 
 
 class _Version:
