@@ -239,7 +239,6 @@ class Groups:
 
     def of_node(self, name: str) -> Group | None:
         """The group of a node, None if it belongs to none. Raises :class:`AutoscalerError` if the provider fails."""
-        error = self.node_errors.get(name)
-        if error is not None:
-            raise AutoscalerError("", error)
+        if self.node_errors and name in self.node_errors:
+            raise AutoscalerError("", self.node_errors[name])
         return self._by_node.get(name)

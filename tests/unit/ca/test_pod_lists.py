@@ -9,12 +9,13 @@ import pytest
 from msgspec.structs import replace
 
 from ca_objects import GPU, T0, at, container, node, owner, pod
+from kscale import ca
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
+from kscale.ca.pod_lists.degradation import count_degradation
 from kscale.ca.pod_lists.drained import with_drained_pods
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
-from kscale.ca.pod_lists.schedulable import count_degradation, without_schedulable
 from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.tpu import clear_tpu_requests
 from kscale.ca.pod_lists.young import DELAY_ANNOTATION, without_young
@@ -76,9 +77,9 @@ def test_filter_out_schedulable(existing: list[int], pending: list[tuple[int, in
     running = [pod(f"e{i}", cpu, 10, spec={"node_name": "n"}) for i, cpu in enumerate(existing)]
     waiting = [pod(f"p{i}", cpu, 10, spec={"priority": rank}) for i, (cpu, rank) in enumerate(pending, 1)]
     snapshot = Cluster([node("n", 2000, 100, ready=True), *running]).snapshot()
-    assert names(without_schedulable(snapshot, waiting).pods) == left
-    nowhere = without_schedulable(snapshot, waiting, unacceptable_nodes=["n"])
-    assert sorted(names(nowhere.pods)) == sorted(names(waiting))
+    assert ca.filter_out_schedulable(snapshot, waiting).unschedulable == [f"default/{name}" for name in left]
+    nowhere = ca.filter_out_schedulable(snapshot, waiting, unacceptable_nodes=["n"])
+    assert sorted(nowhere.unschedulable) == sorted(one.key for one in waiting)
 
 
 @pytest.mark.parametrize(
