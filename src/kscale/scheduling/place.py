@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _engine
-from kscale.errors import StateError
+from kscale.errors import InputError, StateError
+from kscale.scheduling.arguments import position_of, short
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.pods import PodsLike, pods_of, priorities_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
@@ -165,7 +166,7 @@ def place(
     Cordoned nodes and ``unacceptable_nodes`` take nothing. ``break_on_failure``: leave a priority at its first pod that
     fits nowhere. The snapshot does not change; the result has the one after.
     """
-    state = state or PlaceState()
+    state = _checked(state)
     records, positions, priorities = _by_priority(pods_of(snapshot, pods, waiting=True))
     unique, class_of = snapshot.distinct_classes(records)
     session = Session(snapshot, unique, profile=profile)
@@ -200,6 +201,18 @@ def place(
         cursor=engine.cursor, hints={}, old_hints={**state.hints, **{records[i].uid: names[node[i]] for i in order}}
     )
     return PlaceResult(snapshot, records, positions, node, order, after, overflowing, session)
+
+
+def _checked(state: Any) -> PlaceState:
+    if state is None:
+        return PlaceState()
+    if not isinstance(state, PlaceState):
+        raise InputError(f"state is {short(state)}, not a PlaceState")
+    position_of(state.cursor, "state.cursor")
+    for what, hints in (("state.hints", state.hints), ("state.old_hints", state.old_hints)):
+        if not isinstance(hints, dict):
+            raise InputError(f"{what} is {short(hints)}, not pod UIDs and their nodes")
+    return state
 
 
 def _by_priority(records: Sequence[PodRecord]) -> tuple[Sequence[PodRecord], NDArray[np.int64], NDArray[np.int64]]:

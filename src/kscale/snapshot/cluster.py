@@ -117,12 +117,17 @@ class Cluster:
                 self._changed_kinds.add(kind)
 
     def remove(self, item: Any) -> bool:
-        """Remove an object (or what has its kind and key); False if it was not there."""
+        """Remove an object (or what has its kind and key); False if it was not there.
+
+        An item with a UID removes no object with another: under its key there is a newer one by then, and a late word
+        of the old one's end changes nothing. An item without UID, or one held without, goes by kind and key alone.
+        """
         if isinstance(item, Pod):
-            return self._remove_pod(item.key)
+            return self._remove_pod(item)
         if isinstance(item, Node):
-            if self._nodes.pop(item.name, None) is None:
+            if not _same(self._nodes.get(item.name), item):
                 return False
+            del self._nodes[item.name]
             self._changes.remove(item.name)
             return True
         if not isinstance(item, KubeObject):
@@ -131,9 +136,12 @@ class Cluster:
             removed = [self.remove(each) for each, _ in decode_any(item)]
             return all(removed)
         kind = _kind(item)
+        if not _same(self.objects.get(kind, {}).get(item.key), item):
+            return False
         if kind in INFORMED_KINDS:
             self._changed_kinds.add(kind)
-        return self.objects.get(kind, {}).pop(item.key, None) is not None
+        del self.objects[kind][item.key]
+        return True
 
     def _apply_pod(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
         state = state_of(pod, finished=self._finished)
@@ -198,10 +206,14 @@ class Cluster:
         placed = state == PLACED
         self._take_many(class_of[placed], at[placed])
 
-    def _remove_pod(self, key: str) -> bool:
-        row = self._row_of.pop(key, None)
+    def _remove_pod(self, pod: Pod) -> bool:
+        row = self._row_of.get(pod.key)
         if row is None:
             return False
+        uid = pod.metadata.uid
+        if uid and self._pods.record(row).uid not in (uid, pod.key):  # the key stands for a missing one
+            return False
+        del self._row_of[pod.key]
         self._take(row, -1)
         self._pods.drop(row)
         if len(self._pods) > 2 * len(self._row_of) + _FEW:
@@ -366,6 +378,13 @@ def _no_report() -> LoadReport:
     from kscale.snapshot.loading import LoadReport
 
     return LoadReport()
+
+
+def _same(held: KubeObject | None, item: KubeObject) -> bool:
+    """Whether what is held under an item's key may be the item."""
+    if held is None:
+        return False
+    return held.metadata.uid == item.metadata.uid or not (held.metadata.uid and item.metadata.uid)
 
 
 def _kind(item: KubeObject) -> str:

@@ -23,6 +23,8 @@ from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["from_columns"]
 
+_MOST = 2**63 - 1
+
 
 def from_columns(
     *,
@@ -51,22 +53,22 @@ def from_columns(
     ``pod_class``: int[M]; ``pod_node``: int[M], the number of the node it runs on, -1 = pending. ``pod_names``:
     ``namespace/name`` of each pod; by default ``<namespace>/<name of the example>-<number of the pod>``.
 
-    Raises InputError for shapes and numbers that do not match, and for examples with generic ephemeral volumes or
+    Raises InputError, with the argument's name and the place in it, for shapes and numbers that do not match, amounts
+    that are negative or that int64 does not hold (one by one, or all that pods take of a node), names that are no names
+    or occur twice, and for examples with generic ephemeral volumes or
     resource claims: what such a pod is depends on its name.
     """
+    resources, node_names = _strings(resources, "resources"), _strings(node_names, "node_names")
     columns = _nodes(resources, node_names, allocatable, slots, labels, taints, unschedulable)
     if (pods is None) == (demand is None):
         raise InputError("from_columns: give either pods or demand")
     examples = _examples(resources, demand) if pods is None else [_example(pod, i) for i, pod in enumerate(pods)]
-    class_of, at = _integers(pod_class, "pod_class"), _integers(pod_node, "pod_node")
+    class_of, at = _integers(pod_class, "pod_class"), _integers(pod_node, "pod_node", -1)
     if class_of.shape != at.shape:
         raise InputError("from_columns: pod_class and pod_node differ in length")
-    if len(at) and not (class_of.min() >= 0 and class_of.max() < len(examples)):
-        raise InputError(f"from_columns: pod_class is not between 0 and {len(examples) - 1}")
-    if len(at) and not (at.min() >= -1 and at.max() < len(columns)):
-        raise InputError(f"from_columns: pod_node is not between -1 and {len(columns) - 1}")
-    if pod_names is not None and len(pod_names) != len(at):
-        raise InputError("from_columns: pod_names and pod_node differ in length")
+    _refuse(class_of, class_of >= len(examples), "pod_class", 0, len(examples) - 1)
+    _refuse(at, at >= len(columns), "pod_node", -1, len(columns) - 1)
+    given_names = None if pod_names is None else _pod_names(pod_names, len(at))
 
     interner = Interner()
     table = PodTable(interner.classes)
@@ -78,7 +80,7 @@ def from_columns(
     controllers = np.array([table.controller_number(standing_controller(pod)) for pod in examples], dtype=np.int32)
     priorities = np.array([pod.spec.priority or 0 for pod in examples], dtype=np.int64)
     table.extend(
-        _Names(prefixes, class_of) if pod_names is None else list(pod_names),
+        _Names(prefixes, class_of) if given_names is None else given_names,
         class_of=numbers[class_of],
         at=at,
         state=np.where(placed, PLACED, PENDING),
@@ -91,7 +93,9 @@ def from_columns(
     for name in dict.fromkeys(name for one in classes for name in one.occupancy):
         amounts = np.array([one.occupancy.get(name, 0) for one in classes], dtype=np.int64)
         used[name] = np.zeros(len(columns), dtype=np.int64)
-        np.add.at(used[name], nodes_of, amounts[class_of[placed]])
+        taken = amounts[class_of[placed]]
+        _check_sums(name, nodes_of, taken, columns.names)
+        np.add.at(used[name], nodes_of, taken)
     waiting = np.flatnonzero(~placed)
     counts = dict.fromkeys(("gated", "terminating", "finished", "on unknown nodes"), 0)
     return Snapshot(
@@ -133,18 +137,93 @@ class _Names(Sequence[str]):
         return (self[i] for i in range(len(self)))
 
 
-def _integers(values: ArrayLike, name: str) -> NDArray[np.int64]:
-    array = np.asarray(values)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(f"from_columns: {name} is not a column of integers")
+def _whole(values: Any, name: str, shape: tuple[int, ...] | None, described: str, least: int) -> NDArray[np.int64]:
+    """Whole numbers that int64 holds, none below ``least``. ``shape``: None = a column of any length."""
+    try:
+        array = np.asarray(values)
+    except ValueError:  # ragged
+        array = np.zeros((), dtype=object)
+    fits = array.ndim == 1 if shape is None else array.shape == shape
+    if not fits or (array.size and array.dtype.kind not in "iu"):
+        raise InputError(f"from_columns: {name} is not a {described} of integers")
+    _refuse(array, (array > _MOST) if array.dtype.kind == "u" else (array < least), name, least)
     return array.astype(np.int64)
+
+
+def _refuse(array: NDArray[Any], bad: NDArray[np.bool_], name: str, least: int, most: int = _MOST) -> None:
+    """Name the first number that is out of bounds."""
+    if not bad.any():
+        return
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))
+    where = ", ".join(map(str, at))
+    raise InputError(f"from_columns: {name}[{where}] is {array[at]}, not between {least} and {most}")
+
+
+def _integers(values: ArrayLike, name: str, least: int = 0) -> NDArray[np.int64]:
+    return _whole(values, name, None, "column", least)
 
 
 def _matrix(values: ArrayLike, name: str, shape: tuple[int, int]) -> NDArray[np.int64]:
+    return _whole(values, name, shape, f"matrix, {shape[0]} x {shape[1]},", 0)
+
+
+def _strings(values: Any, name: str) -> list[str]:
+    """Names: each a string that is not empty, none of them twice."""
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray)):
+        raise InputError(f"from_columns: {name} is not a list of strings")
+    found = values.tolist() if isinstance(values, np.ndarray) else list(values)
+    if set(map(type, found)) - {str, np.str_} or "" in found:
+        i, one = next((i, one) for i, one in enumerate(found) if not isinstance(one, str) or not one)
+        raise InputError(f"from_columns: {name}[{i}] is {one!r}, not a string that names something")
+    if len(set(found)) < len(found):
+        seen: set[str] = set()
+        for i, one in enumerate(found):
+            if one in seen:
+                raise InputError(f"from_columns: {name}[{i}] is {one!r} once more")
+            seen.add(one)
+    return found
+
+
+def _pod_names(values: Any, count: int) -> list[str]:
+    names = _strings(values, "pod_names")
+    if len(names) != count:
+        raise InputError("from_columns: pod_names and pod_node differ in length")
+    for i, name in enumerate(names):
+        namespace, _, rest = name.partition("/")
+        if not namespace or not rest or "/" in rest:
+            raise InputError(f"from_columns: pod_names[{i}] is {name!r}, not namespace/name")
+    return names
+
+
+def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int64], names: list[str]) -> None:
+    """Refuse what pods take of a resource on a node if int64 does not hold the sum: ``nodes``, ``amounts``: one entry a
+    placed pod."""
+    about = np.bincount(nodes, weights=amounts.astype(np.float64), minlength=1)
+    for node in np.flatnonzero(about > _MOST * 0.999).tolist():  # near enough to add up exactly
+        total = sum(amounts[nodes == node].tolist())
+        if total > _MOST:
+            raise InputError(
+                f"from_columns: pod_node: the pods on node {node} ({names[node]!r}) take {total} of {resource}, more "
+                f"than {_MOST}"
+            )
+
+
+def _flags(values: ArrayLike, name: str, count: int) -> NDArray[np.bool_]:
     array = np.asarray(values)
-    if array.shape != shape or (array.size and array.dtype.kind not in "iu"):
-        raise InputError(f"from_columns: {name} is not a matrix of integers, {shape[0]} x {shape[1]}")
-    return array.astype(np.int64)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "biu"):
+        raise InputError(f"from_columns: {name} is not a column of truth values")
+    if len(array) != count:
+        raise InputError(f"from_columns: {name} has not one entry a node")
+    _refuse(array, (array != 0) & (array != 1), name, 0, 1)
+    return array.astype(bool)
+
+
+def _taint(taint: Any, name: str) -> Taint:
+    if isinstance(taint, Taint):
+        return taint
+    if not isinstance(taint, dict):
+        raise InputError(f"from_columns: {name} is {taint!r}, not a taint")
+    return from_dict(taint, Taint, object_path=name)
 
 
 def _quantity(resource: str, amount: int) -> Quantity:
@@ -161,18 +240,20 @@ def _nodes(
     unschedulable: ArrayLike | None,
 ) -> NodeColumns:
     count = len(names)
-    if len(set(names)) < count or "" in names:
-        raise InputError("from_columns: node names are empty or occur twice")
-    if PODS in resources or len(set(resources)) < len(resources):
-        raise InputError(f"from_columns: a resource occurs twice, or {PODS!r} is among them: say it with slots")
+    if PODS in resources:
+        raise InputError(f"from_columns: resources[{list(resources).index(PODS)}] is {PODS!r}: say it with slots")
     amounts = _matrix(allocatable, "allocatable", (len(resources), count))
     room = np.full(count, 110, dtype=np.int64) if slots is None else _integers(slots, "slots")
-    cordoned = np.zeros(count, dtype=bool) if unschedulable is None else np.asarray(unschedulable, dtype=bool)
+    cordoned = np.zeros(count, dtype=bool) if unschedulable is None else _flags(unschedulable, "unschedulable", count)
     lists: dict[str, Any] = {"slots": room, "unschedulable": cordoned, "taints": taints}
-    lists |= {f"labels[{key}]": values for key, values in (labels or {}).items()}
+    lists |= {f"labels[{key!r}]": values for key, values in (labels or {}).items()}
     for what, values in lists.items():
         if values is not None and len(values) != count:
             raise InputError(f"from_columns: {what} has not one entry a node")
+    for key, values in (labels or {}).items():
+        for i, value in enumerate(values):
+            if not (value is None or isinstance(value, str)):
+                raise InputError(f"from_columns: labels[{key!r}][{i}] is {value!r}, not a string")
     quantities: dict[tuple[str, int], Quantity] = {}
     own: list[dict[str, Quantity]] = [{} for _ in names]
     for resource, column in zip((*resources, PODS), (*amounts.tolist(), room.tolist()), strict=True):
@@ -187,7 +268,9 @@ def _nodes(
             of_labels.pop(key, None)
             if value is not None:
                 of_labels[key] = value
-    tainted = [[from_dict(t, Taint) if isinstance(t, dict) else t for t in found] for found in taints or ()]
+    tainted = [
+        [_taint(taint, f"taints[{i}][{j}]") for j, taint in enumerate(found)] for i, found in enumerate(taints or ())
+    ]
     nodes = [
         Node(
             api_version="v1",
@@ -211,7 +294,11 @@ def _nodes(
 
 
 def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
-    amounts = _matrix(np.asarray(demand), "demand", (len(np.asarray(demand)), len(resources)))
+    try:
+        count = len(demand)  # type: ignore[arg-type]  # what has no length is no matrix
+    except TypeError:
+        count = 0
+    amounts = _matrix(demand, "demand", (count, len(resources)))  # type: ignore[arg-type]  # given, the caller says
     made = []
     for i, row in enumerate(amounts.tolist()):
         requests = {name: _quantity(name, amount) for name, amount in zip(resources, row, strict=True) if amount}
@@ -231,6 +318,8 @@ def _examples(resources: Sequence[str], demand: ArrayLike | None) -> list[Pod]:
 
 def _example(pod: Pod | dict[str, Any], i: int) -> Pod:
     made = from_dict(pod, Pod, object_path=f"pods[{i}]") if isinstance(pod, dict) else pod
+    if not isinstance(made, Pod):
+        raise InputError(f"from_columns: pods[{i}] is {made!r}, not a pod")
     if made.spec.resource_claims or any(volume.ephemeral is not None for volume in made.spec.volumes):
         raise InputError(f"from_columns: pods[{i}] has generic ephemeral volumes or resource claims")
     if made.spec.node_name or made.status.nominated_node_name:

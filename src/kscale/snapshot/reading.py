@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from kscale.errors import InputError
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import Loaded, LoadReport, load_batches, load_objects
@@ -53,5 +54,13 @@ def _collector_paused() -> Iterator[None]:
 
 
 def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:
-    """The objects of one item (a dict, a list kind, a client object), with their API data."""
+    """The objects of one item (a dict, a list kind, a client object), with their API data.
+
+    Raises InputError for the name of an object or a file: an object is meant, and a file is for :func:`load`.
+    """
+    if item is None or isinstance(item, (str, os.PathLike)):
+        raise InputError(
+            f"{item!r} is not an object: give a struct, or a dict with kind and metadata, "
+            "as {'kind': 'Node', 'metadata': {'name': 'n1'}}; kscale.load reads files"
+        )
     yield from load_objects(item, validate=False)

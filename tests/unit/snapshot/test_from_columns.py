@@ -98,13 +98,13 @@ def test_demand() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"pod_node": [4]}, "pod_node is not between"),
-        ({"pod_class": [2]}, "pod_class is not between"),
+        ({"pod_node": [4]}, r"pod_node\[0\] is 4"),
+        ({"pod_class": [2]}, r"pod_class\[0\] is 2"),
         ({"pod_class": [0.5]}, "not a column of integers"),
         ({"pod_class": [0, 0]}, "differ in length"),
         ({"slots": [1]}, "slots has not one entry"),
         ({"labels": {"zone": ["a"]}}, "has not one entry"),
-        ({"node_names": ["a", "a", "b", "c"]}, "occur twice"),
+        ({"node_names": ["a", "a", "b", "c"]}, "once more"),
         ({"allocatable": [[1]]}, "allocatable is not a matrix"),
         ({"resources": ["cpu", "memory", "pods"]}, "slots"),
         ({"pods": EXAMPLES}, "either pods or demand"),
@@ -116,3 +116,71 @@ def test_refused(change: dict[str, Any], message: str) -> None:
     given = {**NODES, "demand": [[1, 1, 0]], "pod_class": [0], "pod_node": [-1], **change}
     with pytest.raises(kscale.InputError, match=message):
         kscale.from_columns(**given)
+
+
+TWO: dict[str, Any] = {
+    "resources": ["cpu", "memory"],
+    "node_names": ["a", "b"],
+    "allocatable": np.array([[4000, 4000], [1 << 33, 1 << 33]]),
+    "demand": np.array([[100, 1 << 20], [200, 1 << 20]]),
+    "pod_class": np.array([0, 1, 1]),
+    "pod_node": np.array([-1, 0, -1]),
+}
+DAMAGED: list[tuple[dict[str, Any], str]] = [
+    (
+        {"allocatable": np.array([[2**63 + 5, 1], [1, 1]], np.uint64)},
+        r"allocatable\[0, 0\] is 9223372036854775813, not",
+    ),
+    ({"allocatable": np.array([[1, 1], [1, -4]])}, r"allocatable\[1, 1\] is -4, not between 0 and"),
+    ({"allocatable": np.array([[10**30, 1], [1, 1]], object)}, "allocatable is not a matrix, 2 x 2, of integers"),
+    ({"allocatable": [[1, 1], [1]]}, "allocatable is not a matrix"),
+    ({"demand": np.array([[100, 1], [-200, 1]])}, r"demand\[1, 0\] is -200"),
+    ({"demand": np.array([[100, 2**64 - 1], [200, 1]], np.uint64)}, r"demand\[0, 1\] is 18446744073709551615"),
+    ({"demand": 3}, "demand is not a matrix, 0 x 2, of integers"),
+    ({"slots": [3, -1]}, r"slots\[1\] is -1"),
+    ({"slots": np.array([2**63, 1], np.uint64)}, r"slots\[0\] is 9223372036854775808"),
+    ({"pod_node": np.array([2**64 - 1, 0, 0], np.uint64)}, r"pod_node\[0\] is 18446744073709551615"),
+    ({"pod_node": [0, 0, -2]}, r"pod_node\[2\] is -2, not between -1"),
+    ({"pod_node": [0, 2, 0]}, r"pod_node\[1\] is 2, not between -1 and 1"),
+    ({"pod_class": [0, -1, 0]}, r"pod_class\[1\] is -1, not between 0"),
+    ({"pod_class": [0, 0, 2]}, r"pod_class\[2\] is 2, not between 0 and 1"),
+    (
+        {"demand": np.array([[2**62, 1]] * 2), "pod_class": [0, 1, 1], "pod_node": [1, 1, 0]},
+        r"pod_node: the pods on node 1 \('b'\) take 9223372036854775808 of cpu, more than 9223372036854775807",
+    ),
+    ({"pod_names": ["d/a", "d/b", "d/a"]}, r"pod_names\[2\] is 'd/a' once more"),
+    ({"pod_names": ["d/a", "b", "d/c"]}, r"pod_names\[1\] is 'b', not namespace/name"),
+    ({"pod_names": ["d/a", "d/b/c", "d/c"]}, r"pod_names\[1\] is 'd/b/c', not namespace/name"),
+    ({"pod_names": ["d/a", 2, "d/c"]}, r"pod_names\[1\] is 2, not a string"),
+    ({"node_names": ["a", "a"]}, r"node_names\[1\] is 'a' once more"),
+    ({"node_names": ["a", 2]}, r"node_names\[1\] is 2, not a string"),
+    ({"node_names": ["", "b"]}, r"node_names\[0\] is '', not a string"),
+    ({"node_names": "ab"}, "node_names is not a list of strings"),
+    ({"resources": ["cpu", 1]}, r"resources\[1\] is 1, not a string"),
+    ({"resources": ["cpu", "cpu"]}, r"resources\[1\] is 'cpu' once more"),
+    ({"resources": ["cpu", "pods"]}, r"resources\[1\] is 'pods': say it with slots"),
+    ({"labels": {"zone": ["a", 3]}}, r"labels\['zone'\]\[1\] is 3, not a string"),
+    ({"labels": {"zone": ["a"]}}, r"labels\['zone'\] has not one entry a node"),
+    ({"taints": [[], [3]]}, r"taints\[1\]\[0\] is 3, not a taint"),
+    ({"taints": [[], [{"key": 1}]]}, r"taints\[1\]\[0\]"),
+    ({"unschedulable": [2, 0]}, r"unschedulable\[0\] is 2, not between 0 and 1"),
+    ({"unschedulable": ["", "x"]}, "unschedulable is not a column of truth values"),
+    ({"demand": None, "pods": [{}, 3]}, r"pods\[1\] is 3, not a pod"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), DAMAGED, ids=[message for _, message in DAMAGED])
+def test_damaged_columns_are_named(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(kscale.InputError, match=message):
+        kscale.from_columns(**{**TWO, **changed})
+
+
+def test_sums_up_to_the_end_of_int64() -> None:
+    amounts = np.array([[2**62, 1], [2**62 - 1, 1]])
+    snapshot = kscale.from_columns(**{**TWO, "demand": amounts, "pod_class": [0, 1], "pod_node": [1, 1]})
+    assert snapshot.used["cpu"].tolist() == [0, 2**63 - 1]
+
+
+def test_unsigned_columns_that_fit() -> None:
+    columns = {name: TWO[name].astype(np.uint64) for name in ("allocatable", "demand", "pod_class")}
+    assert kscale.from_columns(**{**TWO, **columns}).free("cpu").tolist() == [3800, 4000]

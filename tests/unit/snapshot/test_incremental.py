@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import kscale
+from kscale.errors import InputError
 from kscale.objects.core import Namespace, Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.snapshot.cluster import Cluster
@@ -93,7 +97,11 @@ def test_changed_equals_rebuilt(steps: list[tuple[str, Node | Pod]]) -> None:
             cluster.apply(item)
             left[key] = item
         elif what == "remove":
-            assert cluster.remove(item) == (left.pop(key, None) is not None)
+            held = left.get(key)
+            there = held is not None and held.metadata.uid == item.metadata.uid
+            assert cluster.remove(item) == there
+            if there:
+                del left[key]
         else:
             snapshot = cluster.snapshot()
             taken.append((snapshot, meaning(snapshot)))
@@ -126,3 +134,41 @@ def test_only_kinds_that_changed_are_indexed_again() -> None:
     assert second.namespaces is first.namespaces
     assert list(second.services) == ["a"]
     assert first.services == {}
+
+
+@pytest.mark.parametrize("kind", ["Pod", "Node", "Service"])
+def test_a_late_word_of_an_old_object_removes_nothing(kind: str) -> None:
+    def item(uid: str) -> dict[str, Any]:
+        return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", "namespace": "ns", "uid": uid}}
+
+    def uids() -> list[str]:
+        return [each.metadata.uid for each in cluster.all(kind)]
+
+    cluster = Cluster([item("old")])
+    cluster.apply(item("new"))
+    before = cluster.snapshot()
+    assert cluster.remove(item("old")) is False
+    assert uids() == ["new"]
+    assert cluster.snapshot().informers is before.informers
+    assert cluster.remove(item("new")) is True
+    for held, given_uid in (("held", ""), ("", "given"), ("", "")):
+        cluster.apply(item(held))
+        assert cluster.remove(item(given_uid)) is True
+        assert uids() == []
+
+
+def test_a_late_word_of_an_old_pod_that_was_read_from_text() -> None:
+    old = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "ns", "uid": "old"}}
+    new = {**old, "metadata": {**old["metadata"], "uid": "new"}}  # type: ignore[dict-item]
+    cluster = kscale.load(msgspec.json.encode({"kind": "List", "items": [old, new]}))
+    assert cluster.remove(old) is False
+    assert [pod.metadata.uid for pod in cluster.pods()] == ["new"]
+    assert cluster.remove(new) is True
+
+
+@pytest.mark.parametrize("item", ["n1", Path("n1"), None])
+def test_a_name_is_no_object(item: Any) -> None:
+    cluster = Cluster()
+    for act in (cluster.remove, cluster.apply):
+        with pytest.raises(InputError, match="is not an object: give a struct, or a dict with kind and metadata"):
+            act(item)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from kscale.ca.estimator.fast_path import best_fast_path
 from kscale.ca.estimator.limiter import node_limit
-from kscale.ca.estimator.options import EstimateOptions
+from kscale.ca.estimator.options import EstimateOptions, options_of
 from kscale.ca.estimator.result import EstimateResult
 from kscale.errors import InputError
 from kscale.objects.core import Node
@@ -23,6 +23,7 @@ from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU, MEMORY
+from kscale.scheduling.arguments import MOST, position_of, short
 from kscale.scheduling.pods import PodsLike, equivalence_groups, pods_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -50,6 +51,8 @@ def template_of(template: TemplateLike) -> NodeTemplate:
         if "node" in template:
             return from_dict(template, NodeTemplate)
         template = from_dict(template, Node)
+    if not isinstance(template, Node):
+        raise InputError(f"template is {short(template)}, not a node, a node template or a node group")
     return NodeTemplate(node=template)
 
 
@@ -235,7 +238,11 @@ def estimate_many(
 ) -> list[EstimateResult]:
     """:func:`estimate` for one template after the other, on the same snapshot; the cursor goes from one to the next
     (``fresh_cursor``: every template starts from ``cursor``)."""
+    if isinstance(templates, dict) or not isinstance(templates, Sequence):
+        raise InputError(f"templates is {short(templates)}, not a list")
     prepared = [template_of(template) for template in templates]
+    cursor = position_of(cursor, "cursor")
+    chosen = options_of(options, len(prepared))
     if groups is not None:
         members = [[pod_record(pod) for pod in group] for group in groups]
         starts = np.cumsum([0, *map(len, members)]).tolist()
@@ -249,8 +256,7 @@ def estimate_many(
     for i, template in enumerate(prepared):
         if fresh_cursor:
             session.engine.cursor = cursor
-        chosen = (options[i] if options is not None else None) or EstimateOptions()
-        results.append(estimate_groups(snapshot, grouped, template, i, chosen, session, repeats))
+        results.append(estimate_groups(snapshot, grouped, template, i, chosen[i], session, repeats))
     return results
 
 
@@ -264,7 +270,7 @@ def estimate_groups(
     repeats: Repeats | None = None,
 ) -> EstimateResult:
     """One estimate on a session that holds the pods' classes; ``number``: the template's there."""
-    limit = node_limit(options)
+    limit = max(min(node_limit(options), MOST), -1)
     order = decreasing(pods.asked, template)
     packed = order
     fast = -1

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 
-__all__ = ["THRESHOLDS", "EstimateOptions", "NodeGroupSize"]
+from kscale.errors import InputError
+from kscale.scheduling.arguments import short
+
+__all__ = ["THRESHOLDS", "EstimateOptions", "NodeGroupSize", "options_of"]
 
 THRESHOLDS = ("static", "sng", "cluster")
 """Known thresholds, in the order of upstream's production set-up."""
@@ -37,3 +43,32 @@ class EstimateOptions(msgspec.Struct, frozen=True, kw_only=True):
     current_node_count: int = 0
     no_context: bool = False
     fast_path: bool = False
+
+
+def options_of(options: Any, count: int) -> list[EstimateOptions]:
+    """The options of ``count`` estimates: None, or one a template, each of them None or options.
+
+    Raises InputError for anything else, and for options whose fields are of another type than they say.
+    """
+    if options is None:
+        return [EstimateOptions()] * count
+    if isinstance(options, (str, bytes)) or not isinstance(options, Sequence):
+        raise InputError(f"options is {short(options)}, not a list, one entry a template")
+    if len(options) != count:
+        raise InputError(f"options has {len(options)} entries for {count} templates")
+    return [_checked(each) for each in options]
+
+
+def _checked(options: Any) -> EstimateOptions:
+    if options is None:
+        return EstimateOptions()
+    if not isinstance(options, EstimateOptions):
+        raise InputError(f"options is {short(options)}, not EstimateOptions")
+    try:
+        # A struct takes what it is given; reading it again checks what the types say.
+        msgspec.convert(msgspec.structs.asdict(options), EstimateOptions)
+    except msgspec.ValidationError as problem:
+        text, _, at = str(problem).partition(" - at `$.")
+        field = at.rstrip("`") or "?"
+        raise InputError(f"options.{field}: {text}") from None
+    return options
