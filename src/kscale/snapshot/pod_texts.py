@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _projection
 from kscale.errors import InputError
-from kscale.objects.core import Affinity, Pod, PodSpec
+from kscale.objects.core import Affinity, Container, Pod, PodSpec
 from kscale.objects.decode import from_json
 from kscale.objects.meta import ObjectMeta, OwnerReference
 from kscale.objects.owners import controller_of, is_daemonset_pod
@@ -39,10 +39,11 @@ from kscale.snapshot.interner import (
 from kscale.snapshot.pod_kinds import READ_ANNOTATIONS
 from kscale.snapshot.pod_table import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.record import PodRecord, standing_controller
+from kscale.snapshot.usual_texts import odd_names, usual_times
 
 __all__ = ["PodBatch", "PodReader", "ScannedList"]
 
-_NAME, _UID, _NODE, _NOMINATED = range(4)
+_NAME, _UID, _NODE, _NOMINATED, _CREATED, _STARTED = range(6)
 _LABELS, _AFFINITY, _VOLUMES, _OWNERS = range(4)
 _UNSEEN = -2
 
@@ -76,6 +77,7 @@ _RULE: Final = _object(
     metadata=_object(
         name=("capture", _NAME),
         uid=("capture", _UID),
+        creation_timestamp=("capture", _CREATED),
         labels=("facet", _LABELS, "keep"),
         owner_references=("facet", _OWNERS, "keep"),
         **_kept("namespace", "deletion_timestamp"),
@@ -96,6 +98,7 @@ _RULE: Final = _object(
     ),
     status=_object(
         nominated_node_name=("capture", _NOMINATED),
+        start_time=("capture", _STARTED),
         conditions=("array", _object(("type",), type=("equals", '"PodResizePending"'), reason="keep")),
         container_statuses=_STATUS,
         init_container_statuses=_STATUS,
@@ -222,7 +225,7 @@ class PodReader:
         self._interner = interner
         self._threads = threads
         self._finished = finished
-        self._projector = _projection.Projector(_RULE, 4, 4)
+        self._projector = _projection.Projector(_RULE, 6, 4)
         self._columns = _Columns()
         self._parts: list[_Parts | None] = []
         # by number of the text, -1 = absent; None: read such pods the slow way
@@ -245,11 +248,19 @@ class PodReader:
         columns = self._columns
         number = np.where(bound, np.array([*columns.settled, -1])[combined], np.array([*columns.waiting, -1])[combined])
         fast = (number >= 0) & (length[:, _NAME] > 0)
-        chosen = np.flatnonzero(fast)
         try:
+            for slot in (_CREATED, _STARTED):
+                fast &= usual_times(view, at[:, slot], length[:, slot])
+            chosen = np.flatnonzero(fast)
+            names = _projection.strings(view, at[chosen, _NAME], length[chosen, _NAME])
+            if odd := odd_names(names):
+                fast[chosen[odd]] = False
+                chosen = np.flatnonzero(fast)
+                names = _projection.strings(view, at[chosen, _NAME], length[chosen, _NAME])
             pods = self._batch(
-                view, source, place, chosen, combined[chosen], number[chosen], at[chosen], length[chosen], begin, size
-            )
+                view, source, place, chosen, names, combined[chosen], number[chosen], at[chosen], length[chosen],
+                begin, size,
+            )  # fmt: skip
         except UnicodeDecodeError:
             return None
         return ScannedList(api_version, kind, begin, size, fast, pods)
@@ -306,7 +317,7 @@ class PodReader:
             pod = from_json(text, Pod)
         except (InputError, *_UNUSUAL):
             return None
-        pod.metadata.name = "-"  # noted apart; an empty one never gets here
+        pod.metadata.name = "x"  # noted apart; an empty or odd one never gets here
         if pod.spec.resource_claims or check(pod):
             return None  # with claims its name is part of its class
         waits = GATED if pod.spec.scheduling_gates else PENDING
@@ -332,7 +343,9 @@ class PodReader:
         found: AffinityFacet | None = None
         with suppress(*_UNUSUAL):
             affinity = _AFFINITY_OF.decode(self._projector.facet_text(_AFFINITY, number))
-            bare = Pod(metadata=ObjectMeta(name="-", namespace="-"), spec=PodSpec(affinity=affinity))
+            bare = Pod(
+                metadata=ObjectMeta(name="x", namespace="x"), spec=PodSpec(containers=[Container()], affinity=affinity)
+            )
             if not check(bare):
                 found = affinity_facet(affinity)
         self._affinities[number] = found
@@ -368,6 +381,7 @@ class PodReader:
         source: str,
         place: str,
         chosen: NDArray[np.int64],
+        names: list[str],
         combined: NDArray[np.int32],
         class_of: NDArray[np.int64],
         at: NDArray[np.int64],
@@ -383,7 +397,6 @@ class PodReader:
         node_of, first = _projection.number_strings(view, where, long)
         state = np.where(node_of >= 0, np.int8(PLACED), np.array(known.unplaced, dtype=np.int8)[combined])
         state[np.array(known.done, dtype=np.bool_)[combined]] = FINISHED
-        names = _projection.strings(view, at[:, _NAME].copy(), length[:, _NAME].copy())
         prefix = known.prefix
         return PodBatch(
             view=view,

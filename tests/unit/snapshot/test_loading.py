@@ -334,6 +334,7 @@ def test_validation_of_files_and_not_of_data() -> None:
     ]
     assert [str(problem) for problem in report.warnings] == [
         '<bytes>: items[2] (Node t): spec.taints[0].effect: "No" is not one of NoExecute, NoSchedule, PreferNoSchedule',
+        "<bytes>: items[3] (Pod team-a/p): spec.containers: is empty",
         '<bytes>: items[3] (Pod team-a/p): spec.tolerations[0].operator: "Is" is not one of Equal, Exists, Gt, Lt',
     ]
     assert names(items) == ["team-a/minus", "", "t", "team-a/p"]

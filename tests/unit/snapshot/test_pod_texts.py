@@ -351,3 +351,34 @@ def test_refused_threads(threads: int, grain: int) -> None:
         _projection.Projector(RULE, 1, 1).scan(b"{}", threads, grain)
     with pytest.raises(ValueError, match="threads must be at least 1"):
         load(b"{}", threads=0)
+
+
+TIMES = st.sampled_from(
+    ["2024-02-29T23:59:59Z", "2023-02-29T00:00:00Z", "2024-13-01T00:00:00Z", "2024-00-01T00:00:00Z", "now", "", None,
+     "2024-01-01T24:00:00Z", "2024-01-31T00:00:00.123456Z", "2024-01-31T00:00:00+01:00", "0000-01-01T00:00:00Z",
+     "2024-04-31T00:00:00Z", "2024-01-0:T00:00:00Z", "2024-01-01t00:00:00Z", "20240-1-01T00:00:00Z"]
+)  # fmt: skip
+NAMES = st.sampled_from(
+    ["a", "a.b-c", "A", "-a", "a-", "a..b", "a.-b", "a\nb", "\x1b[31m", "a" * 253, "a" * 254, "\xe9"]
+)
+
+
+@given(st.lists(st.tuples(NAMES, TIMES, TIMES, TIMES), min_size=1, max_size=6))
+def test_odd_names_and_times_are_reported_the_same_way(pods: list[tuple[str, Any, Any, Any]]) -> None:
+    items = [
+        pod(name, metadata={"creationTimestamp": created, "deletionTimestamp": deleted}, status={"startTime": started})
+        for name, created, deleted, started in pods
+    ]
+    data, report = dump(NODE, *items), LoadReport()
+    slow, slow_report = slowly(data, strict=False)
+    assert meaning(load(data, strict=False, report=report)) == meaning(slow)
+    assert report == slow_report
+
+
+def test_a_broken_time_and_an_odd_name_are_reported() -> None:
+    report = LoadReport()
+    data = dump(pod("a"), pod("b", metadata={"creationTimestamp": "2023-02-29T00:00:00Z"}), pod("C"))
+    assert [each.key for each in load(data, strict=False, report=report).pods()] == ["ns/a", "ns/C"]
+    (problem,), (warning,) = report.problems, report.warnings
+    assert (problem.object, problem.field) == ("items[1] (Pod ns/b)", "metadata.creationTimestamp")
+    assert (warning.object, warning.field) == ("items[2] (Pod ns/C)", "metadata.name")
