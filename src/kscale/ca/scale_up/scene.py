@@ -55,7 +55,8 @@ class Scene:
         profile: SchedulerProfile | None,
     ) -> None:
         self.cluster = given if isinstance(given, Cluster) else None
-        self.snapshot = given.snapshot() if isinstance(given, Cluster) else given
+        dra = options.enable_dynamic_resource_allocation
+        self.snapshot = given.snapshot(dra=dra) if isinstance(given, Cluster) else given
         self.now, self.options, self.profile = now, options, profile
         nodes: list[Node] = self.snapshot.columns.objects
         self.lists = node_lists(nodes, taints=TaintConfig.from_options(options))
@@ -143,7 +144,8 @@ class Scene:
                     put(changed, fresh_copy(templates[name], f"upcoming-{number}"), upcoming=True)
             for registered in item.registered:
                 changed.remove(Node(metadata=replace(Node().metadata, name=registered)))
-        self.cluster, self.snapshot = changed, changed.snapshot()
+        self.cluster = changed
+        self.snapshot = changed.snapshot(csi=self.snapshot.csi, dra=self.snapshot.dra)
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
     def drop_not_counted(self) -> None:
@@ -153,7 +155,8 @@ class Scene:
             changed = self.whole_cluster().copy()
             for pod in gone:
                 changed.remove(pod)
-            self.cluster, self.snapshot = changed, changed.snapshot()
+            self.cluster = changed
+            self.snapshot = changed.snapshot(csi=self.snapshot.csi, dra=self.snapshot.dra)
 
     def _not_counted(self) -> list[Pod]:
         """Placed pods that take no room in the simulation."""
