@@ -206,7 +206,7 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
 class _Columns(msgspec.Struct, eq=False):
     """One entry a combination of texts. ``waiting``, ``settled``: the class of a pod without a node, and of one that
     has one or is finished; -1: read such pods the slow way; -2: none was seen yet. ``unplaced``: the state of a pod
-    that has no node; ``done``: whether it is finished."""
+    that has no node; ``done``: whether it is finished; ``kind``: of a pod that has a node, 0 = none was seen yet."""
 
     waiting: list[int] = []
     settled: list[int] = []
@@ -227,6 +227,7 @@ class PodReader:
         self._finished = finished
         self._projector = _projection.Projector(_RULE, 6, 4)
         self._columns = _Columns()
+        self._reader = interner.kind()  # tells its texts from those of other readers
         self._parts: list[_Parts | None] = []
         # by number of the text, -1 = absent; None: read such pods the slow way
         self._rests: dict[int, _Rest | None] = {}
@@ -278,7 +279,9 @@ class PodReader:
             assert parts is not None
             fixed = (*parts[:3], settled(parts[3]), *parts[4:]) if stays(parts[-1]) else parts
             if missing[0][number]:
-                columns.settled[number] = self._interner.variant(*fixed).index
+                columns.settled[number] = settled_class = self._interner.variant(*fixed).index
+                _, _, volumes, _, rest = combinations[number].tolist()
+                columns.kind[number] = self._interner.kind(("text", self._reader, settled_class, volumes, rest))
             if missing[1][number]:  # a finished pod counts as placed, without a node, too
                 columns.waiting[number] = self._interner.variant(*(fixed if columns.done[number] else parts)).index
 
@@ -300,7 +303,7 @@ class PodReader:
                 controller = -1 if common.alone else owner.number
         columns.waiting.append(-1 if parts is None else _UNSEEN)
         columns.settled.append(-1 if parts is None else _UNSEEN)
-        columns.kind.append(self._interner.kind())
+        columns.kind.append(0)
         columns.controller.append(controller)
         columns.unplaced.append(common.unplaced if common else PENDING)
         columns.done.append(common.done if common else False)
