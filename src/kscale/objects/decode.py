@@ -11,7 +11,7 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.base import dec_hook, enc_hook
 
-__all__ = ["decoder", "describe", "from_dict", "from_json", "syntax_problem", "to_dict", "to_json"]
+__all__ = ["decoder", "describe", "escaped", "from_dict", "from_json", "syntax_problem", "to_dict", "to_json"]
 
 T = TypeVar("T")
 
@@ -97,11 +97,20 @@ def describe(prefix: str, kind: str, data: Any) -> str:
     name = ""
     if isinstance(metadata, Mapping):
         namespace, own = metadata.get("namespace"), metadata.get("name")
-        name = "/".join(part for part in (namespace, own) if isinstance(part, str) and part)
+        name = escaped("/".join(part for part in (namespace, own) if isinstance(part, str) and part))
     label = " ".join(part for part in (kind, name) if part)
     if prefix and label:
         return f"{prefix} ({label})"
     return prefix or label
+
+
+def escaped(text: str) -> str:
+    """A name that may hold anything, on one line: what is not printable is written as an escape."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    )
 
 
 def syntax_problem(error: msgspec.DecodeError, text: bytes, source: str, object_path: str = "") -> Problem:

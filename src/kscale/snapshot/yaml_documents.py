@@ -27,9 +27,25 @@ def _loader() -> Any:
             for first, resolvers in base.yaml_implicit_resolvers.items()
         }
 
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            """Where a key comes twice, kubectl refuses the file, and PyYAML would take the last one."""
+            seen = set()
+            for key, _ in getattr(node, "value", ()):
+                if not isinstance(key, yaml.ScalarNode) or key.tag == _MERGE:
+                    continue
+                if (key.tag, key.value) in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"the key {key.value} comes twice", key.start_mark
+                    )
+                seen.add((key.tag, key.value))
+            return super().construct_mapping(node, deep=deep)
+
     return Loader
 
 
+_MERGE = "tag:yaml.org,2002:merge"
+_LEAST_BUDGET = 1_000_000
+_PER_BYTE = 10  # values that aliases may make of one byte
 _NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
 
 
@@ -40,11 +56,28 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
 
     try:
         for document in yaml.load_all(text, Loader=loader):
-            if document is not None:
-                yield document
+            if document is None:
+                continue
+            if b"*" in text and _size(document, {}) > max(_LEAST_BUDGET, _PER_BYTE * len(text)):
+                yield Problem("the aliases stand for too many values", source)
+                return
+            yield document
+    except RecursionError:  # an alias that holds itself, too
+        yield Problem("nested too deeply to be read", source)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         yield Problem(f"{place}malformed YAML: {error.problem or error.context}", source)
     except (yaml.YAMLError, ValueError) as error:
         yield Problem(f"malformed YAML: {error}", source)
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many values there are when every alias is written out; ``known``: of those met, by identity."""
+    if not isinstance(value, (dict, list)):
+        return 1
+    found = known.get(id(value))
+    if found is None:
+        inner = value.values() if isinstance(value, dict) else value
+        found = known[id(value)] = 1 + sum(_size(each, known) for each in inner)
+    return found

@@ -62,7 +62,9 @@ def test_defaults() -> None:
     assert (group.min_size, group.max_size, group.target_size, group.from_node) == (0, 1000, None, "n1")
     (group,) = groups_from({"groups": [{"id": "a", "nodeSelector": {"pool": "a"}}]})
     assert group.node_selector == {"pool": "a"}
-    assert groups_from([]) == []
+    for nothing in ([], {"groups": []}):
+        with pytest.raises(InputError, match="no node group in it"):
+            groups_from(nothing)
 
 
 def test_instance_types(tmp_path: Path) -> None:
@@ -99,7 +101,8 @@ def test_json_yaml_and_packed_are_one(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(content)
         assert read_groups(tmp_path / name) == groups_from(entries)
     (tmp_path / "empty.yaml").write_text("# nothing\n")
-    assert read_groups(tmp_path / "empty.yaml") == []
+    with pytest.raises(InputError, match=r"empty\.yaml: no node group in it: a list of at least one is expected"):
+        read_groups(tmp_path / "empty.yaml")
 
 
 ONE = {"id": "a", "fromNode": "n1"}
@@ -142,6 +145,19 @@ ONE = {"id": "a", "fromNode": "n1"}
             "groups[0] (a): template.status.allocatable: is empty: the node would have room for nothing",
         ),
         ([{"id": "a", "instanceType": "m5.xlarge"}], "groups[0] (a): catalogue: instanceType needs a catalogue"),
+        (
+            [{"id": "a", "template": {"status": {"allocatable": {"cpu": "-4"}}}}],
+            "groups[0] (a): template.status.allocatable.cpu: -4 is negative",
+        ),
+        ([{"id": "a\nb", "fromNode": "n1"}], "groups[0] (a\\nb): id: has control characters"),
+        (
+            [{"id": "a", "nodes": ["n", "n"]}],
+            'groups[0] (a): nodes[1]: node "n" is of groups[0] already',
+        ),
+        (
+            [{"id": "a", "nodes": ["n"]}, {"id": "b", "nodes": ["n"]}],
+            'groups[1] (b): nodes[0]: node "n" is of groups[0] already',
+        ),
         ([7], "groups[0]: expected `object`, got `int`"),
         ({"id": "a"}, "a list of node groups expected, got dict"),
     ],
@@ -223,3 +239,22 @@ def test_the_schema_says_what_the_reader_says() -> None:
             jsonschema.validate(bad, groups_schema())
         with pytest.raises(InputError):
             groups_from(bad)
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ({**ONE, "labels": {"a b": "x"}}, 'labels: "a b": name part must consist of'),
+        ({**ONE, "labels": {"a": "-"}}, 'labels[a]: "-": a valid label must be'),
+        ({**ONE, "nodeSelector": {"a/b/c": "-"}}, 'nodeSelector: "a/b/c": a qualified name '),
+        (
+            {"id": "a", "template": {**TEMPLATE, "metadata": {"labels": {"a": "b c"}}}},
+            'template.metadata.labels[a]: "b c": a valid label must be',
+        ),
+        ({**ONE, "taints": [{"key": "a!", "effect": "NoExecute"}]}, 'taints[0]: "a!": name part must consist of'),
+    ],
+)
+def test_labels_that_no_node_has(entry, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        groups_from([entry])
+    assert str(caught.value).startswith(f"groups[0] (a): {message}")

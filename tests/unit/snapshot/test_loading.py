@@ -47,6 +47,9 @@ def names(*sources: Any, **options: Any) -> list[str]:
 
 
 TWO = ["team-a/p", "n"]
+BOMB = b"a0: &a0 [x, x, x, x, x, x, x, x, x]\n" + b"".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n".encode() for i in range(1, 10)
+)
 YAML = b"""\
 apiVersion: v1
 kind: Pod
@@ -250,6 +253,8 @@ def test_every_damaged_object_is_listed(tmp_path: Path) -> None:
         (b"[" * 100_000, "nested too deeply"),
         (b"- " * 20_000 + b"a", "nested too deeply"),
         (b"&a [*a]", "nested too deeply"),
+        (BOMB, "the aliases stand for too many values"),
+        (b"kind: Pod\nkind: Node\n", "line 2, column 1: malformed YAML: the key kind comes twice"),
         (b'a: !!python/object/apply:os.system ["ls"]', "malformed YAML: could not determine a constructor"),
         (b"kind: Pod\nmetadata: {name: x, labels: {1: a}}", "Pod x: metadata.labels: a key: expected `str`, got `int`"),
     ],

@@ -15,11 +15,14 @@ import msgspec
 from kscale.capacity.catalogue import Catalogue, read_catalogue
 from kscale.capacity.groups.entry import GroupEntry
 from kscale.errors import InputError, Problem
-from kscale.objects.decode import from_dict, syntax_problem
+from kscale.objects.decode import escaped, from_dict, syntax_problem
+from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.validation import check
 
 __all__ = ["groups_from", "read_groups"]
 
+_NO_GROUP = "no node group in it: a list of at least one is expected"
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
@@ -65,7 +68,9 @@ def _plain(raw: bytes, source: str) -> Any:
             raise InputError(document)
     if len(found) > 1:
         raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
-    return found[0] if found else []
+    if not found:
+        raise InputError(Problem(_NO_GROUP, source))
+    return found[0]
 
 
 def groups_from(
@@ -84,14 +89,17 @@ def groups_from(
         data = data["groups"]
     if not isinstance(data, list):
         raise InputError(Problem(f"a list of node groups expected, got {type(data).__name__}", source))
+    if not data:
+        raise InputError(Problem(_NO_GROUP, source))
     problems: list[Problem] = []
     shelf = _Shelf(Path(folder), catalogue)
     groups: list[NodeGroup] = []
     first: dict[str, int] = {}
+    owner: dict[str, int] = {}
     for index, item in enumerate(data):
         place = f"groups[{index}]"
         if isinstance(item, dict) and isinstance(item.get("id"), str):
-            place = f"{place} ({item['id']})"
+            place = f"{place} ({escaped(item['id'])})"
         try:
             entry = from_dict(item, GroupEntry, source=source, object_path=place)
         except InputError as error:
@@ -101,6 +109,11 @@ def groups_from(
             problems.append(Problem(f"the id is that of groups[{first[entry.id]}]", source, place, "id"))
         first.setdefault(entry.id, index)
         mistakes = [Problem(message, source, place, field) for field, message in _mistakes(entry, node_names)]
+        for position, name in enumerate(entry.nodes):
+            if name in owner:
+                text = f'node "{name}" is of groups[{owner[name]}] already'
+                mistakes.append(Problem(text, source, place, f"nodes[{position}]"))
+            owner.setdefault(name, index)
         try:
             template, price = shelf.template(entry) if not mistakes else (None, None)
         except InputError as error:
@@ -138,6 +151,8 @@ def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[
     """(field, what is wrong with it) of an entry that has the right shape."""
     if not entry.id:
         yield "id", "is empty"
+    elif not entry.id.isprintable():
+        yield "id", "has control characters"
     yield from _limits(entry)
     given = [
         name
@@ -159,6 +174,7 @@ def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[
         yield "pods", "is of use with template only"
     if entry.template is not None and not (entry.template.status.allocatable or entry.template.status.capacity):
         yield "template.status.allocatable", "is empty: the node would have room for nothing"
+    yield from _template(entry)
     if node_names is not None:
         if entry.from_node is not None and entry.from_node not in node_names:
             yield "fromNode", f'there is no node "{entry.from_node}"'
@@ -166,6 +182,29 @@ def _mistakes(entry: GroupEntry, node_names: Container[str] | None) -> Iterator[
             if name not in node_names:
                 yield f"nodes[{i}]", f'there is no node "{name}"'
     yield from _additions(entry)
+
+
+def _template(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    """What no node can be, as the reading of a dump says it."""
+    if entry.template is not None:
+        named = msgspec.structs.replace(
+            entry.template, metadata=msgspec.structs.replace(entry.template.metadata, name="x")
+        )
+        for finding in check(named):
+            yield f"template.{finding.field}", finding.message
+        yield from _labels("template.metadata.labels", entry.template.metadata.labels)
+    for position, pod in enumerate(entry.pods):
+        for finding in check(pod):
+            if finding.fatal and finding.field != "metadata.name":
+                yield f"pods[{position}].{finding.field}", finding.message
+
+
+def _labels(field: str, labels: dict[str, str] | None) -> Iterator[tuple[str, str]]:
+    for key, value in (labels or {}).items():
+        for error in qualified_name_errors(key):
+            yield field, f"{go_quote(key)}: {error}"
+        for error in label_value_errors(value):
+            yield f"{field}[{key}]", f"{go_quote(value)}: {error}"
 
 
 def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
@@ -179,9 +218,13 @@ def _limits(entry: GroupEntry) -> Iterator[tuple[str, str]]:
 
 
 def _additions(entry: GroupEntry) -> Iterator[tuple[str, str]]:
+    yield from _labels("labels", entry.labels)
+    yield from _labels("nodeSelector", entry.node_selector)
     for i, taint in enumerate(entry.taints):
         if not taint.key:
             yield f"taints[{i}].key", "is empty"
+        else:
+            yield from _labels(f"taints[{i}]", {taint.key: taint.value})
         if taint.effect not in _EFFECTS:
             yield f"taints[{i}].effect", f'"{taint.effect}" is not one of {", ".join(_EFFECTS)}'
     for name, amount in (entry.capacity or {}).items():
