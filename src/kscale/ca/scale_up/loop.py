@@ -81,8 +81,8 @@ def scale_up_steps(
 ) -> Generator[Any, Any, ScaleUpPlan]:
     """One loop of scale-up as a step machine: yields what :func:`kscale.ca.orchestrate_steps` yields.
 
-    - ``cluster`` may be a snapshot where nothing has to be put into it or taken out (coming nodes, expendable pods,
-      rounds of a salvo) and no quota objects are asked for: else InputError.
+    - ``cluster`` may be a snapshot where nothing has to be put into it (coming nodes, rounds of a salvo) and no quota
+      objects are asked for: else InputError.
     - ``groups``: those that exist, and those that could be made (``exists`` False).
     - ``templates`` replace what would be found out for a group; the others are modelled on real nodes, on what the
       state remembers of them, then on the group's own description.

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import numpy as np
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from kscale.ca.cluster_state import upcoming_nodes
 from kscale.ca.groups import Group, Groups, groups_of
@@ -66,11 +67,12 @@ class Scene:
         self.candidates: list[Group] = [group for group in every if not group.exists and not group.async_upcoming]
         self.daemonsets = list(self.cluster.all("DaemonSet")) if self.cluster is not None else []
         self.warnings: list[str] = []
+        self._dropped: list[str] = []
 
     def whole_cluster(self) -> Cluster:
         """The cluster. Raises InputError where only a snapshot was given."""
         if self.cluster is None:
-            text = "coming nodes, pods that do not count, a salvo, quota objects: they take the cluster, not a snapshot"
+            text = "coming nodes, a salvo, quota objects: they take the cluster, not a snapshot"
             raise InputError(text)
         return self.cluster
 
@@ -131,60 +133,61 @@ class Scene:
 
     def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
         """Takes pods that do not count out of the cluster and puts coming nodes in; how many of each group come."""
-        gone = self._not_counted()
         coming = upcoming_nodes(state.cluster, self.groups, self.now)
-        if not gone and not any(item.count or item.registered for item in coming.values()):
+        self.drop_not_counted()
+        if not any(item.count or item.registered for item in coming.values()):
             return {}
-        changed = self.whole_cluster().copy()
-        for pod in gone:
-            changed.remove(pod)
+        changed = self._without_dropped()
         for name, item in coming.items():
             if name in templates:
                 for number in range(item.count):
                     put(changed, fresh_copy(templates[name], f"upcoming-{number}"), upcoming=True)
             for registered in item.registered:
                 changed.remove(Node(metadata=replace(Node().metadata, name=registered)))
-        self.cluster = changed
+        self.cluster, self._dropped = changed, []
         self.snapshot = changed.snapshot(csi=self.snapshot.csi, dra=self.snapshot.dra)
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
     def drop_not_counted(self) -> None:
-        """Takes only the pods that do not count out of the cluster."""
+        """Takes only the pods that do not count out of the snapshot."""
         gone = self._not_counted()
-        if gone:
-            changed = self.whole_cluster().copy()
-            for pod in gone:
-                changed.remove(pod)
-            self.cluster = changed
-            self.snapshot = changed.snapshot(csi=self.snapshot.csi, dra=self.snapshot.dra)
+        if len(gone):
+            self._dropped = [self.snapshot.placed_key(at) for at in gone.tolist()]
+            keep = np.ones(len(self.snapshot.placed_node), dtype=np.bool_)
+            keep[gone] = False
+            self.snapshot = self.snapshot.keeping(keep)
 
-    def _not_counted(self) -> list[Pod]:
-        """Placed pods that take no room in the simulation."""
+    def _without_dropped(self) -> Cluster:
+        """A copy of the cluster without the pods that do not count."""
+        changed = self.whole_cluster().copy()
+        for key in self._dropped:
+            namespace, _, name = key.rpartition("/")
+            changed.remove(Pod(metadata=ObjectMeta(name=name, namespace=namespace)))
+        return changed
+
+    def _not_counted(self) -> NDArray[np.int64]:
+        """Placed pods that take no room in the simulation, by position."""
         options, snapshot = self.options, self.snapshot
         cutoff = options.expendable_pods_priority_cutoff
-        low = np.flatnonzero(snapshot.placed_priority < cutoff)
-        if cutoff <= 0:  # then only a priority that is there is below it
-            gone = [_named(snapshot.placed_key(at)) for at in low.tolist()]
-        else:
-            gone = [pod for at in low.tolist() if is_expendable(pod := snapshot.placed_record(at).pod, cutoff)]
-        if options.allowed_scheduler_names:
-            running = (snapshot.placed_record(at).pod for at in range(len(snapshot.placed_node)))
-            gone += split(running, allowed=options.allowed_scheduler_names).excluded
-        return gone
+        gone = np.flatnonzero(snapshot.placed_priority < cutoff)
+        if cutoff > 0:  # a pod without priority counts, and has 0 here
+            gone = np.array(
+                [at for at in gone.tolist() if is_expendable(snapshot.placed_record(at).pod, cutoff)], np.int64
+            )
+        if not options.allowed_scheduler_names:
+            return gone
+        running = [snapshot.placed_record(at).pod for at in range(len(snapshot.placed_node))]
+        excluded = {id(pod) for pod in split(running, allowed=options.allowed_scheduler_names).excluded}
+        return np.union1d(gone, np.flatnonzero([id(pod) in excluded for pod in running]))
 
     def with_placed(self, placed: PlaceResult) -> Cluster:
         """Another cluster in which the pods that fit run where they fit."""
-        changed = self.whole_cluster().copy()
+        changed = self._without_dropped()
         for record, node in placed.placed_records:
             pod = record.pod
             bound = replace(pod.spec, node_name=self.snapshot.nodes[node])
             changed.apply(replace(pod, api_version="v1", kind="Pod", spec=bound))
         return changed
-
-
-def _named(key: str) -> Pod:
-    namespace, _, name = key.rpartition("/")
-    return Pod(metadata=ObjectMeta(name=name, namespace=namespace))
 
 
 def put(cluster: Cluster, fresh: NodeTemplate, *, upcoming: bool = False) -> Node:

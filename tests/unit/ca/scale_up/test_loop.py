@@ -98,8 +98,19 @@ def test_expendable_pods_take_no_room() -> None:
     cluster = Cluster([machine("n1"), running("cheap", 900, "n1", priority=-20), waiting("p", 500)])
     plan = kscale.scale_up(cluster, [group("a")], now=T0)
     assert (plan.result, plan.existing) == ("ScaleUpNotNeeded", {"default/p": "n1"})
-    with pytest.raises(InputError, match="take the cluster"):
-        kscale.scale_up(cluster.snapshot(), [group("a")], now=T0)
+    assert kscale.scale_up(cluster.snapshot(), [group("a")], now=T0).existing == plan.existing
+    salvo = AutoscalingOptions(salvo_scale_up=True)
+    again = kscale.scale_up(cluster, [group("a")], now=T0, options=salvo)
+    assert (again.result, again.existing) == (plan.result, plan.existing)
+
+
+def test_what_takes_the_whole_cluster_says_so() -> None:
+    options = AutoscalingOptions(salvo_scale_up=True)
+    cluster = Cluster([machine("n1"), running("cheap", 900, "n1", priority=-20), waiting("p", 500), waiting("q", 800)])
+    assert kscale.scale_up(cluster, [group("a")], now=T0, options=options).triggered == ["default/q"]
+    for flags in (options, AutoscalingOptions(capacity_quotas_enabled=True)):
+        with pytest.raises(InputError, match="take the cluster"):
+            kscale.scale_up(cluster.snapshot(), [group("a")], now=T0, options=flags)
 
 
 def test_nodes_that_are_coming_take_pods_in_the_next_loop() -> None:
