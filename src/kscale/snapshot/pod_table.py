@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kscale.objects.core import Pod
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner, PodClass
+from kscale.snapshot.mapped import file_of
 from kscale.snapshot.record import PodRecord, standing_controller
 
 __all__ = [
@@ -219,10 +220,13 @@ class PodTable:
         if source < -1:
             return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=known)
         buffer, offset = self.buffers[source], int(self.column("offset")[row])
+        mapped = file_of(buffer)
+        if mapped is not None:
+            mapped.check()
         uid_at = int(self.column("uid_offset")[row])
         uid = bytes(buffer[uid_at : uid_at + int(self.column("uid_size")[row])]).decode()
         raw = msgspec.Raw(buffer[offset : offset + int(self.column("size")[row])])
-        return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=known)
+        return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=known, mapped=mapped)
 
     def rows(self, rows: NDArray[np.int64]) -> PodRows:
         """The pods of some rows, made one by one when asked for."""
@@ -235,6 +239,9 @@ class PodTable:
         columns = {name: column.array.copy() for name, column in self.columns.items()}
         buffers = []
         for number, buffer in enumerate(self.buffers):
+            mapped = file_of(buffer)
+            if mapped is not None:
+                mapped.check()
             rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != GONE))
             uids = [
                 bytes(buffer[at : at + size])
@@ -349,6 +356,8 @@ class PodRows(Sequence[PodRecord]):
         """The pods' UIDs, or their keys where they have none."""
         table, rows = self.table, self._rows
         records, keys, buffers = table.records, table.keys, table.buffers
+        for mapped in filter(None, map(file_of, buffers)):
+            mapped.check()
         sources, begins, sizes = (table.column(c)[rows].tolist() for c in ("source", "uid_offset", "uid_size"))
         for row, source, begin, size in zip(rows.tolist(), sources, begins, sizes, strict=True):
             record = records.get(row)

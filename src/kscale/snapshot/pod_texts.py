@@ -36,6 +36,7 @@ from kscale.snapshot.interner import (
     stays,
     volumes_facet,
 )
+from kscale.snapshot.mapped import file_of
 from kscale.snapshot.pod_kinds import READ_ANNOTATIONS
 from kscale.snapshot.pod_table import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.record import PodRecord, standing_controller
@@ -148,6 +149,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
             int(self.priority[i]),
             None if owner < 0 else self.controllers[owner],
             raw=msgspec.Raw(self.view[offset : offset + int(self.size[i])]),
+            mapped=file_of(self.view),
         )
 
     def pick(self, which: slice) -> PodBatch:

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
+
 from kscale.errors import InputError
+from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import Loaded, LoadReport, load_batches, load_objects
@@ -34,7 +37,9 @@ def load(*sources: Any, strict: bool = True, report: LoadReport | None = None, t
         reader = PodReader(cluster.interner, threads=threads or os.cpu_count() or 1)
         for found in load_batches(*sources, strict=strict, report=report, scan=reader.scan):
             if isinstance(found, Loaded):
-                cluster.apply_decoded(found.obj, found.raw)
+                # A pod keeps its text, and that may lie in a file that changes.
+                raw = found.raw if isinstance(found.obj, Pod) else None
+                cluster.apply_decoded(found.obj, raw.copy() if isinstance(raw, msgspec.Raw) else raw)
             else:
                 cluster.apply_batch(found)
     cluster.report = report

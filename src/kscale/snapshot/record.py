@@ -13,6 +13,7 @@ from kscale.objects.owners import controller_of, is_daemonset_pod
 
 if TYPE_CHECKING:
     from kscale.snapshot.interner import PodClass
+    from kscale.snapshot.mapped import MappedFile
 
 __all__ = ["PodRecord", "PodSource", "pod_record", "standing_controller"]
 
@@ -34,13 +35,14 @@ class PodRecord:
     pending pod in the interner that it was read with, if that is known.
     """
 
-    __slots__ = ("_pod", "controller", "exemplar", "key", "pod_class", "priority", "raw", "uid")
+    __slots__ = ("_pod", "controller", "exemplar", "key", "mapped", "pod_class", "priority", "raw", "uid")
 
     def __init__(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None = None) -> None:
         self._pod: Pod | None = pod
         self.raw = raw
         self.exemplar: Pod | None = None
         self.pod_class: PodClass | None = None
+        self.mapped: MappedFile | None = None
         self.key: str = pod.key
         self.uid: str = pod.metadata.uid or self.key
         self.priority: int = pod.spec.priority or 0
@@ -57,16 +59,19 @@ class PodRecord:
         raw: msgspec.Raw | None = None,
         exemplar: Pod | None = None,
         pod_class: PodClass | None = None,
+        mapped: MappedFile | None = None,
     ) -> PodRecord:
-        """A record of a pod that is not decoded yet: JSON text, or another pod that it equals but for name and UID."""
+        """A record of a pod that is not decoded yet: JSON text, or another pod that it equals but for name and UID.
+        ``mapped``: the file that the text lies in."""
         self = cls.__new__(cls)
         self._pod, self.raw, self.exemplar, self.pod_class = None, raw, exemplar, pod_class
         self.key, self.uid, self.priority, self.controller = key, uid or key, priority, controller
+        self.mapped = mapped
         return self
 
     @property
     def pod(self) -> Pod:
-        """The pod. Raises InputError if text of it that no decision reads is damaged."""
+        """The pod. Raises InputError if text of it that no decision reads is damaged, or was changed in its file."""
         if self._pod is None:
             self._pod = self._decode()
         return self._pod
@@ -78,17 +83,24 @@ class PodRecord:
             metadata = msgspec.structs.replace(self.exemplar.metadata, name=name, namespace=namespace, uid=uid)
             return msgspec.structs.replace(self.exemplar, metadata=metadata)
         assert isinstance(self.raw, msgspec.Raw)
+        self._check()
         pod = from_json(self.raw, Pod, object_path=f"Pod {self.key}")
         pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
         return pod
 
+    def _check(self) -> None:
+        if self.mapped is not None:
+            self.mapped.check()
+
     def digest(self, digester: Digester) -> bytes:
         """What equivalence grouping compares (labels and semantically equal spec)."""
         if self.raw is not None:
+            self._check()
             return digester.digest(self.raw)
         return digester.digest(self.pod if self.exemplar is None else self.exemplar)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        self._check()
         raw = bytes(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
         lazy = None if self._pod is not None else (self.key, self.uid, self.priority, self.controller)
         return _restored, (self._pod, raw, lazy, self.exemplar)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import codecs
 import gzip
-import mmap
 import os
 import re
 import sys
@@ -24,6 +23,7 @@ from kscale.objects.decode import syntax_problem
 from kscale.objects.kinds import item_kind
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.client_objects import is_client_object, to_plain
+from kscale.snapshot.mapped import MappedFile
 
 if TYPE_CHECKING:
     from kscale.snapshot.pod_texts import PodBatch, ScannedList
@@ -45,7 +45,7 @@ _HEAD = re.compile(
 )
 _HEAD_SIZE: Final = 256
 
-_Buffer: TypeAlias = "bytes | bytearray | memoryview | mmap.mmap | msgspec.Raw"
+_Buffer: TypeAlias = "bytes | bytearray | memoryview | MappedFile | msgspec.Raw"
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -172,7 +172,7 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_F
             size = os.fstat(file.fileno()).st_size
             try:
                 # The mapping outlives the file object; the views into it keep it alive.
-                buffer: _Buffer = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) if size else file.read()
+                buffer: _Buffer = MappedFile.of(file, str(path)) if size else file.read()
             except (ValueError, OSError):  # a pipe or a device
                 buffer = file.read()
     except OSError as error:
