@@ -351,3 +351,75 @@ def test_a_copy_may_have_the_host_name_of_a_node() -> None:
 def test_other_dtypes_are_refused() -> None:
     with pytest.raises(ValueError, match="Buffer dtype mismatch"):
         build(SMALL).verdicts(np.zeros(1, dtype=np.int64))  # type: ignore[arg-type]
+
+
+class Ledger:
+    """One device on every node; what happened, in order."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, int, int]] = []
+        self.taken: list[tuple[int, int]] = []
+
+    def check(self, pod: int, node: int) -> bool:
+        return all(there != node for _, there in self.taken)
+
+    def place(self, pod: int, node: int) -> bool:
+        self.told.append(("place", pod, node))
+        self.taken.append((pod, node))
+        return False
+
+    def unplace(self, pod: int, node: int) -> None:
+        self.told.append(("unplace", pod, node))
+        self.taken.remove((pod, node))
+
+    def add(self, template: int, copy: int) -> None:
+        self.told.append(("add", template, copy))
+
+    def fork(self) -> None:
+        self.told.append(("fork", 0, 0))
+
+    def revert(self) -> None:
+        self.told.append(("revert", 0, 0))
+
+    def commit(self) -> None:
+        self.told.append(("commit", 0, 0))
+
+    def checksum(self) -> int:
+        return hash(tuple(self.taken)) & (2**63 - 1)
+
+
+def with_ledger(ledger: Ledger | None, *, devices: bool = True) -> _engine.Engine:
+    engine = _engine.Engine(1)
+    if ledger is not None:
+        engine.set_devices(ledger)
+    engine.set_statics(np.zeros((1, 1), dtype=np.uint16))
+    engine.append_nodes(np.full((1, 2), 10), np.full(2, 10), np.zeros(2, dtype=np.int32), np.zeros(2, dtype=np.uint8))
+    one = np.ones((1, 1), dtype=np.int64)
+    none = np.zeros(1, dtype=np.uint8)
+    engine.add_classes(one, one, np.zeros(1, dtype=np.int32), none, none, [{"devices": devices}])
+    return engine
+
+
+def test_a_ledger_is_asked_last_and_told_everything() -> None:
+    ledger = Ledger()
+    engine = with_ledger(ledger)
+    assert not engine.is_local(0)
+    before = engine.checksum()
+    found = engine.any_node(0)
+    engine.fork()
+    engine.place(0, found)
+    assert engine.check(0, found) == 13
+    assert engine.any_node(0) == 1 - found
+    assert engine.checksum() != before
+    engine.unplace(0, found)
+    engine.commit()
+    assert engine.checksum() == before
+    assert [what for what, _, _ in ledger.told] == ["fork", "place", "unplace", "commit"]
+
+
+def test_doors_of_the_ledger() -> None:
+    with pytest.raises(NativeError, match="there is no ledger"):
+        with_ledger(None)
+    engine = with_ledger(Ledger(), devices=False)
+    with pytest.raises(NativeError, match="before classes are added"):
+        engine.set_devices(Ledger())
