@@ -151,6 +151,10 @@ def _parse(text: str, source: str) -> Catalogue:
             raise InputError(
                 [Problem("the column is missing", source=source, object="row 1", field=column) for column in missing]
             )
+        if twice := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
+            raise InputError(
+                [Problem("the column comes twice", source=source, object="row 1", field=column) for column in twice]
+            )
         for cells in reader:
             row = _Row(cells, f"row {reader.line_num}", source, problems)
             found = row.instance_type()

@@ -58,7 +58,7 @@ class LazyGroup(TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  (the signature is typer's)
         return registry.children(self.words)
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - click's signature
         words = f"{self.words} {cmd_name}".strip()
         entry = registry.find(words)
         if entry is not None:
@@ -78,7 +78,7 @@ class LazyGroup(TyperGroup):
             ctx.fail(f"no command {args[0]!r}." + (f" Did you mean {' or '.join(near)}?" if near else ""))
         return super().resolve_command(ctx, args)
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - click's signature
         sections: dict[str, list[tuple[str, str]]] = {}
         for name in registry.children(self.words):
             words = f"{self.words} {name}".strip()

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
     from kscale.snapshot.loading import LoadReport
     from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["DUMP_COMMAND", "DUMP_HELP", "Source", "read", "say_read"]
+__all__ = ["DUMP_COMMAND", "DUMP_HELP", "Dump", "Files", "NamingSource", "Source", "read", "say_read"]
 
 DUMP_COMMAND = (
     "kubectl get nodes,pods,namespaces,services,deployments,replicasets,statefulsets,daemonsets,"
     "replicationcontrollers,jobs,cronjobs,poddisruptionbudgets,persistentvolumeclaims,persistentvolumes,"
-    "storageclasses,csinodes,csidrivers,csistoragecapacities,volumeattachments,limitranges,horizontalpodautoscalers "
+    "storageclasses,csinodes,csidrivers,csistoragecapacities,volumeattachments,limitranges,priorityclasses,runtimeclasses,"
+    "horizontalpodautoscalers "
     "-A -o json"
 )
 # A paragraph after \b is printed as it is, to be copied.
@@ -57,8 +58,8 @@ _MATTER: dict[str, str] = {
 
 
 @dataclass
-class Source(OptionGroup):
-    """The options that say what is read, and which pods the question is about."""
+class Files(OptionGroup):
+    """The option that says what is read."""
 
     filename: Annotated[
         list[str],
@@ -69,6 +70,50 @@ class Source(OptionGroup):
             help="A dump: file, directory, or - for stdin; JSON or YAML, .gz or .zst. Repeatable.",
         ),
     ] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Usage that cannot be meant."""
+        if not self.filename:
+            raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
+        if self.filename.count("-") > 1:
+            raise typer.BadParameter("stdin can be read once only, and - is named twice", param_hint="-f")
+
+    @property
+    def what(self) -> str:
+        """The sources, as they are named in what is said."""
+        return ", ".join("stdin" if name == "-" else name for name in self.filename)
+
+    def words(self) -> list[str]:
+        """The options that name the input, as they would be typed again."""
+        return [word for name in self.filename for word in ("-f", shlex.quote(name))]
+
+
+@dataclass
+class Dump(Files):
+    """The options of a question about the whole cluster."""
+
+    skip_invalid: Annotated[
+        bool, typer.Option("--skip-invalid", help="Go on without the objects that cannot be read; they are counted.")
+    ] = False
+    threads: Annotated[
+        int | None,
+        typer.Option("--threads", min=1, help="Threads, where more than one helps; the answer never depends on it."),
+    ] = None
+
+
+@dataclass
+class NamingSource(Dump):
+    """The options of a question about what is named."""
+
+    namespace: Annotated[
+        str | None, typer.Option("-n", "--namespace", help="The namespace of what is named without one.")
+    ] = None
+
+
+@dataclass
+class Source(NamingSource):
+    """The options of a question about some of the pods."""
+
     namespace: Annotated[
         str | None, typer.Option("-n", "--namespace", help="Ask about the pods of this namespace only.")
     ] = None
@@ -78,27 +123,14 @@ class Source(OptionGroup):
     selector: Annotated[
         str, typer.Option("-l", "--selector", help="Ask about the pods with these labels only, e.g. app=web,tier!=db.")
     ] = ""
-    skip_invalid: Annotated[
-        bool, typer.Option("--skip-invalid", help="Go on without the objects that cannot be read; they are counted.")
-    ] = False
-    threads: Annotated[
-        int | None,
-        typer.Option("--threads", min=1, help="Threads, where more than one helps; the answer never depends on it."),
-    ] = None
 
     def check(self) -> None:
         """Usage that cannot be meant."""
-        if not self.filename:
-            raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
+        super().check()
         if self.namespace is not None and self.all_namespaces:
             raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
 
-    @property
-    def what(self) -> str:
-        """The sources, as they are named in what is said."""
-        return ", ".join("stdin" if name == "-" else name for name in self.filename)
-
-    def asked(self, snapshot: Snapshot) -> list[str] | None:
+    def asked(self, snapshot: Snapshot, terminal: Terminal) -> list[str] | None:
         """The pending pods the question is about; None = all of them."""
         if self.namespace is None and not self.selector:
             return None
@@ -109,19 +141,17 @@ class Source(OptionGroup):
             selector = parse_selector(self.selector)
         except SelectorError as error:
             raise typer.BadParameter(str(error), param_hint="-l") from None
+        prefix = "" if self.namespace is None else f"{self.namespace}/"
+        if not any(key.startswith(prefix) for key in snapshot.table.keys):
+            terminal.warn(f'no pod of the namespace "{self.namespace}" is in the input')
         return [
             name
             for name in snapshot.pending
-            if (self.namespace is None or name.startswith(f"{self.namespace}/"))
-            and (not self.selector or selector.matches(snapshot.pod(name).metadata.labels))
+            if name.startswith(prefix) and (not self.selector or selector.matches(snapshot.pod(name).metadata.labels))
         ]
 
-    def words(self) -> list[str]:
-        """The options that name the input, as they would be typed again."""
-        return [word for name in self.filename for word in ("-f", shlex.quote(name))]
 
-
-def read(source: Source, terminal: Terminal, *, matter: Iterable[str] = ()) -> tuple[Cluster, Snapshot]:
+def read(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> tuple[Cluster, Snapshot]:
     """The cluster in the sources and its snapshot. What was read is said on stderr, and which kinds of ``matter`` are
     missing."""
     source.check()

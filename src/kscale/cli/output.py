@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import typer
 
 from kscale.cli.options import OptionGroup
-from kscale.cli.terminal import Terminal, printable
+from kscale.cli.terminal import Terminal, on_one_line, printable
 from kscale.records import Record, to_builtins, to_json
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _rich(table: Table, wide: bool) -> RichTable:
         grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
     for row in table.rows if wide or not table.limit else table.rows[: table.limit]:
         cells = [_cell(row[index]) for index in shown]
-        grid.add_row(*(Text(printable(cell.text), style=_STYLES[cell.tone]) for cell in cells))
+        grid.add_row(*(Text(on_one_line(cell.text), style=_STYLES[cell.tone]) for cell in cells))
     return grid
 
 
@@ -134,7 +134,7 @@ def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
         if view.footer:
             console.print()
             for line in view.footer:
-                console.print(Text(printable(line)))
+                console.print(Text(on_one_line(line)))
     terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
@@ -182,7 +182,7 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
         case Format.YAML:
             write(_yaml(answer.record))
         case Format.NAME:
-            write("".join(f"{printable(name)}\n" for name in answer.view().names))
+            write("".join(f"{on_one_line(name)}\n" for name in answer.view().names))
         case Format.CSV:
             write(_csv(answer.view()))
         case Format.MARKDOWN:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["PIPE_WIDTH", "Terminal", "printable"]
+__all__ = ["PIPE_WIDTH", "Terminal", "on_one_line", "printable"]
 
 PIPE_WIDTH = 1 << 20  # wider than any line: what is piped is never cut or wrapped
 PROGRESS_AFTER = 0.5  # seconds
@@ -27,6 +27,11 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
 def printable(text: str) -> str:
     """``text`` with control characters written as escapes (line feed and tab stay)."""
     return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)
+
+
+def on_one_line(text: str) -> str:
+    """:func:`printable` without line feeds and tabs: where a line more would look like another answer."""
+    return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 class Terminal:

@@ -16,7 +16,7 @@ def counted(counts: Mapping[str, int]) -> str:
 
 def plural(word: str, count: int) -> str:
     """``word`` as English wants it beside ``count``."""
-    if count == 1:
+    if count == 1 or word.endswith("Metrics"):  # the kinds NodeMetrics and PodMetrics
         return word
     if word.endswith(("s", "x", "ch")):
         return f"{word}es"

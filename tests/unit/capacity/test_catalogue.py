@@ -123,6 +123,8 @@ def test_all_bad_rows_are_reported() -> None:
 def test_bad_files_are_named(tmp_path) -> None:
     with pytest.raises(InputError, match=r"row 1: gpu: the column is missing"):
         read_catalogue(b"instance_type,arch,vcpu,memory_mib\n")
+    with pytest.raises(InputError, match=r"row 1: vcpu: the column comes twice"):
+        read_catalogue(b"instance_type,vcpu,arch,vcpu,memory_mib,gpu\n")
     with pytest.raises(InputError, match=r"row 1: instance_type: the column is missing"):
         read_catalogue(b"")
     with pytest.raises(InputError, match=r"missing\.csv: No such file"):

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from kscale.cli.words import counted
 from unit.cli.support import kscale
 
 SECRET = "hunter2"
@@ -161,3 +162,71 @@ def test_only_objects_of_the_dump_can_be_skipped(file: Callable[[str, bytes], Pa
         assert result.code == 2
         assert "error: " in result.stderr
         assert "--skip-invalid" not in result.stderr
+
+
+def test_stdin_is_read_once() -> None:
+    result = kscale("validate", "-f", "-", "-f", "-", stdin=GOOD)
+    assert result.code == 2
+    assert "stdin can be read once only, and - is named twice" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [
+        (("validate",), "--skip-invalid"),
+        (("validate",), "-A"),
+        (("headroom",), "-A"),
+        (("scale-down",), "-A"),
+        (("fit", "--pod", "x.yaml"), "-A"),
+        (("explain", "p"), "-A"),
+        (("explain", "hpa", "a/h"), "-A"),
+    ],
+)
+def test_options_without_an_effect_are_refused(
+    file: Callable[[str, bytes], Path], command: tuple[str, ...], option: str
+) -> None:
+    result = kscale(*command, "-f", file("a.json", GOOD), option)
+    assert result.code == 2
+    assert "No such option" in result.stderr
+
+
+def test_the_namespace_of_a_manifest_that_names_none(file: Callable[[str, bytes], Path]) -> None:
+    bare = pod("q")
+    del bare["metadata"]["namespace"]
+    bare["spec"]["affinity"] = {
+        "podAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [
+                {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "p"}}}
+            ]
+        }
+    }
+    there, beside = pod("p", nodeName="n"), node("n")
+    there["metadata"]["labels"] = {"app": "p"}
+    beside["metadata"]["labels"] = {"kubernetes.io/hostname": "n"}
+    question = ("fit", "-f", file("a.json", listed(beside, there)), "--pod", file("q.json", listed(bare)))
+    assert kscale(*question, "-n", "a").code == 0
+    assert kscale(*question, "-n", "b").code == 1
+
+
+def test_a_namespace_that_is_not_there(file: Callable[[str, bytes], Path]) -> None:
+    path = file("a.json", GOOD)
+    assert 'warning: no pod of the namespace "b" is in the input' in kscale("estimate", "-f", path, "-n", "b").stderr
+    assert "namespace" not in kscale("estimate", "-f", path, "-n", "a", "-g", groups(file)).stderr.partition("warn")[2]
+
+
+def groups(file: Callable[[str, bytes], Path]) -> Path:
+    return file("groups.json", b'[{"id": "g", "fromNode": "n"}]')
+
+
+def test_names_stay_on_their_line_and_commands_can_be_copied(file: Callable[[str, bytes], Path]) -> None:
+    path = file("a.json", listed(node("n"), pod("x; rm\n\x1b[31mFAKE", cpu="99")))
+    result = kscale("estimate", "-f", path, "-g", groups(file))
+    assert result.code == 1
+    assert "'a/x; rm\\n\\x1b[31mFAKE'" in result.stdout
+    assert "\\n\\x1b[31mFAKE): metadata.name: a lowercase RFC 1123 subdomain" in result.stderr
+    assert "\x1b" not in result.stdout + result.stderr
+    assert not any(line.startswith("FAKE") for line in (result.stdout + result.stderr).splitlines())
+
+
+def test_the_counts_of_metrics_kinds() -> None:
+    assert counted({"PodMetrics": 3, "NodeMetrics": 1, "Ingress": 2}) == "3 PodMetrics, 1 NodeMetrics, 2 Ingresses"

@@ -306,7 +306,7 @@ def test_the_kernel_normalises_as_the_reference_does(
     else:
         stabilized = reference.stabilize(current, proposal, log_, up[1], down[1], NOW)
         lists = [[*map(list, added)], [*map(list, removed)]]
-        desired, reason = reference.limit(current, stabilized, minimum, maximum, up, down, *lists, NOW)  # type: ignore[arg-type]
+        desired, reason = reference.limit(current, stabilized, minimum, maximum, up, down, *lists, NOW)  # type: ignore[arg-type]  # several arguments of unlike types
     assert (found.stabilized, found.desired, LIMITS[found.limit][0]) == (stabilized, desired, reason)
     assert [(each.replicas, each.time) for each in found.recommendations] == log_
 

@@ -254,7 +254,7 @@ def one_by_one(world: World, store: SelectorStore) -> list[Reconciliation]:
     for hpa in world.hpas:
         key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
         machine = reconcile(hpa, world.state.get(key), now=NOW, options=world.options, selectors=store)
-        out.append(run(machine, lambda action, key=key: answer(key, action)))  # type: ignore[misc]
+        out.append(run(machine, lambda action, key=key: answer(key, action)))  # type: ignore[misc]  # the lambda's default is bound on purpose
     return out
 
 

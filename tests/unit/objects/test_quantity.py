@@ -97,7 +97,7 @@ def test_immutable_and_shared() -> None:
     assert copy.deepcopy(quantity) is quantity
     assert pickle.loads(pickle.dumps(Quantity("0100"))).__str__() == "0100"
     with pytest.raises(AttributeError):
-        quantity.format = "BinarySI"  # type: ignore[misc]
+        quantity.format = "BinarySI"  # type: ignore[misc]  # what must fail
 
 
 @pytest.mark.parametrize(

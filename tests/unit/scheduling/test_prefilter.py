@@ -25,7 +25,7 @@ class MadeUp(Plugin):
     ordinal = 1
 
     def __init__(self, name: str, answer: PreFilter, called: list[str]) -> None:
-        self.name = name  # type: ignore[misc]
+        self.name = name  # type: ignore[misc]  # of the class in real plug-ins
         self.answer = answer
         self.called = called
 

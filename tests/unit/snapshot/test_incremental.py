@@ -159,7 +159,7 @@ def test_a_late_word_of_an_old_object_removes_nothing(kind: str) -> None:
 
 def test_a_late_word_of_an_old_pod_that_was_read_from_text() -> None:
     old = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "x", "namespace": "ns", "uid": "old"}}
-    new = {**old, "metadata": {**old["metadata"], "uid": "new"}}  # type: ignore[dict-item]
+    new = {**old, "metadata": {**old["metadata"], "uid": "new"}}  # type: ignore[dict-item]  # plain data
     cluster = kscale.load(msgspec.json.encode({"kind": "List", "items": [old, new]}))
     assert cluster.remove(old) is False
     assert [pod.metadata.uid for pod in cluster.pods()] == ["new"]

@@ -281,5 +281,5 @@ def test_humanize(size: int, text: str) -> None:
     ],
 )
 def test_formatting(cpu: int, memory: int, options: dict[str, object], expected: tuple[str, str]) -> None:
-    made = format_resources(cpu, memory, ("cpu", "memory"), RecommenderOptions(**options))  # type: ignore[arg-type]
+    made = format_resources(cpu, memory, ("cpu", "memory"), RecommenderOptions(**options))  # type: ignore[arg-type]  # the case's options
     assert (str(made["cpu"]), str(made["memory"])) == expected

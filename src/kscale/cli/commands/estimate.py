@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -41,7 +42,7 @@ def command(
         report = estimate_groups(
             snapshot,
             groups,
-            pods=source.asked(snapshot),
+            pods=source.asked(snapshot, show.terminal),
             ignore_existing=ignore_existing,
             placements=show.whole,
         )
@@ -59,7 +60,7 @@ def estimate_view(report: EstimateReport, explain: str) -> View:
     ]
     if report.nowhere:
         fit = "fits" if report.nowhere == 1 else "fit"
-        footer.append(f"{pods(report.nowhere)} {fit} nowhere: {explain} {report.nowhere_pods[0]}")
+        footer.append(f"{pods(report.nowhere)} {fit} nowhere: {explain} {shlex.quote(report.nowhere_pods[0])}")
     if report.daemon_set:
         footer.append(
             f"{pods(report.daemon_set)} of DaemonSets find no room on their nodes; no new node would help them."

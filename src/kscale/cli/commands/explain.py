@@ -9,7 +9,7 @@ import typer
 
 from kscale.capacity.records import Explanation, NodeVerdict, PluginVerdict, Shortage
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.inputs import DUMP_HELP, NamingSource, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
 from kscale.objects.core import Pod
@@ -25,7 +25,7 @@ ROWS = 10  # nodes shown without -o wide
 def command(
     pod: Annotated[str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; without a namespace, -n or default.")],
     *,
-    source: Source,
+    source: NamingSource,
     group_source: GroupSource,
     show: Show,
 ) -> Answer:

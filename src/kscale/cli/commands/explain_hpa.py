@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from kscale.cli.commands.hpa import answer
-from kscale.cli.inputs import Source
+from kscale.cli.inputs import NamingSource
 from kscale.cli.output import Answer, Show
 
 __all__ = ["command"]
@@ -16,7 +16,7 @@ __all__ = ["command"]
 def command(
     names: Annotated[list[str], typer.Argument(metavar="NS/NAME...", help="The HPAs to explain.")],
     *,
-    source: Source,
+    source: NamingSource,
     show: Show,
     metrics: Annotated[
         list[str] | None, typer.Option("--metrics", metavar="[NS=]FILE", help="As of kscale hpa.")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from kscale.capacity.records import FitReport, WorkloadFit
-from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.inputs import DUMP_HELP, NamingSource, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural, rejections
 
@@ -22,7 +22,7 @@ MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode"
 
 def command(
     *,
-    source: Source,
+    source: NamingSource,
     pod: Annotated[
         list[str],
         typer.Option("--pod", metavar="MANIFEST", help="A file of Pods, Deployments, Jobs, ... Repeatable."),
@@ -38,6 +38,8 @@ def command(
     from kscale.snapshot.loading import load_objects
 
     workloads = workloads_in((loaded.obj for loaded in load_objects(*pod)), ", ".join(pod))
+    for workload in workloads:
+        workload.metadata.namespace = workload.metadata.namespace or source.namespace or ""
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     classes = PodClasses.of(item for kind in _COMPLETING for item in cluster.all(kind))
     with show.terminal.step("placing"):

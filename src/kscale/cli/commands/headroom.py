@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.inputs import DUMP_HELP, Dump, read
 from kscale.cli.output import Answer, Column, Show, Table, View
 from kscale.cli.words import pods
 
@@ -21,7 +21,7 @@ MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode"
 
 def command(
     *,
-    source: Source,
+    source: Dump,
     pod: Annotated[
         str | None, typer.Option("--pod", metavar="MANIFEST", help="A file whose first Pod, Deployment, ... is asked.")
     ] = None,

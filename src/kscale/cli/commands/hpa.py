@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kscale.cli.failures import of_dump
-from kscale.cli.inputs import Source
+from kscale.cli.inputs import NamingSource, Source
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import counted, plural
 from kscale.errors import InputError, Problem, StateError
@@ -61,10 +61,13 @@ def command(
     Reads HPAs (v1, v2), KEDA ScaledObjects, their scale targets, pods, and metrics lists (metrics.k8s.io,
     custom.metrics.k8s.io, external.metrics.k8s.io).
     """
+    if names and source.selector:
+        raise typer.BadParameter("-l and the names of HPAs exclude each other", param_hint="-l")
     return answer(
         names or (),
         source,
         show,
+        selector=source.selector,
         metrics=metrics or (),
         now=now,
         state=state,
@@ -75,9 +78,10 @@ def command(
 
 def answer(
     names: Sequence[str],
-    source: Source,
+    source: NamingSource,
     show: Show,
     *,
+    selector: str = "",
     metrics: Sequence[str] = (),
     now: str = "",
     state: str = "settled",
@@ -97,7 +101,7 @@ def answer(
         show.terminal.warn(f"{text} comes twice; the last one counts")
     for text in dump.missing():
         show.terminal.note(f"missing: {text}")
-    chosen = dump.select(source.namespace, source.selector)
+    chosen = dump.select(source.namespace, selector)
     if names:
         if source.namespace is not None:
             names = [name if "/" in name else f"{source.namespace}/{name}" for name in names]
@@ -212,7 +216,7 @@ def _sizes(decision: HPADecision) -> Cell:
     if decision.desired_replicas is None:
         return Cell(f"{current} -> ?", "bad", current)
     tone = "warn" if decision.rescales else ""
-    return Cell(f"{current} -> {decision.desired_replicas}", tone, decision.desired_replicas)  # type: ignore[arg-type]
+    return Cell(f"{current} -> {decision.desired_replicas}", tone, decision.desired_replicas)  # type: ignore[arg-type]  # the tone is one of the four
 
 
 def _explained(report: HPAReport, changed_only: bool = False) -> View:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.inputs import DUMP_HELP, Dump, read
 from kscale.cli.moments import parse_moment
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.scale_down_options import LastChanges, ScaleDownFlags
@@ -28,7 +28,7 @@ SHOWN = 40
 
 def command(
     *,
-    source: Source,
+    source: Dump,
     group_source: GroupSource,
     flags: ScaleDownFlags,
     last: LastChanges,

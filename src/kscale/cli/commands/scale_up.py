@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -127,7 +128,7 @@ def command(
             state=remembered,
             templates={group.id: group.template for group in groups if group.template is not None},
             expander_input=_expander_input(options.expander_names, groups, priority_config),
-            pods=source.asked(snapshot),
+            pods=source.asked(snapshot, show.terminal),
         )
     _say(plan, show.terminal)
     if save_state is not None:
@@ -309,7 +310,7 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
         raised = ", ".join(f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.min_sizes)
         footer.append(f"Raised to their minimum size: {raised}.")
     if plan.pending:
-        footer.append(f"Still pending: {pods(plan.pending_count)}: {explain} {plan.pending[0].pods[0]}")
+        footer.append(f"Still pending: {pods(plan.pending_count)}: {explain} {shlex.quote(plan.pending[0].pods[0])}")
     for count, why in (
         (lists.ignored, "gated, or the scheduler has not called them unschedulable (--bypassed-scheduler-name)"),
         (lists.expendable, "so low a priority that no node is added for them"),

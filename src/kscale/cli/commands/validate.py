@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kscale.capacity.validation import Validation, validate
 from kscale.cli.failures import BAD_INPUT
-from kscale.cli.inputs import DUMP_HELP, Source
+from kscale.cli.inputs import DUMP_HELP, Files
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
 
@@ -15,7 +15,7 @@ __all__ = ["EPILOG", "command", "validation_view"]
 EPILOG = DUMP_HELP
 
 
-def command(*, source: Source, show: Show) -> Answer:
+def command(*, source: Files, show: Show) -> Answer:
     """Read everything and decide nothing: what is in a dump, what is damaged in it, and what is odd.
 
     Status 2 if anything could not be read.
