@@ -258,3 +258,63 @@ def test_labels_that_no_node_has(entry, message: str) -> None:
     with pytest.raises(InputError) as caught:
         groups_from([entry])
     assert str(caught.value).startswith(f"groups[0] (a): {message}")
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {**ONE, "min": -1},
+        {**ONE, "target": -1},
+        {**ONE, "price": -1},
+        {**ONE, "id": ""},
+        {**ONE, "id": "a\nb"},
+        {"id": "a"},
+        {"id": "a", "nodes": []},
+        {"id": "a", "fromNode": None},
+        {"fromNode": "n1"},
+        {**ONE, "id": None},
+        {**ONE, "template": TEMPLATE},
+        {**ONE, "maxSize": 3},
+        {**ONE, "options": {"maxNodeProvisionTime": -1}},
+        {**ONE, "capacity": {"cpu": "-1"}},
+        {**ONE, "capacity": {"cpu": -1}},
+        {**ONE, "labels": {"a b": "x"}},
+        {**ONE, "labels": {"a": "-"}},
+        {**ONE, "taints": [{"key": "a", "effect": "Never"}]},
+        {**ONE, "taints": [{"effect": "NoExecute"}]},
+        {**ONE, "zone": "a"},
+        {**ONE, "pods": [{"metadata": {"name": "p"}}]},
+        {"id": "a", "nodes": ["n", "n"]},
+        7,
+    ],
+)
+def test_the_schema_refuses_what_the_reader_refuses(entry) -> None:
+    with pytest.raises(InputError):
+        groups_from([entry])
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate([entry], groups_schema())
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        ONE,
+        {**ONE, "min": None, "max": None, "nodes": None, "taints": None, "pods": None, "exists": None, "zone": None},
+        {**ONE, "labels": {"a": None, "a.b/c": "x"}, "capacity": {"cpu": "500m", "memory": 4, "gpu": None}},
+        {**ONE, "taints": [{"key": "a", "value": None, "effect": "NoExecute"}], "zone": "", "price": 0},
+        {"id": "a", "template": TEMPLATE, "pods": [{"metadata": {"name": "p"}}], "fromNode": None},
+        {"id": "a", "nodeSelector": {"a": "b"}},
+    ],
+)
+def test_the_schema_takes_what_the_reader_takes(entry) -> None:
+    for data in ([entry], {"groups": [entry]}):
+        assert len(groups_from(data)) == 1
+        jsonschema.validate(data, groups_schema())
+
+
+def test_no_group_is_refused_by_both() -> None:
+    for data in ([], {"groups": []}, {"id": "a"}):
+        with pytest.raises(InputError):
+            groups_from(data)
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(data, groups_schema())

@@ -36,7 +36,7 @@ def test_records_validate_against_their_schema() -> None:
 
 def test_the_command_prints_one_or_lists_all(tmp_path: Path) -> None:
     assert json.loads(kscale("schema", "schemalist").stdout) == schema("SchemaList")
-    assert json.loads(kscale("schema", "groups").stdout)["type"] == "array"
+    assert json.loads(kscale("schema", "groups").stdout)["title"] == "kscale groups file"
     assert kscale("schema", "-o", "name").stdout.split() == [*sorted(DOCUMENTS), *sorted(INPUTS)]
     assert kscale("schema", "--directory", tmp_path / "out").code == 0
     assert len(list((tmp_path / "out").iterdir())) == len(schema_files())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Any
 
@@ -73,21 +74,90 @@ def _quantity_schema(type_: type) -> dict[str, Any]:
 
 
 def groups_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a groups file."""
+    """The JSON Schema (2020-12) of a groups file: what the reader checks, as far as a schema can say it."""
     (reference,), definitions = msgspec.json.schema_components(
         [GroupEntry], schema_hook=_quantity_schema, ref_template="#/$defs/{name}"
     )
     # What a Node or a Pod is, Kubernetes publishes.
     for kind in ("Node", "Pod"):
         definitions[kind] = {"type": "object", "description": f"A v1 {kind}, as the API server returns it."}
+    _restrict(definitions)
+    definitions["Groups"] = {"type": "array", "items": reference, "minItems": 1}
+    groups = {"$ref": "#/$defs/Groups"}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "kscale groups file",
         "description": "The node groups that an estimate may add nodes to.",
-        "type": "array",
-        "items": reference,
-        "$defs": _reachable("GroupEntry", definitions),
+        "oneOf": [
+            groups,
+            {
+                "type": "object",
+                "properties": {"groups": groups},
+                "required": ["groups"],
+                "additionalProperties": False,
+            },
+        ],
+        "$defs": {"Groups": definitions["Groups"], **_reachable("GroupEntry", definitions)},
     }
+
+
+_NAME = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
+_LABELS: dict[str, Any] = {
+    "type": "object",
+    "propertyNames": {"pattern": f"^([-a-z0-9.]+/)?{_NAME}$"},
+    "additionalProperties": {"type": ["string", "null"], "pattern": f"^({_NAME})?$", "maxLength": 63},
+}
+_AMOUNTS: dict[str, Any] = {
+    "type": "object",
+    "additionalProperties": {
+        "type": ["string", "number", "null"],
+        "pattern": "^[^-]",
+        "minimum": 0,
+        "description": "A quantity such as 500m, 2 or 16Gi.",
+    },
+}
+
+
+def _restrict(definitions: dict[str, Any]) -> None:
+    """What the types do not say."""
+    entry, taint, options = (definitions[name] for name in ("GroupEntry", "GroupTaint", "GroupOptions"))
+    fields = entry["properties"]
+    fields["id"] |= {"minLength": 1, "pattern": "^[^\\u0000-\\u001f\\u007f]*$"}
+    for name in ("min", "max"):
+        fields[name] |= {"minimum": 0}
+    for name in ("target", "price"):
+        fields[name]["anyOf"][0] |= {"minimum": 0}
+    fields["nodes"] |= {"uniqueItems": True}
+    for name, schema in (("labels", _LABELS), ("nodeSelector", _LABELS), ("capacity", _AMOUNTS)):
+        fields[name]["anyOf"][0] = schema
+    for schema in options["properties"].values():
+        if schema["anyOf"][0] == {"type": "number"}:
+            schema["anyOf"][0] = {"type": "number", "minimum": 0}
+    taint["properties"]["key"] = {"type": "string", "minLength": 1, "pattern": f"^([-a-z0-9.]+/)?{_NAME}$"}
+    taint["properties"]["effect"] = {"enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]}
+    taint["required"] = ["key", "effect"]
+    for struct in (entry, taint):
+        for name, schema in struct["properties"].items():
+            if name not in ("id", "key", "effect") and "anyOf" not in schema:  # the reader takes null for absent
+                default = {"default": schema.pop("default")} if "default" in schema else {}
+                struct["properties"][name] = {"anyOf": [schema, {"type": "null"}], **default}
+    templates = ("template", "fromNode", "instanceType")
+    entry["anyOf"] = [*map(_given, templates), _given("nodes", minItems=1), _given("nodeSelector", minProperties=1)]
+    entry["allOf"] = [{"not": {"allOf": [_given(a), _given(b)]}} for a, b in itertools.combinations(templates, 2)]
+    entry["allOf"] += [
+        {"if": _given(name, **some), "then": _given(needed)}
+        for name, some, needed in (
+            ("catalogue", {"minLength": 1}, "instanceType"),
+            ("zone", {"minLength": 1}, "instanceType"),
+            ("region", {"minLength": 1}, "instanceType"),
+            ("pods", {"minItems": 1}, "template"),
+        )
+    ]
+
+
+def _given(name: str, **some: int) -> dict[str, Any]:
+    """That a field is there, and not null."""
+    return {"required": [name], "properties": {name: {"not": {"type": "null"}, **some}}}
 
 
 def _reachable(root: str, definitions: dict[str, Any]) -> dict[str, Any]:
