@@ -4,7 +4,9 @@ One process, warm file cache; the answers are asserted. ``KSCALE_BENCH_SCALE`` (
 450,000 pods on 15,000 nodes; at 1 the targets are 6 s from a file to the answer on
 the terminal, 1.5 s from columns to a snapshot,
 50 ms for 20 estimates of 10,000 pending pods. 10,000 pods of 6 KB: at most 0.2 s and twice a bare decode of the same
-bytes. The floor that each prints is the bytes it has to touch over the bandwidth of a copy measured in the same run.
+bytes, and 50 MiB beside them; from columns: 1 GiB beside the columns. Memory is the peak of what Python and NumPy
+allocate (tracemalloc), taken in a run of its own that is not timed. The floor that each prints is the bytes it has to
+touch over the bandwidth of a copy measured in the same run.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ import resource
 import subprocess
 import sys
 import time
+import tracemalloc
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +73,17 @@ def same(left: Snapshot, right: Snapshot) -> bool:
     )
 
 
+def peak(benchmark: Any, made: Callable[[], Any], limit: int) -> None:
+    """Print and record the most memory that a call takes beside what was there, in MiB."""
+    tracemalloc.start()
+    made()
+    found = tracemalloc.get_traced_memory()[1] / 2**20
+    tracemalloc.stop()
+    benchmark.extra_info["peak_mib"] = found
+    print(f"\npeak {found:.1f} MiB (target: {limit} MiB)")
+    assert found <= limit
+
+
 def test_bare_decode_of_10000_pods(benchmark: Any, full: bytes) -> None:
     assert benchmark.pedantic(msgspec.json.decode, (full,), rounds=3)["kind"] == "List"
 
@@ -86,6 +101,7 @@ def test_10000_pods_to_columns(benchmark: Any, full: bytes) -> None:
     node = Node(metadata=snapshot.columns.objects[0].metadata, status=snapshot.columns.objects[0].status)
     expected = kscale.estimate(slowly(full), template=node)
     assert kscale.estimate(snapshot, template=node).placement == expected.placement
+    peak(benchmark, lambda: load(full).snapshot(), 50)
     floor(benchmark, len(full))
 
 
@@ -148,6 +164,7 @@ def test_columns_to_snapshot(benchmark: Any) -> None:
     expected = np.bincount(given["pod_node"][placed], given["demand"][given["pod_class"][placed], 0], NODES)
     assert snapshot.used["cpu"].tolist() == expected.astype(np.int64).tolist()
     assert (len(snapshot.placed_node), len(snapshot.pending_records)) == (PODS - PENDING, PENDING)
+    peak(benchmark, lambda: kscale.from_columns(**given), 1024)
     floor(benchmark, PODS * 16 + NODES * 24)
 
 

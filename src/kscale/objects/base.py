@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import msgspec
@@ -41,7 +42,9 @@ def dec_hook(type_: type, value: Any) -> Any:
             return Quantity(repr(value))
         except QuantityError:
             pass
-    raise ValueError(f"{msgspec.json.encode(value).decode()} is not a quantity")
+    # JSON has no text for these: it would show a null that the caller did not write.
+    odd = isinstance(value, float) and not math.isfinite(value)
+    raise ValueError(f"{value if odd else msgspec.json.encode(value).decode()} is not a quantity")
 
 
 def enc_hook(value: Any) -> Any:

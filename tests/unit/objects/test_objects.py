@@ -37,6 +37,12 @@ def test_field_paths(data: Any, problem: str) -> None:
     assert str(caught.value) == problem
 
 
+@pytest.mark.parametrize("text", ["nan", "inf", "-inf"])
+def test_numbers_that_json_does_not_have(text: str) -> None:
+    with pytest.raises(InputError, match=rf"^spec\.overhead\.cpu: {text} is not a quantity$"):
+        from_dict({"spec": {"overhead": {"cpu": float(text)}}}, Pod)
+
+
 def test_round_trip() -> None:
     data = {
         "apiVersion": "v1",
