@@ -63,10 +63,10 @@ class HorizontalController:
     def added(self, hpa: HorizontalPodAutoscaler) -> None:
         """A new HPA, or one with another spec: known before it is due, and due at once."""
         key = _key(hpa)
-        if self.selectors.put_if_absent(*_names(hpa)):
+        kept = self._states.get(key)
+        # A saved state goes on where it ended: its selector blocks others before this HPA is reconciled again.
+        if self.selectors.put_if_absent(*_names(hpa), None if kept is None else kept.selector):
             self.num_horizontal_pod_autoscalers += 1
-            if key in self._states:
-                self._states[key] = msgspec.structs.replace(self._states[key], selector=None)
         self._queue.add(key)
 
     def updated(self, old: Seen, new: Seen, *, now: int) -> None:
@@ -86,9 +86,11 @@ class HorizontalController:
         if self.selectors.delete(*_names(hpa)):
             self.num_horizontal_pod_autoscalers -= 1
         state, last = self._states.get(_key(hpa)), hpa.last if isinstance(hpa, Tombstone) else hpa
-        written = None if state is None else state.written
-        if state is not None and written is not None and last is not None and written.uid == last.metadata.uid:
-            self._states[_key(hpa)] = msgspec.structs.replace(state, written=None)
+        if state is not None:
+            written = state.written
+            if written is not None and last is not None and written.uid == last.metadata.uid:
+                written = None
+            self._states[_key(hpa)] = msgspec.structs.replace(state, selector=None, written=written)
 
     # -- work ------------------------------------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from kscale.objects.kinds import group_of
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, parse_group_version
-from kscale.objects.scale import ScaleError, ScalePaths, scale_of, scale_paths
+from kscale.objects.scale import ScaleError, ScalePaths, definition_of, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
 from kscale.snapshot.sources import Record, Source, read
@@ -133,21 +133,27 @@ class Dump:
 
     def decide(
         self,
-        hpas: Sequence[HorizontalPodAutoscaler] | None = None,
         *,
         state: ControllerState | None = None,
         now: Moment | None = None,
         options: HPAOptions | None = None,
         threads: int = 1,
     ) -> Decisions:
-        """Decide for HPAs of the dump (all of them). ``state`` None: settled, nothing of the past holds a size back."""
-        chosen = list(self.hpas.values()) if hpas is None else list(hpas)
+        """Decide for all HPAs of the dump: HPAs that select the same pods block each other, so none decides alone.
+
+        ``state`` None: settled, nothing of the past holds a size back. ``now`` None: the newest time of the dump; one
+        without any decides at the beginning of 1970. Raises ``InputError`` where a state of the past needs a ``now``
+        and there is none.
+        """
         time = self.newest if now is None else moment(now)
+        if time == ZERO_TIME:
+            if state is not None and state.hpas:
+                raise InputError("the input holds no time: a state of the past needs to be told what time it is now")
+            time = 0
         if state is None:
-            keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
-            state = ControllerState(hpas={key: settled() for key in keys})
+            state = ControllerState(hpas={key: settled() for key in self.hpas})
         return decide(
-            chosen,
+            list(self.hpas.values()),
             self.scales(),
             list(self.pods.values()),
             self.metrics,
@@ -174,6 +180,7 @@ class Dump:
         group, kind = group_of(record.api_version), record.kind
         self.read[kind] += 1
         _check_names(data)
+        self.see((data.get("metadata") or {}).get("creationTimestamp"))
         if group in _METRIC_GROUPS:
             self._add_metric(group, kind, data, namespace)
         elif kind == "HorizontalPodAutoscaler":
@@ -184,12 +191,8 @@ class Dump:
         elif kind == "Pod" and not group:
             self._add_pod(from_dict(data, Pod))
         elif kind == "CustomResourceDefinition":
-            spec = data.get("spec") or {}
-            names = spec.get("names") or {}
-            self.definitions[spec.get("group", ""), names.get("kind", "")] = (
-                names.get("plural", ""),
-                scale_paths(data),
-            )
+            of, of_kind, plural, paths = definition_of(data)
+            self.definitions[of, of_kind] = (plural, paths)
         elif kind not in _PASSED_OVER:
             metadata = data.get("metadata") or {}
             self.targets[group, kind, metadata.get("namespace", ""), metadata.get("name", "")] = data
@@ -200,7 +203,9 @@ class Dump:
             raise InputError(out.decode_error)
         if out.hpa is None:
             raise InputError([Problem(str(each).partition(": ")[2], field=each.field) for each in out.errors])
-        self.see(*(each.last_transition_time for each in out.hpa.status.conditions or ()))
+        self.see(
+            out.hpa.status.last_scale_time, *(each.last_transition_time for each in out.hpa.status.conditions or ())
+        )
         if _key(data) in self.hpas:
             self.duplicates.append(f"HorizontalPodAutoscaler {_key(data)}")
         self.hpas[_key(data)] = out.hpa
@@ -325,7 +330,7 @@ def _check_names(data: Any) -> None:
     for field_ in ("metadata", "spec", "status"):
         if not isinstance(data.get(field_), Mapping | None):
             raise InputError(Problem("expected an object", field=field_))
-    for name in ("name", "namespace"):
+    for name in ("name", "namespace", "creationTimestamp"):
         if not isinstance((data.get("metadata") or {}).get(name), str | None):
             raise InputError(Problem("expected a text", field=f"metadata.{name}"))
 

@@ -51,7 +51,8 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """One metric and how its proposal came: pods by group (at most 1,000 names each), ratios, branches, or its error.
 
     ``current`` and ``target`` are texts; ``ratio`` is usage over target, ``second_ratio`` after missing and unready
-    pods were filled in (0: they were not). ``tolerated``: near enough to the target to leave the size as it is.
+    pods were filled in (0: they were not). ``tolerated``: near enough to the target to leave the size as it is;
+    ``direction_held``: left as it is because filling pods in turned the direction.
     """
 
     name: str
@@ -62,6 +63,7 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     ratio: float | None = None
     second_ratio: float | None = None
     tolerated: bool = False
+    direction_held: bool = False
     path: Sequence[str] = ()
     groups: dict[str, Sequence[str]] = {}
     group_counts: dict[str, int] = {}
@@ -96,7 +98,9 @@ class HPAReport(Record, frozen=True):
     """What the HPAs of a dump would do at ``now``.
 
     ``state_mode`` says what was taken for the past: ``settled`` (nothing of it holds a size back), ``fresh`` (the
-    controller has just started) or ``given``. ``state`` is the next state, to pass on.
+    controller has just started) or ``given``. ``now`` is absent where the input holds no time. ``state`` is the next
+    state, to pass on: of every HPA of the dump, shown or not, and of those of the given state that are not in the dump.
+    ``without_state``: HPAs that are not in the given state, taken as if the controller had just seen them.
     """
 
     KIND = "HPAReport"
@@ -107,6 +111,7 @@ class HPAReport(Record, frozen=True):
     unmodelled: dict[str, list[str]]
     duplicates: Sequence[str]
     state: ControllerState
+    without_state: Sequence[str] = ()
 
 
 def hpa_report(
@@ -119,40 +124,48 @@ def hpa_report(
     options: HPAOptions | None = None,
     threads: int = 1,
 ) -> HPAReport:
-    """Decide for HPAs of a dump (all of them) and tell everything about each.
+    """Decide for all HPAs of a dump and tell everything about ``hpas`` of it (None: all).
 
     ``state`` None: settled, or with ``fresh`` that of a controller that has just started.
     """
-    chosen = list(dump.hpas.values()) if hpas is None else list(hpas)
+    every = list(dump.hpas.values())
+    chosen = every if hpas is None else list(hpas)
     mode = "given" if state is not None else "fresh" if fresh else "settled"
     if fresh and state is None:
         state = ControllerState()
-    decisions = dump.decide(chosen, state=state, now=now, options=options, threads=threads)
+    decisions = dump.decide(state=state, now=now, options=options, threads=threads)
     rows = [decisions[row] for row in range(len(decisions))]
+    number = {key: row for row, key in enumerate(dump.hpas)}
+    shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
     made = [dump.generated.get(f"{hpa.metadata.namespace}/{hpa.metadata.name}", "") for hpa in chosen]
     return HPAReport(
         now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
-        hpas=[_decision(hpa, row, options or HPAOptions()) for hpa, row in zip(chosen, rows, strict=True)],
+        hpas=[_decision(hpa, rows[row], int(decisions.best[row]), options or HPAOptions()) for hpa, row in shown],
         missing=dump.missing(),
         unmodelled={each: dump.unmodelled[each] for each in made if each in dump.unmodelled},
         duplicates=dump.duplicates,
-        state=_next(decisions, chosen, rows),
+        state=_next(decisions, every, rows, state),
+        without_state=[key for key in dump.hpas if key not in state.hpas] if state is not None and not fresh else [],
     )
 
 
 def _next(
-    decisions: Decisions, hpas: Sequence[HorizontalPodAutoscaler], rows: Sequence[Reconciliation]
+    decisions: Decisions,
+    hpas: Sequence[HorizontalPodAutoscaler],
+    rows: Sequence[Reconciliation],
+    before: ControllerState | None,
 ) -> ControllerState:
-    states: dict[str, HPAState] = {}
+    states: dict[str, HPAState] = {} if before is None else {**before.hpas}
     for number, (hpa, row) in enumerate(zip(hpas, rows, strict=True)):
         states[f"{hpa.metadata.namespace}/{hpa.metadata.name}"] = decisions.memory.state(number, row.state)
     return ControllerState(hpas=states)
 
 
-def _decision(hpa: HorizontalPodAutoscaler, row: Reconciliation, options: HPAOptions) -> HPADecision:
+def _decision(hpa: HorizontalPodAutoscaler, row: Reconciliation, best: int, options: HPAOptions) -> HPADecision:
     reference, tolerances = hpa.spec.scale_target_ref, tolerances_of(hpa, options)
     details = [_detail(spec, each, tolerances) for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)]
+    decisive = details[best] if 0 <= best < len(details) else None
     limited = next((each.reason for each in row.status.conditions or () if _limits(row, each.type)), "")
     return HPADecision(
         namespace=hpa.metadata.namespace,
@@ -162,8 +175,8 @@ def _decision(hpa: HorizontalPodAutoscaler, row: Reconciliation, options: HPAOpt
         desired_replicas=row.desired_replicas,
         rescales=row.scale_written is not None,
         reason=row.reason,
-        decided_by=_decided_by(row, details),
-        held_back_by=_held_back_by(hpa, row, limited),
+        decided_by=_decided_by(row, decisive),
+        held_back_by=_held_back_by(hpa, row, limited, decisive),
         proposal=row.proposal,
         stabilized=None if row.normalized is None else row.normalized.stabilized,
         limited=limited,
@@ -181,23 +194,25 @@ def _limits(row: Reconciliation, type_: str) -> bool:
     return type_ == "ScalingLimited" and row.normalized is not None and row.normalized.limited
 
 
-def _decided_by(row: Reconciliation, details: Sequence[MetricDetail]) -> str:
+def _decided_by(row: Reconciliation, best: MetricDetail | None) -> str:
     if row.desired_replicas is None:
         return row.error or ""
     if row.proposal is None:
         return row.reason or "target is at 0 replicas"
-    valid = [each for each in details if each.proposal is not None]
-    best = max(valid, key=lambda each: each.proposal or 0, default=None)
     if best is None:
         return row.reason
     held = " (within tolerance)" if best.tolerated else ""
     return f"{best.name} {best.current} of {best.target}{held}"
 
 
-def _held_back_by(hpa: HorizontalPodAutoscaler, row: Reconciliation, limited: str) -> str:
+def _held_back_by(
+    hpa: HorizontalPodAutoscaler, row: Reconciliation, limited: str, decisive: MetricDetail | None
+) -> str:
     if row.normalized is None or row.proposal is None:
         return ""
     parts = []
+    if decisive is not None and decisive.direction_held:
+        parts.append(f"pods not ready or not measured: with them {decisive.name} asks for the other direction")
     if row.normalized.stabilized != row.proposal:
         up = row.normalized.held == 1
         parts.append(f"{'scaleUp' if up else 'scaleDown'} stabilization (wanted {row.proposal})")
@@ -245,6 +260,7 @@ def _detail(spec: MetricSpec, found: object, tolerances: Tolerances) -> MetricDe
         ratio=_finite(replicas.ratio),
         second_ratio=_finite(replicas.second_ratio),
         tolerated=not error and _tolerated(spec, replicas, tolerances),
+        direction_held=not error and _direction_held(replicas, tolerances),
         path=replicas.path,
         groups={group: names[:1000] for group, names in replicas.groups.items()},
         group_counts={group: len(names) for group, names in replicas.groups.items()},
@@ -253,14 +269,27 @@ def _detail(spec: MetricSpec, found: object, tolerances: Tolerances) -> MetricDe
 
 
 def _tolerated(spec: MetricSpec, replicas: Replicas, tolerances: Tolerances) -> bool:
-    if {"hold_first_pass", "hold_second_pass"} & set(replicas.path):
+    if "hold_first_pass" in replicas.path:
         return True
+    if "hold_second_pass" in replicas.path:
+        return _within(replicas.second_ratio, tolerances)
     source = source_of(spec)
     if not isinstance(source, (ObjectMetricSource, ExternalMetricSource)):
         return False
     # A value per pod has no passes: the ratio alone tells.
     per_pod = value_target(source)[0].endswith("per_pod")
-    return per_pod and 1.0 - tolerances.scale_down <= replicas.ratio <= 1.0 + tolerances.scale_up
+    return per_pod and _within(replicas.ratio, tolerances)
+
+
+def _direction_held(replicas: Replicas, tolerances: Tolerances) -> bool:
+    """Whether filling in missing and unready pods turned the direction, which holds the size."""
+    if "hold_second_pass" in replicas.path:
+        return not _within(replicas.second_ratio, tolerances)
+    return "hold_count_direction" in replicas.path
+
+
+def _within(ratio: float, tolerances: Tolerances) -> bool:
+    return 1.0 - tolerances.scale_down <= ratio <= 1.0 + tolerances.scale_up
 
 
 def _finite(value: float) -> float | None:

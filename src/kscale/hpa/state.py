@@ -7,38 +7,46 @@ next one comes out; JSON keeps times as nanoseconds.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated, Any
 
 import msgspec
 
 from kscale.errors import StateError
+from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import SelectorError
 from kscale.records import API_VERSION
 
 __all__ = ["ControllerState", "HPAState", "Recommendation", "ScaleEvent", "Written", "is_older", "settled"]
 
 
-class Recommendation(msgspec.Struct, frozen=True):
+_Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
+_Change = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
+_Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+class Recommendation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A proposal of the past, before stabilisation and limits."""
 
-    replicas: int
-    time: int
+    replicas: _Int32
+    time: _Int64
 
 
-class ScaleEvent(msgspec.Struct, frozen=True):
+class ScaleEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A change of size of the past (absolute); an outdated one's slot is free."""
 
-    change: int
-    time: int
+    change: _Change
+    time: _Int64
     outdated: bool = False
 
 
-class Written(msgspec.Struct, frozen=True, rename="camel"):
+class Written(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
     """The newest version of the object that this controller has written."""
 
     uid: str
     resource_version: str
 
 
-class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """Histories in slot order. ``recommendations`` None: never reconciled, so the first pass records the current size.
 
     ``selector`` is the target's selector when pods were last looked at; None matches no pod. ``registered`` is false
@@ -53,7 +61,7 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     written: Written | None = None
 
 
-class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The states of many HPAs, by ``namespace/name``."""
 
     hpas: Mapping[str, HPAState] = msgspec.field(default_factory=dict)
@@ -79,16 +87,43 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel")
 
     @classmethod
     def from_json(cls, data: bytes | str) -> ControllerState:
-        """What :meth:`to_json` wrote, or the next state in an HPAReport. Raises ``StateError`` for anything else."""
+        """What :meth:`to_json` wrote, or the next state in an HPAReport.
+
+        Raises ``StateError``, with the path of what is wrong, for anything else: a field that is not known, a number
+        out of range or a selector that cannot be read too.
+        """
+        where = ""
         try:
-            raw = msgspec.json.decode(data, type=dict)
+            raw = msgspec.json.decode(data, type=dict[str, Any])
             if (raw.get("apiVersion"), raw.get("kind")) == (API_VERSION, "HPAReport"):
-                return msgspec.convert(raw.get("state"), cls)
-            if (raw.get("apiVersion"), raw.get("kind")) != (API_VERSION, "HPAControllerState"):
+                given = raw.get("state")
+            elif (raw.get("apiVersion"), raw.get("kind")) == (API_VERSION, "HPAControllerState"):
+                given = {name: each for name, each in raw.items() if name not in ("apiVersion", "kind")}
+            else:
                 raise StateError("neither an HPAControllerState nor an HPAReport of kscale.dev/v1alpha1")
-            return msgspec.convert(raw, cls)
-        except msgspec.DecodeError as error:
-            raise StateError(f"not an HPA state: {error}") from None
+            hpas = {}
+            for where, each in msgspec.convert(given, _Given).hpas.items():
+                hpas[where] = msgspec.convert(each, HPAState)
+                _check(where, hpas[where])
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise StateError(f"not an HPA state: {f'hpas[{where!r}]: ' if where else ''}{error}") from None
+        return cls(hpas=hpas)
+
+
+class _Given(msgspec.Struct, forbid_unknown_fields=True):
+    hpas: dict[str, Any] = {}
+
+
+def _check(key: str, state: HPAState) -> None:
+    """What the types do not say."""
+    _, slash, name = key.partition("/")
+    if not slash or not name or "/" in name:
+        raise StateError(f"not an HPA state: hpas[{key!r}]: a key is namespace/name")
+    if state.selector is not None:
+        try:
+            parse_selector(state.selector)
+        except SelectorError as error:
+            raise StateError(f"not an HPA state: hpas[{key!r}].selector: {error}") from None
 
 
 def settled() -> HPAState:

@@ -12,11 +12,12 @@ import msgspec
 
 from kscale.errors import InputError
 from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
+from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import LabelSelector, ObjectMeta
 from kscale.objects.selectors import SelectorError, compile_selector, from_label_map
 
-__all__ = ["ScaleError", "ScalePaths", "scale_of", "scale_paths"]
+__all__ = ["ScaleError", "ScalePaths", "definition_of", "scale_of", "scale_paths"]
 
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
@@ -33,17 +34,58 @@ class ScalePaths(msgspec.Struct, frozen=True):
     label_selector: str = ".status.selector"
 
 
+class _Paths(ApiStruct):
+    spec_replicas_path: str = ""
+    status_replicas_path: str = ""
+    label_selector_path: str | None = None
+
+
+class _Subresources(ApiStruct):
+    scale: _Paths | None = None
+
+
+class _Version(ApiStruct):
+    name: str = ""
+    subresources: _Subresources | None = None
+
+
+class _Names(ApiStruct):
+    kind: str = ""
+    plural: str = ""
+
+
+class _DefinitionSpec(ApiStruct):
+    group: str = ""
+    names: _Names | None = None
+    versions: list[_Version] | None = None
+
+
+class _Definition(ApiStruct):
+    spec: _DefinitionSpec | None = None
+
+
+def definition_of(definition: Mapping[str, Any]) -> tuple[str, str, str, dict[str, ScalePaths]]:
+    """(group, kind, plural, :func:`scale_paths`) of a CustomResourceDefinition; ``InputError`` for odd shapes."""
+    spec = from_dict(definition, _Definition).spec or _DefinitionSpec()
+    names = spec.names or _Names()
+    return spec.group, names.kind, names.plural, _paths(spec)
+
+
 def scale_paths(definition: Mapping[str, Any]) -> dict[str, ScalePaths]:
-    """Version -> paths, of the versions of a CustomResourceDefinition (plain data) that have a scale."""
+    """Version -> paths, of the versions of a CustomResourceDefinition (plain data) that have a scale.
+
+    Raises ``InputError`` for odd shapes.
+    """
+    return definition_of(definition)[3]
+
+
+def _paths(spec: _DefinitionSpec) -> dict[str, ScalePaths]:
     out = {}
-    for version in (definition.get("spec") or {}).get("versions") or ():
-        scale = (version.get("subresources") or {}).get("scale")
+    for version in spec.versions or ():
+        scale = None if version.subresources is None else version.subresources.scale
         if scale is not None:
-            out[str(version.get("name", ""))] = ScalePaths(
-                scale.get("specReplicasPath", ""),
-                scale.get("statusReplicasPath", ""),
-                scale.get("labelSelectorPath") or "",
-            )
+            selector = scale.label_selector_path or ""
+            out[version.name] = ScalePaths(scale.spec_replicas_path, scale.status_replicas_path, selector)
     return out
 
 

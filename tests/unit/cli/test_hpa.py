@@ -201,6 +201,7 @@ def test_duplicate_pods_are_counted() -> None:
         (("--now", "soon"), "is not an RFC 3339 time"),
         (("--fail-on", "rain"), "is not one of rescale, limited, error"),
         (("--state", "nowhere.json"), "No such file"),
+        (("--state", ""), "settled, fresh or a file is needed"),
         (("--state", str(DATA / "metrics.json")), "neither an HPAControllerState"),
         (("-l", "a=b=c"), '"a=b=c" is not a label selector'),
         (("shop/unknown",), "no HorizontalPodAutoscaler shop/unknown in the input"),
@@ -210,3 +211,35 @@ def test_bad_usage_is_named(arguments: tuple[str, ...], message: str) -> None:
     out = kscale("hpa", *ALL, *arguments)
     assert out.code == 2
     assert message in out.stderr
+
+
+def test_a_state_of_the_past_needs_a_now(tmp_path: Path) -> None:
+    (tmp_path / "hpa.json").write_text(json.dumps(hpa()), encoding="utf-8")
+    first = kscale("hpa", "-f", str(tmp_path / "hpa.json"))
+    assert first.code == 0
+    assert "Now is not known" in first.stdout
+    state = {"apiVersion": "kscale.dev/v1alpha1", "kind": "HPAControllerState", "hpas": {"shop/web": {}}}
+    (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    given = ("-f", str(tmp_path / "hpa.json"), "--state", str(tmp_path / "state.json"))
+    out = kscale("hpa", *given)
+    assert out.code == 2
+    assert "--now" in out.stderr
+    assert kscale("hpa", *given, "--now", "2026-03-01T12:00:00Z").code == 0
+
+
+def test_hpas_that_a_state_does_not_hold_are_said(tmp_path: Path) -> None:
+    state = {"apiVersion": "kscale.dev/v1alpha1", "kind": "HPAControllerState", "hpas": {"shop/web": {}}}
+    (tmp_path / "state.json").write_text(json.dumps(state), encoding="utf-8")
+    out = kscale("hpa", *ALL, "shop/web", "--state", str(tmp_path / "state.json"), "-o", "json")
+    assert "shop/gone is not in" in out.stderr
+    assert set(json.loads(out.stdout)["state"]["hpas"]) == {"shop/web", "shop/gone", "shop/keda-hpa-queue"}
+
+
+def test_a_rival_that_is_not_shown_counts(tmp_path: Path) -> None:
+    rival = hpa()
+    rival["metadata"]["name"] = "rival"
+    (tmp_path / "rival.json").write_text(json.dumps(rival), encoding="utf-8")
+    given = (*ALL, "-f", str(tmp_path / "rival.json"))
+    for chosen in ((), ("-l", "tier=front"), ("shop/web",)):
+        out = json.loads(kscale("hpa", *given, *chosen, "-o", "json").stdout)
+        assert {each["reason"] for each in out["hpas"][0]["conditions"]} >= {"AmbiguousSelector"}

@@ -189,12 +189,22 @@ def test_a_delete_event_clears_what_was_written(
     assert controller.next_due() is None
 
 
-def test_an_hpa_made_anew_is_registered_anew() -> None:
+def test_a_saved_selector_is_registered_again() -> None:
     state = ControllerState(hpas={KEY: HPAState(selector="app=web")})
     controller = HorizontalController(state=ControllerState.from_json(state.to_json()))
     assert not controller.state(KEY).registered
     controller.added(autoscaler())
+    assert controller.states() == state
+    assert controller.selectors.matching("shop", [{"app": "web"}]) == ["web"]  # before it is reconciled
+
+
+def test_an_hpa_made_anew_is_registered_anew() -> None:
+    controller = HorizontalController(state=ControllerState(hpas={KEY: HPAState(selector="app=web")}))
+    controller.added(autoscaler())
+    controller.deleted(autoscaler())
+    controller.added(autoscaler())
     assert controller.states() == ControllerState(hpas={KEY: HPAState(selector=None)})
+    assert controller.selectors.matching("shop", [{"app": "web"}]) == []
 
 
 @pytest.mark.parametrize("workers", [1, 5])

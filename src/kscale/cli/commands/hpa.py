@@ -14,6 +14,7 @@ from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import counted, plural
 from kscale.errors import InputError, Problem, StateError
 from kscale.hpa.dump import read_dump
+from kscale.hpa.moments import ZERO_TIME, moment
 from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
 from kscale.hpa.state import ControllerState
 
@@ -109,15 +110,20 @@ def answer(
         if unknown:
             raise InputError([Problem(f"no HorizontalPodAutoscaler {name} in the input") for name in unknown])
         chosen = [dump.hpas[name] for name in names]
+    given, at = _state(state), _moment(now)
+    if given is not None and at is None and dump.newest == ZERO_TIME:
+        raise typer.BadParameter("the input holds no time: a state of the past needs to be told", param_hint="--now")
     with show.terminal.step("deciding"):
         report = hpa_report(
             dump,
             chosen,
-            state=_state(state),
+            state=given,
             fresh=state == "fresh",
-            now=_moment(now),
+            now=at,
             threads=source.threads or 1,
         )
+    for name in report.without_state:
+        show.terminal.note(f"{name} is not in {state}: taken as if the controller had just seen it")
     failed = any(_fails(each, fail_on) for each in report.hpas)
     view = _explained if names else _listed
     return Answer(report, lambda: view(report, changed_only), exit_code=1 if failed else 0)
@@ -132,8 +138,6 @@ def _metrics(given: Sequence[str]) -> list[tuple[str | None, str]]:
 
 
 def _moment(text: str) -> str | None:
-    from kscale.hpa.moments import moment
-
     try:
         moment(text)
     except ValueError as error:
@@ -144,6 +148,8 @@ def _moment(text: str) -> str | None:
 def _state(text: str) -> ControllerState | None:
     if text in ("settled", "fresh"):
         return None
+    if not text:
+        raise typer.BadParameter("settled, fresh or a file is needed", param_hint="--state")
     try:
         data = Path(text).read_bytes()
     except OSError as error:
@@ -202,9 +208,13 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
     return View(
         headline=headline,
         tables=[Table(columns, rows, limit=200)],
-        footer=[_MODES[report.state_mode], *_left_out(report)],
+        footer=[*_unknown_time(report), _MODES[report.state_mode], *_left_out(report)],
         names=[f"{each.namespace}/{each.name}" for each in shown],
     )
+
+
+def _unknown_time(report: HPAReport) -> list[str]:
+    return [] if report.now is not None else ["Now is not known: the input holds no time (--now)."]
 
 
 def _left_out(report: HPAReport) -> list[str]:
@@ -257,7 +267,7 @@ def _explained(report: HPAReport, changed_only: bool = False) -> View:
     return View(
         headline=headline,
         tables=tables,
-        footer=[_MODES[report.state_mode], *_left_out(report)],
+        footer=[*_unknown_time(report), _MODES[report.state_mode], *_left_out(report)],
         names=[f"{each.namespace}/{each.name}" for each in report.hpas],
     )
 

@@ -1,0 +1,163 @@
+"""What is told of the HPAs of a dump: over all of them, whichever are shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kscale.errors import InputError
+from kscale.hpa.dump import Dump, read_dump
+from kscale.hpa.report import HPAReport, hpa_report
+from kscale.hpa.state import ControllerState, HPAState
+
+NOW = "2026-03-02T12:00:00Z"
+
+
+def hpa(name: str = "web", target: str = "web", metrics: Any = None, **spec: Any) -> dict[str, Any]:
+    cpu = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target},
+            "minReplicas": 1,
+            "maxReplicas": 10,
+            "metrics": [cpu] if metrics is None else metrics,
+            **spec,
+        },
+    }
+
+
+def deployment(replicas: int, name: str = "web") -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": {"app": name}}},
+        "status": {"replicas": replicas},
+    }
+
+
+def pod(name: str, app: str = "web", start: str | None = "2026-03-02T10:00:00Z", **labels: str) -> dict[str, Any]:
+    ready = {"type": "Ready", "status": "True", **({"lastTransitionTime": start} if start else {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "labels": {"app": app, **labels}},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]},
+        "status": {"phase": "Running", **({"startTime": start} if start else {}), "conditions": [ready]},
+    }
+
+
+def usage(*values: tuple[str, str], time: str | None = NOW) -> dict[str, Any]:
+    items = [
+        {
+            "metadata": {"name": name, "namespace": "shop"},
+            **({"timestamp": time} if time else {}),
+            "window": "15s",
+            "containers": [{"name": "c", "usage": {"cpu": value}}],
+        }
+        for name, value in values
+    ]
+    return {"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": items}
+
+
+def external(name: str, **target: str) -> dict[str, Any]:
+    type_ = "Value" if "value" in target else "AverageValue"
+    return {"type": "External", "external": {"metric": {"name": name}, "target": {"type": type_, **target}}}
+
+
+def external_list(**values: str) -> dict[str, Any]:
+    items = [{"metricName": name, "timestamp": NOW, "value": value} for name, value in values.items()]
+    return {"kind": "ExternalMetricValueList", "apiVersion": "external.metrics.k8s.io/v1beta1", "items": items}
+
+
+def rivals() -> Dump:
+    pods = [pod(f"web-{i}") for i in range(3)]
+    return read_dump([hpa("web"), hpa("rival"), deployment(3), *pods, usage(*((f"web-{i}", "90m") for i in range(3)))])
+
+
+def test_an_hpa_decides_as_it_does_among_all() -> None:
+    dump = rivals()
+    whole = hpa_report(dump)
+    assert [each.conditions[1].reason for each in whole.hpas] == ["AmbiguousSelector", "AmbiguousSelector"]
+    alone = hpa_report(dump, [dump.hpas["shop/web"]])
+    assert list(alone.hpas) == [whole.hpas[0]]
+    assert alone.state == whole.state
+
+
+def test_a_given_state_is_carried_over() -> None:
+    dump = rivals()
+    gone = HPAState(recommendations=())
+    before = ControllerState(hpas={"shop/gone": gone, "shop/web": gone})
+    report = hpa_report(dump, [dump.hpas["shop/web"]], state=before)
+    assert set(report.state.hpas) == {"shop/gone", "shop/web", "shop/rival"}
+    assert report.state.hpas["shop/gone"] == gone
+    assert report.without_state == ["shop/rival"]
+
+
+def of_two(first: str, second: str) -> HPAReport:
+    metrics = [external("a", value="10"), external("b", value="10")]
+    pods = [pod(f"web-{i}") for i in range(3)]
+    return hpa_report(read_dump([hpa(metrics=metrics), deployment(3), *pods, external_list(a=first, b=second)]))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "decided"), [("0", "0", "b 0"), ("0", "-5", "b -5"), ("9", "0", "a 9"), ("90", "95", "b 95")]
+)
+def test_a_proposal_of_zero_gives_way_to_every_later_one(first: str, second: str, decided: str) -> None:
+    (row,) = of_two(first, second).hpas
+    assert row.decided_by.startswith(decided)
+
+
+def test_a_held_direction_is_not_called_tolerance() -> None:
+    # Two pods at 65 % of what they request, target 50 %: more. With two that are not measured, at 0: fewer.
+    pods = [pod("web-0"), pod("web-1"), pod("web-2"), pod("web-3")]
+    listed = [hpa(), deployment(4), *pods, usage(("web-0", "65m"), ("web-1", "65m"))]
+    (row,) = hpa_report(read_dump(listed)).hpas
+    assert row.metrics[0].path == ("second_pass", "hold_second_pass")
+    assert row.metrics[0].ratio == 1.3
+    assert row.metrics[0].second_ratio == 0.64  # whole percents
+    assert not row.metrics[0].tolerated
+    assert row.metrics[0].direction_held
+    assert "tolerance" not in row.decided_by
+    assert row.held_back_by == "pods not ready or not measured: with them cpu asks for the other direction"
+
+
+def test_the_newest_time_is_found_wherever_it_is() -> None:
+    status = {"lastScaleTime": "2026-03-02T12:05:00Z"}
+    assert hpa_report(read_dump([{**hpa(), "status": status}])).now == "2026-03-02T12:05:00Z"
+    made = hpa()
+    made["metadata"]["creationTimestamp"] = NOW
+    assert hpa_report(read_dump([made])).now == NOW
+    assert hpa_report(read_dump([hpa(), pod("web-0")])).now == "2026-03-02T10:00:00Z"
+
+
+def test_without_any_time_now_is_not_known() -> None:
+    dump = read_dump([hpa(), deployment(1), pod("web-0", start=None), usage(("web-0", "90m"), time=None)])
+    report = hpa_report(dump)
+    assert report.now is None
+    assert all(each.time >= 0 for each in report.state.hpas["shop/web"].recommendations or ())
+    before = ControllerState(hpas={"shop/web": HPAState(recommendations=())})
+    with pytest.raises(InputError, match="the input holds no time"):
+        hpa_report(dump, state=before)
+    assert hpa_report(dump, state=before, now=NOW).now == NOW
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"names": "x"}, "spec.names"),
+        ({"group": {}}, "spec.group"),
+        ({"versions": [1]}, "spec.versions[0]"),
+        ({"versions": {}}, "spec.versions"),
+        ({"versions": [{"subresources": {"scale": 5}}]}, "spec.versions[0].subresources.scale"),
+    ],
+)
+def test_odd_definitions_are_named(spec: dict[str, Any], field: str) -> None:
+    odd = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "spec": spec}
+    with pytest.raises(InputError) as error:
+        read_dump([{**odd, "metadata": {"name": "odd"}}])
+    assert [each.field for each in error.value.problems] == [field]
