@@ -1,0 +1,68 @@
+"""Every document that -o json writes is what its published schema says, and nothing besides."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kscale.schemas import DOCUMENTS, schema
+from unit.cli.support import kscale
+from unit.cli.test_hpa import ALL
+from unit.cli.test_replay_hpa import HPA
+
+
+def strict(value: Any) -> Any:
+    """A schema that knows all fields."""
+    if isinstance(value, dict):
+        made = {key: strict(item) for key, item in value.items()}
+        if isinstance(made.get("properties"), dict) and made.get("type") == "object":
+            made.setdefault("additionalProperties", False)
+        return made
+    return [strict(item) for item in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cluster")
+    made = kscale(
+        "generate", "--nodes", 6, "--pods", 60, "--to", folder / "c.json", "--groups", folder / "g.yaml",
+        "--usage", folder / "u.csv", "--usage-hours", 3, "-q",
+    )  # fmt: skip
+    assert made.code == 0
+    (folder / "hpa.yaml").write_text(HPA.replace("NAME", "web"), encoding="utf-8")
+    (folder / "load.csv").write_text("time,value\n0,1\n30,6\n60,6\n", encoding="utf-8")
+    return folder
+
+
+def question(kind: str, folder: Path) -> tuple[object, ...]:
+    dump, groups = ("-f", folder / "c.json"), ("-g", folder / "g.yaml")
+    if kind == "Explanation":
+        estimate = json.loads(kscale("estimate", *dump, *groups, "-o", "json").stdout)
+        return ("explain", *dump, *groups, estimate["nowherePods"][0])
+    return {
+        "EstimateReport": ("estimate", *dump, *groups),
+        "FitReport": ("fit", *dump, "--pod", folder / "c.json"),
+        "HPAReport": ("hpa", *ALL),
+        "HeadroomReport": ("headroom", *dump, "--pod", folder / "c.json"),
+        "RecommendationReport": ("recommend", *dump, "--history", folder / "u.csv", "--effect"),
+        "ReplayReport": ("replay", "hpa", folder / "load.csv", "-f", folder / "hpa.yaml", "--request", "500m"),
+        "ScaleDownReport": ("scale-down", *dump, *groups, "--now", "2026-01-01T00:00:00Z"),
+        "ScaleUpPlan": ("scale-up", *dump, *groups),
+        "SchemaList": ("schema",),
+        "Validation": ("validate", *dump),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", DOCUMENTS)
+def test_a_document_has_no_field_that_its_schema_does_not_know(kind: str, cluster: Path) -> None:
+    result = kscale(*question(kind, cluster), "-o", "json")
+    assert result.code in (0, 1), result.stderr
+    document = json.loads(result.stdout)
+    assert document["kind"] == kind
+    jsonschema.validate(document, strict(schema(kind)))
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate({**document, "unknownField": 1}, strict(schema(kind)))
