@@ -7,6 +7,7 @@ bandwidth.
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import numpy as np
@@ -59,11 +60,18 @@ def estimate_problem(request: pytest.FixtureRequest) -> tuple[str, kscale.Snapsh
 
 
 def test_estimate_51000_pods(benchmark: Any, estimate_problem: tuple[str, kscale.Snapshot]) -> None:
-    """Target: <= 1 ms in two groups, <= 15 ms as 51,000 single-pod groups; result as index arrays."""
+    """Target: <= 1 ms in two groups, <= 15 ms as 51,000 single-pod groups; result as index arrays.
+
+    Not in it: the first call on a snapshot, which groups the pending pods for all later ones (for pods given as structs
+    that is a text of each owned pod's labels and spec). Its CPU time is printed and recorded.
+    """
     kind, snapshot = estimate_problem
     wanted = template("1000m", "5000Mi", 100)
     options = kscale.EstimateOptions(max_nodes=3000)
-    kscale.estimate(snapshot, template=wanted, options=options)  # groups of the pending pods belong to the snapshot
+    start = time.process_time()
+    kscale.estimate(snapshot, template=wanted, options=options)
+    benchmark.extra_info["first_call_cpu_seconds"] = first = time.process_time() - start
+    print(f"\nfirst call on the snapshot: {first:.3f} s of CPU")
     result = benchmark(kscale.estimate, snapshot, template=wanted, options=options)
     assert (result.node_count, len(result.order_numbers)) == (2595, 51_000)
     assert np.bincount(result.placement_numbers).tolist() == [11] * 100 + [20] * 2495
