@@ -47,7 +47,7 @@ class Quota(msgspec.Struct, kw_only=True, frozen=True):
     selector: Selector = EVERYTHING
 
     def applies_to(self, node: Node) -> bool:
-        return self.selector.matches(node.metadata.labels)
+        return self.selector.empty or self.selector.matches(node.metadata.labels)
 
 
 class ExceededQuota(msgspec.Struct, kw_only=True, frozen=True):

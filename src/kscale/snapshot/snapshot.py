@@ -82,8 +82,12 @@ class Snapshot:
     @cached_property
     def pods(self) -> list[str]:
         """Placed pods, ``namespace/name``, in order of appearance."""
-        keys = self.table.keys
-        return [keys[row] for row in self._placed_rows.tolist()] + [pod.key for pod in self._added]
+        keys, rows = self.table.keys, self._placed_rows  # rows rise
+        if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
+            found = list(keys[int(rows[0]) : int(rows[-1]) + 1])
+        else:
+            found = [keys[row] for row in rows.tolist()]
+        return found + [pod.key for pod in self._added]
 
     @cached_property
     def pending(self) -> list[str]:

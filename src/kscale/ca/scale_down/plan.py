@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
+from functools import cached_property
 
 import msgspec
 
@@ -16,10 +18,12 @@ from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode
 from kscale.ca.state import LoopState
 
-__all__ = ["ScaleDownPlan"]
+__all__ = ["Alone", "ScaleDownPlan"]
+
+Alone = dict[str, RemovableNode | UnremovableCandidate]
 
 
-class ScaleDownPlan(msgspec.Struct, kw_only=True):
+class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     """What one loop of scale-down found and would delete.
 
     - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
@@ -30,7 +34,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True):
       the same before it was asked which may be deleted now; ``failures``: what simulation found in the way.
     - ``chosen``: before the budgets (None: not asked); ``delete``: what to delete now, per group.
     - ``soft_taints``: marks to change; ``pdbs``: what is left of the budgets; ``state``: for the next loop.
-    - ``alone``: only of ``exhaustive``: what would become of each eligible node if no other went.
+    - ``judge_alone``: only of ``exhaustive``: works out ``alone``.
 
     The legacy profile knows ``ScaleDownNoUnneeded``, ``ScaleDownNodeDeleted`` (empty nodes, waited for) and
     ``ScaleDownInProgress``, too.
@@ -50,7 +54,13 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True):
     soft_taints: SoftTaints
     pdbs: RemainingPdbTracker
     state: LoopState
-    alone: dict[str, RemovableNode | UnremovableCandidate] = {}
+    judge_alone: Callable[[], Alone] | None = None
+
+    @cached_property
+    def alone(self) -> Alone:
+        """Only of ``exhaustive``: what would become of each eligible node if no other went. Worked out when first read,
+        from the cluster as the loop found it."""
+        return {} if self.judge_alone is None else self.judge_alone()
 
     @property
     def delete_empty(self) -> list[str]:

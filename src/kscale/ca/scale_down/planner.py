@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
-from functools import cached_property
+from functools import cached_property, partial
 
 import msgspec
 import numpy as np
@@ -23,8 +23,8 @@ from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
 from kscale.ca.scale_down.moving_pods import without_expendable
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
-from kscale.ca.scale_down.pdb import tracker_of
-from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
+from kscale.ca.scale_down.plan import Alone, ScaleDownPlan
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
 from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
 from kscale.ca.scale_down.soft_taints import soft_taints
@@ -77,9 +77,9 @@ def scale_down(
 
     ``exhaustive`` answers another question than upstream's loop, outside exact mode: which nodes could go together, if
     all of them were judged, none had to wait, and nothing but minimum sizes and resources limited their number.
-    Candidates that failed are asked again until none more can go, so no node can be added to the set. Besides, every
-    eligible node is judged as if no other went (``plan.alone``), on ``threads`` (None: as many as there are CPUs) with
-    the same answers for any number of them. The state comes back as it was.
+    Candidates that failed are asked again until none more can go, so no node can be added to the set. Besides,
+    ``plan.alone`` judges every eligible node as if no other went, when it is first read: on ``threads`` (None: as many
+    as there are CPUs) with the same answers for any number of them. The state comes back as it was.
 
     With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`~.legacy.planner`).
 
@@ -126,7 +126,8 @@ class _Loop:
         self.options = options
         self.max_simulations = max_simulations
         self.threads = threads
-        self.alone: dict[str, RemovableNode | UnremovableCandidate] = {}
+        self.judge_alone: partial[Alone] | None = None
+        self.injected: list[PodRecord] = []
         self.snapshot = snapshot = without_expendable(snapshot, options.expendable_pods_priority_cutoff)
         self.exhaustive = exhaustive
         self.nodes: list[Node] = snapshot.columns.objects
@@ -161,19 +162,9 @@ class _Loop:
         if not self.memory.started and ttl:
             since = {**load_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
         present = [node for node in self.nodes if node.metadata.name not in upcoming and not is_upcoming(node)]
-        injected = [PodRecord(pod) for pod in pods_to_inject(recent_evictions, self.listers)]
-        simulator = RemovalSimulator(
-            self.snapshot,
-            now=self.now,
-            options=self.options,
-            listers=self.listers,
-            pdbs=self.pdbs,
-            state=PlaceState(cursor=self.before.cursor, old_hints=self.memory.hints),
-            profile=self.profile,
-            more=injected,
-        )
+        self.injected = [PodRecord(pod) for pod in pods_to_inject(recent_evictions, self.listers)]
+        simulator, hints = self._simulator(self.pdbs)
         candidates = self._candidates(present, simulator)
-        hints = simulator.place_more(PlaceState(old_hints=self.memory.injected_hints)) if injected else PlaceState()
         self.injected_on = set(hints.hints.values())
         going = {item.node for item in (*deleting, *draining)}
         removable = self._categorize(
@@ -229,7 +220,7 @@ class _Loop:
             delete=delete,
             soft_taints=soft_taints(present, names, self.groups, most=self.options.max_bulk_soft_taint_count),
             pdbs=self.pdbs,
-            alone=self.alone,
+            judge_alone=self.judge_alone,
             state=self.before
             if self.exhaustive
             else LoopState(
@@ -247,6 +238,22 @@ class _Loop:
                 ),
             ),
         )
+
+    def _simulator(self, pdbs: RemainingPdbTracker) -> tuple[RemovalSimulator, PlaceState]:
+        """The cluster with the pods that were evicted a moment ago in it, and the hints of these."""
+        simulator = RemovalSimulator(
+            self.snapshot,
+            now=self.now,
+            options=self.options,
+            listers=self.listers,
+            pdbs=pdbs,
+            state=PlaceState(cursor=self.before.cursor, old_hints=self.memory.hints),
+            profile=self.profile,
+            more=self.injected,
+        )
+        if not self.injected:
+            return simulator, PlaceState()
+        return simulator, simulator.place_more(PlaceState(old_hints=self.memory.injected_hints))
 
     # -- candidates --------------------------------------------------------------------------------------------------
 
@@ -286,8 +293,7 @@ class _Loop:
             else:
                 self.unremovable.add(name, judged.reason)
         if self.exhaustive:
-            alone = simulator.judge_alone(eligible, destinations, threads=self.threads)
-            self.alone = dict(zip(eligible, alone, strict=True))
+            self.judge_alone = partial(self._alone, eligible, destinations.copy())
             return self._removable(eligible, simulator, destinations)
         limit = self._limit(before)
         atomic = np.fromiter(map(self._is_atomic, eligible), np.uint8)
@@ -295,6 +301,11 @@ class _Loop:
         found = self._judge(looked, simulator, destinations, limit=limit, atomic=atomic[: len(looked)])
         self.skipped = eligible[len(found) :]
         return [answer for answer in found if isinstance(answer, RemovableNode)]
+
+    def _alone(self, names: Sequence[str], destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> Alone:
+        """What would become of each node if no other went: in a cluster that no removal has changed."""
+        simulator, _ = self._simulator(tracker_of(self.snapshot.informers.budgets))
+        return dict(zip(names, simulator.judge_alone(names, destinations, threads=self.threads), strict=True))
 
     def _removable(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]

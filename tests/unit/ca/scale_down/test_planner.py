@@ -230,6 +230,23 @@ def test_exhaustive_finds_a_set_to_which_no_node_can_be_added(seed: int) -> None
         assert list(more.removable) == going
 
 
+def test_what_a_node_could_do_alone_is_judged_before_anything_went() -> None:
+    budget = from_dict(
+        {"metadata": {"name": "one", "namespace": "default"}, "spec": {"selector": {}},
+         "status": {"disruptionsAllowed": 1}}, PodDisruptionBudget,
+    )  # fmt: skip
+    objects = [*nodes(*["1000"] * 3), *pods("400@1", "400@2"), budget]
+    found = plan(objects, ["n1", "n2", "n3"], exhaustive=True, recent_evictions=[pod("gone", 700, 0)])
+    left = found.pdbs.pdbs[0].disruptions_allowed
+    assert left == 0
+    # Each could go if the other stayed, but for the one that takes the pod evicted a moment ago.
+    could = [name for name, answer in found.alone.items() if isinstance(answer, ca.RemovableNode)]
+    assert len(could) == 2 > len(found.removable)
+    assert found.alone is found.alone
+    assert found.pdbs.pdbs[0].disruptions_allowed == left
+    assert plan(objects, ["n1", "n2", "n3"]).alone == {}
+
+
 def test_expendable_pods_are_not_there() -> None:
     made = pods("900@1", "900@2")
     made[0].spec.priority = -11
