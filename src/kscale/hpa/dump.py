@@ -17,6 +17,7 @@ from kscale.hpa.keda import check_shape, hpa_of, unmodelled
 from kscale.hpa.moments import ZERO_TIME, Moment, from_text, moment
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
+from kscale.hpa.replica_calculator import selector_text
 from kscale.hpa.state import ControllerState, settled
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.core import Pod
@@ -37,6 +38,11 @@ _METRIC_GROUPS: Final = {
     "metrics.k8s.io": "PodMetrics",
     "custom.metrics.k8s.io": "MetricValue",
     "external.metrics.k8s.io": "ExternalMetricValue",
+}
+_APIS: Final = {
+    "metrics.k8s.io": "resource",
+    "custom.metrics.k8s.io": "custom",
+    "external.metrics.k8s.io": "external",
 }
 _PASSED_OVER: Final = frozenset({"Node", "NodeMetrics", "Secret", "ConfigMap", "Event", "Namespace", "Service"})
 
@@ -60,6 +66,7 @@ class Dump:
     generated: dict[str, str] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
     total: int = 0
+    list_number: int = 0
     scaled_objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def mapper(self) -> RESTMapper:
@@ -112,7 +119,12 @@ class Dump:
         if not self.pods:
             out.append("no pods: the HPA could not count any")
         if types & {"Resource", "ContainerResource"} and not self.metrics.resource:
-            out.append("no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down")
+            text = "no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down"
+            alone = any(
+                {spec.type for spec in hpa.spec.metrics or ()} <= {"Resource", "ContainerResource"}
+                for hpa in self.hpas.values()
+            )
+            out.append(f"{text}, and scaling up too where an HPA has no other metrics" if alone else text)
         if types & {"Pods", "Object"} and not self.metrics.custom:
             out.append("no MetricValueList (custom.metrics.k8s.io): Pods and Object metrics fail")
         if "External" in types and not self.metrics.external:
@@ -176,8 +188,12 @@ class Dump:
 
     def add(self, record: Record, namespace: str | None) -> None:
         """One object. ``namespace`` is that of external metrics, if it was said. Raises ``InputError``."""
-        data = _plain(record)
         group, kind = group_of(record.api_version), record.kind
+        if record.empty:
+            if kind == f"{_METRIC_GROUPS.get(group)}List":  # an API that answered nothing is there
+                setattr(self.metrics, _APIS[group], True)
+            return
+        data = _plain(record)
         self.read[kind] += 1
         _check_names(data)
         self.see((data.get("metadata") or {}).get("creationTimestamp"))
@@ -187,6 +203,8 @@ class Dump:
             self._add_hpa(data)
         elif kind == "ScaledObject" and group == "keda.sh":
             check_shape(data)
+            if _key(data) in self.scaled_objects:
+                self.duplicates.append(f"ScaledObject {_key(data)}")
             self.scaled_objects[_key(data)] = data
         elif kind == "Pod" and not group:
             self._add_pod(from_dict(data, Pod))
@@ -195,7 +213,10 @@ class Dump:
             self.definitions[of, of_kind] = (plural, paths)
         elif kind not in _PASSED_OVER:
             metadata = data.get("metadata") or {}
-            self.targets[group, kind, metadata.get("namespace", ""), metadata.get("name", "")] = data
+            key = (group, kind, metadata.get("namespace", ""), metadata.get("name", ""))
+            if key in self.targets:
+                self.duplicates.append(f"{kind} {_key(data)}")
+            self.targets[key] = data
 
     def _add_hpa(self, data: Mapping[str, Any]) -> None:
         out = admit(data)
@@ -229,24 +250,26 @@ class Dump:
                 parse_duration(item.window)
             except ValueError as error:
                 raise InputError(Problem(str(error), field="window")) from None
-            self.metrics.add_pod_metrics([item])
+            self.duplicates += self.metrics.add_pod_metrics([item])
         elif group == "custom.metrics.k8s.io":
             value = from_dict(data, MetricValue)
             self.see(value.timestamp)
-            self.metrics.add_custom([value])
+            self.duplicates += self.metrics.add_custom([value])
         else:
             external = from_dict(data, ExternalMetricValue)
             self.see(external.timestamp)
-            self.metrics.add_external(namespace or "", [external])
+            self.duplicates += self.metrics.add_external(namespace or "", [external], self.list_number)
 
     def finish(self) -> None:
         """After everything was read: HPAs of ScaledObjects, labels of pods. Raises one ``InputError``."""
         problems: list[Problem] = []
         for key, scaled in self.scaled_objects.items():
             data = hpa_of(scaled)
-            self.generated[_key(data)] = f"ScaledObject {key}"
             if missing := unmodelled(scaled):
                 self.unmodelled[f"ScaledObject {key}"] = missing
+            if not data["spec"]["metrics"] and _key(data) not in self.hpas:
+                continue  # without metrics it would be decided by cpu
+            self.generated[_key(data)] = f"ScaledObject {key}"
             if _key(data) not in self.hpas:
                 try:
                     self._add_hpa(data)
@@ -254,8 +277,26 @@ class Dump:
                     whose = f"HPA of ScaledObject {key}"
                     problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]
         self.metrics.know_pods(self.pods.values())
+        for key, hpa in self.hpas.items():
+            if texts := self._untold(hpa):
+                self.unmodelled[f"HorizontalPodAutoscaler {key}"] = texts
         if problems:
             raise InputError(problems)
+
+    def _untold(self, hpa: HorizontalPodAutoscaler) -> list[str]:
+        """Metrics whose values do not say whether they are of the labels that the metric selects."""
+        out = []
+        for spec in hpa.spec.metrics or ():
+            metric = spec.pods.metric if spec.pods else spec.object.metric if spec.object else None
+            if metric is None:
+                continue
+            try:
+                selector = selector_text(metric.selector)
+            except ValueError:
+                continue  # the HPA reports it
+            if self.metrics.untold(hpa.metadata.namespace, metric.name, selector):
+                out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
+        return out
 
 
 def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
@@ -266,17 +307,23 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
     """
     dump = Dump()
-    external: list[tuple[Record, str | None]] = []
+    external: list[tuple[int, Record, str | None]] = []
+    number, last = 0, ("", "", -1)
     for record, namespace in _records(dump, sources, metrics):
+        place, _, index = record.where.rpartition("[")
+        at = int(index[:-1]) if index[:-1].isdigit() else -1
+        if (record.source, place) != last[:2] or at <= last[2]:
+            number += 1  # another list, or the same once more
+        last = (record.source, place, at)
         if group_of(record.api_version) == "external.metrics.k8s.io":
-            external.append((record, namespace))
+            external.append((number, record, namespace))
         else:
             _take(dump, record, namespace)
     namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
     namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
     only = next(iter(namespaces), "") if len(namespaces) < 2 else None
-    for record, namespace in external:
-        if namespace is None and only is None:
+    for dump.list_number, record, namespace in external:
+        if namespace is None and only is None and not record.empty:
             text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
             dump.problems.append(Problem(text, record.source, record.where or record.kind))
         else:
@@ -295,8 +342,8 @@ def _records(
     dump: Dump, sources: Sequence[Source], metrics: Iterable[tuple[str | None, Source]]
 ) -> Iterator[tuple[Record, str | None]]:
     for namespace, source in [*((None, each) for each in sources), *metrics]:
-        for record in read(source):
-            dump.total += 1
+        for record in read(source, empty_lists=True):
+            dump.total += isinstance(record, Problem) or not record.empty
             if isinstance(record, Problem):
                 dump.problems.append(record)
             else:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
+from kscale.objects.quantity import Quantity, QuantityError
 
 __all__ = ["check_shape", "hpa_of", "unmodelled"]
 
@@ -26,7 +27,6 @@ _THRESHOLDS: Final = (
     "targetAverageValue",
     "targetQueryValue",
     "metricThreshold",
-    "desiredReplicas",
 )
 """Names that scalers give to their target, in the order in which they are looked for."""
 
@@ -65,8 +65,13 @@ class _Spec(ApiStruct):
     advanced: _Advanced | None = None
 
 
+class _Status(ApiStruct):
+    external_metric_names: list[str] | None = None
+
+
 class _ScaledObject(ApiStruct):
     metadata: _Metadata | None = None
+    status: _Status | None = None
     spec: _Spec | None = None
 
 
@@ -76,7 +81,10 @@ def check_shape(scaled: Mapping[str, Any]) -> None:
 
 
 def hpa_of(scaled: Mapping[str, Any]) -> dict[str, Any]:
-    """An autoscaling/v2 document. A trigger whose target cannot be told gets none, which the HPA then reports."""
+    """An autoscaling/v2 document, without the triggers whose target cannot be told (:func:`unmodelled`).
+
+    External metrics have the names that the ScaledObject's status lists, or else those that the operator gives.
+    """
     metadata, spec = scaled.get("metadata") or {}, scaled.get("spec") or {}
     config = (spec.get("advanced") or {}).get("horizontalPodAutoscalerConfig") or {}
     reference = spec.get("scaleTargetRef") or {}
@@ -90,7 +98,7 @@ def hpa_of(scaled: Mapping[str, Any]) -> dict[str, Any]:
         },
         "minReplicas": max(1, least or 0),
         "maxReplicas": spec.get("maxReplicaCount", 100),
-        "metrics": [_metric(i, each, name) for i, each in enumerate(spec.get("triggers") or ())],
+        "metrics": [metric for metric in _metrics(scaled) if metric is not None],
     }
     if config.get("behavior") is not None:
         body["behavior"] = config["behavior"]
@@ -106,25 +114,53 @@ def hpa_of(scaled: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any]:
+def _metrics(scaled: Mapping[str, Any]) -> list[dict[str, Any] | None]:
+    """The metric of every trigger; None where its target cannot be told."""
+    name = (scaled.get("metadata") or {}).get("name", "")
+    real = (scaled.get("status") or {}).get("externalMetricNames") or ()
+    out = []
+    for i, trigger in enumerate((scaled.get("spec") or {}).get("triggers") or ()):
+        metric = _metric(i, trigger, name)
+        if metric is not None and "external" in metric:
+            identifier = metric["external"]["metric"]
+            identifier["name"] = next((each for each in real if each.startswith(f"s{i}-")), identifier["name"])
+        out.append(metric)
+    return out
+
+
+def _metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any] | None:
     kind, settings = trigger.get("type", ""), trigger.get("metadata") or {}
     if kind in ("cpu", "memory"):
         return _resource_metric(kind, trigger, settings)
     type_ = trigger.get("metricType") or "AverageValue"
     target: dict[str, Any] = {"type": type_}
-    value = next((settings[key] for key in _THRESHOLDS if key in settings), None)
-    if value is not None:
-        target["value" if type_ == "Value" else "averageValue"] = str(value)
+    # A schedule says how many replicas it wants as its metric: one a pod.
+    value = 1 if kind == "cron" else next((settings[key] for key in _THRESHOLDS if key in settings), None)
+    if not _positive(value):
+        return None
+    target["value" if type_ == "Value" else "averageValue"] = str(value)
     metric = {"name": f"s{index}-{trigger.get('name') or kind}", "selector": {"matchLabels": {_LABEL: name}}}
     return {"type": "External", "external": {"metric": metric, "target": target}}
 
 
-def _resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+def _positive(value: Any) -> bool:
+    """Whether a target can be told from a setting."""
+    try:
+        return value is not None and Quantity(str(value)).sign > 0
+    except QuantityError:
+        return False
+
+
+def _resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any] | None:
     type_ = trigger.get("metricType") or settings.get("type") or "Utilization"
-    value = settings.get("value", "")
+    value = settings.get("value")
+    if not _positive(value):
+        return None
     target: dict[str, Any] = {"type": type_}
     if type_ == "Utilization":
-        target["averageUtilization"] = int(value) if str(value).isascii() and str(value).isdigit() else None
+        if not (str(value).isascii() and str(value).isdigit() and int(str(value)) < 2**31):
+            return None
+        target["averageUtilization"] = int(str(value))
     else:
         target["averageValue"] = str(value)
     if settings.get("containerName"):
@@ -136,7 +172,11 @@ def _resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapping[st
 def unmodelled(scaled: Mapping[str, Any]) -> list[str]:
     """What of a ScaledObject the generated HPA does not do."""
     spec = scaled.get("spec") or {}
-    out = []
+    out = [
+        f"triggers[{i}] ({trigger.get('type', '')}): its target cannot be told, it was left out"
+        for i, (trigger, metric) in enumerate(zip(spec.get("triggers") or (), _metrics(scaled), strict=True))
+        if metric is None
+    ]
     if (spec.get("minReplicaCount") or 0) == 0:
         out.append("activation between 0 and 1 replicas (pollingInterval, cooldownPeriod)")
     if spec.get("idleReplicaCount") is not None:

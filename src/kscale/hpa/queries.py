@@ -5,11 +5,13 @@ Upstream asks servers; the lists are what ``kubectl get --raw`` prints of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kscale.hpa.actions import Failure, GetMetric
+from kscale.hpa.replica_calculator import selector_text
 from kscale.objects.core import Pod
+from kscale.objects.kinds import group_of
 from kscale.objects.metrics import (
     ExternalMetricValue,
     ExternalMetricValueList,
@@ -22,6 +24,27 @@ from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import EVERYTHING, Selector
 
 __all__ = ["MetricLists"]
+
+
+_Labels = tuple[tuple[str, str], ...]
+
+
+def _asked(item: MetricValue) -> str | None:
+    """The metric's label selector that an item says it was asked for with; None: it says nothing."""
+    told = item.metric.selector if item.metric is not None else item.selector
+    if told is None:
+        return None
+    try:
+        return selector_text(told)
+    except ValueError:
+        return None
+
+
+def _is_of(item: MetricValue, kind: str) -> bool:
+    """Whether an item describes an object of ``Kind.group``; one that does not say its group may."""
+    name, _, group = kind.partition(".")
+    described = item.described_object
+    return described.kind == name and (not described.api_version or group_of(described.api_version) == group)
 
 
 def _selector(text: str) -> Selector:
@@ -38,9 +61,9 @@ class MetricLists:
     resource: bool = False
     custom: bool = False
     external: bool = False
-    _pods: dict[str, list[PodMetrics]] = field(default_factory=dict)
-    _custom: dict[tuple[str, str], list[MetricValue]] = field(default_factory=dict)
-    _external: dict[tuple[str, str], list[ExternalMetricValue]] = field(default_factory=dict)
+    _pods: dict[str, dict[str, PodMetrics]] = field(default_factory=dict)
+    _custom: dict[tuple[str, str], dict[tuple[str, ...], MetricValue]] = field(default_factory=dict)
+    _external: dict[tuple[str, str], dict[_Labels, tuple[int, list[ExternalMetricValue]]]] = field(default_factory=dict)
     _labels: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
 
     def know_pods(self, pods: Iterable[Pod]) -> None:
@@ -48,23 +71,47 @@ class MetricLists:
         for pod in pods:
             self._labels[pod.metadata.namespace, pod.metadata.name] = pod.metadata.labels or {}
 
-    def add_pod_metrics(self, items: Iterable[PodMetrics]) -> None:
-        """Items of a PodMetricsList."""
-        self.resource = True
+    def add_pod_metrics(self, items: Iterable[PodMetrics]) -> list[str]:
+        """Items of a PodMetricsList; returns what was there already, of which the last counts."""
+        self.resource, again = True, []
         for item in items:
-            self._pods.setdefault(item.metadata.namespace, []).append(item)
+            of = self._pods.setdefault(item.metadata.namespace, {})
+            if item.metadata.name in of:
+                again.append(f"PodMetrics {item.metadata.namespace}/{item.metadata.name}")
+            of[item.metadata.name] = item
+        return again
 
-    def add_custom(self, items: Iterable[MetricValue]) -> None:
-        """Items of a MetricValueList, of pods and of other objects."""
-        self.custom = True
+    def add_custom(self, items: Iterable[MetricValue]) -> list[str]:
+        """Items of a MetricValueList, of pods and of other objects; returns as :meth:`add_pod_metrics`."""
+        self.custom, again = True, []
         for item in items:
-            self._custom.setdefault((item.described_object.namespace, item.name), []).append(item)
+            described = item.described_object
+            of = self._custom.setdefault((described.namespace, item.name), {})
+            key = (described.kind, described.name, group_of(described.api_version), _asked(item) or "")
+            if key in of:
+                again.append(f"MetricValue {item.name} of {described.kind} {described.namespace}/{described.name}")
+            of[key] = item
+        return again
 
-    def add_external(self, namespace: str, items: Iterable[ExternalMetricValue]) -> None:
-        """Items of an ExternalMetricValueList, which does not say its namespace."""
-        self.external = True
+    def add_external(self, namespace: str, items: Iterable[ExternalMetricValue], number: int = 0) -> list[str]:
+        """Items of an ExternalMetricValueList, which does not say its namespace; returns as :meth:`add_pod_metrics`.
+
+        ``number`` tells lists apart: within one, values of the same labels add up; those of a later one replace them.
+        """
+        self.external, again = True, []
         for item in items:
-            self._external.setdefault((namespace, item.metric_name), []).append(item)
+            of = self._external.setdefault((namespace, item.metric_name), {})
+            labels = tuple(sorted((item.metric_labels or {}).items()))
+            if labels in of and of[labels][0] != number:
+                again.append(f"ExternalMetricValue {namespace}/{item.metric_name}")
+                del of[labels]
+            of.setdefault(labels, (number, []))[1].append(item)
+        return again
+
+    def untold(self, namespace: str, metric: str, selector: str) -> bool:
+        """Whether values of a custom metric do not say which labels they were asked for with, as ``selector`` does."""
+        items = self._custom.get((namespace, metric), {}).values()
+        return bool(selector) and any(_asked(each) is None for each in items)
 
     def __call__(
         self, query: GetMetric
@@ -74,11 +121,12 @@ class MetricLists:
             return Failure(f"the {query.api} metrics API is not part of the input", "NotFound")
         if query.api == "resource":
             selector = _selector(query.selector)
-            items = self._pods.get(query.namespace, ())
-            return PodMetricsList(items=[each for each in items if selector.matches(self._pod_labels(each))])
+            items = self._pods.get(query.namespace, {})
+            return PodMetricsList(items=[each for each in items.values() if selector.matches(self._pod_labels(each))])
         if query.api == "external":
             metric = _selector(query.metric_selector)
-            values = self._external.get((query.namespace, query.metric), ())
+            series = self._external.get((query.namespace, query.metric), {}).values()
+            values = [each for _, group in series for each in group]
             return ExternalMetricValueList(items=[each for each in values if metric.matches(each.metric_labels)])
         return self._custom_metric(query)
 
@@ -88,9 +136,12 @@ class MetricLists:
         return self._labels.get((item.metadata.namespace, item.metadata.name), {})
 
     def _custom_metric(self, query: GetMetric) -> MetricValueList | MetricValue | Failure:
-        kind = query.kind.partition(".")[0]
-        items: Sequence[MetricValue] = self._custom.get((query.namespace, query.metric), ())
-        items = [each for each in items if each.described_object.kind == kind]
+        items = [
+            each for each in self._custom.get((query.namespace, query.metric), {}).values() if _is_of(each, query.kind)
+        ]
+        # What says which labels it was asked for goes before what does not.
+        exact = [each for each in items if (_asked(each) or "") == query.metric_selector]
+        items = exact or [each for each in items if _asked(each) is None]
         if not query.name:
             selector = _selector(query.selector)
             return MetricValueList(

@@ -137,13 +137,16 @@ def hpa_report(
     rows = [decisions[row] for row in range(len(decisions))]
     number = {key: row for row, key in enumerate(dump.hpas)}
     shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
-    made = [dump.generated.get(f"{hpa.metadata.namespace}/{hpa.metadata.name}", "") for hpa in chosen]
+    keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
+    told = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
+    if hpas is None or len(chosen) == len(every):
+        told |= {f"ScaledObject {key}" for key in dump.scaled_objects}  # those without an HPA too
     return HPAReport(
         now=to_text(dump.newest if now is None else moment(now), fraction=True),
         state_mode=mode,
         hpas=[_decision(hpa, rows[row], int(decisions.best[row]), options or HPAOptions()) for hpa, row in shown],
         missing=dump.missing(),
-        unmodelled={each: dump.unmodelled[each] for each in made if each in dump.unmodelled},
+        unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in told},
         duplicates=dump.duplicates,
         state=_next(decisions, every, rows, state),
         without_state=[key for key in dump.hpas if key not in state.hpas] if state is not None and not fresh else [],

@@ -53,6 +53,7 @@ class Record(msgspec.Struct, frozen=True):
 
     ``data`` is JSON text (:class:`msgspec.Raw`), plain data, or a struct. ``source`` names the file (``-`` standard
     input, ``<bytes>``, empty for data given in Python); ``where`` the place in it (``items[17]``, ``document 3``).
+    ``empty``: no object but a list without items, which only those see who ask for it.
     """
 
     api_version: str
@@ -61,6 +62,7 @@ class Record(msgspec.Struct, frozen=True):
     source: str = ""
     where: str = ""
     in_directory: bool = False
+    empty: bool = False
 
 
 Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
@@ -88,17 +90,22 @@ _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def read(*sources: Source) -> Iterator[Record | Problem]:
-    """All objects of all sources in order; what cannot be read at all comes as a :class:`Problem` in between."""
-    for found in read_scanned(*sources, scan=None):
+def read(*sources: Source, empty_lists: bool = False) -> Iterator[Record | Problem]:
+    """All objects of all sources in order; what cannot be read at all comes as a :class:`Problem` in between.
+
+    ``empty_lists``: lists of a kind (``PodMetricsList``) that hold nothing too, as records of the list.
+    """
+    for found in read_scanned(*sources, scan=None, empty_lists=empty_lists):
         assert isinstance(found, (Record, Problem))  # without a scan there are no batches
         yield found
 
 
-def read_scanned(*sources: Source, scan: Scan | None) -> Iterator[_Found]:
+def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False) -> Iterator[_Found]:
     """:func:`read` with the pods of JSON lists in batches, as ``scan`` reads them."""
     for source in sources:
         for found in _read(source, scan):
+            if isinstance(found, Record) and found.empty and not empty_lists:
+                continue
             refused = _no_object(found) if isinstance(found, Record) and found.kind in _ANSWERS else None
             yield refused or found
 
@@ -376,6 +383,8 @@ def _from_json_document(
         return
     own = item_kind(kind)
     place = _within(where, "items")
+    if own and not envelope.items:
+        yield Record(api_version, kind, msgspec.Raw(view), source, where, in_directory, empty=True)
     yield from _from_items(envelope.items or (), source, place, own, api_version if own else "", in_directory)
 
 
@@ -465,6 +474,8 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
         yield Problem(f"items: expected a list, got {type(items).__name__}", source, where)
         return
     own = item_kind(kind)
+    if own and not items:
+        yield Record(api_version, kind, data, source, where, in_directory, empty=True)
     for index, item in enumerate(items or ()):
         place = _within(where, f"items[{index}]")
         if is_client_object(item):

@@ -7,6 +7,7 @@ from typing import Any
 from kscale.hpa.admission import admit
 from kscale.hpa.dump import read_dump
 from kscale.hpa.keda import hpa_of, unmodelled
+from kscale.hpa.report import hpa_report
 
 
 def scaled(**spec: Any) -> dict[str, Any]:
@@ -63,3 +64,35 @@ def test_an_hpa_in_the_dump_goes_before_the_generated_one() -> None:
     there = hpa_of(scaled(maxReplicaCount=50))
     dump = read_dump(scaled(maxReplicaCount=9), there)
     assert [hpa.spec.max_replicas for hpa in dump.hpas.values()] == [50]
+
+
+def test_a_trigger_whose_target_cannot_be_told_is_left_out_and_said() -> None:
+    triggers = [
+        {"type": "aws-cloudwatch", "metadata": {"targetMetricValue": "5"}},
+        {"type": "kafka", "metadata": {"lagThreshold": "${LAG}"}},
+        {"type": "cpu", "metadata": {}},
+        {"type": "rabbitmq", "metadata": {"queueLength": "30"}},
+    ]
+    some = scaled(triggers=triggers, minReplicaCount=1)
+    dump = read_dump(some)
+    (hpa,) = dump.hpas.values()
+    assert [each.external.metric.name for each in hpa.spec.metrics or () if each.external] == ["s3-rabbitmq"]
+    assert dump.unmodelled["ScaledObject ns/jobs"] == [
+        f"triggers[{i}] ({kind}): its target cannot be told, it was left out"
+        for i, kind in enumerate(("aws-cloudwatch", "kafka", "cpu"))
+    ]
+    none = read_dump(scaled(triggers=triggers[:1]))
+    assert not none.hpas
+    assert hpa_report(none).unmodelled == none.unmodelled
+
+
+def test_a_schedule_is_one_replica_a_pod() -> None:
+    (metric,) = hpa_of(scaled(triggers=[{"type": "cron", "metadata": {"desiredReplicas": "10"}}]))["spec"]["metrics"]
+    assert metric["external"]["target"] == {"type": "AverageValue", "averageValue": "1"}
+
+
+def test_metrics_have_the_names_of_the_status() -> None:
+    some = {**scaled(), "status": {"externalMetricNames": ["s0-rabbitmq-orders", "s1-prometheus"]}}
+    first, second, *_ = hpa_of(some)["spec"]["metrics"]
+    assert first["external"]["metric"]["name"] == "s0-rabbitmq-orders"
+    assert second["external"]["metric"]["name"] == "s1-prometheus"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from kscale.errors import InputError
@@ -161,3 +163,98 @@ def test_odd_definitions_are_named(spec: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as error:
         read_dump([{**odd, "metadata": {"name": "odd"}}])
     assert [each.field for each in error.value.problems] == [field]
+
+
+@pytest.mark.parametrize(
+    ("listed", "metric", "text"),
+    [
+        (external_list(), external("q", value="1"), "no metrics returned from external metrics API"),
+        (usage(), None, "no metrics returned from resource metrics API"),
+        (
+            {"kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta1", "items": []},
+            {
+                "type": "Pods",
+                "pods": {"metric": {"name": "qps"}, "target": {"type": "AverageValue", "averageValue": "1"}},
+            },
+            "no metrics returned from custom metrics API",
+        ),
+    ],
+)
+def test_an_empty_list_is_an_answer(listed: dict[str, Any], metric: dict[str, Any] | None, text: str) -> None:
+    given = [hpa(metrics=None if metric is None else [metric]), deployment(1), pod("web-0")]
+    for source in (listed, msgspec.json.encode(listed)):
+        dump = read_dump(given, source)
+        (row,) = hpa_report(dump).hpas
+        assert text in (row.error or "")
+        assert dump.missing() == []
+
+
+def test_a_list_given_twice_counts_once(tmp_path: Path) -> None:
+    values = external_list(q="30")
+    values["items"] *= 2  # an adapter that answers two series without labels: they add up
+    values["items"].append({"metricName": "q", "metricLabels": {"a": "b"}, "value": "5"})
+    given = [hpa(metrics=[external("q", averageValue="10")]), deployment(3), pod("web-0"), usage(("web-0", "1m"))]
+    (tmp_path / "values.json").write_bytes(msgspec.json.encode(values))
+    once = hpa_report(read_dump(given, tmp_path / "values.json"))
+    twice = hpa_report(read_dump(given, given, tmp_path / "values.json", tmp_path / "values.json"))
+    assert [each.desired_replicas for each in once.hpas] == [6]  # 65 of 10 a pod is 7, the limit 4 or twice
+    assert [each.proposal for each in once.hpas] == [7]
+    assert twice.hpas == once.hpas
+    assert once.duplicates == []
+    assert sorted(twice.duplicates) == [
+        "Deployment shop/web",
+        "ExternalMetricValue shop/q",
+        "ExternalMetricValue shop/q",
+        "HorizontalPodAutoscaler shop/web",
+        "Pod shop/web-0",
+        "PodMetrics shop/web-0",
+    ]
+
+
+def object_value(value: str, selector: Any = None, group: str = "v1", v1: bool = False) -> dict[str, Any]:
+    item: dict[str, Any] = {
+        "describedObject": {"kind": "Service", "namespace": "shop", "name": "front", "apiVersion": group},
+        "timestamp": NOW,
+        "value": value,
+    }
+    if v1:
+        return {**item, "metricName": "hits"}
+    return {**item, "metric": {"name": "hits", "selector": selector}}
+
+
+def with_object(*items: dict[str, Any], selector: Any = None, group: str = "v1") -> Dump:
+    metric = {
+        "type": "Object",
+        "object": {
+            "metric": {"name": "hits", **({"selector": selector} if selector else {})},
+            "describedObject": {"kind": "Service", "name": "front", "apiVersion": group},
+            "target": {"type": "Value", "value": "10"},
+        },
+    }
+    listed = {"kind": "MetricValueList", "apiVersion": "custom.metrics.k8s.io/v1beta2", "items": list(items)}
+    return read_dump([hpa(metrics=[metric]), deployment(1), pod("web-0"), listed])
+
+
+def test_custom_metrics_match_their_labels_and_groups() -> None:
+    good, bad = {"matchLabels": {"code": "200"}}, {"matchLabels": {"code": "500"}}
+    items = (object_value("20", bad), object_value("40", good), object_value("30"))
+    for selector, current in ((good, "40"), (bad, "20"), (None, "30")):
+        (row,) = hpa_report(with_object(*items, selector=selector)).hpas
+        assert row.metrics[0].current == current
+    (row,) = hpa_report(with_object(object_value("20", bad), selector=good)).hpas
+    assert "the server could not find the metric hits" in (row.error or "")
+    mixed = with_object(object_value("20", group="v1"), object_value("50", group="x.io/v1"), group="x.io/v1")
+    assert hpa_report(mixed).hpas[0].metrics[0].current == "50"
+
+
+def test_values_that_do_not_say_their_labels_are_told() -> None:
+    dump = with_object(object_value("20", v1=True), selector={"matchLabels": {"code": "200"}})
+    report = hpa_report(dump)
+    assert report.hpas[0].metrics[0].current == "20"
+    text = "the values of hits do not say their labels: taken to match code=200"
+    assert report.unmodelled == {"HorizontalPodAutoscaler shop/web": [text]}
+
+
+def test_what_is_missing_says_both_directions() -> None:
+    (alone,) = read_dump([hpa(), deployment(1), pod("web-0")]).missing()
+    assert alone.endswith("which forbids scaling down, and scaling up too where an HPA has no other metrics")

@@ -98,8 +98,10 @@ def answer(
     show.terminal.note(f"read {source.what}: {counted(dump.read)}")
     for problem in dump.problems:
         show.terminal.warn(f"left out: {problem}")
-    for text in dump.duplicates:
+    for text in dump.duplicates[:SHOWN]:
         show.terminal.warn(f"{text} comes twice; the last one counts")
+    if len(dump.duplicates) > SHOWN:
+        show.terminal.warn(f"{len(dump.duplicates) - SHOWN:,} more come twice; the last one counts")
     for text in dump.missing():
         show.terminal.note(f"missing: {text}")
     chosen = dump.select(source.namespace, selector)
