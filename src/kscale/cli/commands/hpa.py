@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from kscale.cli.failures import of_dump
-from kscale.cli.inputs import NamingSource, Source
+from kscale.cli.inputs import SHOWN, NamingSource, Source
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import counted, plural
 from kscale.errors import InputError, Problem, StateError
