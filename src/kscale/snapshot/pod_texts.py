@@ -279,7 +279,9 @@ class PodReader:
         for number in np.flatnonzero(missing[0] | missing[1]).tolist():
             parts = self._parts[number]
             assert parts is not None
-            fixed = (*parts[:3], settled(parts[3]), *parts[4:]) if stays(parts[-1]) else parts
+            fixed = parts
+            if parts[3][0][0] is not None and stays(parts[-1]):
+                fixed = (*parts[:3], settled(parts[3]), *parts[4:])
             if missing[0][number]:
                 columns.settled[number] = settled_class = self._interner.variant(*fixed).index
                 _, _, volumes, _, rest = combinations[number].tolist()

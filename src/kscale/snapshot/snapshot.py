@@ -142,7 +142,9 @@ class Snapshot:
 
     def record(self, key: str) -> PodRecord:
         """A placed or pending pod by name. Raises KeyError."""
-        row = self._row_of.get(key)
+        row = self._pending_row_of.get(key)
+        if row is None:
+            row = self._row_of.get(key)
         if row is not None:
             return self.table.record(row)
         for record in self._added:
@@ -167,8 +169,13 @@ class Snapshot:
         """:meth:`record` of many; columns of them without making any, but for pods that were placed later."""
         if self._added and not {pod.key for pod in self._added}.isdisjoint(keys):
             return [*map(self.record, keys)]
-        row_of = self._row_of
-        return self.table.rows(np.array([row_of[key] for key in keys], dtype=np.int64))
+        waiting = self._pending_row_of
+        try:
+            rows = [waiting[key] for key in keys]
+        except KeyError:
+            row_of = self._row_of
+            rows = [row_of[key] for key in keys]
+        return self.table.rows(np.array(rows, dtype=np.int64))
 
     def nodes_of(self, keys: Sequence[str]) -> list[int]:
         """The numbers of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
@@ -188,6 +195,10 @@ class Snapshot:
     def pod(self, key: str) -> Pod:
         """A placed or pending pod by name. Raises KeyError."""
         return self.record(key).pod
+
+    @cached_property
+    def _pending_row_of(self) -> dict[str, int]:
+        return dict(zip(self.pending, self._pending_rows.tolist(), strict=True))
 
     @cached_property
     def _row_of(self) -> dict[str, int]:
