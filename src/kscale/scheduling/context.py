@@ -177,11 +177,13 @@ class Context:
         """Anti-affinity terms of placed pods -> the positions in ``placed_classes`` of those that carry it."""
         from kscale.scheduling.plugins.inter_pod_affinity import carried_terms
 
-        found: dict[Term, list[int]] = {}
-        for which, pod in enumerate(self.snapshot.placed_classes):
-            if pod.anti_affinity:
-                for term in dict.fromkeys(carried_terms(pod)):
-                    found.setdefault(term, []).append(which)
+        found: dict[Term, list[int]] | None = self.snapshot.cache.get("carried")
+        if found is None:
+            found = self.snapshot.cache["carried"] = {}
+            for which, pod in enumerate(self.snapshot.placed_classes):
+                if pod.anti_affinity:
+                    for term in dict.fromkeys(carried_terms(pod)):
+                        found.setdefault(term, []).append(which)
         return found
 
     def namespace_labels(self, namespace: str) -> dict[str, str]:

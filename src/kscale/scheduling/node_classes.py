@@ -31,12 +31,20 @@ class NodeClasses:
         self.existing = len(ctx.snapshot.columns)
         self.size = self.existing + len(extra)
         self._facts: dict[int, NodeFacts] = {}
-        codes = self._combine(columns)
-        _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-        rank = np.argsort(np.argsort(first))  # number classes in order of appearance
-        self.of: NDArray[np.int32] = rank[inverse].astype(np.int32)
-        self.exemplars: list[int] = [int(i) for i in np.sort(first)]
-        self._groups: dict[frozenset[str], tuple[list[int], NDArray[np.int64]]] = {}
+        self._groups: dict[frozenset[str], tuple[list[int], NDArray[np.int32]]] = {}
+        kept = None
+        if not extra and columns.isdisjoint((CSI, DEVICES)):  # nothing but the snapshot's nodes counts
+            kept = ctx.snapshot.cache.setdefault("node classes", {})
+        if kept is None or columns not in kept:
+            of, exemplars = _numbered(self._combine(columns))
+            parts: tuple[Any, ...] = of, exemplars.tolist(), self._groups
+            if kept is not None:
+                kept[columns] = parts
+        else:
+            parts = kept[columns]
+        self.of: NDArray[np.int32] = parts[0]
+        self.exemplars: list[int] = parts[1]
+        self._groups = parts[2]
 
     def __len__(self) -> int:
         return len(self.exemplars)
@@ -50,13 +58,12 @@ class NodeClasses:
             found = self._facts[i] = self.ctx.node(i)
         return found
 
-    def group(self, columns: frozenset[str]) -> tuple[list[int], NDArray[np.int64]]:
+    def group(self, columns: frozenset[str]) -> tuple[list[int], NDArray[np.int32]]:
         """(one node per group, group of each class) of the classes that agree in ``columns``."""
         found = self._groups.get(columns)
         if found is None:
-            codes = self._combine(columns)[self.exemplars]
-            _, first, inverse = np.unique(codes, return_index=True, return_inverse=True)
-            found = [self.exemplars[i] for i in first], inverse
+            group, first = _numbered(self._combine(columns, self.exemplars))
+            found = [self.exemplars[i] for i in first.tolist()], group
             self._groups[columns] = found
         return found
 
@@ -67,13 +74,17 @@ class NodeClasses:
         result: NDArray[np.bool_] = truth[group]
         return result
 
-    def _combine(self, columns: frozenset[str]) -> Codes:
-        codes = np.zeros(self.size, dtype=np.int64)
-        for column in sorted(columns):
-            part = self.codes(column)
-            width = int(part.max(initial=-1)) + 2
-            codes = codes * width + (part + 1)
-            if len(codes) and codes.max() > 1 << 40:  # keep the product of widths inside int64
+    def _combine(self, columns: frozenset[str], nodes: list[int] | None = None) -> Codes:
+        """int64[nodes]: equal for nodes that agree in all of the columns; ``nodes``: only of some."""
+        codes = np.zeros(self.size if nodes is None else len(nodes), dtype=np.int64)
+        for column in sorted(columns) if len(codes) else ():
+            part = self.codes(column) if nodes is None else self.codes(column)[nodes]
+            low = part.min()
+            width = int(part.max() - low) + 1
+            if width == 1:
+                continue
+            codes = codes * width + (part - low)
+            if codes.max() > 1 << 40:  # keep the product of widths inside int64
                 codes = np.unique(codes, return_inverse=True)[1]
         return codes
 
@@ -104,10 +115,13 @@ class NodeClasses:
         return self._with_extra(label.ids, ids)
 
     def _with_extra(self, existing: NDArray[Any], extra: list[int]) -> Codes:
-        return np.concatenate([existing.astype(np.int64), np.array(extra, dtype=np.int64)])
+        codes = existing.astype(np.int64)
+        return np.concatenate([codes, np.array(extra, dtype=np.int64)]) if extra else codes
 
     def _taints(self) -> Codes:
         nodes = self.ctx.snapshot.columns
+        if not self.extra:
+            return nodes.taint_ids.astype(np.int64)
         known = {_taint_key(taints): i for i, taints in enumerate(nodes.taints)}
         ids = []
         for facts in self.extra:
@@ -149,6 +163,22 @@ class NodeClasses:
                 )
                 codes[i] = known.setdefault(_csi_key(csi), len(known))
         return codes
+
+
+def _numbered(codes: Codes) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    """(number of each code, where each number is first seen): numbers in order of appearance."""
+    width = int(codes.max(initial=-1)) + 1
+    if width <= 1:
+        return np.zeros(len(codes), dtype=np.int32), np.zeros(width, dtype=np.int64)
+    if width > 4 * len(codes):
+        codes = np.unique(codes, return_inverse=True)[1]
+        width = int(codes.max(initial=-1)) + 1
+    seen = np.full(width, len(codes), dtype=np.int64)
+    seen[codes[::-1]] = np.arange(len(codes) - 1, -1, -1)  # of equal codes the last one written stays: the first
+    first = np.sort(seen[seen < len(codes)])
+    number = np.zeros(width, dtype=np.int32)
+    number[codes[first]] = np.arange(len(first), dtype=np.int32)
+    return number[codes], first
 
 
 def _taint_key(taints: Sequence[Any]) -> tuple[tuple[str, str, str], ...]:

@@ -20,6 +20,7 @@ __all__ = [
     "filter_delayed",
     "prefilter",
     "register_change",
+    "sort_by_scores",
     "sort_by_tier",
     "sort_candidates",
 ]
@@ -78,7 +79,12 @@ def sort_candidates(
 def sort_by_tier(names: Iterable[str], tier: Callable[[str], int], previous: Collection[str]) -> list[str]:
     """The same with a function that says how empty a node is."""
     before = set(previous)
-    return sorted(names, key=lambda name: (tier(name), name not in before))
+    return sort_by_scores(names, [lambda name: -tier(name), before.__contains__])
+
+
+def sort_by_scores(names: Iterable[str], scores: Sequence[Callable[[str], int]]) -> list[str]:
+    """The higher score first; where the first score is equal the next decides. Equal nodes keep their order."""
+    return sorted(names, key=lambda name: [-score(name) for score in scores])
 
 
 def filter_delayed(

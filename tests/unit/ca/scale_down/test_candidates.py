@@ -8,7 +8,14 @@ import pytest
 
 from ca_objects import T0, pod
 from kscale import ca
-from kscale.ca.scale_down.candidates import GroupChanges, filter_delayed, prefilter, register_change, sort_candidates
+from kscale.ca.scale_down.candidates import (
+    GroupChanges,
+    filter_delayed,
+    prefilter,
+    register_change,
+    sort_by_scores,
+    sort_candidates,
+)
 from kscale.ca.scale_down.drainability.engine import PodsToMove
 from kscale.ca.scale_down.drainability.status import BlockingPod
 
@@ -57,6 +64,47 @@ def test_order() -> None:
         "unknown",
         "blocked",
     ]
+
+
+@pytest.mark.parametrize(
+    ("scores", "want"),
+    [
+        ([[], [], [], [], []], "0 1 2 3 4"),
+        ([[3], [4], [1], [2], [0]], "1 0 3 2 4"),
+        ([[3, 5], [4, 0], [1, 2], [2, 4], [0, 5]], "1 0 3 2 4"),
+        ([[4, 5], [4, 0], [1, 2], [2, 4], [0, 5]], "0 1 3 2 4"),
+        ([[1, 1, 1], [1, 1, 2], [1, 1, 3], [1, 2, 1], [2, 1, 1]], "4 3 2 1 0"),
+    ],
+    ids=["none", "one", "first-decides", "second-decides", "third-decides"],
+)
+def test_the_higher_score_goes_first(scores: list[list[int]], want: str) -> None:
+    names = [str(i) for i in range(len(scores))]
+    compared = [lambda name, which=which: scores[int(name)][which] for which in range(len(scores[0]))]
+    assert sort_by_scores(names, compared) == want.split()
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "earlier"),
+    [
+        (_EMPTY, _FULL, True),
+        (_EMPTY, None, True),
+        (_FULL, None, False),
+        (None, _FULL, False),
+        (_EMPTY, _EMPTY, False),
+        (_EMPTY, _WAITING, True),
+        (_WAITING, _EMPTY, False),
+        (_WAITING, _FULL, True),
+        (_EMPTY, _BLOCKED, True),
+    ],
+)
+def test_what_is_emptier_goes_first(first: PodsToMove | None, second: PodsToMove | None, earlier: bool) -> None:
+    found = {"first": first, "second": second}
+    assert (sort_candidates(["second", "first"], found.__getitem__, [])[0] == "first") is earlier
+
+
+@pytest.mark.parametrize("before", [[], ["a"], ["b"], ["a", "b"]])
+def test_what_was_unneeded_before_goes_first(before: list[str]) -> None:
+    assert (sort_candidates(["b", "a"], lambda name: _EMPTY, before)[0] == "a") is (before == ["a"])
 
 
 @pytest.mark.parametrize("kind", ["scale_up", "scale_down", "scale_down_failure"])

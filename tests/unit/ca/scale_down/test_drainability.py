@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -14,7 +15,15 @@ from kscale import ca
 from kscale.ca.clock import moment_ns
 from kscale.ca.scale_down.drainability.context import DrainContext, Rule
 from kscale.ca.scale_down.drainability.engine import default_rules, drain_status, pods_to_move
-from kscale.ca.scale_down.drainability.rules import long_terminating, replica_count, system
+from kscale.ca.scale_down.drainability.rules import (
+    long_terminating,
+    not_safe_to_evict,
+    on_completion,
+    replica_count,
+    replicated,
+    system,
+    terminal,
+)
 from kscale.ca.scale_down.drainability.status import DrainStatus
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.objects.apps import DaemonSet, ReplicaSet, ReplicaSetSpec, StatefulSet
@@ -58,6 +67,10 @@ def _rc(name: str = "p", **more: Any) -> Pod:
     return _owned(name, "ReplicationController", "rc", "v1", **more)
 
 
+def _job(name: str = "p", **more: Any) -> Pod:
+    return _owned(name, "Job", "job", "batch/v1", **more)
+
+
 def _phase(phase: str, restart_policy: str, **more: Any) -> Pod:
     made = pod("p", spec={"restart_policy": restart_policy}, **more)
     made.status.phase = phase
@@ -98,6 +111,7 @@ _OLD, _YOUNG = at(minutes=-61), at(minutes=-59)
         ([_system("old", _OLD), _system("young", _YOUNG)], "old", "", "", "UnmovableKubeSystemPod"),
         ([_owned(spec=_volumes("scratch"))], "", "", "", "LocalStorageRequested"),
         ([_owned(spec=_volumes("scratch", config_map={}))], "p", "", "", None),
+        ([_owned(spec=_volumes("scratch", git_repo={"repository": "x"}))], "p", "", "", None),
         (
             [
                 _owned("a"),
@@ -180,6 +194,8 @@ def test_terminating_without_grace() -> None:
             "UnmovableKubeSystemPod",
         ),
         (_system(labels={"k8s-app": "bar"}), _pdb("x", "default", 1, **{"k8s-app": "bar"}), "UnmovableKubeSystemPod"),
+        (_rc(), PodDisruptionBudget(), None),
+        (_rc(labels={"k8s-app": "bar"}), _pdb("x", "kube-system", 0, **{"k8s-app": "bar"}), None),
         (_owned("p", "DaemonSet", "ds", labels={"a": "b"}), _pdb("x", "default", 0, a="b"), None),
         (pod("p", labels={"a": "b"}, annotations={_SAFE: "true"}), _pdb("x", "default", 0, a="b"), None),
     ],
@@ -222,12 +238,17 @@ def test_engine(rules: list[Rule], decides: int | None) -> None:
 
 
 def test_rules_of_the_user_go_first() -> None:
-    naked, replicated = pod("p"), _owned()
+    naked, owned = pod("p"), _owned()
     for before in ([], [_rule(_U)]):
         rules = [*before, _rule(_OK), *default_rules(_OPTIONS)]
         assert pods_to_move([naked], _context(), rules).pods == [naked]
+        rules = [*before, *default_rules(_OPTIONS)]
+        assert pods_to_move([owned], _context(), rules).pods == [owned]
+        blocked = pods_to_move([naked], _context(), rules).blocking
+        assert blocked is not None
+        assert blocked.reason == "NotReplicated"
         rules = [*before, _rule(_BLOCK), *default_rules(_OPTIONS)]
-        found = pods_to_move([replicated], _context(), rules)
+        found = pods_to_move([owned], _context(), rules)
         assert found.blocking is not None
         assert found.blocking.reason == "UnexpectedError"
 
@@ -297,6 +318,44 @@ def test_controllers_must_exist(item: Pod, found: bool) -> None:
     status = replica_count.check(item, _context())
     assert status.outcome == (_U if found else _BLOCK)
     assert found or status.blocking_reason == "ControllerNotFound"
+
+
+@pytest.mark.parametrize(
+    ("rule", "item", "outcome"),
+    [
+        *((not_safe_to_evict, kind(annotations=given), outcome)
+          for kind in (_rc, _job)
+          for given, outcome in (({_SAFE: "true"}, _U), (None, _U), ({_SAFE: "false"}, _BLOCK))),
+        (on_completion, pod("p", annotations={_SAFE: "on-completion"}), "WaitForCompletion"),
+        *((on_completion, pod("p", annotations=given), _U) for given in ({_SAFE: "true"}, {_SAFE: "false"}, None)),
+        (terminal, _phase("Succeeded", "OnFailure"), _OK),
+        (terminal, _phase("Failed", "Never"), _OK),
+        (terminal, pod("p"), _U),
+        *((replica_count, item, _U)
+          for item in (_job(), _owned("p", "StatefulSet", "ss"), _owned(), _owned("p", "DaemonSet", "ds", "crd/v1"),
+                       _owned("p", "CustomDaemonSet", "ds", "crd/v1"), _owned("p", "StatefulSet", "ss", "kruise/v1"))),
+    ],
+)  # fmt: skip
+def test_single_rules(rule: ModuleType, item: Pod, outcome: str) -> None:
+    assert rule.check(item, _context()).outcome == outcome
+
+
+@pytest.mark.parametrize("skip", [False, True])
+def test_what_counts_as_replicated(skip: bool) -> None:
+    context = _context(skip_nodes_with_custom_controller_pods=skip)
+    for item in (_rc(), _job(), _owned("p", "StatefulSet", "ss"), _owned(), _owned(deletion_timestamp=at(minutes=5))):
+        assert replicated.check(item, context).outcome == _U
+    assert replicated.check(pod("p"), context).blocking_reason == "NotReplicated"
+    custom = replicated.check(_owned("p", "FooController", "x"), context)
+    assert custom.outcome == (_BLOCK if skip else _U)
+    assert not skip or custom.blocking_reason == "NotReplicated"
+
+
+@pytest.mark.parametrize("budget", [PodDisruptionBudget(), _pdb("x", "kube-system", 0, a="b")])
+def test_system_pods_are_those_of_one_namespace(budget: PodDisruptionBudget) -> None:
+    context = DrainContext(moment_ns(T0), _OPTIONS, _LISTERS, RemainingPdbTracker([budget]))
+    assert system.check(_rc(labels={"a": "b"}), context).outcome == _U
+    assert pods_to_move([_rc(labels={"a": "b"})], context, default_rules(_OPTIONS)).blocking is None
 
 
 def test_controllers_must_have_replicas_to_spare() -> None:

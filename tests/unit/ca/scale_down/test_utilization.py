@@ -174,6 +174,31 @@ def _taken(pool: str, count: int, *, start: int = 0, admin: bool = False) -> Res
     return _claim(*[("d", pool, f"d{i}") for i in range(start, start + count)], admin=admin)
 
 
+@pytest.mark.parametrize("claims", [[], [_C3], [_C1, _C2, _C3]], ids=len)
+@pytest.mark.parametrize("count", [0, 1, 2])
+def test_devices_that_nobody_looks_at(claims: list[ResourceClaim], count: int) -> None:
+    half = node("n", 1000, 1000, ready=True)
+    found = eligibility(
+        half,
+        [pod("1", 250), pod("2", 250)],
+        groups=ca.Groups([ca.Group(id="g", nodes=["n"])]),
+        options=ca.AutoscalingOptions(enable_dynamic_resource_allocation=False),
+        now_ns=_NOW,
+        dra_slices=_SLICES[:count],
+        dra_claims=claims,
+    ).utilization
+    assert found is not None
+    assert (found.utilization, found.resource_name) == (0.5, "cpu")
+
+
+def test_one_incomplete_pool_among_others() -> None:
+    with pytest.raises(ca.AutoscalerError, match="found only 1 slices"):
+        _use([], dra_slices=[*_SLICES, _slice("d", "p", ["a"], count=999)], dra_claims=[_C1, _C2, _C3])
+    old, new = _slice("d", "p", ["a"]), _slice("d", "p", ["a"], generation=1, count=2)
+    with pytest.raises(ca.AutoscalerError, match="newest generation: 1, slice count: 2"):
+        highest_pool_utilization([old, new], [])
+
+
 def test_pools() -> None:
     slices = [_slice("d", name, _numbered(size)) for name, size in (("a", 10), ("b", 20), ("c", 8))]
     assert highest_pool_utilization(slices, [_taken("a", 6), _taken("b", 18), _taken("c", 2)]) == ("d/b", 0.9)
@@ -182,6 +207,14 @@ def test_pools() -> None:
     ten = [_slice("d", "a", _numbered(10))]
     assert highest_pool_utilization(ten, [_taken("a", 6, admin=True)]) == ("d/a", 0.0)
     assert highest_pool_utilization(ten, [_taken("a", 6, admin=True), _taken("a", 4)]) == ("d/a", 0.4)
+    normal = _taken("a", 6, start=4)
+    assert highest_pool_utilization(ten, [_taken("a", 4, admin=True), normal]) == ("d/a", 0.6)
+    assert highest_pool_utilization(ten, [_taken("a", 6, admin=True), normal]) == ("d/a", 0.6)
+    mixed = _taken("a", 6)
+    assert mixed.status.allocation is not None
+    for result in mixed.status.allocation.devices.results[:2]:
+        result.admin_access = True
+    assert highest_pool_utilization(ten, [mixed]) == ("d/a", 0.4)
     assert highest_pool_utilization([], []) == ("", 0.0)
     with pytest.raises(ca.AutoscalerError, match="claim c not allocated"):
         pool_utilizations(ten, [from_dict({"metadata": {"name": "c"}}, ResourceClaim)])
@@ -293,6 +326,31 @@ _HUGE_POOL = [_slice("d", "p", ["a"], count=999)]
 )
 def test_eligibility(node_: Node | None, pods: list[Pod], more: dict[str, Any], reason: str | None) -> None:
     assert _judge(node_, pods, **more) == reason
+
+
+@pytest.mark.parametrize(
+    ("node_", "pods", "more", "reason"),
+    [
+        (_regular(), [], {}, None),
+        (_DOOMED, [], {}, "CurrentlyBeingDeleted"),
+        (_regular(annotations=_DISABLED), [], {}, "ScaleDownDisabledAnnotation"),
+        (_regular(), [pod("p", 600, 0)], {}, "NotUnderutilized"),
+        (_regular(), [pod("p", 100, 0)], {}, None),
+        (node("zero", 0, 0, ready=True), [pod("p", 100, 0)], {}, "UnexpectedError"),
+        (_regular(ready=False), [], {}, None),
+        (_regular(ready=False), [], {"scale_down_unready_enabled": False}, "ScaleDownUnreadyDisabled"),
+        (_regular(), [pod("p", 100, 0)], {"enable_dynamic_resource_allocation": False, "slices": _HUGE_POOL}, None),
+        (_regular(), [pod("p", 100, 0)], {"slices": _HUGE_POOL}, "UnexpectedError"),
+    ],
+)
+@pytest.mark.parametrize("ignore", [False, True])
+def test_daemon_sets_only_matter_where_they_are(
+    node_: Node, pods: list[Pod], more: dict[str, Any], reason: str | None, ignore: bool
+) -> None:
+    """Upstream's rows 1 to 10 say the same whether DaemonSet pods are ignored or not."""
+    options = {"ignore_daemonsets_utilization": ignore, **more}
+    slices = options.pop("slices", ())
+    assert _judge(node_, pods, options=options, dra_slices=slices) == reason
 
 
 def test_options_of_a_group_replace_all_defaults() -> None:
