@@ -1,0 +1,131 @@
+"""Upstream's tables of whole loops and of soft taints, row by row: what is deleted, marked and left alone."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import kscale
+from ca_objects import T0, node, owner, pod
+from kscale import ca
+from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
+from kscale.ca.scale_down.candidates import GroupChanges
+from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
+from kscale.objects.core import Node, Pod, Taint
+from kscale.snapshot.cluster import Cluster
+
+MINUTE = timedelta(minutes=1)
+NOW = int(T0.timestamp())
+
+
+def worker(name: str, marked: str | None = None, *, going: bool = False) -> Node:
+    """A ready node of two cores; ``marked``: the value of its soft taint; ``going``: it is being deleted."""
+    made = node(name, 2000, 10, ready=True)
+    if marked is not None:
+        made.spec.taints.append(Taint(key=DELETION_CANDIDATE_TAINT, value=marked, effect="PreferNoSchedule"))
+    if going:
+        made.spec.taints.append(Taint(key=TO_BE_DELETED_TAINT, value=str(NOW), effect="NoSchedule"))
+    return made
+
+
+def on(name: str, cpu: int, **more: Any) -> Pod:
+    made = pod(f"p-{name}", cpu, 0, owner_references=owner("ReplicaSet", "rs", "apps/v1"), **more)
+    made.spec.node_name = name
+    return made
+
+
+def loop(objects: list[Any], groups: list[ca.Group], **more: Any) -> kscale.ScaleDownPlan:
+    options = {"skip_nodes_with_custom_controller_pods": False, **more.pop("options", {})}
+    return kscale.scale_down(
+        Cluster(objects).snapshot(), ca.Groups(groups), now=T0, options=ca.AutoscalingOptions(**options), **more
+    )
+
+
+# -- soft taints (19.1, 23.13) ---------------------------------------------------------------------------------------
+
+BEFORE = str(NOW - 60)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "unneeded", "most", "want"),
+    [
+        ([worker("a"), worker("b")], "a b", 10, SoftTaints(add=["a", "b"])),
+        ([worker("a"), worker("b")], "a b", 1, SoftTaints(add=["a"])),
+        ([worker("a", BEFORE), worker("b", BEFORE)], "", 10, SoftTaints(remove=["a", "b"])),
+        ([worker("a", BEFORE), worker("b", BEFORE)], "", 1, SoftTaints(remove=["a"])),
+        ([worker("a"), worker("b", BEFORE)], "a", 10, SoftTaints(remove=["b"], add=["a"])),
+        ([worker("a"), worker("b", BEFORE)], "a", 1, SoftTaints(remove=["b"])),
+        ([worker("a", BEFORE), worker("b")], "a", 10, SoftTaints()),
+        ([worker("a", going=True), worker("b", BEFORE, going=True)], "a", 10, SoftTaints()),
+        ([worker("loose"), worker("other", BEFORE)], "loose", 10, SoftTaints()),
+        ([worker("a")], "a", 0, SoftTaints()),
+    ],
+    ids=["mark", "mark-some", "unmark", "unmark-some", "unmark-first", "no-room", "as-it-is", "going", "loose", "off"],
+)
+def test_soft_taints(nodes: list[Node], unneeded: str, most: int, want: SoftTaints) -> None:
+    groups = ca.Groups([ca.Group(id="g", nodes=["a", "b"])], {"other": "down"})
+    assert soft_taints(nodes, unneeded.split(), groups, most=most) == want
+
+
+@pytest.mark.parametrize("cooldown", [False, True])
+def test_marks_in_a_group_at_its_minimum(cooldown: bool) -> None:
+    """Nodes of a group at its minimum lose their marks, in cooldown, too; unneeded nodes of others keep theirs."""
+    objects = [worker("a", BEFORE), worker("b", BEFORE), worker("c", BEFORE)]
+    groups = [
+        ca.Group(id="least", min_size=1, max_size=9, target_size=1, nodes=["a"]),
+        ca.Group(id="more", min_size=0, max_size=9, target_size=2, nodes=["b", "c"]),
+    ]
+    state = ca.LoopState(scale_down=ca.ScaleDownState(last_scale_up=T0 - MINUTE if cooldown else None))
+    found = loop(objects, groups, state=state)
+    assert (found.result == "ScaleDownInCooldown") is cooldown
+    assert found.soft_taints == SoftTaints(remove=["a"])
+
+
+@pytest.mark.parametrize(
+    ("marked", "annotations", "goes"),
+    [
+        (str(NOW - 120), None, True),
+        (str(NOW - 600), None, False),
+        (str(NOW - 120), {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"}, False),
+        ("soon", None, False),
+        (None, None, False),
+    ],
+    ids=["2m", "10m", "blocked", "invalid", "none"],
+)
+def test_times_are_read_from_the_marks_once(marked: str | None, annotations: Any, goes: bool) -> None:
+    """Nodes count as unneeded since a mark of at most five minutes; a minute is enough."""
+    objects = [worker("a", marked), worker("b"), on("a", 100, annotations=annotations), on("b", 1900)]
+    group = ca.Group(id="g", min_size=0, max_size=9, target_size=2, nodes=["a", "b"])
+    options = {"scale_down_unneeded_time": MINUTE, "node_deletion_candidate_ttl": 5 * MINUTE}
+    room = worker("c")
+    first = loop([*objects, room], [group], options=options)
+    assert list(first.drain) == (["a"] if goes else [])
+    # A process that runs already remembers; it reads no marks.
+    running = loop([*objects, room], [group], options=options, state=ca.LoopState(
+        scale_down=ca.ScaleDownState(started=True)
+    ))  # fmt: skip
+    assert not running.drain
+
+
+# -- delays ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["scale_up", "scale_down", "scale_down_failure"])
+def test_a_delay_of_one_group(kind: str) -> None:
+    """Something happened in ng1 three minutes ago, and groups rest for five: only the node of ng2 goes."""
+    groups = [ca.Group(id=f"ng{i}", min_size=0, max_size=9, target_size=1, nodes=[f"n{i}"]) for i in (1, 2)]
+    found = loop(
+        [worker("n1"), worker("n2")],
+        groups,
+        options={
+            "scale_down_delay_type_local": True,
+            "scale_down_delay_after_add": 5 * MINUTE,
+            "scale_down_delay_after_delete": 5 * MINUTE,
+            "scale_down_delay_after_failure": 5 * MINUTE,
+            "scale_down_unneeded_time": timedelta(),
+        },
+        state=ca.LoopState(scale_down=ca.ScaleDownState(changes=GroupChanges(**{kind: {"ng1": T0 - 3 * MINUTE}}))),
+    )
+    assert found.delete_empty == ["n2"]
