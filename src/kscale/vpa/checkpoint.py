@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Collection, Generator, Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from kscale.errors import KscaleError
+from kscale.errors import InputError, KscaleError, Problem
 from kscale.objects.vpa import (
     HistogramCheckpoint,
     VerticalPodAutoscalerCheckpoint,
@@ -51,21 +52,43 @@ class ContainerCheckpoint(NamedTuple):
 # -- reading ---------------------------------------------------------------------------------------------------
 
 
-def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint) -> None:
-    weights = {int(bucket): weight for bucket, weight in (saved.bucket_weights or {}).items()}
-    histogram.load(weights, saved.total_weight, from_text(saved.reference_timestamp))
+def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint, field: str) -> None:
+    weights = {}
+    for name, weight in (saved.bucket_weights or {}).items():
+        try:
+            bucket = int(name)
+        except ValueError:
+            raise InputError(Problem(f"{name!r} is no bucket", field=f"{field}.bucketWeights")) from None
+        if not 0 <= weight < 2**32:
+            raise InputError(Problem(f"{weight} is no uint32", field=f"{field}.bucketWeights[{bucket}]"))
+        weights[bucket] = weight
+    histogram.load(weights, saved.total_weight, _time(saved.reference_timestamp, f"{field}.referenceTimestamp"))
+
+
+def _time(text: str | None, field: str) -> int:
+    """Nanoseconds since 1970; :class:`InputError` for a text that is no time, or one that they cannot express."""
+    try:
+        time = from_text(text)
+    except ValueError as error:
+        raise InputError(Problem(str(error), field=field)) from None
+    if not UNSET <= time < 2**63:
+        raise InputError(Problem(f'"{text}" is out of range: times go from 1677-09-22 to 2262-04-11', field=field))
+    return time
 
 
 def load(store: Store, row: int, status: VerticalPodAutoscalerCheckpointStatus) -> None:
-    """``LoadFromCheckpoint`` into an aggregate; raises :class:`CheckpointError`."""
+    """``LoadFromCheckpoint`` into an aggregate; raises :class:`CheckpointError`.
+
+    Weights and times that no API server would hold, or that cannot be expressed, are :class:`InputError`.
+    """
     if status.version != VERSION:
         raise CheckpointError(f"unsupported checkpoint version {status.version}")
     store.samples[row] = status.total_samples_count
-    store.first[row] = from_text(status.first_sample_start)
-    store.last[row] = from_text(status.last_sample_start)
+    store.first[row] = _time(status.first_sample_start, "status.firstSampleStart")
+    store.last[row] = _time(status.last_sample_start, "status.lastSampleStart")
     try:
-        _load_histogram(store.memory.row(row), status.memory_histogram)
-        _load_histogram(store.cpu.row(row), status.cpu_histogram)
+        _load_histogram(store.memory.row(row), status.memory_histogram, "status.memoryHistogram")
+        _load_histogram(store.cpu.row(row), status.cpu_histogram, "status.cpuHistogram")
     except HistogramError as error:
         raise CheckpointError(str(error)) from None
 
@@ -73,7 +96,8 @@ def load(store: Store, row: int, status: VerticalPodAutoscalerCheckpointStatus) 
 def load_all(state: ClusterState, checkpoints: Iterable[VerticalPodAutoscalerCheckpoint], now: int) -> list[str]:
     """Load checkpoints into the VPAs that they belong to; texts of what could not be loaded come back.
 
-    A bad checkpoint loads up to where it is bad, as upstream does.
+    Of a checkpoint that cannot be loaded nothing is taken in. Raises :class:`InputError`, naming the object and the
+    field, for weights and times that no API server would hold or that cannot be expressed; those before it are loaded.
     """
     problems = []
     for item in checkpoints:
@@ -91,6 +115,11 @@ def load_all(state: ClusterState, checkpoints: Iterable[VerticalPodAutoscalerChe
             state.store.give_row(row)
             problems.append(f"cannot load checkpoint for VPA {vpa.namespace}/{vpa.name}. Reason: {error}")
             continue
+        except InputError as error:
+            state.store.give_row(row)
+            (problem,) = error.problems
+            where = f"VerticalPodAutoscalerCheckpoint {item.key}"
+            raise InputError(dataclasses.replace(problem, object=where)) from None
         old = vpa.initial_states.get(container)
         if old is not None:
             state.store.give_row(old.row)

@@ -1,70 +1,77 @@
-"""Advice as objects for ``kubectl``: VPAs in mode Off, patches for workloads."""
+"""Advice as objects for ``kubectl``: VPAs, patches for workloads."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from kscale.objects.decode import to_dict
+from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.report import ContainerAdvice
-from kscale.vpa.resources import CPU, MEMORY
+from kscale.vpa.resources import CPU, MEMORY, cpu_quantity, memory_quantity
 
 __all__ = ["patch_of", "vpa_of"]
 
 
-def _quantities(advice: ContainerAdvice) -> tuple[dict[str, str], dict[str, str]]:
-    """(requests, limits) as texts."""
-    requests, limits = {}, {}
-    for name, one, unit in ((CPU, advice.cpu, "m"), (MEMORY, advice.memory, "")):
-        if one.target is not None:
-            requests[name] = f"{one.target}{unit}"
-        if one.target_limit is not None:
-            limits[name] = f"{one.target_limit}{unit}"
-    return requests, limits
+def _texts(millicores: int | None, size: int | None) -> dict[str, str]:
+    found = {}
+    if millicores is not None:
+        found[CPU] = str(cpu_quantity(millicores))
+    if size is not None:
+        found[MEMORY] = str(memory_quantity(size))
+    return found
 
 
-def vpa_of(advice: Sequence[ContainerAdvice]) -> dict[str, Any]:
-    """A VerticalPodAutoscaler in mode Off with the recommendation in its status, for the containers of one workload."""
+def vpa_of(advice: Sequence[ContainerAdvice], own: VerticalPodAutoscaler | None = None) -> dict[str, Any] | None:
+    """A VerticalPodAutoscaler with the advice for one workload's containers in its status; None without any advice.
+
+    ``own``: the workload's VPA in the cluster, whose spec is kept: whoever applies the object must not switch it off.
+    Without one the object is in mode Off.
+    """
     first = advice[0]
     kind, _, name = first.workload.partition("/")
     recommendations = []
     for one in advice:
-        if one.cpu.target is None and one.memory.target is None:
-            continue
         lists = {
-            "target": "target",
-            "lowerBound": "lower_bound",
-            "upperBound": "upper_bound",
-            "uncappedTarget": "target",
+            "target": _texts(one.cpu.target, one.memory.target),
+            "lowerBound": _texts(one.cpu.lower_bound, one.memory.lower_bound),
+            "upperBound": _texts(one.cpu.upper_bound, one.memory.upper_bound),
+            "uncappedTarget": _texts(one.cpu.uncapped_target, one.memory.uncapped_target),
         }
-        entry: dict[str, Any] = {"containerName": one.container}
-        for field_name, attribute in lists.items():
-            cpu, memory = getattr(one.cpu, attribute), getattr(one.memory, attribute)
-            values = {CPU: f"{cpu}m" if cpu is not None else None, MEMORY: str(memory) if memory is not None else None}
-            if any(values.values()):
-                entry[field_name] = {key: value for key, value in values.items() if value}
-        recommendations.append(entry)
+        if lists["target"]:
+            filled = {field: values for field, values in lists.items() if values}
+            recommendations.append({"containerName": one.container, **filled})
+    if not recommendations:
+        return None
+    spec: dict[str, Any] = {
+        "targetRef": {"apiVersion": first.api_version, "kind": kind, "name": name},
+        "updatePolicy": {"updateMode": "Off"},
+    }
     return {
         "apiVersion": "autoscaling.k8s.io/v1",
         "kind": "VerticalPodAutoscaler",
         "metadata": {"name": first.vpa, "namespace": first.namespace},
-        "spec": {
-            "targetRef": {"apiVersion": first.api_version, "kind": kind, "name": name},
-            "updatePolicy": {"updateMode": "Off"},
-        },
+        "spec": spec if own is None else to_dict(own.spec),
         "status": {"recommendation": {"containerRecommendations": recommendations}},
     }
 
 
-def patch_of(advice: Sequence[ContainerAdvice]) -> dict[str, Any]:
-    """A strategic merge patch that gives one workload's containers their requests (and limits where advised)."""
+def patch_of(advice: Sequence[ContainerAdvice]) -> dict[str, Any] | None:
+    """A strategic merge patch that gives one workload's containers their requests (and limits where advised).
+
+    None without any advice.
+    """
     first = advice[0]
     kind, _, name = first.workload.partition("/")
     containers = []
     for one in advice:
-        requests, limits = _quantities(one)
+        requests = _texts(one.cpu.target, one.memory.target)
+        limits = _texts(one.cpu.target_limit, one.memory.target_limit)
         resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value}
         if resources:
             containers.append({"name": one.container, "resources": resources})
+    if not containers:
+        return None
     template: dict[str, Any] = {"template": {"spec": {"containers": containers}}}
     spec = {"jobTemplate": {"spec": template}} if kind == "CronJob" else template
     return {

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from kscale.errors import InputError, Problem
 from kscale.objects.core import ContainerStateTerminated, Event, Pod
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.vpa.clock import UNSET, from_text
@@ -50,7 +51,10 @@ def out_of_memory(old: Pod, new: Pod) -> list[OutOfMemory]:
 
 
 def last_out_of_memory(pods: Iterable[Pod]) -> list[OutOfMemory]:
-    """The kills that pods still tell of, in order of time: what a dump shows, which has one version of each pod."""
+    """The kills that pods still tell of, in order of time: what a dump shows, which has one version of each pod.
+
+    Raises :class:`InputError` for a time that is none.
+    """
     found = [
         _of(pod, status.name, ended)
         for pod in pods
@@ -77,7 +81,7 @@ def evicted_for_memory(event: Event) -> list[OutOfMemory]:
     if not len(names) == len(used) == len(starved):
         return []
     pod = event.involved_object.namespace, event.involved_object.name
-    time = from_text(event.metadata.creation_timestamp)
+    time = _time(event.metadata.creation_timestamp, f"Event {event.key}", "metadata.creationTimestamp")
     found = []
     for name, amount, resource in zip(names, used, starved, strict=True):
         if resource != MEMORY:
@@ -102,5 +106,13 @@ def _was_killed(ended: ContainerStateTerminated | None) -> bool:
 def _of(pod: Pod, container: str, ended: ContainerStateTerminated | None) -> OutOfMemory:
     requests, _ = current_resources(pod, container)
     asked = (requests or {}).get(MEMORY)
-    time = from_text(ended.finished_at) if ended is not None else UNSET
+    field = f"status.containerStatuses[{container}] ... terminated.finishedAt"
+    time = _time(ended.finished_at, f"Pod {pod.key}", field) if ended is not None else UNSET
     return OutOfMemory((pod.namespace, pod.name, container), time, asked.value() if asked is not None else 0)
+
+
+def _time(text: str | None, source: str, field: str) -> int:
+    try:
+        return from_text(text)
+    except ValueError as error:
+        raise InputError(Problem(str(error), object=source, field=field)) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, Final
 
 import msgspec
@@ -19,6 +19,7 @@ __all__ = [
     "RecommendationReport",
     "ResourceAdvice",
     "severity_of",
+    "totals",
     "with_quality",
 ]
 
@@ -34,11 +35,16 @@ class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
     """One resource of one container: CPU in millicores, memory in bytes; None = not set, no advice."""
 
     request: int | None = None
+    """Of the first live pod, else of the template."""
+    requested: int = 0
+    """All live pods together."""
     limit: int | None = None
     target: int | None = None
     target_limit: int | None = None
     lower_bound: int | None = None
     upper_bound: int | None = None
+    uncapped_target: int | None = None
+    """The target before policies: only of upstream's recommender."""
     compare: int | None = None
     """The target in the status of the dump's own VPA."""
     severity: str = "unknown"
@@ -112,26 +118,35 @@ def severity_of(current: int | None, target: int | None, steps: Sequence[tuple[i
     return next((name for least, name in steps if abs(current - target) >= least), "good")
 
 
+def totals(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int], tuple[int, int]]:
+    """(millicores, bytes) that all live pods request, and by how much that would change."""
+    requested, change = [0, 0], [0, 0]
+    for one in containers:
+        for i, resource in enumerate((one.cpu, one.memory)):
+            requested[i] += resource.requested
+            if resource.target is not None:
+                change[i] += resource.target * one.pods - resource.requested
+    return (requested[0], requested[1]), (change[0], change[1])
+
+
 def with_quality(report: RecommendationReport, quality: str) -> RecommendationReport:
     """The report with the requests and limits that give pods a quality of service, one of :data:`QUALITIES`.
 
     Without bounds (a strategy other than ``vpa``) burstable takes the target and the limit that it has.
     """
     containers = []
-    change = [0, 0]
     for one in report.containers:
         both = []
-        for i, (resource, steps) in enumerate(((one.cpu, CPU_STEPS), (one.memory, MEMORY_STEPS))):
+        for resource, steps in ((one.cpu, CPU_STEPS), (one.memory, MEMORY_STEPS)):
             target, limit = resource.target, resource.target
             if quality == "burstable":
                 target = resource.target if resource.lower_bound is None else resource.lower_bound
                 limit = resource.target_limit if resource.upper_bound is None else resource.upper_bound
             severity = severity_of(resource.request, target, steps)
             both.append(msgspec.structs.replace(resource, target=target, target_limit=limit, severity=severity))
-            if target is not None:
-                change[i] += (target - (resource.request or 0)) * one.pods
         worst = max((both[0].severity, both[1].severity), key=SEVERITIES.index)
         containers.append(msgspec.structs.replace(one, cpu=both[0], memory=both[1], severity=worst))
+    _, change = totals(containers)
     return msgspec.structs.replace(
         report, containers=containers, quality=quality, change_millicores=change[0], change_bytes=change[1]
     )

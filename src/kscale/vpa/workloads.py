@@ -3,26 +3,36 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from kscale.objects.core import Container, Pod
+from kscale.objects.core import Container, Pod, PodTemplateSpec
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import (
     PodUpdatePolicy,
+    RecommenderSelector,
     TargetReference,
     VerticalPodAutoscaler,
     VerticalPodAutoscalerSpec,
 )
-from kscale.vpa.target import WELL_KNOWN, ControllerKey, Controllers, TargetError
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender import in_charge
+from kscale.vpa.target import WELL_KNOWN, ControllerKey, Controllers, TargetError, stronger
 
-__all__ = ["Workload", "Workloads"]
+__all__ = ["Identity", "Workload", "Workloads"]
+
+Identity = tuple[str, str, str]
+"""(namespace, kind, name)."""
 
 _OF_REPLICA_SET = re.compile(r"(?P<deployment>.+)-[bcdf-hj-np-tv-xz0-9]{1,10}-[bcdf-hj-np-tv-xz0-9]{5}")
 _NUMBERED = re.compile(r"(?P<name>.+)-\d+")
 _SUFFIXED = re.compile(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
-_CRON_JOB = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
+_INDEXED = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
+_OTHER_RECOMMENDER = "VPAs of another recommender, not taken: their workloads get implied ones"
+_NO_WORKLOAD = "VPAs whose target is no workload of the dump"
+_FINISHED = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(slots=True)
@@ -36,98 +46,173 @@ class Workload:
     vpa: VerticalPodAutoscaler
     implied: bool
     containers: dict[str, Container] = field(default_factory=dict)
+    init_containers: frozenset[str] = frozenset()
     pods: list[Pod] = field(default_factory=list)
+    """Those that run."""
+    finished: list[Pod] = field(default_factory=list)
+    """Those that succeeded or failed and are still in the dump."""
 
     @property
     def name(self) -> str:
         """``Deployment/web``."""
         return f"{self.key.kind}/{self.key.name}"
 
+    @property
+    def identity(self) -> Identity:
+        """(namespace, kind, name)."""
+        return self.key.namespace, self.key.kind, self.key.name
+
 
 class Workloads:
-    """All workloads of a dump that have a topmost controller with a selector."""
+    """All workloads of a dump that have a topmost controller with a selector.
 
-    def __init__(self, controllers: Controllers, pods: Iterable[Pod], vpas: Iterable[VerticalPodAutoscaler]) -> None:
+    ``pods``: all of the dump. A workload's VPA is the strongest of those of this recommender (``options``), as upstream
+    has it: the oldest. ``aside`` counts the others: texts by namespace.
+    """
+
+    def __init__(
+        self,
+        controllers: Controllers,
+        pods: Iterable[Pod],
+        vpas: Iterable[VerticalPodAutoscaler],
+        options: RecommenderOptions | None = None,
+    ) -> None:
         self.controllers = controllers
-        self.items: dict[tuple[str, str, str], Workload] = {}
-        self.bare_pods = 0
-        self.unresolved: list[str] = []
-        by_target = {
-            (vpa.namespace, vpa.spec.target_ref.kind, vpa.spec.target_ref.name): vpa
-            for vpa in vpas
-            if vpa.spec.target_ref is not None
-        }
+        self.options = options or RecommenderOptions()
+        self.items: dict[Identity, Workload] = {}
+        self.aside: Counter[tuple[str, str]] = Counter()
+        """(namespace, text) -> how many."""
+        self.unresolved: list[tuple[str, str]] = []
+        """(namespace, text)."""
+        self.pod_owner: dict[tuple[str, str], Workload] = {}
+        vpas = list(vpas)
+        self._taken = {(vpa.namespace, vpa.name) for vpa in vpas}
+        own = self._by_target(vpas)
         for key, template in controllers.templates():
             try:
                 top = controllers.topmost(key)
             except TargetError as error:
-                self.unresolved.append(f"{key}: {error}")
+                self.unresolved.append((key.namespace, f"{key}: {error}"))
                 continue
             if top == key:
-                self._add(key, template.metadata.labels or {}, template.spec.containers, by_target)
-        self.pod_owner: dict[tuple[str, str], Workload] = {}
+                self._add(key, template, own.pop((key.namespace, key.kind, key.name), None))
+        for namespace, _, _ in own:
+            self.aside[namespace, _NO_WORKLOAD] += 1
         for pod in pods:
-            try:
-                parent = controllers.parent_of(pod)
-            except TargetError as error:
-                self.unresolved.append(f"Pod {pod.key}: {error}")
-                continue
-            workload = self.items.get((parent.namespace, parent.kind, parent.name)) if parent is not None else None
-            if workload is None:
-                self.bare_pods += 1
-                continue
-            workload.pods.append(pod)
-            self.pod_owner[pod.namespace, pod.name] = workload
-            for container in pod.spec.containers:
-                workload.containers.setdefault(container.name, container)
+            self._add_pod(pod)
 
-    def _add(
-        self,
-        key: ControllerKey,
-        labels: Mapping[str, str],
-        containers: Iterable[Container],
-        by_target: Mapping[tuple[str, str, str], VerticalPodAutoscaler],
-    ) -> None:
-        identity = (key.namespace, key.kind, key.name)
-        vpa = by_target.get(identity)
-        implied = vpa is None
-        if vpa is None:
-            vpa = VerticalPodAutoscaler(
-                api_version="autoscaling.k8s.io/v1",
-                kind="VerticalPodAutoscaler",
-                metadata=ObjectMeta(name=f"{key.kind.lower()}-{key.name}", namespace=key.namespace),
-                spec=VerticalPodAutoscalerSpec(
-                    target_ref=TargetReference(api_version=key.api_version, kind=key.kind, name=key.name),
-                    update_policy=PodUpdatePolicy(update_mode="Off"),
-                ),
-            )
+    def _by_target(self, vpas: Iterable[VerticalPodAutoscaler]) -> dict[Identity, VerticalPodAutoscaler]:
+        found: dict[Identity, VerticalPodAutoscaler] = {}
+        for vpa in vpas:
+            if not in_charge(vpa, self.options):
+                self.aside[
+                    vpa.namespace, "VPAs of another recommender, not taken: their workloads get implied ones"
+                ] += 1
+                continue
+            target = vpa.spec.target_ref
+            if target is None:
+                self.aside[vpa.namespace, _NO_WORKLOAD] += 1
+                continue
+            identity = (vpa.namespace, target.kind, target.name)
+            other = found.setdefault(identity, vpa)
+            if other is not vpa:
+                self.aside[vpa.namespace, "VPAs on a workload that an older VPA is for, not taken"] += 1
+                if stronger(vpa, other):
+                    found[identity] = vpa
+        return found
+
+    def _add(self, key: ControllerKey, template: PodTemplateSpec, own: VerticalPodAutoscaler | None) -> None:
+        vpa = own if own is not None else self._implied(key)
         try:
             selector = self.controllers.selector(vpa)
         except TargetError as error:
-            self.unresolved.append(f"{key}: {error}")
+            self.unresolved.append((key.namespace, f"{key}: {error}"))
             return
-        found = {container.name: container for container in containers}
-        self.items[identity] = Workload(key, dict(labels), selector, vpa, implied, found)
+        self.items[key.namespace, key.kind, key.name] = Workload(
+            key,
+            dict(template.metadata.labels or {}),
+            selector,
+            vpa,
+            own is None,
+            {container.name: container for container in template.spec.containers},
+            frozenset(container.name for container in template.spec.init_containers),
+        )
+
+    def _implied(self, key: ControllerKey) -> VerticalPodAutoscaler:
+        """A VPA in mode Off, under a name that no VPA of the dump has."""
+        name = base = f"{key.kind.lower()}-{key.name}"
+        number = 1
+        while (key.namespace, name) in self._taken:
+            number += 1
+            name = f"{base}-{number}"
+        self._taken.add((key.namespace, name))
+        recommender = self.options.recommender_name
+        return VerticalPodAutoscaler(
+            api_version="autoscaling.k8s.io/v1",
+            kind="VerticalPodAutoscaler",
+            metadata=ObjectMeta(name=name, namespace=key.namespace),
+            spec=VerticalPodAutoscalerSpec(
+                target_ref=TargetReference(api_version=key.api_version, kind=key.kind, name=key.name),
+                update_policy=PodUpdatePolicy(update_mode="Off"),
+                recommenders=[] if recommender == "default" else [RecommenderSelector(name=recommender)],
+            ),
+        )
+
+    def _add_pod(self, pod: Pod) -> None:
+        live = pod.status.phase not in _FINISHED and pod.status.phase != "Pending"
+        try:
+            parent = self.controllers.parent_of(pod)
+        except TargetError as error:
+            if live:
+                self.unresolved.append((pod.namespace, f"Pod {pod.key}: {error}"))
+            return
+        workload = self.items.get((parent.namespace, parent.kind, parent.name)) if parent is not None else None
+        if workload is None:
+            if live:
+                self.aside[pod.namespace, "pods without a workload"] += 1
+            return
+        self.pod_owner[pod.namespace, pod.name] = workload
+        if live:
+            workload.pods.append(pod)
+            for container in pod.spec.containers:
+                workload.containers.setdefault(container.name, container)
+        elif pod.status.phase in _FINISHED:
+            workload.finished.append(pod)
 
     def owner_of_gone(self, namespace: str, pod: str, named: str = "") -> Workload | None:
-        """Where a pod that is no longer there belonged: ``named`` (``Kind/name`` or a name), else by its own name."""
+        """Where a pod that is no longer there belonged: ``named`` (``Kind/name`` or a name), else by its own name.
+
+        The part of a pod's name before its suffix is looked up among the dump's controllers, and their owners are
+        followed; a ReplicaSet or a CronJob's Job that is gone as well is known by its name.
+        """
         if named:
             kind, _, name = named.rpartition("/")
-            kinds = [kind] if kind else sorted(WELL_KNOWN)
-            for each in kinds:
-                found = self.items.get((namespace, each, name))
+            for each in [kind] if kind else sorted(WELL_KNOWN):
+                found = self._top(namespace, each, name)
                 if found is not None:
                     return found
         for pattern, candidates in (
+            (_SUFFIXED, ("ReplicaSet", "Job")),
             (_OF_REPLICA_SET, ("Deployment",)),
-            (_CRON_JOB, ("CronJob",)),
+            (_INDEXED, ("CronJob", "Job")),
             (_NUMBERED, ("StatefulSet",)),
-            (_SUFFIXED, ("DaemonSet", "ReplicaSet", "ReplicationController", "Job")),
+            (_SUFFIXED, ("DaemonSet", "ReplicationController")),
         ):
             match = pattern.fullmatch(pod)
             for kind in candidates if match is not None else ():
                 assert match is not None
-                found = self.items.get((namespace, kind, match[1]))
+                found = self._top(namespace, kind, match[1])
                 if found is not None:
                     return found
         return None
+
+    def _top(self, namespace: str, kind: str, name: str) -> Workload | None:
+        """The workload of a controller of the dump, which may be the controller itself."""
+        found = self.items.get((namespace, kind, name))
+        if found is not None or self.controllers.get(kind, namespace, name) is None:
+            return found
+        try:
+            top = self.controllers.topmost(ControllerKey(namespace, kind, name))
+        except TargetError:
+            return None
+        return self.items.get((top.namespace, top.kind, top.name)) if top is not None else None

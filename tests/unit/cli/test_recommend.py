@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,8 +103,8 @@ def test_record_names_what_was_decided(cluster: Path) -> None:
     (one,) = record["containers"]
     assert (one["vpa"], one["implied"], one["pods"], one["samples"]) == ("deployment-web", True, 1, 200)
     assert one["cpu"] == {
-        "request": 500, "limit": None, "target": 126, "targetLimit": None, "lowerBound": 124, "upperBound": 1037,
-        "compare": None, "severity": "warning",
+        "request": 500, "requested": 500, "limit": None, "target": 126, "targetLimit": None, "lowerBound": 124,
+        "upperBound": 1037, "uncappedTarget": 126, "compare": None, "severity": "warning",
     }  # fmt: skip
     assert one["memory"]["target"] == 380258472
 
@@ -155,9 +157,9 @@ def test_odd_rows_are_counted(cluster: Path, lines: list[str], said: str) -> Non
 
 
 def test_samples_from_the_future(cluster: Path) -> None:
-    run = recommend(cluster, rows(150), "--now", "2026-01-04T00:00:00Z")
+    run = recommend(cluster, rows(150), "--now", "2026-01-05T01:00:00Z")
     assert run.code == 0
-    assert "later than the moment asked about" in run.stderr
+    assert "178 samples later than the moment asked about" in run.stderr  # of 300, those of minutes 61 to 149
 
 
 def test_gaps_of_days_and_empty_histories(cluster: Path) -> None:
@@ -230,9 +232,15 @@ def test_strategies_and_their_settings(cluster: Path) -> None:
 
 
 def test_choice_and_fail_on(cluster: Path) -> None:
-    assert recommend(cluster, rows(200), "-r", "statefulset").stdout.startswith("No workload")
-    assert recommend(cluster, rows(200), "-n", "other").stdout.startswith("No workload")
-    assert recommend(cluster, rows(200), "-l", "app=db").stdout.startswith("No workload")
+    for option, value, said in (
+        ("-r", "statefulset", "no workload of the kind statefulset"),
+        ("-n", "other", "no workload in the namespace other"),
+        ("-l", "app=db", "no workload with the pod labels app=db"),
+    ):
+        run = recommend(cluster, rows(200), option, value)
+        assert run.stdout.startswith("No workload")
+        assert said in run.stderr
+        assert "samples" not in run.stderr  # none were asked for
     assert recommend(cluster, rows(200), "--fail-on", "severity>=warning").code == 1
     assert recommend(cluster, rows(200), "--fail-on", "severity>=critical", "--min-memory", "900").code == 0
     assert recommend(cluster, rows(200), "--fail-on", "badness>3").code == 2
@@ -421,7 +429,7 @@ def test_compare_and_hpa(cluster: Path) -> None:
     assert "COMPARE" in header
     assert "200m, 500Mi" in run.stdout
     assert "HPA detected" in run.stdout
-    assert "an HPA uses the utilisation that these requests change: shop/Deployment/web" in run.stderr
+    assert "an HPA scales by a resource that these requests are of: shop/Deployment/web" in run.stderr
     (one,) = answer(recommend(cluster, rows(200), "-o", "json"))["containers"]
     assert (one["vpa"], one["implied"]) == ("own", False)
     assert (one["cpu"]["compare"], one["memory"]["compare"]) == (200, 500 * MIB)
@@ -431,8 +439,14 @@ def test_every_format(cluster: Path) -> None:
     assert recommend(cluster, rows(200), "-o", "name").stdout == "shop/Deployment/web\n"
     assert "SAMPLES" in recommend(cluster, rows(200), "-o", "wide").stdout
     assert "| Deployment/web |" in recommend(cluster, rows(200), "-o", "markdown").stdout
-    lines = recommend(cluster, rows(200), "-o", "csv").stdout.splitlines()
-    assert len(lines) == 2
+    (row,) = csv.DictReader(recommend(cluster, rows(200), "-o", "csv").stdout.splitlines())
+    assert (row["workload"], row["cpu_millicores_request"], row["cpu_millicores_target"]) == (
+        "Deployment/web",
+        "500",
+        "126",
+    )
+    assert (row["memory_bytes_request"], row["memory_bytes_limit"]) == (str(2**30), "")
+    assert all(re.fullmatch(r"[a-z_]+", name) for name in row)
     (found,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "yaml").stdout)
     assert found["kind"] == "RecommendationReport"
     run = recommend(cluster, rows(200), "--output-file", cluster.parent / "no" / "file")
@@ -587,3 +601,290 @@ def test_histories_of_one_resource(cluster: Path) -> None:
     run = kscale("recommend", "-f", cluster, "--history", path, "--strategy", "percentile", "-o", "json")
     (one,) = answer(run)["containers"]
     assert (one["info"], one["cpu"]["target"], one["memory"]["target"]) == ([], None, 345 * MIB)
+
+
+# -- dumps that are not as they should be ------------------------------------------------------------------------------
+
+
+def vpa(name: str, created: str = "2026-01-01T00:00:00Z", target: str = "web", **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
+        "metadata": {"name": name, "namespace": "shop", "creationTimestamp": created},
+        "spec": {"targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": target}, **spec},
+    }  # fmt: skip
+
+
+def at_least(cpu: str) -> dict[str, Any]:
+    return {"resourcePolicy": {"containerPolicies": [{"containerName": "*", "minAllowed": {"cpu": cpu}}]}}
+
+
+def with_items(cluster: Path, *items: dict[str, Any]) -> None:
+    given = dump()
+    cluster.write_text(json.dumps({**given, "items": [*given["items"], *items]}))
+
+
+def test_a_vpa_of_another_recommender(cluster: Path) -> None:
+    plain = answer(recommend(cluster, rows(200), "-o", "json"))["containers"]
+    with_items(cluster, vpa("deployment-web", recommenders=[{"name": "custom"}], **at_least("7")))
+    run = recommend(cluster, rows(200), "-o", "json")
+    (one,) = answer(run)["containers"]
+    assert (one["vpa"], one["implied"]) == ("deployment-web-2", True)  # under a name of its own
+    assert [{**one, "vpa": "deployment-web"}] == plain
+    assert "1 VPAs of another recommender, not taken" in run.stderr
+
+
+def test_the_oldest_of_two_vpas_wins(cluster: Path) -> None:
+    with_items(
+        cluster, vpa("a", "2026-01-02T00:00:00Z", **at_least("7")), vpa("b", "2025-01-01T00:00:00Z", **at_least("3"))
+    )
+    run = recommend(cluster, rows(200), "-o", "json")
+    (one,) = answer(run)["containers"]
+    assert (one["vpa"], one["cpu"]["target"], one["cpu"]["uncappedTarget"]) == ("b", 3000, 126)
+    assert "1 VPAs on a workload that an older VPA is for" in run.stderr
+
+
+def test_a_vpa_object_keeps_its_spec(cluster: Path) -> None:
+    other = dump()["items"][0]
+    other["metadata"]["name"] = "db"
+    own = vpa("own", updatePolicy={"updateMode": "Recreate"}, **at_least("3"))
+    with_items(cluster, own, {**other, "spec": {**other["spec"], "selector": {"matchLabels": {"app": "db"}}}})
+    (found,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "vpa").stdout)  # none for db: no advice
+    assert (found["metadata"]["name"], found["spec"]) == ("own", own["spec"])
+    (item,) = found["status"]["recommendation"]["containerRecommendations"]
+    assert (item["target"]["cpu"], item["uncappedTarget"]["cpu"]) == ("3", "126m")
+    (patch,) = yaml.safe_load_all(recommend(cluster, rows(200), "-o", "patch").stdout)
+    assert patch["metadata"]["name"] == "web"
+    small = yaml.safe_load(recommend(cluster, rows(200, memory=MIB), "-o", "vpa").stdout)
+    (item,) = small["status"]["recommendation"]["containerRecommendations"]
+    assert item["target"]["memory"] == "250Mi"
+
+
+def test_pods_with_different_requests(cluster: Path) -> None:
+    given = dump()
+    pod = given["items"].pop()
+    for i, cpu in enumerate(("500m", "2", "3")):
+        resources = {"requests": {"cpu": cpu, "memory": "1Gi"}}
+        spec = {**pod["spec"], "containers": [{"name": "app", "resources": resources}]}
+        status = {**pod["status"]}
+        if cpu == "3":  # resized in place: what the status reports counts
+            status["containerStatuses"] = [{"name": "app", "resources": {"requests": {"cpu": "1", "memory": "2Gi"}}}]
+        given["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"p{i}"}, "spec": spec, "status": status})
+    cluster.write_text(json.dumps(given))
+    record = answer(recommend(cluster, rows(200, pod="p0"), "-o", "json"))
+    (one,) = record["containers"]
+    assert (record["requestedMillicores"], record["requestedBytes"]) == (3500, 4 << 30)
+    assert record["changeMillicores"] == 3 * 126 - 3500
+    assert one["info"] == ["requests differ"]
+    same = answer(recommend(cluster, rows(200, pod="p0"), "--qos", "guaranteed", "-o", "json"))
+    assert same["changeMillicores"] == record["changeMillicores"]
+
+
+def test_a_moment_long_after_the_samples(cluster: Path) -> None:
+    (one,) = answer(recommend(cluster, rows(200), "--now", "2026-02-01T00:00:00Z", "-o", "json"))["containers"]
+    assert (one["cpu"]["target"], one["samples"], one["info"]) == (126, 200, ["old data"])
+
+
+def test_finished_pods_belong_to_their_owner(cluster: Path) -> None:
+    given = dump()
+    pod = given["items"].pop()
+    finished = {**pod, "metadata": {**pod["metadata"], "name": "oddly-named"}, "status": {"phase": "Failed"}}
+    cron = {
+        "apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "tidy", "namespace": "shop"},
+        "spec": {"jobTemplate": {"spec": {"template": {
+            "metadata": {"labels": {"app": "tidy"}}, "spec": {"containers": [{"name": "app"}]}}}}},
+    }  # fmt: skip
+    owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "tidy", "uid": "u", "controller": True}
+    job = {
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": "by-hand", "namespace": "shop", "ownerReferences": [owner]}, "spec": {},
+    }  # fmt: skip
+    cluster.write_text(json.dumps({**given, "items": [*given["items"], finished, cron, job]}))
+    lines = rows(200, pod="oddly-named") + rows(200, pod="by-hand-bcdfg", cpu=0.3)
+    run = recommend(cluster, lines, "-o", "json")
+    tidy, web = answer(run)["containers"]
+    assert (web["workload"], web["cpu"]["target"], web["pods"]) == ("Deployment/web", 126, 0)
+    assert (tidy["workload"], tidy["samples"]) == ("CronJob/tidy", 200)
+    assert "no known workload" not in run.stderr
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"apiVersion": "autoscaling/v2", "metrics": [{"type": "Resource", "resource": {
+            "name": "memory", "target": {"type": "AverageValue", "averageValue": "1Gi"}}}]},
+        {"apiVersion": "autoscaling/v2"},
+        {"apiVersion": "autoscaling/v1", "targetCPUUtilizationPercentage": 50},
+        {"apiVersion": "autoscaling/v2", "metrics": [{"type": "ContainerResource", "containerResource": {
+            "name": "cpu", "container": "app", "target": {"type": "Utilization", "averageUtilization": 50}}}]},
+    ],
+)  # fmt: skip
+def test_hpas_of_every_form(cluster: Path, spec: dict[str, Any]) -> None:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    hpa = {
+        "apiVersion": spec["apiVersion"], "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"}, "spec": {"scaleTargetRef": target, "maxReplicas": 3, **spec},
+    }  # fmt: skip
+    del hpa["spec"]["apiVersion"]
+    with_items(cluster, hpa)
+    (one,) = answer(recommend(cluster, rows(200), "-o", "json"))["containers"]
+    assert one["info"] == ["HPA detected"]
+
+
+def test_evictions_for_memory_and_kills_of_long_ago(cluster: Path) -> None:
+    calm = answer(recommend(cluster, rows(200), "-o", "json"))["containers"][0]
+    event = {
+        "apiVersion": "v1", "kind": "Event", "reason": "Evicted",
+        "metadata": {
+            "name": "e", "namespace": "shop", "creationTimestamp": "2026-01-05T03:00:00Z",
+            "annotations": {"offending_containers": "app", "offending_containers_usage": "3Gi",
+                            "starved_resource": "memory"},
+        },
+        "involvedObject": {"kind": "Pod", "namespace": "shop", "name": "web-5d4f8-qwrtz"},
+    }  # fmt: skip
+    with_items(cluster, event)
+    run = recommend(cluster, rows(200), "-o", "json")
+    (one,) = answer(run)["containers"]
+    assert one["info"] == ["OOM"]
+    assert one["memory"]["target"] > 3 << 30
+    event["metadata"]["creationTimestamp"] = "2025-01-05T03:00:00Z"  # type: ignore[index]
+    with_items(cluster, event)
+    lines = rows(200) + rows(200, pod="web-5d4f8-qwrtz")
+    run = recommend(cluster, lines, "-o", "json")
+    assert answer(run)["containers"][0]["memory"]["target"] <= calm["memory"]["target"]
+    assert "1 containers killed for memory too long ago" in run.stderr
+
+
+def test_a_kill_at_no_time(cluster: Path) -> None:
+    given = dump()
+    given["items"][2]["status"]["containerStatuses"] = [
+        {"name": "app", "lastState": {"terminated": {"reason": "OOMKilled", "finishedAt": "lately"}}}
+    ]
+    cluster.write_text(json.dumps(given))
+    run = recommend(cluster, rows(200))
+    assert run.code == 2
+    assert "Pod shop/web-5d4f8-abcde: status.containerStatuses[app]" in run.stderr
+    assert '"lately" is not an RFC 3339 time' in run.stderr
+
+
+def test_samples_of_init_containers(cluster: Path) -> None:
+    given = dump()
+    given["items"][2]["spec"]["initContainers"] = [{"name": "setup"}]
+    cluster.write_text(json.dumps(given))
+    run = recommend(cluster, rows(150) + rows(3, container="setup"), "-o", "json")
+    assert answer(run)["containers"][0]["samples"] == 150
+    assert "6 samples of init containers, left out" in run.stderr
+    assert "300 samples\n" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("where", "value", "said"),
+    [
+        (("cpuHistogram", "bucketWeights"), {"20": 2**32}, "bucketWeights[20]: 4294967296 is no uint32"),
+        (("cpuHistogram", "bucketWeights"), {"20": -5}, "bucketWeights[20]: -5 is no uint32"),
+        (("memoryHistogram", "referenceTimestamp"), "2500-06-01T00:00:00Z", "memoryHistogram.referenceTimestamp: "),
+        (("cpuHistogram", "referenceTimestamp"), "0001-06-01T00:00:00Z", "is out of range"),
+        (("lastSampleStart",), "lately", 'status.lastSampleStart: "lately" is not an RFC 3339 time'),
+    ],
+)  # fmt: skip
+def test_checkpoints_that_no_server_holds(cluster: Path, where: tuple[str, ...], value: object, said: str) -> None:
+    moment = "2026-01-05T00:00:00Z"
+    histogram = {"referenceTimestamp": moment, "bucketWeights": {"20": 10000}, "totalWeight": 8.0}
+    status: dict[str, Any] = {
+        "version": "v3", "firstSampleStart": "2026-01-01T00:00:00Z", "lastSampleStart": moment,
+        "totalSamplesCount": 9000, "cpuHistogram": {**histogram}, "memoryHistogram": {**histogram},
+    }  # fmt: skip
+    checkpoint = {
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscalerCheckpoint",
+        "metadata": {"name": "own-app", "namespace": "shop"},
+        "spec": {"vpaObjectName": "own", "containerName": "app"}, "status": status,
+    }  # fmt: skip
+    with_items(cluster, vpa("own"), checkpoint)
+    assert answer(kscale("recommend", "-f", cluster, "-o", "json"))["containers"][0]["cpu"]["target"] > 0
+    inner = status
+    for name in where[:-1]:
+        inner = inner[name]
+    inner[where[-1]] = value
+    with_items(cluster, vpa("own"), checkpoint)
+    run = kscale("recommend", "-f", cluster)
+    assert run.code == 2
+    assert "VerticalPodAutoscalerCheckpoint shop/own-app: " in run.stderr
+    assert said in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("-l", "a in ("), "selector 'a in ('"),
+        (("--min-cpu", "nan"), "--min-cpu: nan"),
+        (("--min-memory", "inf"), "--min-memory: inf"),
+        (("--margin", "-3"), "--margin: -3.0"),
+        (("--strategy", "percentile", "--min-cpu", "50"), "--min-cpu: the strategy percentile does not use it"),
+        (("--strategy", "percentile", "--cpu-percentile", "200"), "cpu_percentile"),
+        (("--strategy", "percentile", "--cpu-percentile", "nan"), "cpu_percentile"),
+        (("--strategy", "percentile", "--memory-buffer-percentage", "inf"), "memory_buffer_percentage"),
+        (("--strategy", "percentile", "--memory-min-mib", "-7"), "memory_min_mib"),
+        (("--strategy", ":X"), "no strategy ':X'"),
+    ],
+)
+def test_options_that_make_no_sense(cluster: Path, options: tuple[str, ...], said: str) -> None:
+    run = recommend(cluster, rows(150), *options)
+    assert run.code == 2
+    assert said in run.stderr
+    assert "internal error" not in run.stderr
+
+
+BROKEN = """
+from kscale.vpa.strategies import Advised, Strategy
+
+class Raises(Strategy):
+    name = "raises"
+    def advise(self, usage):
+        raise KeyError("boom")
+
+class Nothing(Strategy):
+    name = "nothing"
+    def advise(self, usage):
+        return None
+
+class Negative(Strategy):
+    name = "negative"
+    def advise(self, usage):
+        return Advised(cpu_request=-5)
+
+class Fraction(Strategy):
+    name = "fraction"
+    def advise(self, usage):
+        return Advised(memory_request=1.5)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Raises", "failed: KeyError: 'boom'"),
+        ("Nothing", "returned NoneType, not Advised"),
+        ("Negative", "cpu_request: -5 is no whole number"),
+        ("Fraction", "memory_request: 1.5 is no whole number"),
+    ],
+)
+def test_strategies_that_fail(cluster: Path, name: str, said: str) -> None:
+    path = cluster.parent / "broken.py"
+    path.write_text(BROKEN)
+    run = recommend(cluster, rows(150), "--strategy", f"{path}:{name}")
+    assert run.code == 2
+    assert f"strategy {name.lower()}: container app of Deployment/web in shop: " in run.stderr
+    assert said in run.stderr
+    path.write_text("raise RuntimeError('at import')")
+    run = recommend(cluster, rows(150), "--strategy", f"{path}:{name}")
+    assert run.code == 2
+    assert "RuntimeError: at import" in run.stderr
+    assert "internal error" not in run.stderr
+
+
+def test_effect_without_a_place_for_any_pod(cluster: Path) -> None:
+    assert "The dump has no nodes: nothing to pack the pods onto." in recommend(cluster, rows(150), "--effect").stdout
+    tiny = node()
+    tiny["status"]["allocatable"] = tiny["status"]["capacity"] = {"cpu": "10m", "memory": "4Gi", "pods": "110"}
+    with_items(cluster, tiny)
+    said = recommend(cluster, rows(150), "--effect").stdout
+    assert "None of the 1 running pods fits on an empty node like n1: nothing is packed." in said

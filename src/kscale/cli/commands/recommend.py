@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, cast, get_args, get_origin
 
 import msgspec
 import typer
@@ -31,7 +33,7 @@ from kscale.vpa.report import (
     ResourceAdvice,
     with_quality,
 )
-from kscale.vpa.strategies import find_strategy, strategies
+from kscale.vpa.strategies import Strategy, find_strategy, strategies
 
 __all__ = ["command"]
 
@@ -65,7 +67,13 @@ class ShowAdvice(Show):
     """Output options with two more formats and a file to write to."""
 
     output: Annotated[
-        Shape, typer.Option("-o", "--output", help="How to print the answer; vpa and patch are objects for kubectl.")
+        Shape,
+        typer.Option(
+            "-o",
+            "--output",
+            help="How to print the answer; for kubectl: vpa (VPA objects: the dump's own with their spec, else mode "
+            "Off) and patch (requests of workloads).",
+        ),
     ] = Shape.TABLE  # type: ignore[assignment]  # the same option with more values
     output_file: Annotated[
         Path | None, typer.Option("--output-file", metavar="FILE", help="Write the answer here instead of to stdout.")
@@ -100,8 +108,11 @@ class ShowAdvice(Show):
         if self.output in (Shape.VPA, Shape.PATCH):
             import yaml
 
-            documents = list(_objects(cast("RecommendationReport", answer.record), self.output))
+            documents = list(_objects(cast("Advice", answer), self.output))
             yaml.safe_dump_all(documents, self.terminal.stdout, sort_keys=False)
+            return answer.exit_code
+        if self.output is Shape.CSV:
+            _write_csv(cast("RecommendationReport", answer.record), self.terminal.stdout)
             return answer.exit_code
         from kscale.cli.output import render
 
@@ -114,9 +125,48 @@ def _by_workload(record: RecommendationReport) -> Iterator[list[ContainerAdvice]
         yield list(group)
 
 
-def _objects(record: RecommendationReport, shape: Shape) -> Iterator[dict[str, Any]]:
-    for group in _by_workload(record):
-        yield vpa_of(group) if shape is Shape.VPA else patch_of(group)
+@dataclass(frozen=True)
+class Advice(Answer):
+    """The answer, and the VPAs of the dump by (namespace, name)."""
+
+    own: Mapping[tuple[str, str], Any] = field(default_factory=dict)
+
+
+def _objects(answer: Advice, shape: Shape) -> Iterator[dict[str, Any]]:
+    for group in _by_workload(cast("RecommendationReport", answer.record)):
+        first = group[0]
+        own = None if first.implied else answer.own.get((first.namespace, first.vpa))
+        found = vpa_of(group, own) if shape is Shape.VPA else patch_of(group)
+        if found is not None:
+            yield found
+
+
+_OF_RESOURCE = (
+    "request",
+    "limit",
+    "target",
+    "target_limit",
+    "lower_bound",
+    "upper_bound",
+    "uncapped_target",
+    "compare",
+)
+
+
+def _write_csv(record: RecommendationReport, file: Any) -> None:
+    """One row a container, one column a number: millicores and bytes; empty = not set, no advice."""
+    rows = csv.writer(file, lineterminator="\n")
+    numbers = [f"{resource}_{name}" for resource in ("cpu_millicores", "memory_bytes") for name in _OF_RESOURCE]
+    rows.writerow(
+        ["namespace", "workload", "container", "vpa", "implied", "pods", "samples", *numbers, "severity", "info"]
+    )
+    for one in record.containers:
+        amounts = [getattr(resource, name) for resource in (one.cpu, one.memory) for name in _OF_RESOURCE]
+        rows.writerow(
+            [one.namespace, one.workload, one.container, one.vpa, str(one.implied).lower(), one.pods, one.samples]
+            + ["" if amount is None else amount for amount in amounts]
+            + [one.severity, ", ".join(one.info)]
+        )
 
 
 def _setting_fields() -> list[tuple[str, Any, Any]]:
@@ -126,7 +176,8 @@ def _setting_fields() -> list[tuple[str, Any, Any]]:
     for name, strategy in strategies().items():
         for setting in msgspec.structs.fields(strategy.Settings):
             takers.setdefault(setting.name, []).append(f"{name} {setting.default:g}")
-            kinds[setting.name] = setting.type
+            # A range (msgspec.Meta) is checked when the strategy is made.
+            kinds[setting.name] = get_args(setting.type)[0] if get_origin(setting.type) is Annotated else setting.type
     fields = []
     for name, uses in takers.items():
         option = typer.Option(
@@ -211,9 +262,15 @@ def command(
         list[str] | None,
         typer.Option("--setting", metavar="NAME=VALUE", help="A setting of the strategy. Repeatable."),
     ] = None,
-    min_cpu: Annotated[float, typer.Option("--min-cpu", help="Least CPU of a pod, in millicores (vpa).")] = 25.0,
-    min_memory: Annotated[float, typer.Option("--min-memory", help="Least memory of a pod, in MiB (vpa).")] = 250.0,
-    margin: Annotated[float, typer.Option("--margin", help="Added to what was used: 0.15 is 15 % (vpa).")] = 0.15,
+    min_cpu: Annotated[
+        float | None, typer.Option("--min-cpu", help="Least CPU of a pod, in millicores (vpa; default 25).")
+    ] = None,
+    min_memory: Annotated[
+        float | None, typer.Option("--min-memory", help="Least memory of a pod, in MiB (vpa; default 250).")
+    ] = None,
+    margin: Annotated[
+        float | None, typer.Option("--margin", help="Added to what was used: 0.15 is 15 % (vpa; default 0.15).")
+    ] = None,
     checkpoints: Annotated[
         bool, typer.Option("--checkpoints/--no-checkpoints", help="Take in the dump's VPA checkpoints.")
     ] = True,
@@ -239,32 +296,28 @@ def command(
     workload column, else by their name.
     """
     worst = _fail_level(fail_on)
+    given = {name: value for name, value in vars(settings).items() if value is not None}
+    given |= dict(_setting(text) for text in setting or ())
+    chosen = find_strategy(strategy, given)
+    options = _options(chosen, {"--min-cpu": min_cpu, "--min-memory": min_memory, "--margin": margin})
     terminal = show.terminal
     with terminal.step(f"reading {', '.join(filename)}"), of_dump():
         cluster = kscale.load(*filename, strict=not skip_invalid)
     say_read(cluster.report, ", ".join(filename), terminal)
-    saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints else []
+    saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []
     if not history.history and not saved:
-        raise typer.BadParameter(
-            "nothing to recommend from: name a history, or dump checkpoints", param_hint="--history"
-        )
+        needed = "name a history" + (", or dump checkpoints" if chosen.uses_recommendation else "")
+        raise typer.BadParameter(f"nothing to recommend from: {needed}", param_hint="--history")
     if (catalogue or groups) and not effect:
         raise typer.BadParameter("--catalogue and -g are about the price of nodes: they need --effect")
     if show.qos is not None and show.output is Shape.VPA:
         raise typer.BadParameter("a VPA object has neither requests nor limits", param_hint="--qos")
-    given = {name: value for name, value in vars(settings).items() if value is not None}
-    given |= dict(_setting(text) for text in setting or ())
-    options = RecommenderOptions(
-        pod_recommendation_min_cpu_millicores=min_cpu,
-        pod_recommendation_min_memory_mb=min_memory,
-        recommendation_margin_fraction=margin,
-    )
     with terminal.step("reading the history") as tell:
         advice = advise(
             cluster,
             history.batches(),
             options=options,
-            strategy=find_strategy(strategy, given),
+            strategy=chosen,
             now=history.moment(),
             checkpoints=saved,
             namespaces=namespace or (),
@@ -286,7 +339,27 @@ def command(
             terminal.warn(f"no price for nodes like {advice.effect.node}")
     _say(advice, terminal)
     bad = worst is not None and any(SEVERITIES.index(one.severity) >= worst for one in advice.containers)
-    return Answer(record=advice, view=lambda: _view(advice), exit_code=1 if bad else 0)
+    own = {(vpa.namespace, vpa.name): vpa for vpa in cluster.all("VerticalPodAutoscaler")}
+    return Advice(record=advice, view=lambda: _view(advice), exit_code=1 if bad else 0, own=own)
+
+
+def _options(strategy: Strategy, given: Mapping[str, float | None]) -> RecommenderOptions:
+    """The recommender's options; an error where the strategy does not look at them."""
+    fields = {
+        "--min-cpu": "pod_recommendation_min_cpu_millicores",
+        "--min-memory": "pod_recommendation_min_memory_mb",
+        "--margin": "recommendation_margin_fraction",
+    }
+    found: dict[str, Any] = {}
+    for option, value in given.items():
+        if value is None:
+            continue
+        if not strategy.uses_recommendation:
+            raise typer.BadParameter(f"the strategy {strategy.name} does not use it", param_hint=option)
+        if not math.isfinite(value) or value < 0:
+            raise typer.BadParameter(f"{value} is no finite number from 0 on", param_hint=option)
+        found[fields[option]] = value
+    return RecommenderOptions(**found)
 
 
 def _setting(text: str) -> tuple[str, str]:
@@ -323,7 +396,7 @@ def _say(advice: RecommendationReport, terminal: Any) -> None:
         (terminal.note if name == "samples" else terminal.warn)(f"{count:,} {name}")
     both = sorted({f"{one.namespace}/{one.workload}" for one in advice.containers if "HPA detected" in one.info})
     if both:
-        terminal.warn(f"an HPA uses the utilisation that these requests change: {', '.join(both[:5])}")
+        terminal.warn(f"an HPA scales by a resource that these requests are of: {', '.join(both[:5])}")
     for note in advice.notes[: None if terminal.verbose else 5]:
         terminal.note(note)
 
@@ -405,6 +478,10 @@ def _effect(advice: RecommendationReport) -> list[str]:
     found = advice.effect
     if found is None:
         return []
+    if not found.node:
+        return ["The dump has no nodes: nothing to pack the pods onto."]
+    if found.pods and found.homeless_before == found.homeless_after == found.pods:
+        return [f"None of the {found.pods:,} running pods fits on an empty node like {found.node}: nothing is packed."]
     lines = [
         (
             f"Packed onto nodes like {found.node}, the {found.pods:,} running pods need {found.nodes_after:,} nodes "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
 from importlib.util import module_from_spec, spec_from_file_location
+from operator import index
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
@@ -17,10 +19,10 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError, KscaleError, NativeError, Problem
 from kscale.objects.vpa import RecommendedContainerResources
 
-__all__ = ["Advised", "ContainerUsage", "Strategy", "find_strategy", "register", "strategies"]
+__all__ = ["Advised", "ContainerUsage", "Strategy", "checked_advice", "find_strategy", "register", "strategies"]
 
 Samples = npt.NDArray[np.float64]
 
@@ -51,6 +53,8 @@ class Advised(NamedTuple):
     cpu_upper: int | None = None
     memory_lower: int | None = None
     memory_upper: int | None = None
+    cpu_uncapped: int | None = None
+    memory_uncapped: int | None = None
 
 
 class NoSettings(msgspec.Struct, frozen=True):
@@ -60,11 +64,14 @@ class NoSettings(msgspec.Struct, frozen=True):
 class Strategy:
     """Base of strategies. A subclass sets ``name``, ``needs_samples`` and ``Settings``, and implements ``advise``.
 
+    ``uses_recommendation``: whether it looks at what upstream's recommender says (``usage.recommendation``).
+
     ``Settings`` holds the numbers that the user may change: each field becomes a flag.
     """
 
     name: ClassVar[str] = ""
     needs_samples: ClassVar[bool] = True
+    uses_recommendation: ClassVar[bool] = True
 
     Settings: ClassVar[type[msgspec.Struct]] = NoSettings
 
@@ -91,7 +98,10 @@ def register(strategy: type[Strategy]) -> type[Strategy]:
 def _installed() -> None:
     """Strategies of other packages: entry points of the group ``kscale.strategies``."""
     for point in entry_points(group="kscale.strategies"):
-        _REGISTRY.setdefault(point.name, point.load())
+        try:
+            _REGISTRY.setdefault(point.name, point.load())
+        except Exception as error:
+            raise InputError(Problem(_said(f"no strategy {point.name!r}", error), point.value)) from error
 
 
 def strategies() -> Mapping[str, type[Strategy]]:
@@ -115,8 +125,8 @@ def _load(name: str) -> type[Strategy]:
     place, _, attribute = name.rpartition(":")
     try:
         module = _load_file(Path(place)) if place.endswith(".py") else import_module(place)
-    except (ImportError, OSError, SyntaxError, UnicodeDecodeError) as error:
-        raise InputError(Problem(f"no strategy {name!r}: {error}")) from None
+    except (Exception, SystemExit) as error:
+        raise InputError(Problem(_said(f"no strategy {name!r}", error))) from error
     found = getattr(module, attribute, None)
     if not (isinstance(found, type) and issubclass(found, Strategy)):
         raise InputError(Problem(f"no strategy {name!r}: {attribute} is no subclass of Strategy", place))
@@ -136,6 +146,46 @@ def find_strategy(name: str, settings: Mapping[str, Any] | None = None) -> Strat
     if unknown:
         raise InputError(f"strategy {name} has no setting {', '.join(sorted(unknown))}")
     try:
-        return found(msgspec.convert(dict(settings or {}), found.Settings, strict=False))
+        made = msgspec.convert(dict(settings or {}), found.Settings, strict=False)
     except msgspec.ValidationError as error:
         raise InputError(f"strategy {name}: {error}") from None
+    for setting in found.Settings.__struct_fields__:
+        value = getattr(made, setting)
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InputError(f"strategy {name}: {setting} is {value}, not a finite number")
+    try:
+        return found(made)
+    except KscaleError:
+        raise
+    except Exception as error:
+        raise InputError(_said(f"strategy {name}", error)) from error
+
+
+def checked_advice(strategy: Strategy, usage: ContainerUsage, where: str) -> Advised:
+    """What a strategy advises for a container (``where``: its name for messages): whole numbers that are not negative.
+
+    Raises ``InputError`` for anything else, and for whatever the strategy raises (``NativeError`` stays one).
+    """
+    source = f"strategy {strategy.name or type(strategy).__name__}"
+    try:
+        advised = strategy.advise(usage)
+    except NativeError as error:
+        raise NativeError(f"{where}: {error}") from error
+    except Exception as error:
+        raise InputError(Problem(_said("failed", error), source, where)) from error
+    if not isinstance(advised, Advised):
+        raise InputError(Problem(f"returned {type(advised).__name__}, not Advised", source, where))
+    amounts: list[int | None] = []
+    for name, value in zip(Advised._fields, advised, strict=True):
+        try:
+            amount = None if value is None else index(value)
+        except TypeError:
+            amount = -1
+        if amount is not None and not 0 <= amount < 2**63:
+            raise InputError(Problem(f"{value!r} is no whole number from 0 to 2**63-1", source, where, name))
+        amounts.append(amount)
+    return Advised(*amounts)
+
+
+def _said(what: str, error: BaseException) -> str:
+    return f"{what}: {type(error).__name__}: {error}"

@@ -24,6 +24,7 @@ class CompiledStrategy(Strategy):
     limit) in cores and bytes; NaN = no advice. Amounts are rounded up to whole millicores and bytes.
     """
 
+    uses_recommendation: ClassVar[bool] = False
     kernel: ClassVar[Callable[..., tuple[float, float, float, float]]]
 
     def __init__(self, settings: Any = None) -> None:
@@ -41,7 +42,10 @@ class CompiledStrategy(Strategy):
             answer = self._compiled(_joined(usage.cpu.values()), _joined(usage.memory.values()), self._numbers)
         except Exception as error:
             raise NativeError(f"strategy {self.name}: {type(error).__name__}: {error}") from error
-        cpu, memory, cpu_limit, memory_limit = answer
+        try:
+            cpu, memory, cpu_limit, memory_limit = map(float, answer)
+        except (TypeError, ValueError):
+            raise NativeError(f"strategy {self.name}: the kernel returned {answer!r}, not four numbers") from None
         return Advised(
             cpu_request=_whole(cpu * 1000),
             memory_request=_whole(memory),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
 
 import msgspec
 import numpy as np
@@ -14,6 +14,10 @@ from kscale.vpa.strategies.base import Advised, ContainerUsage, Samples, Strateg
 __all__ = ["Percentile", "PercentileLimit"]
 
 _MEBIBYTE: Final = 1024**2
+
+Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
+Buffer = Annotated[float, msgspec.Meta(ge=0, le=10_000)]
+Least = Annotated[int, msgspec.Meta(ge=0, le=10**9)]
 
 
 def _millicores(cores: float, least: int) -> int:
@@ -31,11 +35,11 @@ def _filled(pods: Iterable[Samples]) -> list[Samples]:
 class PercentileSettings(msgspec.Struct, frozen=True):
     """``cpu_percentile`` in percent; memory is the peak and ``memory_buffer_percentage`` on top; least requests."""
 
-    cpu_percentile: float = 95.0
-    memory_buffer_percentage: float = 15.0
-    oom_memory_buffer_percentage: float = 25.0
-    cpu_min_millicores: int = 10
-    memory_min_mib: int = 100
+    cpu_percentile: Percent = 95.0
+    memory_buffer_percentage: Buffer = 15.0
+    oom_memory_buffer_percentage: Buffer = 25.0
+    cpu_min_millicores: Least = 10
+    memory_min_mib: Least = 100
 
 
 @register
@@ -43,6 +47,7 @@ class Percentile(Strategy):
     """CPU request = the largest pod's percentile, no CPU limit; memory request = limit = peak plus a buffer."""
 
     name: ClassVar[str] = "percentile"
+    uses_recommendation: ClassVar[bool] = False
     Settings: ClassVar[type[msgspec.Struct]] = PercentileSettings
 
     def __init__(self, settings: Any = None) -> None:
@@ -70,12 +75,12 @@ class Percentile(Strategy):
 class PercentileLimitSettings(msgspec.Struct, frozen=True):
     """Percentiles in percent, the buffer on the memory peak, and least requests."""
 
-    cpu_request_percentile: float = 66.0
-    cpu_limit_percentile: float = 96.0
-    memory_buffer_percentage: float = 15.0
-    oom_memory_buffer_percentage: float = 25.0
-    cpu_min_millicores: int = 10
-    memory_min_mib: int = 100
+    cpu_request_percentile: Percent = 66.0
+    cpu_limit_percentile: Percent = 96.0
+    memory_buffer_percentage: Buffer = 15.0
+    oom_memory_buffer_percentage: Buffer = 25.0
+    cpu_min_millicores: Least = 10
+    memory_min_mib: Least = 100
 
 
 @register
@@ -83,6 +88,7 @@ class PercentileLimit(Strategy):
     """CPU request and limit = two percentiles over the samples of all pods together; memory as ``percentile``."""
 
     name: ClassVar[str] = "percentile-limit"
+    uses_recommendation: ClassVar[bool] = False
     Settings: ClassVar[type[msgspec.Struct]] = PercentileLimitSettings
 
     def __init__(self, settings: Any = None) -> None:

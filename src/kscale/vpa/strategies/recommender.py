@@ -39,4 +39,6 @@ class Recommender(Strategy):
             cpu_upper=cpu(item.upper_bound),
             memory_lower=memory(item.lower_bound),
             memory_upper=memory(item.upper_bound),
+            cpu_uncapped=cpu(item.uncapped_target),
+            memory_uncapped=memory(item.uncapped_target),
         )

@@ -44,10 +44,12 @@ class RateLimiter(msgspec.Struct):
 
     def wait(self, now: int, deadline: int | None = None, n: int = 1) -> int:
         """Take ``n`` tokens: nanoseconds to wait for them. Raises :class:`RateLimitError`; nothing changes then."""
+        if n > self.burst and not math.isinf(self.limit):
+            raise RateLimitError(f"rate: Wait(n={n}) exceeds limiter's burst {self.burst}")
+        if deadline is not None and now >= deadline:
+            raise RateLimitError("context deadline exceeded")
         if math.isinf(self.limit):
             return 0
-        if n > self.burst:
-            raise RateLimitError(f"rate: Wait(n={n}) exceeds limiter's burst {self.burst}")
         tokens = self._advanced(now) - n
         delay = 0
         if tokens < 0:
