@@ -6,8 +6,9 @@ decides as :mod:`kscale.hpa.decide` does; a test holds it to the step machine.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
@@ -42,7 +43,8 @@ class Plant(msgspec.Struct, frozen=True, kw_only=True):
 
     ``startup``: from a pod's making to its readiness. ``lag``: age of a metric when it is read. ``window``: over which
     it was taken. ``request``: of each pod, for utilisation targets; by resource where there are several. ``start``:
-    replicas at the beginning (None: the minimum).
+    replicas at the beginning (None: the minimum, but at least 1: at 0 an HPA that did not scale to zero itself is
+    paused). The controller is taken to have just started: its first pass remembers the size it finds.
     """
 
     startup: float = 30.0
@@ -97,7 +99,7 @@ def replay(
     options = options or HPAOptions()
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
     known = named(loads)
-    metrics = [_metric(i, spec, known[load], plant) for i, spec, load in driven(hpa, known)]
+    metrics = _unambiguous([_metric(i, spec, known[load], plant) for i, spec, load in driven(hpa, known)])
     if not metrics:
         names = ", ".join(metric_name(spec) for spec in hpa.spec.metrics or ())
         raise InputError(Problem(f"none of its metrics has a series (metrics: {names})", object=name))
@@ -133,7 +135,7 @@ def replay(
         period=period,
         window=round(plant.window * SECOND),
         begin=begin,
-        start=minimum if plant.start is None else plant.start,
+        start=max(1, minimum) if plant.start is None else plant.start,
     )
     return Replay(
         name=name,
@@ -180,6 +182,7 @@ def driven(hpa: HorizontalPodAutoscaler, loads: Mapping[str, Load]) -> list[tupl
 class _Metric:
     """What the kernel takes of a metric."""
 
+    position: int
     name: str
     mode: int
     cpu: bool
@@ -200,6 +203,15 @@ class _Metric:
         mode = MODES[self.mode]
         each = self.target * self.request / 100_000 if mode == "utilization" else self.target / 1000
         return np.full(len(ready), each) if mode.endswith("_value") else ready.astype(np.float64) * each
+
+
+def _unambiguous(metrics: list[_Metric]) -> list[_Metric]:
+    """Metrics of one name are told apart by their positions."""
+    names = Counter(each.name for each in metrics)
+    return [
+        replace(each, name=f"{each.name} (metrics[{each.position}])") if names[each.name] > 1 else each
+        for each in metrics
+    ]
 
 
 def _metric(position: int, spec: MetricSpec, load: Load, plant: Plant) -> _Metric:
@@ -223,4 +235,6 @@ def _metric(position: int, spec: MetricSpec, load: Load, plant: Plant) -> _Metri
     if mode == "utilization" and request is None:
         raise InputError(f"a utilization target needs the request of a pod ({resource})")
     milli = 0 if request is None else request.milli_value()
-    return _Metric(metric_name(spec), MODES.index(mode), resource == "cpu", target, milli, load)
+    if resource and (load.value < 0).any():
+        raise InputError(Problem(f"the usage of {resource} is negative", field=field))
+    return _Metric(position, metric_name(spec), MODES.index(mode), resource == "cpu", target, milli, load)

@@ -16,7 +16,9 @@ from kscale.series import Series
 __all__ = ["SERIES_KINDS", "Load", "Loads", "load_of", "metric_name", "recorded_of"]
 
 SERIES_KINDS: Sequence[str] = ("total", "per-pod", "average")
+_MOST_TICKS = 10_000_000
 _MOST_REPLICAS = 2**31 - 1
+_LARGEST = 9.2e15  # in milli-units it must fit int64
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +26,7 @@ class Load:
     """A number over time: ``time`` int64 ns, strictly ascending; ``value`` float64 in units, over all pods.
 
     A value holds until the next one. Raises ``InputError`` for columns that are empty, of different lengths, not in
-    order, or hold what is not a number.
+    order, or hold what is not a number or does not fit a quantity of milli-units.
     """
 
     time: NDArray[np.int64]
@@ -39,6 +41,9 @@ class Load:
             raise InputError("times must ascend")
         if not np.isfinite(self.value).all():
             raise InputError("a value is not a number")
+        large = np.flatnonzero(np.abs(self.value) > _LARGEST)
+        if len(large):
+            raise InputError(f"the value {self.value[large[0]]:g} is too large: at most {_LARGEST:g}")
 
     def at(self, time: NDArray[np.int64]) -> NDArray[np.float64]:
         """The values at times; before the first one, the first."""
@@ -63,27 +68,70 @@ def load_of(series: Series, kind: str = "total", recorded: Load | None = None) -
     """The total load from series of a kind.
 
     ``total``: the values of all series added up. ``per-pod``: one series a pod; the mean of the pods, times the
-    recorded replicas. ``average``: one series, times the recorded replicas. Raises ``InputError`` when replicas are
-    missing, or ``average`` has several series.
+    recorded replicas. ``average``: one series, times the recorded replicas. A value holds until its series' next one,
+    for a step of that series at most. Raises ``InputError`` when replicas are missing or begin after the series ends,
+    or ``average`` has several series.
     """
     if kind not in SERIES_KINDS:
         raise InputError(f"{kind!r} is not one of {', '.join(SERIES_KINDS)}")
-    times, total = series.total()
+    times, total, present = _added_up(series)
     if kind == "total":
         return Load(times, total)
     if recorded is None:
         raise InputError(f"a series of kind {kind} needs the recorded replicas")
     if kind == "average" and len(series.keys) != 1:
         raise InputError(f"an average is one series, not {len(series.keys)}")
-    pods = np.bincount(np.searchsorted(times, series.time), minlength=len(times))
-    return Load(times, total / pods * recorded.at(times))
+    if len(times) and times[-1] < recorded.time[0]:
+        raise InputError("the recorded replicas begin after the series ends")
+    return Load(times, total / present * recorded.at(times))
+
+
+def _added_up(series: Series) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.int64]]:
+    """(times, the values of all series added up, how many series have one).
+
+    Series that share their times are added up by time. Others are read on a grid of the usual step: the last value of
+    each, while it holds.
+    """
+    times, positions = np.unique(series.time, return_inverse=True)
+    alone = (np.bincount(positions, series.value).astype(np.float64), np.bincount(positions).astype(np.int64))
+    order = np.lexsort((series.time, series.series))
+    number, time, value = series.series[order], series.time[order], series.value[order]
+    following = np.append(time[1:], 0)
+    last = np.append(number[1:] != number[:-1], True)[: len(number)]
+    steps = np.where(last, 0, following - time)
+    if not (steps > 0).any():
+        return times, *alone
+    usual = int(np.median(steps[~last]))
+    own = np.full(len(series.keys), usual, np.int64)
+    bounds = np.searchsorted(number, np.arange(len(series.keys) + 1))
+    for i in range(len(series.keys)):
+        if bounds[i + 1] - bounds[i] > 1:
+            own[i] = int(np.median(steps[bounds[i] : bounds[i + 1] - 1]))
+    # A series that ends is gone after a step; a late value, up to twice the step, is waited for.
+    end = np.where(~last & (steps < 2 * own[number]), following, time + own[number])
+    if (np.searchsorted(times, end) - np.searchsorted(times, time) <= 1).all():
+        return times, *alone
+    first = np.append(True, number[1:] != number[:-1])
+    begin = np.where(first & (time - times[0] < usual), times[0], time)
+    ticks = int((times[-1] - times[0]) // usual) + 1
+    if ticks > _MOST_TICKS:
+        raise InputError(f"{ticks:,} steps of {usual / 1e9:g} s: the times of the series are too far apart")
+    grid = times[0] + np.arange(ticks, dtype=np.int64) * usual
+    low, high = np.searchsorted(grid, begin), np.searchsorted(grid, end)
+    count = np.maximum(high - low, 0)
+    rows = np.repeat(np.arange(len(time)), count)
+    at = np.arange(len(rows)) - np.repeat(np.cumsum(count) - count, count) + low[rows]
+    present = np.bincount(at, minlength=ticks).astype(np.int64)
+    total = np.bincount(at, value[rows], minlength=ticks).astype(np.float64)
+    known = present > 0
+    return grid[known], total[known], present[known]
 
 
 def recorded_of(series: Series) -> Load:
     """Recorded replicas. Raises ``InputError`` for what is no number of pods."""
-    times, counts = series.total()
-    if not len(times):
+    if not len(series):
         raise InputError("the recorded replicas are empty")
+    times, counts, _ = _added_up(series)
     if (counts < 0).any():
         raise InputError("recorded replicas must not be negative")
     if (counts != np.floor(counts)).any() or (counts > _MOST_REPLICAS).any():

@@ -26,7 +26,7 @@ class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     rescales, and at how many syncs each metric decided.
 
     ``agreement`` (with recorded replicas): the share of syncs at which the HPA, shown the recorded size, asks for the
-    size recorded at the next one.
+    size recorded at the next one, from when it is recorded on. ``start``: replicas at the first sync.
     """
 
     name: str
@@ -36,6 +36,7 @@ class ReplaySummary(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     min_replicas: int
     max_replicas: int
     decided_by: dict[str, int]
+    start: int
     agreement: float | None = None
 
 
@@ -44,9 +45,11 @@ class PlantText(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     startup: float
     metrics_lag: float
+    window: float
     requests: dict[str, str]
     start: int | None
     usage: str = "load / ready pods"
+    controller: str = "has just started at the first sync"
 
 
 class ReplayReport(Record, frozen=True):
@@ -76,6 +79,7 @@ def summary_of(run: Replay) -> ReplaySummary:
         rescales=int((run.desired != run.replicas).sum()),
         min_replicas=int(run.replicas.min()),
         max_replicas=int(run.replicas.max()),
+        start=int(run.replicas[0]),
         decided_by=dict(zip(run.metrics, decided.tolist(), strict=True)),
     )
 
@@ -105,10 +109,17 @@ def replay_report(
             runs[i] = replace_fields(run, name=f"{run.name} ({seen[run.name]})")
     summaries = [summary_of(run) for run in runs]
     if recorded is not None:
-        sizes = recorded.at(runs[0].time).astype(np.int32)
+        at = runs[0].time
+        sizes, begin, end = recorded.at(at).astype(np.int32), recorded.time[0], recorded.time[-1]
+        known = at[:-1] >= begin
+        if not known.any() or (end < at[0] and end > begin):  # a single size holds for good
+            raise InputError(
+                f"the recorded replicas, from {to_text(int(begin))} to {to_text(int(end))}, do not overlap the load, "
+                f"from {to_text(int(at[0]))} to {to_text(int(at[-1]))}"
+            )
         for i, hpa in enumerate(hpas):
             opened = replay(hpa, loads, plant, options=options, recorded=recorded, span=span)
-            agreement = float((opened.desired[:-1] == sizes[1:]).mean()) if len(sizes) > 1 else 1.0
+            agreement = float((opened.desired[:-1] == sizes[1:])[known].mean())
             summaries[i] = msgspec.structs.replace(summaries[i], agreement=agreement)
     first = runs[0]
     report = ReplayReport(
@@ -117,7 +128,11 @@ def replay_report(
         syncs=len(first.time),
         period_seconds=first.period,
         plant=PlantText(
-            startup=plant.startup, metrics_lag=plant.lag, requests=_requests(plant.request), start=plant.start
+            startup=plant.startup,
+            metrics_lag=plant.lag,
+            window=plant.window,
+            requests=_requests(plant.request),
+            start=plant.start,
         ),
         summaries=summaries,
         replicas={run.name: run.replicas.tolist() for run in runs},

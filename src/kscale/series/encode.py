@@ -40,6 +40,8 @@ def parse_time(text: str, unit: int) -> int:
     else:
         if not number.is_finite():
             raise ValueError(f'"{text}" is not a time')
+        if abs(number) * unit >= 2**63:
+            raise ValueError(f'"{text}" is not a time: nanoseconds since 1970 must fit 64 bits')
         return int(number * unit)
     try:
         return nanoseconds(text)

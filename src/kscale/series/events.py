@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError
 
 __all__ = ["bin_events"]
+
+_MOST_BINS: Final = 10_000_000
 
 
 def bin_events(
@@ -22,6 +26,9 @@ def bin_events(
     if not len(time):
         raise InputError("no events")
     first = int(time.min())
+    bins = (int(time.max()) - first) // width + 1
+    if bins > _MOST_BINS:
+        raise InputError(f"{bins:,} bins of {width / 1e9:g} s: at most {_MOST_BINS:,}; bins must be wider")
     position = (time - first) // width
     total = np.bincount(position, weights=value).astype(np.float64)
     return first + np.arange(len(total), dtype=np.int64) * width, total / (width / 1e9)

@@ -169,3 +169,22 @@ def test_a_manifest_without_hpa(folder: Path) -> None:
     out = kscale("replay", "hpa", folder / "load.csv", "-f", folder / "none.yaml")
     assert out.code == 2
     assert "no HorizontalPodAutoscaler" in out.stderr
+
+
+def test_a_kind_of_no_series_is_refused(folder: Path) -> None:
+    out = kscale(
+        "replay", "hpa", folder / "load.csv", "-f", folder / "fast.yaml", "--request", "1", "--series", "cpx=total"
+    )
+    assert out.code == 2
+    assert "cpx has no series" in out.stderr
+
+
+def test_times_and_bins_out_of_range_are_named(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "far.csv").write_text("time,value\n1e30,1\n", encoding="utf-8")
+    given = ("-f", folder / "fast.yaml", "--request", "500m")
+    out = kscale("replay", "hpa", tmp_path / "far.csv", *given)
+    assert out.code == 2
+    assert "nanoseconds since 1970 must fit 64 bits" in out.stderr
+    out = kscale("replay", "hpa", folder / "load.csv", *given, "--bin", "1ns")
+    assert out.code == 2
+    assert "bins must be wider" in out.stderr

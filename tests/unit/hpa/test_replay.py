@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 from kscale.errors import InputError
 from kscale.hpa.actions import Action, GetMetric, GetScale, ListPods
 from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.metric_sources import MetricProposal
 from kscale.hpa.moments import SECOND, from_text, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.records import Reconciliation
 from kscale.hpa.replay import Plant, replay
-from kscale.hpa.replay_input import Load
+from kscale.hpa.replay_input import Load, load_of, recorded_of
 from kscale.hpa.replay_report import replay_report
 from kscale.hpa.state import HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
@@ -26,6 +28,7 @@ from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.quantity import Quantity
+from kscale.series import Series, SeriesKey, bin_events
 
 START = from_text("2026-03-01T00:00:00Z")
 
@@ -154,6 +157,16 @@ class Tick:
         return from_dict({"items": items}, PodMetricsList)
 
 
+@dataclass
+class Steps:
+    """At every sync: the size, the ready pods, what the HPA asks for, and all about it."""
+
+    sizes: list[int] = field(default_factory=list)
+    ready: list[int] = field(default_factory=list)
+    asked: list[int] = field(default_factory=list)
+    records: list[Reconciliation] = field(default_factory=list)
+
+
 def step_by_step(
     hpa: HorizontalPodAutoscaler,
     times: list[int],
@@ -161,18 +174,19 @@ def step_by_step(
     plant: Plant,
     options: HPAOptions,
     recorded: list[int] | None = None,
-) -> tuple[list[int], list[int]]:
-    """The same plant around the step machine: the size at every sync, and what the HPA asks for."""
+) -> Steps:
+    """The same plant around the step machine."""
     startup, lag = round(plant.startup * SECOND), round(plant.lag * SECOND)
     long_ago = START - startup - options.cpu_initialization_ns - options.initial_readiness_ns - lag - SECOND
-    start = hpa.spec.min_replicas if plant.start is None else plant.start
-    assert start is not None
+    assert hpa.spec.min_replicas is not None
+    start = max(1, hpa.spec.min_replicas) if plant.start is None else plant.start
     pods = [Made(long_ago, long_ago + startup) for _ in range(start)]
-    state, sizes, asked, now = HPAState(), [], [], times[0]
+    state, steps, now = HPAState(), Steps(), times[0]
     while now <= times[-1]:
         if recorded is not None:
-            resize(pods, recorded[len(sizes)], now if sizes else long_ago, startup)
-        sizes.append(len(pods))
+            resize(pods, recorded[len(steps.sizes)], now if steps.sizes else long_ago, startup)
+        steps.sizes.append(len(pods))
+        steps.ready.append(sum(pod.ready <= now for pod in pods))
         seen = now - lag
         last = max((i for i, time in enumerate(times) if time <= seen), default=0)
         amounts = {name: values[last] for name, values in loads.items()}
@@ -181,11 +195,21 @@ def step_by_step(
         state = out.state
         hpa = HorizontalPodAutoscaler(metadata=hpa.metadata, spec=hpa.spec, status=out.status)
         wanted = len(pods) if out.desired_replicas is None else out.desired_replicas
-        asked.append(wanted)
+        steps.asked.append(wanted)
+        steps.records.append(out)
         if recorded is None:
             resize(pods, wanted, now, startup)
         now += round(options.horizontal_pod_autoscaler_sync_period * SECOND)
-    return sizes, asked
+    return steps
+
+
+def decisive(record: Reconciliation) -> int:
+    """The metric that decided: the largest, but while that is 0 or less every later one goes before it."""
+    best, value = -1, 0
+    for i, each in enumerate(record.metrics if record.proposal is not None else ()):
+        if isinstance(each, MetricProposal) and (value <= 0 or each.replicas.replicas > value):
+            best, value = i, each.replicas.replicas
+    return best
 
 
 def resize(pods: list[Made], wanted: int, now: int, startup: int) -> None:
@@ -207,7 +231,7 @@ def chosen(draw: st.DrawFn) -> list[str]:
     return [name for name in names if name != "cpu" or "c/cpu" not in names]
 
 
-amounts = st.one_of(st.floats(0, 9, allow_nan=False), st.sampled_from([0.0, -3.0, 1e9, 4e15, -4e15]))
+amounts = st.one_of(st.floats(0, 9, allow_nan=False), st.sampled_from([0.0, -3.0, 1e9, 4e15, -4e14]))
 
 
 @settings(max_examples=80, deadline=None)
@@ -236,6 +260,8 @@ def test_the_loop_is_the_step_machine(
     hpa = autoscaler(metrics, behavior, minimum)
     times = [START + i * 20 * SECOND for i in range(len(load))]
     loads = {name: [row[i] for row in load] for i, name in enumerate(metrics)}
+    for name in loads.keys() & {"cpu", "c/cpu", "memory"}:
+        loads[name] = [abs(value) for value in loads[name]]
     plant = Plant(startup=startup, lag=lag, request=Quantity("500m"), start=start)
     options = HPAOptions(
         horizontal_pod_autoscaler_cpu_initialization_period=60,
@@ -253,10 +279,18 @@ def test_the_loop_is_the_step_machine(
         options=options,
         recorded=given_sizes,
     )
-    sizes, asked = step_by_step(hpa, times, loads, plant, options, recorded)
-    assert found.replicas.tolist() == sizes
-    assert found.desired.tolist() == asked
+    steps = step_by_step(hpa, times, loads, plant, options, recorded)
+    assert found.replicas.tolist() == steps.sizes
+    assert found.ready.tolist() == steps.ready
+    assert found.desired.tolist() == steps.asked
+    assert found.decided_by.tolist() == [decisive(each) for each in steps.records]
     assert found.metrics == tuple(metrics)
+    for tick, record in enumerate(steps.records):
+        if record.proposal is not None:
+            assert found.proposal[tick] == record.proposal
+        for i, each in enumerate(record.metrics):
+            if isinstance(each, MetricProposal):
+                assert found.usage[i, tick] == each.replicas.usage
 
 
 def test_a_ramp_costs_what_it_costs() -> None:
@@ -350,3 +384,63 @@ def test_loads_must_fit_the_hpas() -> None:
         replay(hpa, load, plant, options=HPAOptions(horizontal_pod_autoscaler_sync_period=0))
     with pytest.raises(InputError, match="no HorizontalPodAutoscaler to replay"):
         replay_report([], load, plant)
+
+
+def pods_of(offsets: list[int], syncs: int = 20, value: float = 2.0, step: int = 15) -> Series:
+    """A series a pod, each beginning so many seconds later than the first."""
+    n = len(offsets)
+    number = np.repeat(np.arange(n, dtype=np.int32), syncs)
+    time = START + (np.tile(np.arange(syncs) * step, n) + np.repeat(offsets, syncs)).astype(np.int64) * SECOND
+    keys = [SeriesKey("shop", f"web-{i}", "c") for i in range(n)]
+    return Series.of(keys, number, time, np.full(n * syncs, value))
+
+
+@pytest.mark.parametrize("offsets", [[0, 0, 0], [0, 1, 2], [0, 7, 14]])
+def test_pods_that_are_measured_at_other_times_add_up(offsets: list[int]) -> None:
+    series = pods_of(offsets)
+    assert set(load_of(series).value.tolist()) == {6.0}
+    recorded = Load(np.array([START]), np.array([5.0]))
+    assert set(load_of(series, "per-pod", recorded).value.tolist()) == {10.0}
+    assert set(recorded_of(series).value.tolist()) == {6.0}
+
+
+def test_a_pod_that_is_gone_is_not_held() -> None:
+    series = pods_of([0, 1])
+    kept = ~((series.series == 1) & (series.time > START + 100 * SECOND))
+    gone = Series.of(series.keys, series.series[kept], series.time[kept], series.value[kept])
+    load = load_of(gone)
+    assert load.at(np.array([START + 90 * SECOND, START + 135 * SECOND])).tolist() == [4.0, 2.0]
+
+
+def test_numbers_that_do_not_fit_are_named() -> None:
+    with pytest.raises(InputError, match=r"the value 1e\+300 is too large"):
+        Load(np.array([START]), np.array([1e300]))
+    times = np.array([START, START + 60 * SECOND])
+    with pytest.raises(InputError, match="the usage of cpu is negative"):
+        replay(autoscaler("cpu", None), Load(times, np.array([1.0, -1.0])), Plant(request=Quantity("1")))
+    with pytest.raises(InputError, match="bins must be wider"):
+        bin_events(times, 1)
+
+
+def test_an_hpa_that_may_scale_to_zero_starts_with_one() -> None:
+    times = START + np.arange(20, dtype=np.int64) * 15 * SECOND
+    report, _ = replay_report([autoscaler("lag", None, 0)], Load(times, np.full(20, 9.0)), Plant())
+    assert (report.summaries[0].start, report.summaries[0].max_replicas) == (1, 10)
+    stopped, _ = replay_report([autoscaler("lag", None, 0)], Load(times, np.full(20, 9.0)), Plant(start=0))
+    assert (stopped.summaries[0].start, stopped.summaries[0].max_replicas) == (0, 0)
+
+
+def test_a_recording_must_overlap() -> None:
+    times = START + np.arange(20, dtype=np.int64) * 15 * SECOND
+    load = Load(times, np.full(20, 9.0))
+    for late in (times - 3600 * SECOND, times + 3600 * SECOND):
+        with pytest.raises(InputError, match="do not overlap the load"):
+            replay_report([autoscaler("lag", None)], load, Plant(), recorded=Load(late, np.full(20, 3.0)))
+
+
+def test_metrics_of_one_name_are_told_apart() -> None:
+    hpa = autoscaler(["depth", "depth"], None)
+    times = START + np.arange(20, dtype=np.int64) * 15 * SECOND
+    report, _ = replay_report([hpa], {"depth": Load(times, np.full(20, 9.0))}, Plant())
+    assert list(report.summaries[0].decided_by) == ["depth (metrics[0])", "depth (metrics[1])"]
+    assert sum(report.summaries[0].decided_by.values()) == 20

@@ -135,7 +135,9 @@ def _metrics(given: Sequence[str]) -> list[tuple[str | None, str]]:
     pairs: list[tuple[str | None, str]] = []
     for text in given:
         namespace, equals, path = text.partition("=")
-        pairs.append((namespace, path) if equals else (None, text))
+        # What stands before = is a namespace, unless it cannot be one or the whole is a file.
+        named = equals and "/" not in namespace and "." not in namespace and not Path(text).exists()
+        pairs.append((namespace, path) if named else (None, text))
     return pairs
 
 

@@ -109,6 +109,9 @@ def command(
                 loads[metric] = load_of(given, kinds.get(metric, kinds[""]), recorded)
             except InputError as error:
                 raise InputError([Problem(each.message, str(path)) for each in error.problems]) from None
+    for metric in kinds:
+        if metric and metric not in loads:
+            raise typer.BadParameter(f"{metric} has no series", param_hint="--series")
     options = HPAOptions(horizontal_pod_autoscaler_sync_period=_seconds(period, "--period"))
     with show.terminal.step("replaying"):
         report, runs = replay_report(hpas, loads, plant, options=options, recorded=recorded)
@@ -200,13 +203,17 @@ def _view(report: ReplayReport) -> View:
         Column("SYNCS DECIDED BY", wide=True),
     ]
     given = report.plant
-    plant = f"usage = {given.usage}, startup {given.startup:g} s, metrics {given.metrics_lag:g} s old"
+    plant = f"usage = {given.usage}, startup {given.startup:g} s"
+    plant += f", metrics {given.metrics_lag:g} s old, over {given.window:g} s"
     plant += "".join(f", request {f'{name} ' if name else ''}{each}" for name, each in given.requests.items())
     short = f"{best.under_provisioned_seconds:,.0f} s under-provisioned"
     return View(
         headline=f"{best.name}: {best.pod_hours:,.1f} pod-hours, {short}, "
         f"{best.rescales:,} rescales in {report.syncs:,} syncs.",
         tables=[Table(columns, rows)],
-        footer=[f"Plant: {plant}.", *(f"Not modelled: {text}." for text in report.unmodelled)],
+        footer=[
+            f"Plant: {plant}; the controller {given.controller}.",
+            *(f"Not modelled: {text}." for text in report.unmodelled),
+        ],
         names=[each.name for each in report.summaries],
     )
