@@ -218,8 +218,9 @@ class Dump:
                 self.duplicates.append(f"{kind} {_key(data)}")
             self.targets[key] = data
 
-    def _add_hpa(self, data: Mapping[str, Any]) -> None:
-        out = admit(data)
+    def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
+        """An HPA; one that is ``stored`` may break rules that only a new object must keep."""
+        out = admit(data, data if stored and (data.get("metadata") or {}).get("resourceVersion") else None)
         if out.decode_error is not None:
             raise InputError(out.decode_error)
         if out.hpa is None:
@@ -272,7 +273,7 @@ class Dump:
             self.generated[_key(data)] = f"ScaledObject {key}"
             if _key(data) not in self.hpas:
                 try:
-                    self._add_hpa(data)
+                    self._add_hpa(data, stored=False)
                 except InputError as error:
                     whose = f"HPA of ScaledObject {key}"
                     problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]

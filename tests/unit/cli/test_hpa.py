@@ -243,3 +243,41 @@ def test_a_rival_that_is_not_shown_counts(tmp_path: Path) -> None:
     for chosen in ((), ("-l", "tier=front"), ("shop/web",)):
         out = json.loads(kscale("hpa", *given, *chosen, "-o", "json").stdout)
         assert {each["reason"] for each in out["hpas"][0]["conditions"]} >= {"AmbiguousSelector"}
+
+
+def test_flags_of_the_controller() -> None:
+    flags = ("--horizontal-pod-autoscaler-tolerance", "2.5")
+    assert "0 of 3 HPAs would rescale" in kscale("hpa", *ALL, *flags).stdout
+    explained = kscale("explain", "hpa", "shop/web", *ALL, *flags).stdout
+    assert "(within tolerance)" in explained
+    for arguments, message in (
+        (("--feature-gates", "HPAScaleToZero"), "is not NAME=true or NAME=false"),
+        (("--feature-gates", "Nonsense=true"), "unrecognized feature gate: Nonsense"),
+        (("--horizontal-pod-autoscaler-downscale-stabilization", "5"), "downscale-stabilization"),
+    ):
+        out = kscale("hpa", *ALL, *arguments)
+        assert out.code == 2
+        assert message in out.stderr
+
+
+def test_what_did_not_change_is_left_out_of_the_document_too() -> None:
+    whole, changed = (json.loads(kscale("hpa", *ALL, *more, "-o", "json").stdout) for more in ((), ("--changed-only",)))
+    assert [each["name"] for each in changed["hpas"]] == ["web"]
+    assert changed["state"] == whole["state"]
+
+
+def test_a_name_of_another_namespace_is_refused() -> None:
+    for command in (("explain", "hpa"), ("hpa",)):
+        out = kscale(*command, "shop/web", "-n", "other", *ALL)
+        assert out.code == 2
+        assert "shop/web is of another namespace" in out.stderr
+
+
+def test_a_stored_object_may_break_a_rule_for_new_ones(tmp_path: Path) -> None:
+    stored = hpa()
+    stored["spec"]["scaleTargetRef"]["apiVersion"] = "apps//v1"
+    (tmp_path / "new.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert kscale("hpa", "-f", str(tmp_path / "new.json")).code == 2
+    stored["metadata"]["resourceVersion"] = "7"
+    (tmp_path / "stored.json").write_text(json.dumps(stored), encoding="utf-8")
+    assert kscale("hpa", "-f", str(tmp_path / "stored.json")).code == 0

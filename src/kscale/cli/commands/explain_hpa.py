@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from kscale.cli.commands.hpa import answer
+from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import NamingSource
 from kscale.cli.output import Answer, Show
 
@@ -17,6 +18,7 @@ def command(
     names: Annotated[list[str], typer.Argument(metavar="NS/NAME...", help="The HPAs to explain.")],
     *,
     source: NamingSource,
+    controller: ControllerFlags,
     show: Show,
     metrics: Annotated[
         list[str] | None, typer.Option("--metrics", metavar="[NS=]FILE", help="As of kscale hpa.")
@@ -25,4 +27,4 @@ def command(
     state: Annotated[str, typer.Option("--state", metavar="settled|fresh|FILE", help="As of kscale hpa.")] = "settled",
 ) -> Answer:
     """How an HPA comes to its size: the pods by group, the ratio of usage to target, the proposal, and what held it."""
-    return answer(names, source, show, metrics=metrics or (), now=now, state=state)
+    return answer(names, source, show, options=controller.options(), metrics=metrics or (), now=now, state=state)

@@ -6,15 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from kscale.cli.failures import of_dump
+from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import SHOWN, NamingSource, Source
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import counted, plural
 from kscale.errors import InputError, Problem, StateError
 from kscale.hpa.dump import read_dump
 from kscale.hpa.moments import ZERO_TIME, moment
+from kscale.hpa.options import HPAOptions
 from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
 from kscale.hpa.state import ControllerState
 
@@ -30,6 +33,7 @@ def command(
     ] = None,
     *,
     source: Source,
+    controller: ControllerFlags,
     show: Show,
     metrics: Annotated[
         list[str] | None,
@@ -69,6 +73,7 @@ def command(
         source,
         show,
         selector=source.selector,
+        options=controller.options(),
         metrics=metrics or (),
         now=now,
         state=state,
@@ -82,6 +87,7 @@ def answer(
     source: NamingSource,
     show: Show,
     *,
+    options: HPAOptions,
     selector: str = "",
     metrics: Sequence[str] = (),
     now: str = "",
@@ -108,6 +114,9 @@ def answer(
     if names:
         if source.namespace is not None:
             names = [name if "/" in name else f"{source.namespace}/{name}" for name in names]
+            other = [name for name in names if not name.startswith(f"{source.namespace}/")]
+            if other:
+                raise typer.BadParameter(f"{other[0]} is of another namespace", param_hint="-n")
         unknown = [name for name in names if name not in dump.hpas]
         if unknown:
             raise InputError([Problem(f"no HorizontalPodAutoscaler {name} in the input") for name in unknown])
@@ -122,13 +131,17 @@ def answer(
             state=given,
             fresh=state == "fresh",
             now=at,
+            options=options,
             threads=source.threads or 1,
         )
     for name in report.without_state:
         show.terminal.note(f"{name} is not in {state}: taken as if the controller had just seen it")
     failed = any(_fails(each, fail_on) for each in report.hpas)
     view = _explained if names else _listed
-    return Answer(report, lambda: view(report, changed_only), exit_code=1 if failed else 0)
+    told = report
+    if changed_only:
+        told = msgspec.structs.replace(report, hpas=[each for each in report.hpas if each.rescales])
+    return Answer(told, lambda: view(report, changed_only), exit_code=1 if failed else 0)
 
 
 def _metrics(given: Sequence[str]) -> list[tuple[str | None, str]]:

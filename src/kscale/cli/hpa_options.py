@@ -1,0 +1,92 @@
+"""Flags of kube-controller-manager that the HPA reads, by their names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import typer
+
+from kscale.cli.options import OptionGroup
+from kscale.hpa.options import HPAOptions
+from kscale.objects.durations import parse_duration
+
+__all__ = ["ControllerFlags"]
+
+_PANEL = "Flags of kube-controller-manager"
+
+
+@dataclass
+class ControllerFlags(OptionGroup):
+    """The options that say how the cluster's controller is set up."""
+
+    tolerance: Annotated[
+        float,
+        typer.Option(
+            "--horizontal-pod-autoscaler-tolerance", min=0.0, help="Where behavior names none.", rich_help_panel=_PANEL
+        ),
+    ] = 0.1
+    downscale_stabilization: Annotated[
+        str,
+        typer.Option(
+            "--horizontal-pod-autoscaler-downscale-stabilization",
+            help="Window for scaling down, where behavior names none.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "5m"
+    cpu_initialization_period: Annotated[
+        str,
+        typer.Option(
+            "--horizontal-pod-autoscaler-cpu-initialization-period",
+            help="After a pod's start, cpu counts only while it is ready.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "5m"
+    initial_readiness_delay: Annotated[
+        str,
+        typer.Option(
+            "--horizontal-pod-autoscaler-initial-readiness-delay",
+            help="After a pod's start, not being ready is taken for never having been.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "30s"
+    feature_gates: Annotated[
+        list[str],
+        typer.Option("--feature-gates", metavar="NAME=true|false", help="Repeatable.", rich_help_panel=_PANEL),
+    ] = field(default_factory=list)
+
+    def options(self) -> HPAOptions:
+        """What decisions take. Raises ``typer.BadParameter``."""
+        gates = {}
+        for text in ",".join(self.feature_gates).split(",") if self.feature_gates else ():
+            name, _, value = text.partition("=")
+            if value.lower() not in ("true", "false"):
+                raise typer.BadParameter(f"{text!r} is not NAME=true or NAME=false", param_hint="--feature-gates")
+            gates[name.strip()] = value.lower() == "true"
+        try:
+            return HPAOptions(
+                horizontal_pod_autoscaler_tolerance=self.tolerance,
+                horizontal_pod_autoscaler_downscale_stabilization=_seconds(
+                    self.downscale_stabilization, "downscale-stabilization"
+                ),
+                horizontal_pod_autoscaler_cpu_initialization_period=_seconds(
+                    self.cpu_initialization_period, "cpu-initialization-period"
+                ),
+                horizontal_pod_autoscaler_initial_readiness_delay=_seconds(
+                    self.initial_readiness_delay, "initial-readiness-delay"
+                ),
+                feature_gates=gates,
+            )
+        except ValueError as error:
+            raise typer.BadParameter(str(error), param_hint="--feature-gates") from None
+
+
+def _seconds(text: str, name: str) -> float:
+    option = f"--horizontal-pod-autoscaler-{name}"
+    try:
+        found = parse_duration(text) / 1e9
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+    if found < 0:
+        raise typer.BadParameter("a duration must not be negative", param_hint=option)
+    return found
