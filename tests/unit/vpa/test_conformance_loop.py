@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from kscale.objects.decode import from_dict
@@ -154,6 +155,17 @@ def test_limits_off() -> None:
         assert (made.limit, made.burst, made.wait(NOW)) == (float("inf"), 0, 0)
     made = RateLimiter.of(10.0, 3)
     assert (made.limit, made.burst) == (10.0, 3)
+
+
+@pytest.mark.parametrize("limit", [-1.0, 10.0])
+def test_a_deadline_that_is_past_comes_first(limit: float) -> None:
+    limiter = RateLimiter.of(limit, 3)
+    before = msgspec.structs.astuple(limiter)
+    for now in (NOW, NOW + 1):
+        with pytest.raises(RateLimitError, match=r"^context deadline exceeded$"):
+            limiter.wait(now, NOW)
+    assert msgspec.structs.astuple(limiter) == before
+    assert limiter.wait(NOW, NOW + 1) == 0
 
 
 def test_burst_then_delay_then_deadline() -> None:
