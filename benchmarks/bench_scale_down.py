@@ -110,6 +110,16 @@ def test_headroom_of_5000_nodes(benchmark) -> None:
     assert benchmark.pedantic(lambda s: more_of(s, pod), setup=fresh(made), rounds=50, warmup_rounds=5) == nodes * 30
 
 
+def test_headroom_of_a_second_shape(benchmark) -> None:
+    """The same for another pod on a snapshot that was asked before. Target: 1 ms."""
+    nodes = scaled(5000)
+    made = cluster(nodes, 20, 0.4)
+    snapshot = made.snapshot()
+    more_of(snapshot, made.pod("default/p0-0"))
+    found = benchmark.pedantic(more_of, args=(snapshot, made.pod("default/p0-1")), rounds=50, warmup_rounds=5)
+    assert found == nodes * 30
+
+
 def test_every_loss_of_5000_nodes(benchmark) -> None:
     """Every single-node loss of 5,000 nodes with 100,000 pods. Target: 0.1 s."""
     nodes = scaled(5000)
