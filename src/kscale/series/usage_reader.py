@@ -25,6 +25,8 @@ __all__ = ["UsageBatch", "read_usage"]
 
 CPU: Final = "cpu_cores"
 MEMORY: Final = "memory_bytes"
+POD_LABEL_PREFIXES: Final = ("label_", "pod_label_")
+"""Of labels of a pod on its series: kube-state-metrics, and upstream's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +34,8 @@ class UsageBatch:
     """``keys[series[i]]`` used ``cpu[i]`` cores and ``memory[i]`` bytes at ``time[i]`` (ns since 1970); NaN: no value.
 
     ``cpu`` or ``memory`` is None where the source does not have it. ``workloads[k]`` is the workload that the source
-    names for ``keys[k]``, or an empty text.
+    names for ``keys[k]``, or an empty text. ``labels[k]``: the labels of the pod as Prometheus has them (without
+    ``label_`` or ``pod_label_``, every other character than letters and digits an underscore); empty = none are told.
     """
 
     keys: Sequence[SeriesKey]
@@ -41,6 +44,7 @@ class UsageBatch:
     time: NDArray[np.int64]
     cpu: NDArray[np.float64] | None
     memory: NDArray[np.float64] | None
+    labels: Sequence[Mapping[str, str]] = ()
 
     def __len__(self) -> int:
         return len(self.time)
@@ -111,7 +115,17 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None) -> UsageBatch:
         series.time,
         np.where(rows, nothing, series.value) if not rows.all() else None,
         np.where(rows, series.value, nothing) if rows.any() else None,
+        [_pod_labels(labels) for labels in series.labels],
     )
+
+
+def _pod_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(prefix): value
+        for name, value in labels.items()
+        for prefix in POD_LABEL_PREFIXES
+        if name.startswith(prefix)
+    }
 
 
 def _content(path: Path) -> bytes:

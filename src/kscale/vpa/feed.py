@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -51,13 +51,16 @@ class Feed:
     """Memory samples taken in; those of CPU the model counts itself."""
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
 
-    def resolve(self, namespace: str, pod: str, named: str = "") -> Workload | None:
-        """The workload of a pod: by the dump's objects, else by name."""
+    def resolve(
+        self, namespace: str, pod: str, named: str = "", labels: Mapping[str, str] | None = None
+    ) -> Workload | None:
+        """The workload of a pod: by the dump's objects, else by its labels if it has no ``named`` one, else by name."""
         known = self.workloads.pod_owner.get((namespace, pod))
         if known is not None:
             return known
         if (namespace, pod) not in self.first_seen:
-            found = self.workloads.owner_of_gone(namespace, pod, named)
+            found = self.workloads.owner_by_labels(namespace, labels) if labels and not named else None
+            found = found or self.workloads.owner_of_gone(namespace, pod, named)
             self.first_seen[namespace, pod] = found
             if found is None:
                 self.counts["pods of no known workload"] += 1
@@ -65,11 +68,11 @@ class Feed:
                 self.counts["pods gone, mapped to their workload"] += 1
         return self.first_seen[namespace, pod]
 
-    def place(self, key: SeriesKey, named: str = "") -> _Place:
+    def place(self, key: SeriesKey, named: str = "", labels: Mapping[str, str] | None = None) -> _Place:
         """Where a series belongs; pods that are gone, and their containers, are added to the model."""
         if self.namespaces and key.namespace not in self.namespaces:
             return _Place(reason=_NOT_ASKED)
-        owner = self.resolve(key.namespace, key.pod, named)
+        owner = self.resolve(key.namespace, key.pod, named, labels)
         if owner is None:
             return _Place(reason="samples of no known workload")
         if owner.identity not in self.chosen:
@@ -90,7 +93,8 @@ class Feed:
 
     def add(self, batch: UsageBatch) -> None:
         """One batch."""
-        places = [self.place(key, named) for key, named in zip(batch.keys, batch.workloads, strict=True)]
+        labels: Sequence[Mapping[str, str]] = batch.labels or [{}] * len(batch.keys)
+        places = [self.place(*each) for each in zip(batch.keys, batch.workloads, labels, strict=True)]
         asked = np.array([place.reason != _NOT_ASKED for place in places], bool)
         if not asked.all():
             wanted = asked[batch.series]

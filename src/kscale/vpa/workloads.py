@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kscale.objects.core import Container, Pod, PodTemplateSpec
@@ -32,6 +32,7 @@ _SUFFIXED = re.compile(r"(?P<name>.+)-[bcdf-hj-np-tv-xz0-9]{5}")
 _INDEXED = re.compile(r"(?P<name>.+)-\d+-[bcdf-hj-np-tv-xz0-9]{5}")
 _OTHER_RECOMMENDER = "VPAs of another recommender, not taken: their workloads get implied ones"
 _NO_WORKLOAD = "VPAs whose target is no workload of the dump"
+_NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 _FINISHED = frozenset({"Succeeded", "Failed"})
 
 
@@ -205,6 +206,20 @@ class Workloads:
                 if found is not None:
                     return found
         return None
+
+    def owner_by_labels(self, namespace: str, labels: Mapping[str, str]) -> Workload | None:
+        """The one workload whose selector matches a pod's labels as Prometheus has them; None if several do.
+
+        Prometheus knows names of labels with underscores only; they are compared with those of the pod templates.
+        """
+        found = []
+        for (place, _, _), item in self.items.items():
+            if place != namespace:
+                continue
+            own = {key: labels[name] for key in item.labels if (name := _NOT_A_NAME.sub("_", key)) in labels}
+            if own and item.selector.matches(own):
+                found.append(item)
+        return found[0] if len(found) == 1 else None
 
     def _top(self, namespace: str, kind: str, name: str) -> Workload | None:
         """The workload of a controller of the dump, which may be the controller itself."""

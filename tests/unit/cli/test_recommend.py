@@ -888,3 +888,26 @@ def test_effect_without_a_place_for_any_pod(cluster: Path) -> None:
     with_items(cluster, tiny)
     said = recommend(cluster, rows(150), "--effect").stdout
     assert "None of the 1 running pods fits on an empty node like n1: nothing is packed." in said
+
+
+def test_gone_pods_by_the_labels_of_their_series(cluster: Path) -> None:
+    given = dump()
+    labels = {"app": "web", "app.kubernetes.io/part-of": "shop"}
+    given["items"][0]["spec"]["selector"] = {"matchLabels": labels}
+    given["items"][0]["spec"]["template"] = {
+        "metadata": {"labels": labels}, "spec": given["items"][0]["spec"]["template"]["spec"],
+    }  # fmt: skip
+    cluster.write_text(json.dumps({**given, "items": given["items"][:1]}))
+
+    def count(**metric: str) -> int:
+        series = {"metric": {"namespace": "shop", "pod": "odd", "container": "app", **metric},
+                  "values": [[START + 60 * i, "0.1"] for i in range(150)]}  # fmt: skip
+        path = cluster.parent / "range.json"
+        path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}))
+        (one,) = answer(kscale("recommend", "-f", cluster, "--history", path, "-o", "json"))["containers"]
+        return int(one["samples"])
+
+    assert count(label_app="web", label_app_kubernetes_io_part_of="shop") == 150
+    assert count(pod_label_app="web", pod_label_app_kubernetes_io_part_of="shop") == 150
+    assert count(label_app="web") == 0  # not all that the selector asks for
+    assert count(label_app="db", label_app_kubernetes_io_part_of="shop") == 0

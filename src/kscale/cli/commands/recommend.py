@@ -293,7 +293,7 @@ def command(
 
     The default strategy is the Vertical Pod Autoscaler's recommender, exact to the last digit. A workload without a VPA
     object is treated as if it had one in mode Off. Pods that are gone are mapped to their workload by the history's
-    workload column, else by their name.
+    workload column, by the labels of Prometheus series (label_app), else by their name.
     """
     worst = _fail_level(fail_on)
     given = {name: value for name, value in vars(settings).items() if value is not None}
