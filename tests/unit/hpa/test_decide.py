@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from kscale.hpa.actions import Action, Failure, GetMetric, GetScale, ListPods, PutScale
 from kscale.hpa.conditions import find
-from kscale.hpa.decide import BRANCHES, Decisions, decide, decide_columns
+from kscale.hpa.decide import BRANCHES, REASONS, Decisions, decide, decide_columns
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.encode import Observed, encode
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES
+from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.moments import SECOND, from_text, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
@@ -271,6 +272,28 @@ def batch(world: World, threads: int = 1) -> Decisions:
     )
 
 
+def decisive(want: Reconciliation) -> int:
+    """The metric that decided: the largest, but while that is 0 every later one goes before it."""
+    best, value = -1, 0
+    for i, each in enumerate(want.metrics if want.proposal is not None else ()):
+        if isinstance(each, MetricProposal) and (value == 0 or each.replicas.replicas > value):
+            best, value = i, each.replicas.replicas
+    return best
+
+
+def reason_of(want: Reconciliation) -> str:
+    fixed = {
+        "": "none",
+        "Current number of replicas above Spec.MaxReplicas": "above_max",
+        "Current number of replicas below Spec.MinReplicas": "below_min",
+        "All metrics below target": "all_below",
+    }
+    if want.reason in fixed:
+        return fixed[want.reason]
+    assert want.reason.endswith(" above target")
+    return "metric_above"
+
+
 def compare(decisions: Decisions, row: int, want: Reconciliation, before: HPAState) -> None:
     branch = BRANCHES[decisions.branch[row]]
     if want.desired_replicas is None:
@@ -283,6 +306,13 @@ def compare(decisions: Decisions, row: int, want: Reconciliation, before: HPASta
     events = int(decisions.events[row])
     assert bool(events & 1) == ("FailedGetScale" in told)
     assert bool(events & 2) == bool(told & {"SelectorRequired", "InvalidSelector", "AmbiguousSelector"})
+    failed = [i for i, each in enumerate(want.metrics) if isinstance(each, MetricError)]
+    assert decisions.invalid[row] == len(failed)
+    assert decisions.first_invalid[row] == (failed[0] if failed else -1)
+    assert decisions.best[row] == decisive(want)
+    assert REASONS[decisions.reason[row]] == reason_of(want)
+    of_metrics = {each.reason for each in want.metrics if isinstance(each, MetricError)}
+    assert bool(events & 4) == bool(told & of_metrics)
     assert bool(events & 8) == ("FailedComputeMetricsReplicas" in told)
     assert bool(events & 16) == ("SuccessfulRescale" in told)
     if want.normalized is not None:

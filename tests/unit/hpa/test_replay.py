@@ -204,10 +204,10 @@ def step_by_step(
 
 
 def decisive(record: Reconciliation) -> int:
-    """The metric that decided: the largest, but while that is 0 or less every later one goes before it."""
+    """The metric that decided: the largest, but while that is 0 every later one goes before it."""
     best, value = -1, 0
     for i, each in enumerate(record.metrics if record.proposal is not None else ()):
-        if isinstance(each, MetricProposal) and (value <= 0 or each.replicas.replicas > value):
+        if isinstance(each, MetricProposal) and (value == 0 or each.replicas.replicas > value):
             best, value = i, each.replicas.replicas
     return best
 
