@@ -133,15 +133,15 @@ class Tick:
     def metrics(self, query: GetMetric) -> Any:
         stamp = at(self.seen)
         if query.api == "external":
-            value = {"metricName": query.metric, "value": f"{math.ceil(self.amounts[query.metric] * 1000)}m"}
+            value = {"metricName": query.metric, "value": f"{milli(self.amounts[query.metric])}m"}
             return from_dict({"items": [value]}, ExternalMetricValueList)
         if query.name:
-            amount = f"{math.ceil(self.amounts[query.metric] * 1000)}m"
+            amount = f"{milli(self.amounts[query.metric])}m"
             return from_dict({"timestamp": stamp, "value": amount}, MetricValue)
         known = [i for i, pod in enumerate(self.pods) if pod.ready <= self.seen]
 
         def each(name: str) -> str:
-            return f"{math.ceil(self.amounts.get(name, 0.0) / len(known) * 1000)}m"
+            return f"{milli(self.amounts.get(name, 0.0) / len(known))}m"
 
         if query.api == "custom":
             head = {"metric": {"name": query.metric}, "timestamp": stamp, "windowSeconds": round(self.window)}
@@ -210,6 +210,11 @@ def decisive(record: Reconciliation) -> int:
         if isinstance(each, MetricProposal) and (value == 0 or each.replicas.replicas > value):
             best, value = i, each.replicas.replicas
     return best
+
+
+def milli(amount: float) -> int:
+    """Away from zero, as quantities round."""
+    return math.floor(amount * 1000) if amount < 0 else math.ceil(amount * 1000)
 
 
 def resize(pods: list[Made], wanted: int, now: int, startup: int) -> None:
