@@ -53,8 +53,28 @@ def admit(
     if subresource == "status":
         errors = validate_status(hpa, hpa if before is None else before)
     else:
+        if not (options or HPAOptions()).enabled("HPAConfigurableTolerance") and not _tolerates(before):
+            hpa = _without_tolerance(hpa)
         errors = validate(hpa, before, options=options)
     return Admission(errors=tuple(errors)) if errors else Admission(hpa=apply_defaults(hpa))
+
+
+def _tolerates(hpa: HorizontalPodAutoscaler | None) -> bool:
+    """Whether a stored object uses a tolerance, which it then may go on to do without the gate."""
+    behavior = None if hpa is None else hpa.spec.behavior
+    rules = () if behavior is None else (behavior.scale_up, behavior.scale_down)
+    return any(each is not None and each.tolerance is not None for each in rules)
+
+
+def _without_tolerance(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    if not _tolerates(hpa) or hpa.spec.behavior is None:
+        return hpa
+    up, down = (
+        None if each is None else msgspec.structs.replace(each, tolerance=None)
+        for each in (hpa.spec.behavior.scale_up, hpa.spec.behavior.scale_down)
+    )
+    behavior = msgspec.structs.replace(hpa.spec.behavior, scale_up=up, scale_down=down)
+    return msgspec.structs.replace(hpa, spec=msgspec.structs.replace(hpa.spec, behavior=behavior))
 
 
 def decode(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
