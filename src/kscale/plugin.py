@@ -103,7 +103,7 @@ def predicate(
     def compile_it(inner: _Function) -> PredicatePlugin:
         numba = _numba()
         types = numba.types
-        judged = numba.njit(inner)
+        judged = numba.njit((*_inputs(types), types.int64), boundscheck=True)(inner)
         array = types.CPointer(types.int64)
         signature = types.int32(array, array, types.int64, types.int64, types.int64, types.int64)
 
@@ -126,6 +126,13 @@ def predicate(
     return compile_it if function is None else compile_it(function)
 
 
+def _inputs(types: Any) -> tuple[Any, Any]:
+    """The types of request and free: columns that a plug-in cannot write to. Bounds are checked: an index outside fails
+    the call and does not read what lies behind."""
+    column = types.Array(types.int64, 1, "C", readonly=True)
+    return column, column
+
+
 @overload
 def scorer(function: _Function) -> ScorePlugin: ...
 @overload
@@ -143,7 +150,7 @@ def scorer(
     def compile_it(inner: _Function) -> ScorePlugin:
         numba = _numba()
         types = numba.types
-        scored = numba.njit(inner, error_model="python")
+        scored = numba.njit(_inputs(types), boundscheck=True, error_model="python")(inner)
         integers, floats = types.CPointer(types.int64), types.CPointer(types.float64)
         signature = types.int32(integers, integers, types.int64, types.int64, floats)
 

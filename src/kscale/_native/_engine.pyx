@@ -222,8 +222,8 @@ cdef cbool _interrupted(void* context) noexcept nogil:
 
 cdef int32_t _ask_ledger(void* context, c_DeviceCall what, int32_t a, int32_t b) noexcept nogil:
     with gil:
-        ledger, problems = <tuple>context
-        if problems:  # the call that is under way fails in any case
+        ledger, problems, broken = <tuple>context
+        if problems and what == c_DeviceCall.kCheck:  # the call that is under way fails in any case
             return 0
         try:
             if what == c_DeviceCall.kCheck:
@@ -242,6 +242,8 @@ cdef int32_t _ask_ledger(void* context, c_DeviceCall what, int32_t a, int32_t b)
                 ledger.commit()
         except BaseException as error:
             problems.append(error)
+            if what != c_DeviceCall.kCheck:  # the engine did what the ledger did not, or did by half
+                broken.append(error)
     return 0
 
 
@@ -535,7 +537,7 @@ cdef class Engine:
         """Whom to ask about pods with devices. What it raises is raised by the call under way."""
         if self.e.depth() or self.e.classes():
             raise NativeError("set_devices: before classes are added, outside forks")
-        self.ledger = (ledger, [])
+        self.ledger = (ledger, [], [])
         self.e.set_devices(_ask_ledger, <void*>self.ledger)
 
     cdef _callbacks_worked(self):
@@ -543,6 +545,8 @@ cdef class Engine:
             problem = self.ledger[1][0]
             self.ledger[1].clear()
             raise problem
+        if self.ledger is not None and self.ledger[2]:
+            raise NativeError("this engine cannot be used any more: a change of its devices failed") from self.ledger[2][0]
         cdef int32_t failed = self.e.user_failed()
         if failed >= 0:
             self.e.forget_failure()

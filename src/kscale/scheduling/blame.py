@@ -96,7 +96,7 @@ def _disks(session: Session, detail: int, pod: PodClass, node: int) -> Iterator[
             key
             for key, of in zip(snapshot.pods, snapshot.placed_class.tolist(), strict=False)
             if snapshot.interner.classes[of].namespace == pod.namespace
-            and any(used == name for used, _ in claim_names(snapshot.interner.classes[of]))
+            and any(used == name and not ephemeral for used, ephemeral in claim_names(snapshot.interner.classes[of]))
         ]
         if users:
             yield {"claim": f"{pod.namespace}/{name}", "pods": users[:MOST_PODS]}

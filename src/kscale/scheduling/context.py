@@ -131,12 +131,12 @@ class Context:
 
     @cached_property
     def claim_users(self) -> dict[tuple[str, str], int]:
-        """How many placed pods use each claim."""
+        """How many placed pods name each claim; generic ephemeral volumes do not count (``updatePVCRefCounts``)."""
         users: dict[tuple[str, str], int] = {}
         for which, pod in enumerate(self.snapshot.placed_classes):
             if pod.has_claims:
                 pods = len(self.snapshot.nodes_of_class(which))
-                for name in dict.fromkeys(name for name, _ in claim_names(pod)):
+                for name in dict.fromkeys(name for name, ephemeral in claim_names(pod) if not ephemeral):
                     users[pod.namespace, name] = users.get((pod.namespace, name), 0) + pods
         return users
 

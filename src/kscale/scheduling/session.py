@@ -94,6 +94,11 @@ class Session:
             self.engine.add_user(predicate, [self.resources.index(name) for name in wanted])
         self.templates = [self._template(i, template) for i, template in enumerate(templates)]
 
+    @property
+    def checked(self) -> int:
+        """How many classes, the first ones, have verdicts; the others are only placed or taken off."""
+        return self._checked
+
     def _fresh(self, pod: PodClass) -> bool:
         if pod.index in self.number:
             return False
@@ -399,7 +404,7 @@ class Session:
         if pod.volumes:
             extra["disks"] = [(self._disk_ids[identity], read_only) for identity, read_only in disks(pod)]
             extra["rwop"] = [self._exclusive[pod.namespace, name] for name in exclusive_claims(pod, self.ctx)]
-            used = dict.fromkeys(name for name, _ in claim_names(pod))
+            used = dict.fromkeys(name for name, ephemeral in claim_names(pod) if not ephemeral)
             extra["claims"] = [
                 self._exclusive[pod.namespace, name] for name in used if (pod.namespace, name) in self._exclusive
             ]

@@ -264,7 +264,7 @@ class View:
 
     def fits(self, pod: str | int, node: str | int) -> bool:
         """Whether the pod passes every predicate on the node now. Raises InputError."""
-        return self.engine.check(self.pod(pod), self.number(node)) == _engine.FITS
+        return self.engine.check(self._judged(pod), self.number(node)) == _engine.FITS
 
     def place(self, pod: str | int, node: str | int) -> None:
         """Put the pod on the node without asking (upstream: ``ForceAddPod``). Raises InputError for a pod that is on a
@@ -302,7 +302,7 @@ class View:
     def schedule(self, pod: str | int, node: str | int) -> bool:
         """Put the pod on the node if it fits there (upstream: ``SchedulePod``). Raises InputError for a pod that is on
         a node."""
-        number, n = self.pod(pod), self.number(node)
+        number, n = self._judged(pod), self.number(node)
         self._loose(pod)
         if self.engine.check(number, n) != _engine.FITS:
             return False
@@ -314,7 +314,7 @@ class View:
 
         ``acceptable``: one truth value a node, false = not this one. Raises InputError for a pod that is on a node.
         """
-        number = self.pod(pod)
+        number = self._judged(pod)
         self._loose(pod)
         if acceptable is not None:
             acceptable = mask_of(acceptable, "acceptable", self.engine.nodes)
@@ -323,6 +323,15 @@ class View:
             return None
         self._put(pod, number, node)
         return node
+
+    def _judged(self, pod: str | int) -> int:
+        """A class whose verdicts this view knows. Raises InputError for one that only placed pods have."""
+        number = self.pod(pod)
+        if number >= self.session.checked:
+            raise InputError(
+                f"class {number} belongs to placed pods only: where they fit can be asked of pods given to fork()"
+            )
+        return number
 
     def _stays(self, pod: str) -> bool:
         return pod in self._home and pod not in self._moved

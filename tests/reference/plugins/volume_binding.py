@@ -67,7 +67,7 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
 
 def volume_fits_node(volume: Json, node: NodeState) -> bool:
     required = (volume["spec"].get("nodeAffinity") or {}).get("required")
-    return required is None or node_selector_matches(required, node.labels, node.name)
+    return required is None or node_selector_matches(required, node.labels, "")
 
 
 def check(state: Claims, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:

@@ -10,13 +10,14 @@ import pytest
 
 import kscale
 from kscale.capacity import headroom
-from kscale.errors import MissingExtraError
+from kscale.errors import MissingExtraError, NativeError
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.objects.resource import Device, DeviceAttribute, DeviceCapacity
 from kscale.scheduling.devices import allocator, selectors
+from kscale.scheduling.devices.ledger import DeviceLedger
 
 Json = dict[str, Any]
 API = "resource.k8s.io/v1"
@@ -502,6 +503,32 @@ def test_an_error_in_the_ledger_is_raised(monkeypatch: pytest.MonkeyPatch) -> No
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no"):
             view.schedule_anywhere("default/p0")
+
+
+@pytest.mark.parametrize("call", ["check", "place"])
+def test_after_an_error_in_the_ledger_the_view_is_as_before_or_refuses(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = snapshot(node("n"), device_class(), devices("n", X, X), claim("a"), claim("b"))
+    view = world.fork([pod("p0", "a"), pod("p1", "b")])
+    before, real, calls = view.engine.checksum(), getattr(DeviceLedger, call), 0
+
+    def fails_once(self: DeviceLedger, *arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise KeyboardInterrupt
+        return real(self, *arguments)
+
+    monkeypatch.setattr(DeviceLedger, call, fails_once)
+    with pytest.raises(KeyboardInterrupt):
+        view.schedule_anywhere("default/p0")
+    if call == "check":  # nothing had changed yet
+        assert view.engine.checksum() == before
+        assert view.schedule_anywhere("default/p0") == 0
+    else:  # done by half
+        with pytest.raises(NativeError, match="cannot be used any more"):
+            view.schedule_anywhere("default/p1")
 
 
 def test_headroom_of_pods_with_claims() -> None:

@@ -134,3 +134,29 @@ def test_names_are_unique_and_known() -> None:
 def test_no_pods_score_nothing() -> None:
     empty = kscale.Cluster([node("n", "4")]).snapshot()
     assert np.array(empty.pending).size == 0
+
+
+@pytest.mark.usefixtures("registry")
+def test_an_index_outside_fails_the_call(snapshot: kscale.Snapshot) -> None:
+    @plugin.predicate(name="beyond")
+    def beyond(request, free, slots):  # type: ignore[no-untyped-def]  # numba types it
+        return free[5_000_000] >= request[0]
+
+    @plugin.scorer(name="behind")
+    def behind(request, free):  # type: ignore[no-untyped-def]  # numba types it
+        return free[3] - request[0]
+
+    with pytest.raises(NativeError, match="beyond"):
+        kscale.place(snapshot, profile=kscale.SchedulerProfile(predicates=(beyond,)))
+    with pytest.raises(NativeError, match="behind"):
+        plugin.scores(snapshot, scorer=behind)
+
+
+@pytest.mark.usefixtures("registry")
+def test_columns_cannot_be_written_to() -> None:
+    with pytest.raises(Exception, match="readonly"):
+
+        @plugin.scorer(name="writes")
+        def writes(request, free):  # type: ignore[no-untyped-def]  # numba types it
+            request[0] += 1000
+            return 0.0

@@ -270,3 +270,21 @@ def test_a_pod_that_runs_is_not_placed_once_more() -> None:
 def test_pods_are_a_list(pods: Any) -> None:
     with pytest.raises(InputError, match=r"pods is .*: give a list"):
         kscale.place(view().snapshot, pods)
+
+
+def test_classes_of_placed_pods_alone_have_no_verdict() -> None:
+    """Nothing was worked out for them: an answer would leave out every rule but resources."""
+    wants = pod("a", at="n0")
+    wants["spec"]["nodeSelector"] = {"disk": "ssd"}
+    snapshot = kscale.Cluster([node("n0"), node("n1"), wants]).snapshot()
+    view = snapshot.fork()
+    (number,) = view.remove("n0")
+    with pytest.raises(kscale.InputError, match="belongs to placed pods only"):
+        view.fits(number, "n1")
+    with pytest.raises(kscale.InputError, match="belongs to placed pods only"):
+        view.schedule(number, "n1")
+    with pytest.raises(kscale.InputError, match="belongs to placed pods only"):
+        view.schedule_anywhere(number)
+    named = snapshot.fork(["d/a"])
+    named.unplace("d/a", "n0")
+    assert not named.fits("d/a", "n1")

@@ -105,6 +105,9 @@ def hard_constraints(pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...]:
     )
 
 
+_OWNERS = {"ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1"}
+
+
 def _default_selector(pod: PodClass, ctx: Context) -> Selector:
     """Of the services that select the pod and of the controller that owns it; empty = none."""
     wanted: dict[str, str] = {}
@@ -115,8 +118,9 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
             wanted.update(chosen)
     more: tuple[Requirement, ...] = ()
     if pod.owner is not None:
-        _, kind, name = pod.owner
-        controller = ctx.informers.controllers.get((kind, pod.namespace, name))
+        version, kind, name = pod.owner
+        known = _OWNERS.get(kind) == version
+        controller = ctx.informers.controllers.get((kind, pod.namespace, name)) if known else None
         selector = controller.spec.selector if controller is not None else None
         if isinstance(selector, dict):
             wanted.update(selector)

@@ -55,7 +55,9 @@ def _capacity(volume: PersistentVolume) -> Quantity:
 
 def _reaches(volume: PersistentVolume, node: NodeFacts) -> bool:
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
-    return required is None or compile_node_selector(required).matches(node.labels, node.name)
+    return required is None or compile_node_selector(required).matches(
+        node.labels, ""
+    )  # upstream builds a node of nothing but labels
 
 
 class VolumeBinding(Plugin):
@@ -231,6 +233,6 @@ class VolumeBinding(Plugin):
                 reachable = compile_selector(entry.node_topology).matches(node.labels)
             except SelectorError:
                 continue
-            if reachable and room >= size:
+            if reachable and room.value() >= size.value():
                 return True
         return False
