@@ -55,9 +55,8 @@ def _capacity(volume: PersistentVolume) -> Quantity:
 
 def _reaches(volume: PersistentVolume, node: NodeFacts) -> bool:
     required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
-    return required is None or compile_node_selector(required).matches(
-        node.labels, ""
-    )  # upstream builds a node of nothing but labels
+    # Upstream asks a node made of nothing but these labels: its name is empty.
+    return required is None or compile_node_selector(required).matches(node.labels, "")
 
 
 class VolumeBinding(Plugin):
