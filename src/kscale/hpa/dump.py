@@ -355,7 +355,7 @@ def _take(dump: Dump, record: Record, namespace: str | None) -> None:
     try:
         dump.add(record, namespace)
     except InputError as error:
-        name = describe(record.where, record.kind, _plain(record))
+        name = describe(record.where, record.kind, _named(record))
         dump.problems.extend(Problem(each.message, record.source, name, each.field) for each in error.problems)
 
 
@@ -364,11 +364,22 @@ def _plain(record: Record) -> Any:
     if isinstance(data, KubeObject):
         data = to_dict(data)
     elif isinstance(data, msgspec.Raw):
-        data = msgspec.json.decode(data)
+        try:
+            data = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise InputError(f"not readable as JSON in UTF-8: {problem}") from None
     if isinstance(data, dict):
         data.setdefault("apiVersion", record.api_version)
         data.setdefault("kind", record.kind)
     return data
+
+
+def _named(record: Record) -> Any:
+    """The data, for naming an object that may not be readable at all."""
+    try:
+        return _plain(record)
+    except InputError:
+        return None
 
 
 def _check_names(data: Any) -> None:

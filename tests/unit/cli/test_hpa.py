@@ -281,3 +281,11 @@ def test_a_stored_object_may_break_a_rule_for_new_ones(tmp_path: Path) -> None:
     stored["metadata"]["resourceVersion"] = "7"
     (tmp_path / "stored.json").write_text(json.dumps(stored), encoding="utf-8")
     assert kscale("hpa", "-f", str(tmp_path / "stored.json")).code == 0
+
+
+def test_an_object_that_is_no_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "state.json"
+    path.write_bytes(b'{"apiVersion":"v1","kind":"HPAControllerState","hpas":{"\xff":{}}}')
+    out = kscale("hpa", "-f", str(path))
+    assert out.code == 2
+    assert "state.json: HPAControllerState: not readable as JSON in UTF-8" in out.stderr
