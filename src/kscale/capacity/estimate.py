@@ -87,12 +87,11 @@ def estimate_groups(
 def _without_tpus(snapshot: Snapshot, names: Sequence[str]) -> dict[str, Pod]:
     """Those of the pods that ask for cloud TPUs, without that (ClearTPURequests)."""
     records = snapshot.records(names)
-    asks = {
-        of.index: any(resource.startswith(TPU_PREFIX) for resource in of.demand) for of in snapshot.classify(records)
-    }
+    classes = snapshot.classify(records)
+    asks = {of.index: any(resource.startswith(TPU_PREFIX) for resource in of.demand) for of in classes}
     if not any(asks.values()):
         return {}
-    chosen = [record for record, of in zip(records, snapshot.classify(records), strict=True) if asks[of.index]]
+    chosen = [record for record, of in zip(records, classes, strict=True) if asks[of.index]]
     return {
         record.key: pod for record, pod in zip(chosen, clear_tpu_requests([each.pod for each in chosen]), strict=True)
     }

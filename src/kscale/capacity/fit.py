@@ -20,7 +20,7 @@ from kscale.objects.core import Pod, PodSpec, PodTemplateSpec
 from kscale.objects.meta import KubeObject
 from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.storage import default_storage_class
-from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pods_of
+from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pod_count, pods_of
 from kscale.scheduling.devices.reserve import reserve
 from kscale.snapshot.pod_table import copies_of
 from kscale.snapshot.record import PodRecord, pod_record
@@ -87,6 +87,15 @@ def _spec(workload: KubeObject) -> PodSpec:
     return PodSpec() if template is None else template.spec
 
 
+def _check_count(workload: KubeObject) -> None:
+    count = pod_count(workload)
+    if count > MOST_REPLICAS:
+        kind = workload.kind or type(workload).__name__
+        where = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
+        message = f"{count:,} pods are more than the {MOST_REPLICAS:,} that are tried"
+        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=where))
+
+
 def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> Sequence[PodRecord]:
     """The pods that it would make."""
     if isinstance(workload, Pod):
@@ -96,11 +105,6 @@ def _pods(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> Sequ
     if equal is None:
         return [pod_record(pod) for pod in pods_of(workload, classes=classes)]
     pod, count = equal
-    if count > MOST_REPLICAS:
-        kind = workload.kind or type(workload).__name__
-        where = "spec.parallelism" if kind in ("Job", "CronJob") else "spec.replicas"
-        message = f"{count:,} pods are more than the {MOST_REPLICAS:,} that are tried"
-        raise InputError(Problem(message, object=f"{kind} {workload.key}", field=where))
     return copies_of(pod, count, pod.key.removesuffix("-0"), snapshot.interner)
 
 
@@ -119,8 +123,7 @@ def _refused(snapshot: Snapshot, workload: KubeObject, plugin: str, message: str
     if isinstance(workload, DaemonSet):
         replicas = sum(should_run(workload, node) for node in snapshot.columns.objects)
     else:
-        equal = alike(workload)
-        replicas = equal[1] if equal is not None else sum(1 for _ in pods_of(workload))
+        replicas = pod_count(workload)
     first = next(pods_of(workload), None)
     rejections = [Rejection(pods=replicas, plugin=plugin, reasons=[message], example=first.key)] if first else []
     return _line(workload, replicas, 0, rejections=rejections)
@@ -136,6 +139,7 @@ def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> Workloa
 def _replicas(
     snapshot: Snapshot, workload: KubeObject, classes: PodClasses, placements: bool
 ) -> tuple[WorkloadFit, Snapshot, list[str]]:
+    _check_count(workload)
     snapshot = _with_claims(snapshot, workload)
     pods = _pods(snapshot, workload, classes)
     placed = kscale.place(snapshot, pods=pods)

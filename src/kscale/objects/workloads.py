@@ -24,7 +24,7 @@ from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defau
 from kscale.objects.storage import PersistentVolumeClaim, PersistentVolumeClaimStatus
 from kscale.objects.volumes import PersistentVolumeClaimVolumeSource, Volume
 
-__all__ = ["WORKLOADS", "alike", "claims_of", "daemonset_pod", "derived_uid", "pods_of", "replica_set_of"]
+__all__ = ["WORKLOADS", "alike", "claims_of", "daemonset_pod", "derived_uid", "pod_count", "pods_of", "replica_set_of"]
 
 WORKLOADS: Final = (
     "Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob"
@@ -89,18 +89,27 @@ def pods_of(
         raise TypeError(f"{type(workload).__name__} creates no pods")
 
 
+def pod_count(workload: KubeObject) -> int:
+    """How many pods :func:`pods_of` gives, without making any."""
+    if isinstance(workload, CronJob):
+        return 0 if workload.spec.suspend else pod_count(_next_job(workload))
+    if isinstance(workload, (Deployment, ReplicaSet, ReplicationController, StatefulSet)):
+        return max(0, _count(None, workload.spec.replicas))
+    if isinstance(workload, Job):
+        return max(0, _job_count(workload)) if _runs(workload) else 0
+    return 1
+
+
 def alike(workload: KubeObject, *, classes: PodClasses = BUILT_IN_CLASSES) -> tuple[Pod, int] | None:
     """(one of its pods, how many) of a controller whose pods differ in nothing but name and UID; None for others."""
     if isinstance(workload, CronJob):
         return alike(_next_job(workload), classes=classes) if not workload.spec.suspend else None
     if isinstance(workload, Deployment):
         return alike(replica_set_of(workload), classes=classes)
-    if isinstance(workload, (ReplicaSet, ReplicationController)):
-        count = _count(None, workload.spec.replicas)
-    elif isinstance(workload, Job) and workload.spec.completion_mode != "Indexed" and _runs(workload):
-        count = _job_count(workload)
-    else:
+    indexed = isinstance(workload, Job) and workload.spec.completion_mode == "Indexed"
+    if indexed or not isinstance(workload, (ReplicaSet, ReplicationController, Job)):
         return None
+    count = pod_count(workload)
     return (next(pods_of(workload, 1, classes=classes)), count) if count > 0 else None
 
 

@@ -132,3 +132,16 @@ def test_more_pods_than_anybody_means() -> None:
     with pytest.raises(kscale.InputError, match=r"spec\.replicas: 1,000,000,000 pods are more than"):
         fit(deployment(10**9, {"cpu": "1"}), node("n"))
     assert MOST_REPLICAS >= 450_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "api", "spec", "field"),
+    [
+        ("StatefulSet", "apps/v1", {"replicas": 10**9}, "spec.replicas"),
+        ("Job", "batch/v1", {"parallelism": 10**9, "completionMode": "Indexed"}, "spec.parallelism"),
+    ],
+)
+def test_nor_of_pods_that_differ(kind: str, api: str, spec: dict[str, Any], field: str) -> None:
+    workload = made(kind, "many", api, spec={**spec, "template": template({"cpu": "1"})})
+    with pytest.raises(kscale.InputError, match=field):
+        fit(workload, node("n"))
