@@ -271,7 +271,7 @@ class Quantity:
     def __add__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
-        format = other.format if self._mantissa == 0 else self.format  # noqa: A001
+        format = other.format if self._mantissa == 0 else self.format  # noqa: A001  (the field's own name)
         if self._big or other._big:
             return self._plus_big(other._mantissa, other._exponent, format)
         return self._plus_small(other._mantissa, other._exponent, format)
@@ -279,7 +279,7 @@ class Quantity:
     def __sub__(self, other: Quantity) -> Quantity:
         if not isinstance(other, Quantity):
             return NotImplemented
-        format = other.format if self._mantissa == 0 else self.format  # noqa: A001
+        format = other.format if self._mantissa == 0 else self.format  # noqa: A001  (the field's own name)
         if self._big or other._big or other._mantissa == -(2**63):
             return self._plus_big(-other._mantissa, other._exponent, format)
         return self._plus_small(-other._mantissa, other._exponent, format)
@@ -421,7 +421,7 @@ def _parse(text: str) -> Quantity:
         raise QuantityError(_WRONG_FORMAT)
     sign, integer, fraction, suffix = match.groups()
     fraction = fraction or ""
-    base, exponent, format = _suffix(suffix)  # noqa: A001
+    base, exponent, format = _suffix(suffix)  # noqa: A001  (the field's own name)
     integer = integer.lstrip("0") or "0"
     if base == 10:
         room = _MAX_INT64_DIGITS - len(integer) - len(fraction)
@@ -464,7 +464,7 @@ def _parse_big(sign: str, digits: int, places: int, base: int, exponent: int, fo
         if number > _INT64_MAX * 10**9:
             number, scale = _INT64_MAX, 0
         elif 0 < number < 10**9:
-            format = DECIMAL_SI  # noqa: A001
+            format = DECIMAL_SI  # noqa: A001  (the field's own name)
     return _make(-number if sign == "-" else number, scale, True, format)
 
 
