@@ -1,6 +1,6 @@
 from typing import Any, TypeAlias
 
-from numpy import int32, int64
+from numpy import bool_, int32, int64
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
@@ -20,3 +20,8 @@ def number_strings(
     data: Buffer, at: NDArray[int64], length: NDArray[int64]
 ) -> tuple[NDArray[int32], NDArray[int64]]: ...
 def strings(data: Buffer, at: NDArray[int64], length: NDArray[int64]) -> list[str]: ...
+def joined(
+    prefixes: list[str], which: NDArray[int32], data: Buffer, at: NDArray[int64], length: NDArray[int64]
+) -> list[str]: ...
+def plain_names(data: Buffer, at: NDArray[int64], length: NDArray[int64]) -> NDArray[bool_]: ...
+def printed_times(data: Buffer, at: NDArray[int64], length: NDArray[int64]) -> NDArray[bool_]: ...

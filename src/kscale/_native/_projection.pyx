@@ -4,8 +4,9 @@
 import numpy as np
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeUTF8, PyUnicode_GET_LENGTH, PyUnicode_New
+from libc.string cimport memcpy
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
 from libcpp.vector cimport vector
@@ -58,6 +59,13 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         const vector[int32_t]& combinations()
     void c_number "kscale::number_strings"(const char* data, const int64_t* at, const int64_t* length, size_t n,
                                            int32_t* out, vector[int64_t]& first) except +
+
+
+cdef extern from "kscale/usual_texts.hpp" namespace "kscale" nogil:
+    void c_names "kscale::plain_names"(const char* data, const int64_t* at, const int64_t* length, size_t n,
+                                       uint8_t* out)
+    void c_times "kscale::printed_times"(const char* data, const int64_t* at, const int64_t* length, size_t n,
+                                         uint8_t* out)
 
 
 cdef object _int64(const vector[int64_t]& values):
@@ -233,3 +241,63 @@ def strings(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[
         if length[i] > 0:
             out[i] = PyUnicode_DecodeUTF8(<const char*>&data[0] + at[i], length[i], NULL)
     return out
+
+
+def joined(list prefixes, const int32_t[::1] which, const unsigned char[::1] data, const int64_t[::1] at,
+           const int64_t[::1] length):
+    """``prefixes[which[i]]`` and the string behind it, for each; absent strings are empty. Raises UnicodeDecodeError."""
+    cdef Py_ssize_t i, head, size
+    cdef str prefix, text
+    _check(data.shape[0], at, length)
+    if which.shape[0] != at.shape[0]:
+        raise NativeError("joined: shapes do not match")
+    for i in range(which.shape[0]):
+        if not 0 <= which[i] < len(prefixes):
+            raise NativeError("joined: no such prefix")
+    cdef list plain = [isinstance(prefix, str) and prefix.isascii() for prefix in prefixes]
+    cdef list out = [""] * at.shape[0]
+    for i in range(at.shape[0]):
+        prefix = prefixes[which[i]]
+        size = max(length[i], 0)
+        if not plain[which[i]] or not _is_ascii(data, at[i], size):
+            out[i] = prefix + ("" if not size else PyUnicode_DecodeUTF8(<const char*>&data[0] + at[i], size, NULL))
+            continue
+        head = PyUnicode_GET_LENGTH(prefix)
+        text = PyUnicode_New(head + size, 127)
+        if head:
+            memcpy(PyUnicode_1BYTE_DATA(text), PyUnicode_1BYTE_DATA(prefix), head)
+        if size:
+            memcpy(PyUnicode_1BYTE_DATA(text) + head, &data[0] + at[i], size)
+        out[i] = text
+    return out
+
+
+cdef bint _is_ascii(const unsigned char[::1] data, int64_t at, Py_ssize_t size) noexcept:
+    cdef Py_ssize_t i
+    cdef unsigned char every = 0
+    for i in range(size):
+        every |= data[at + i]
+    return every < 128
+
+
+def plain_names(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
+    """bool[n]: whether each string is a DNS subdomain (RFC 1123), as names of objects are; absent ones are not."""
+    _check(data.shape[0], at, length)
+    out = np.zeros(at.shape[0], dtype=np.uint8)
+    cdef uint8_t[::1] view = out
+    if at.shape[0] and data.shape[0]:
+        with nogil:
+            c_names(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
+    return out.view(np.bool_)
+
+
+def printed_times(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
+    """bool[n]: whether each string is a time as API servers print it, ``2006-01-02T15:04:05Z``, of a day that every year
+    has; absent ones are not. Of another string it says nothing."""
+    _check(data.shape[0], at, length)
+    out = np.zeros(at.shape[0], dtype=np.uint8)
+    cdef uint8_t[::1] view = out
+    if at.shape[0] and data.shape[0]:
+        with nogil:
+            c_times(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
+    return out.view(np.bool_)

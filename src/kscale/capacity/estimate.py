@@ -14,7 +14,7 @@ from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.requests import PODS, demand, to_integers
-from kscale.scheduling.pods import priorities_of
+from kscale.scheduling.pods import priorities_of, stand_in_groups
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["estimate_groups", "rejections_of"]
@@ -52,10 +52,11 @@ def estimate_groups(
         snapshot, cursor = placed.snapshot_after, placed.state.cursor
         unmodelled.update(dict.fromkeys(placed.unmodelled))
     # A new node brings its own DaemonSet pods; those that wait belong to nodes that exist (FilterOutDaemonSets).
+    records = snapshot.records(rest)
     left = [
         name
-        for name, record in zip(rest, snapshot.records(rest), strict=True)
-        if record.controller is not None or not is_daemonset_pod(record.pod)
+        for i, (name, owned) in enumerate(zip(rest, stand_in_groups(records).tolist(), strict=True))
+        if owned or not is_daemonset_pod(records[i].pod)
     ]
     homeless = set(left)
     wanted = [cleared.get(name, name) for name in left]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
@@ -155,10 +156,8 @@ def read(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> tup
     """The cluster in the sources and its snapshot. What was read is said on stderr, and which kinds of ``matter`` are
     missing."""
     source.check()
-    with terminal.step(f"reading {source.what}"), of_dump():
+    with terminal.step(f"reading {source.what}"), of_dump(), _frozen():
         cluster = kscale.load(*source.filename, strict=not source.skip_invalid, threads=source.threads)
-    if not gc.get_freeze_count():  # every full collection would walk a cluster that stays until the process ends anyway
-        gc.freeze()
     snapshot = cluster.snapshot(dra=True)  # as the autoscaler of 1.37, where the flag is locked
     if cluster.report is not None:
         say_read(cluster.report, source.what, terminal, matter)
@@ -166,6 +165,20 @@ def read(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> tup
     if lost:
         terminal.warn(f"{lost:,} {'pod runs' if lost == 1 else 'pods run'} on a node that is not in the input")
     return cluster, snapshot
+
+
+@contextmanager
+def _frozen() -> Iterator[None]:
+    """What is made meanwhile stays until the process ends: garbage collections need not walk it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if not gc.get_freeze_count():
+            gc.freeze()
+        if enabled:
+            gc.enable()
 
 
 def say_read(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:

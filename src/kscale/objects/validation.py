@@ -11,7 +11,7 @@ from kscale.objects.names import dns_subdomain_errors
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import nanoseconds
 
-__all__ = ["Finding", "check"]
+__all__ = ["Finding", "check", "is_unusual"]
 
 _TAINT_EFFECTS: Final = frozenset({"NoSchedule", "PreferNoSchedule", "NoExecute"})
 _TOLERATION_OPERATORS: Final = frozenset({"", "Equal", "Exists", "Lt", "Gt"})
@@ -147,6 +147,13 @@ def _pod_spec(spec: PodSpec, at: str, found: list[Finding]) -> None:
             found.append(Finding(f"{path}.maxSkew", f"{constraint.max_skew} is not above zero", False))
     if spec.affinity is not None:
         _node_affinity(spec.affinity, at, found)
+
+
+def is_unusual(affinity: Affinity) -> bool:
+    """Whether :func:`check` has something to say about a pod with this affinity."""
+    found: list[Finding] = []
+    _node_affinity(affinity, "", found)
+    return bool(found)
 
 
 def _node_affinity(affinity: Affinity, at: str, found: list[Finding]) -> None:

@@ -17,7 +17,7 @@ from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["MOST_SHAPES", "PodsLike", "equivalence_groups", "pods_of", "priorities_of", "shapes_of"]
+__all__ = ["MOST_SHAPES", "PodsLike", "equivalence_groups", "pods_of", "priorities_of", "shapes_of", "stand_in_groups"]
 
 PodsLike = Iterable[str | Pod | PodRecord | dict[str, Any]] | None
 """None = the pending pods of the snapshot; names = pods of the snapshot; anything else = pods as they are."""
@@ -84,6 +84,14 @@ def priorities_of(pods: Sequence[PodRecord]) -> NDArray[np.int64]:
     return np.fromiter((pod.priority for pod in pods), dtype=np.int64, count=len(pods))
 
 
+def stand_in_groups(pods: Sequence[PodRecord]) -> NDArray[np.bool_]:
+    """Whether each has a controller whose replicas upstream compares (no DaemonSet): bool[n]."""
+    if isinstance(pods, PodRows):
+        owned: NDArray[np.bool_] = pods.controllers >= 0
+        return owned
+    return np.fromiter((pod.controller is not None for pod in pods), dtype=np.bool_, count=len(pods))
+
+
 def shapes_of(pods: Sequence[PodRecord]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """(controller, shape): int32[n] each. Pods of one controller with one shape are replicas that upstream takes for
     the same; -1 = stands alone."""
@@ -124,7 +132,7 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
             number = found.get(pair)
             if number is None:
                 uid = pods.table.controllers[pair[0]]  # numbers of controllers are the table's, the memo is not
-                number = numbers.setdefault((uid, pods[i].digest(digester)), len(numbers) + 1)
+                number = numbers.setdefault((uid, pods.digest(i, digester)), len(numbers) + 1)
                 if pair[1] >= 0:
                     found[pair] = number
             known[stamps[i]] = number

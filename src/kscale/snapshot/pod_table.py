@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.objects.core import Pod
+from kscale.objects.equivalence import Digester
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner, PodClass
 from kscale.snapshot.mapped import file_of
@@ -228,6 +229,17 @@ class PodTable:
         raw = msgspec.Raw(buffer[offset : offset + int(self.column("size")[row])])
         return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=known, mapped=mapped)
 
+    def digest(self, row: int, digester: Digester) -> bytes:
+        """What equivalence grouping compares of the pod of a row."""
+        source = int(self.column("source")[row])
+        if source < 0:
+            return self.record(row).digest(digester)
+        buffer, offset = self.buffers[source], int(self.column("offset")[row])
+        mapped = file_of(buffer)
+        if mapped is not None:
+            mapped.check()
+        return digester.digest(buffer[offset : offset + int(self.column("size")[row])])
+
     def rows(self, rows: NDArray[np.int64]) -> PodRows:
         """The pods of some rows, made one by one when asked for."""
         return PodRows(self, rows)
@@ -341,6 +353,10 @@ class PodRows(Sequence[PodRecord]):
     def take(self, order: NDArray[np.int64]) -> PodRows:
         """Some of these pods, by position, in that order."""
         return PodRows(self.table, self._rows[order])
+
+    def digest(self, position: int, digester: Digester) -> bytes:
+        """What equivalence grouping compares of one of them."""
+        return self.table.digest(int(self._rows[position]), digester)
 
     @property
     def keys(self) -> list[str]:

@@ -179,16 +179,13 @@ class Snapshot:
 
     def nodes_of(self, keys: Sequence[str]) -> list[int]:
         """The numbers of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
-        rows = self._placed_rows  # rise
-        known = len(rows)
+        known, waiting = len(self._placed_rows), self._pending_row_of
         added = {pod.key: at for at, pod in enumerate(self._added, known)}
         found = []
         for key in keys:
             at = added.get(key, -1)
-            if at < 0:
-                row = self._row_of[key]
-                at = int(np.searchsorted(rows, row))
-                at = at if at < known and rows[at] == row else -1
+            if at < 0 and key not in waiting:
+                at = int(np.searchsorted(self._placed_rows, self._row_of[key]))  # they rise
             found.append(int(self.placed_node[at]) if at >= 0 else -1)
         return found
 

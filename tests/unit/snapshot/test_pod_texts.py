@@ -382,3 +382,13 @@ def test_a_broken_time_and_an_odd_name_are_reported() -> None:
     (problem,), (warning,) = report.problems, report.warnings
     assert (problem.object, problem.field) == ("items[1] (Pod ns/b)", "metadata.creationTimestamp")
     assert (warning.object, warning.field) == ("items[2] (Pod ns/C)", "metadata.name")
+
+
+def test_an_item_without_kind_is_a_pod_in_a_list_of_pods_only() -> None:
+    items = [{key: value for key, value in pod(f"p{i}").items() if key not in ("apiVersion", "kind")} for i in range(2)]
+    listed = json.dumps({"apiVersion": "v1", "kind": "PodList", "items": items[:1]}).encode()
+    other = json.dumps({"apiVersion": "v1", "kind": "List", "items": items[1:]}).encode()
+    report = LoadReport()
+    assert [each.key for each in load(listed, other, strict=False, report=report).pods()] == ["ns/p0"]
+    (problem,) = report.problems
+    assert problem.message == "no kind: not a Kubernetes object"

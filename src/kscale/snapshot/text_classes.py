@@ -1,0 +1,316 @@
+"""What texts of pods stand for: facets and the rest are read once a text, classes are worked out once a combination."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Generic, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _projection
+from kscale.errors import InputError
+from kscale.objects.core import Affinity, Pod
+from kscale.objects.decode import from_json
+from kscale.objects.meta import ObjectMeta, OwnerReference
+from kscale.objects.owners import controller_of, is_daemonset_pod
+from kscale.objects.validation import check, is_unusual
+from kscale.objects.volumes import Volume
+from kscale.snapshot.interner import (
+    AffinityFacet,
+    Interner,
+    LabelsFacet,
+    PodClass,
+    VolumesFacet,
+    affinity_facet,
+    labels_facet,
+    settled,
+    stays,
+    volumes_facet,
+)
+from kscale.snapshot.pod_table import GATED, PENDING, TERMINATING
+from kscale.snapshot.record import standing_controller
+
+__all__ = ["AFFINITY", "LABELS", "OWNERS", "VOLUMES", "TextClasses"]
+
+LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
+"""Numbers of the facets in a projector's combinations; the rest comes last."""
+
+_UNSEEN: Final = -2
+_LARGEST: Final = 1 << 62
+T = TypeVar("T")
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+
+
+_HEAD: Final = msgspec.json.Decoder(_Head)
+_LABELS_OF: Final = msgspec.json.Decoder(dict[str, str] | None)
+_AFFINITY_OF: Final = msgspec.json.Decoder(Affinity | None)
+_VOLUMES_OF: Final = msgspec.json.Decoder(list[Volume])
+_OWNERS_OF: Final = msgspec.json.Decoder(list[OwnerReference])
+_UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class _Affinity(msgspec.Struct, frozen=True, eq=False):
+    """``number``, ``settled_number``: equal for what makes equal classes, of a pod that moves and of one that stays."""
+
+    facet: AffinityFacet
+    settled: AffinityFacet
+    number: int
+    settled_number: int
+
+
+class _Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller of pods. ``number``: -1 = its pods stand alone."""
+
+    facet: tuple[str, str, str] | None = None
+    number: int = -1
+
+
+class _Rest(msgspec.Struct, frozen=True, eq=False):
+    """What the pods of one text have in common besides the facets. ``unplaced``: the state of one that has no node;
+    ``done``: whether they are finished; ``alone``: by annotation a DaemonSet's; ``bare``: without apiVersion and kind,
+    so that only a PodList tells that they are pods."""
+
+    number: int
+    prototype: PodClass
+    unplaced: int
+    done: bool
+    priority: int
+    alone: bool
+    bare: bool
+    prefix: str
+
+
+class _Known(Generic[T]):
+    """What texts stand for, by number, -1 = no text. Those that stand for None make a pod be read the slow way."""
+
+    def __init__(self, read: Callable[[int], T | None], absent: T | None) -> None:
+        self._read = read
+        self.values: list[T | None] = [absent]  # by number + 1
+        self._known = np.ones(1, dtype=np.bool_)
+        self._usable = np.array([absent is not None])
+
+    def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Read the texts that are new; whether each is usable."""
+        more = int(numbers.max(initial=-1)) + 2 - len(self.values)
+        if more > 0:
+            self.values += [None] * more
+            self._known = np.append(self._known, np.zeros(more, dtype=np.bool_))
+            self._usable = np.append(self._usable, np.zeros(more, dtype=np.bool_))
+        seen = np.unique(numbers)
+        for number in seen[~self._known[seen + 1]].tolist():
+            found = self.values[number + 1] = self._read(number)
+            self._usable[number + 1] = found is not None
+            self._known[number + 1] = True
+        usable: NDArray[np.bool_] = self._usable[numbers + 1]
+        return usable
+
+    def column(self, value: Callable[[T], Any], dtype: Any) -> NDArray[Any]:
+        """A value by number + 1; 0 for texts that are not usable."""
+        return np.fromiter((0 if each is None else value(each) for each in self.values), dtype, len(self.values))
+
+
+class TextClasses:
+    """The classes of pods by combination of texts, for one projector and one interner.
+
+    Columns, one entry a combination: ``waiting``, ``settled``: the class of a pod without a node, and of one that has
+    one or is finished (-1: read such pods the slow way; -2: none was seen yet); ``kind``: of a pod that has a node, 0 =
+    none was seen yet; ``controller``, ``rest``. By rest: ``unplaced``, ``done``, ``priority``, ``bare``, ``prefix``.
+    """
+
+    def __init__(self, projector: _projection.Projector, interner: Interner, *, finished: bool = False) -> None:
+        self._projector = projector
+        self._interner = interner
+        self._finished = finished
+        self._reader = interner.kind()  # tells its texts from those of other readers
+        self._same: dict[Any, int] = {}
+        self._controllers: dict[str, int] = {}
+        self._labels = _Known(self._read_labels, labels_facet(None))
+        self._affinities = _Known(self._read_affinity, self._affinity(None))
+        self._volumes = _Known(self._read_volumes, volumes_facet([]))
+        self._owners = _Known(self._read_owner, _Owner())
+        self._rests: _Known[_Rest] = _Known(self._read_rest, None)
+        self._combinations: NDArray[np.int32] = np.zeros((0, 5), dtype=np.int32)
+        none = np.zeros(0, dtype=np.int32)
+        self.waiting, self.settled, self.kind, self.controller = none, none, none, none
+        self._columns_of_rests()
+
+    @property
+    def rest(self) -> NDArray[np.int32]:
+        """The number of the rest by combination."""
+        return self._combinations[:, -1]
+
+    @property
+    def controllers(self) -> list[str]:
+        """UIDs by number."""
+        return list(self._controllers)
+
+    def learn(self, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
+        """Classify the combinations that pods have, for pods with a node and for those without. ``combined``: -1 =
+        none."""
+        known = len(self._combinations)
+        self._combinations = self._projector.combinations()
+        if len(self._combinations) > known:
+            self._append(self._combinations[known:])
+        settled_now = _unseen(combined[bound], self.settled)
+        waiting_now = _unseen(combined[~bound], self.waiting)
+        if len(settled_now):
+            self.settled[settled_now] = self._classes(settled_now, np.ones(len(settled_now), dtype=np.bool_))
+            rests, volumes = self.rest[settled_now], self._combinations[settled_now, VOLUMES]
+            first, which = _alike(self.settled[settled_now], volumes, rests)
+            kinds = [
+                self._interner.kind(("text", self._reader, *key))
+                for key in zip(
+                    *(column[first].tolist() for column in (self.settled[settled_now], volumes, rests)), strict=True
+                )
+            ]
+            self.kind[settled_now] = np.array(kinds, dtype=np.int32)[which]
+        if len(waiting_now):  # a finished pod counts as placed, without a node, too
+            self.waiting[waiting_now] = self._classes(waiting_now, self.done[self.rest[waiting_now] + 1])
+
+    def _append(self, fresh: NDArray[np.int32]) -> None:
+        """Read the texts of new combinations."""
+        rests = fresh[:, -1]
+        usable = self._rests.learn(rests)
+        facets: tuple[_Known[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
+        for number, known in enumerate(facets):
+            usable[usable] = known.learn(fresh[usable, number])
+        self._columns_of_rests()
+        alone = self._rests.column(lambda rest: rest.alone, np.bool_)
+        owners = self._owners.column(lambda owner: owner.number, np.int32)
+        none = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
+        controller = np.full(len(fresh), -1, dtype=np.int32)
+        standing = usable & ~alone[rests + 1]
+        controller[standing] = owners[fresh[standing, OWNERS] + 1]
+        self.waiting = np.append(self.waiting, none)
+        self.settled = np.append(self.settled, none)
+        self.kind = np.append(self.kind, np.zeros(len(fresh), dtype=np.int32))
+        self.controller = np.append(self.controller, controller)
+
+    def _columns_of_rests(self) -> None:
+        """By number of the rest + 1."""
+        rests = self._rests
+        self.unplaced = rests.column(lambda rest: rest.unplaced, np.int8)
+        self.done = rests.column(lambda rest: rest.done, np.bool_)
+        self.priority = rests.column(lambda rest: rest.priority, np.int64)
+        self.bare = rests.column(lambda rest: rest.bare, np.bool_)
+        self.prefix = ["" if rest is None else rest.prefix for rest in rests.values]
+
+    def _classes(self, which: NDArray[np.int64], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
+        """The classes of combinations; ``fixed``: those of pods that are where they are to be."""
+        labels, affinity, volumes, owners, rests = (column + 1 for column in self._combinations[which].T)
+        stay = self._owners.column(lambda owner: stays(owner.facet), np.bool_)[owners] & fixed
+        moving = self._affinities.column(lambda each: each.number, np.int64)[affinity]
+        staying = self._affinities.column(lambda each: each.settled_number, np.int64)[affinity]
+        first, inverse = _alike(labels, np.where(stay, staying, moving), volumes, owners, rests)
+        classes = np.empty(len(first), dtype=np.int32)
+        columns = (labels, affinity, volumes, owners, rests, stay)
+        for i, of in enumerate(zip(*(column[first].tolist() for column in columns), strict=True)):
+            rest, node = self._rests.values[of[4]], self._affinities.values[of[1]]
+            with_labels, mounted = self._labels.values[of[0]], self._volumes.values[of[2]]
+            owner = self._owners.values[of[3]]
+            assert rest is not None  # only combinations that are usable are asked about
+            assert node is not None
+            assert with_labels is not None
+            assert mounted is not None
+            assert owner is not None
+            selection = node.settled if of[5] else node.facet
+            classes[i] = self._interner.variant(
+                rest.number, rest.prototype, with_labels, selection, mounted, owner.facet
+            ).index
+        return classes[inverse]
+
+    # -- texts -------------------------------------------------------------------------------------------------------
+
+    def _read_rest(self, number: int) -> _Rest | None:
+        """Decode and check what is left of pods without the facets."""
+        text = self._projector.text(number)
+        try:
+            head = _HEAD.decode(text)
+            bare = not head.kind
+            if (head.api_version, head.kind) != ("v1", "Pod") and not bare:
+                return None
+            pod = from_json(text, Pod)
+        except (InputError, *_UNUSUAL):
+            return None
+        pod.metadata.name = "x"  # noted apart; an empty or odd one never gets here
+        if pod.spec.resource_claims or check(pod):
+            return None  # with claims its name is part of its class
+        waits = GATED if pod.spec.scheduling_gates else PENDING
+        own, prototype = self._interner.prototype(pod, placed=True)
+        return _Rest(
+            number=own,
+            prototype=prototype,
+            unplaced=waits if pod.metadata.deletion_timestamp is None else TERMINATING,
+            done=not self._finished and pod.status.phase in ("Succeeded", "Failed"),
+            priority=pod.spec.priority or 0,
+            alone=is_daemonset_pod(pod),
+            bare=bare,
+            prefix=f"{pod.metadata.namespace}/" if pod.metadata.namespace else "",
+        )
+
+    def _read_labels(self, number: int) -> LabelsFacet | None:
+        with suppress(*_UNUSUAL):
+            return labels_facet(_LABELS_OF.decode(self._projector.facet_text(LABELS, number)))
+        return None
+
+    def _affinity(self, affinity: Affinity | None) -> _Affinity:
+        moving = affinity_facet(affinity)
+        staying = moving if moving[0][0] is None else settled(moving)
+        numbers = [self._same.setdefault(facet[0], len(self._same)) for facet in (moving, staying)]
+        return _Affinity(moving, staying, *numbers)
+
+    def _read_affinity(self, number: int) -> _Affinity | None:
+        with suppress(*_UNUSUAL):
+            affinity = _AFFINITY_OF.decode(self._projector.facet_text(AFFINITY, number))
+            if affinity is None or not is_unusual(affinity):
+                return self._affinity(affinity)
+        return None
+
+    def _read_volumes(self, number: int) -> VolumesFacet | None:
+        with suppress(*_UNUSUAL):
+            volumes = _VOLUMES_OF.decode(self._projector.facet_text(VOLUMES, number))
+            if all(volume.ephemeral is None for volume in volumes):  # with one, its name is part of its class
+                return volumes_facet(volumes)
+        return None
+
+    def _read_owner(self, number: int) -> _Owner | None:
+        with suppress(*_UNUSUAL):
+            references = _OWNERS_OF.decode(self._projector.facet_text(OWNERS, number))
+            pod = Pod(metadata=ObjectMeta(owner_references=references))
+            owner, uid = controller_of(pod.metadata), standing_controller(pod)
+            return _Owner(
+                (owner.api_version, owner.kind, owner.name) if owner else None,
+                -1 if uid is None else self._controllers.setdefault(uid, len(self._controllers)),
+            )
+        return None
+
+
+def _unseen(numbers: NDArray[np.int32], known: NDArray[np.int32]) -> NDArray[np.int64]:
+    """Which combinations occur in ``numbers``, where -1 is none, and have no class yet."""
+    found = np.zeros(len(known), dtype=np.bool_)
+    found[numbers[numbers >= 0]] = True
+    return np.flatnonzero(found & (known == _UNSEEN))
+
+
+def _alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Rows of columns of integers from -1 on: (the first of each that are alike, in order; int64[n]: which)."""
+    key, size = np.zeros(len(columns[0]), dtype=np.int64), 1
+    for column in columns:
+        width = int(column.max(initial=-1)) + 2
+        if size * width > _LARGEST:
+            values, key = np.unique(key, return_inverse=True)
+            key, size = key.reshape(-1), len(values)
+        key = key * width + (column.astype(np.int64) + 1)
+        size *= width
+    _, first, inverse = np.unique(key, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rank = np.empty(len(order), dtype=np.int64)
+    rank[order] = np.arange(len(order))
+    return first[order], rank[inverse.reshape(-1)]

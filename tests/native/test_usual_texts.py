@@ -1,0 +1,77 @@
+"""Names and times by the hundred thousand: the kernel against the slow way, and its doors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale._native import _projection
+from kscale.errors import NativeError
+from reference.usual_texts import is_plain_name, is_printed_time
+
+NAMES = st.one_of(
+    st.text("abyz0189-.", max_size=12),
+    st.text("ab-.A_\xe9 ", max_size=6),
+    st.integers(250, 256).map(lambda n: "a" * n),
+).map(str.encode)
+TIMES = st.one_of(
+    st.datetimes().map(lambda t: f"{t.year:04}-{t.month:02}-{t.day:02}T{t.hour:02}:{t.minute:02}:{t.second:02}Z"),
+    st.tuples(*[st.integers(0, 99)] * 7).map(lambda n: "{:02}{:02}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*n)),
+    st.text("0129-:TZ+.", min_size=19, max_size=21),
+).map(str.encode)
+
+
+def laid_out(texts: list[bytes | None]) -> tuple[bytes, Any, Any]:
+    """(one text, where each of the texts is in it, how long it is)."""
+    data, at, length = b"#", [], []
+    for text in texts:
+        at.append(len(data))
+        length.append(-1 if text is None else len(text))
+        data += text or b""
+    return data, np.array(at, dtype=np.int64), np.array(length, dtype=np.int64)
+
+
+@given(st.lists(st.none() | NAMES, max_size=20))
+def test_plain_names(texts: list[bytes | None]) -> None:
+    found = _projection.plain_names(*laid_out(texts)).tolist()
+    assert found == [text is not None and is_plain_name(text) for text in texts]
+
+
+@given(st.lists(st.none() | TIMES, max_size=20))
+def test_printed_times(texts: list[bytes | None]) -> None:
+    found = _projection.printed_times(*laid_out(texts)).tolist()
+    assert found == [text is not None and is_printed_time(text) for text in texts]
+
+
+@given(
+    st.lists(st.text(max_size=5), min_size=1, max_size=4),
+    st.lists(st.tuples(st.integers(0, 3), st.none() | st.text(max_size=6)), max_size=12),
+)
+def test_joined(prefixes: list[str], texts: list[tuple[int, str | None]]) -> None:
+    which = np.array([number % len(prefixes) for number, _ in texts], dtype=np.int32)
+    data, at, length = laid_out([None if text is None else text.encode("utf-8") for _, text in texts])
+    expected = [prefixes[number % len(prefixes)] + (text or "") for number, text in texts]
+    assert _projection.joined(prefixes, which, data, at, length) == expected
+
+
+def test_joined_text_that_is_not_utf8() -> None:
+    data, at, length = laid_out([b"\xff"])
+    with pytest.raises(UnicodeDecodeError):
+        _projection.joined(["a/"], np.zeros(1, np.int32), data, at, length)
+
+
+@pytest.mark.parametrize("function", [_projection.plain_names, _projection.printed_times])
+@pytest.mark.parametrize(("at", "length"), [([5], [1]), ([-1], [1]), ([0], [5]), ([0, 1], [1])])
+def test_outside_the_buffer(function: Any, at: list[int], length: list[int]) -> None:
+    with pytest.raises(NativeError):
+        function(b"abcd", np.array(at, np.int64), np.array(length, np.int64))
+
+
+@pytest.mark.parametrize(("which", "at"), [([2], [0]), ([-1], [0]), ([0, 0], [0]), ([0], [9])])
+def test_joined_outside(which: list[int], at: list[int]) -> None:
+    with pytest.raises(NativeError):
+        _projection.joined(["a", "b"], np.array(which, np.int32), b"abcd", np.array(at, np.int64), np.ones(1, np.int64))
