@@ -54,15 +54,25 @@ def try_schedule_pods(
     acceptable: Callable[[NodeState], bool] = lambda node: True,
     *,
     break_on_failure: bool = False,
+    max_looks: int | None = None,
 ) -> Outcome:
-    """Places pods for good: by priority, hinted ones first, then round robin."""
+    """Places pods for good: by priority, hinted ones first, then round robin; the time is up after so many looks."""
     outcome = Outcome()
+    looks = 0
+
+    def expired() -> bool:
+        nonlocal looks
+        looks += 1
+        return max_looks is not None and looks > max_looks
+
     similar = SimilarPods()
     for level in sorted({priority(pod) for pod in pods}, reverse=True):
         rest = []
         for pod in pods:
             if priority(pod) != level:
                 continue
+            if expired():
+                return outcome
             node = cluster.find(hints.get(pod) or "")
             if node is not None and acceptable(node) and scheduler.schedule_pod(pod, node, cluster) is None:
                 outcome.placed.append((pod, node.name))
@@ -70,6 +80,8 @@ def try_schedule_pods(
             else:
                 rest.append(pod)
         for pod in rest:
+            if expired():
+                return outcome
             found = None
             if not similar.is_unschedulable(pod):
                 found = scheduler.schedule_pod_on_any_node(pod, cluster, acceptable)
@@ -95,11 +107,16 @@ class Filtered:
 
 
 def filter_out_schedulable(
-    cluster: Cluster, pods: list[Json], hints: Hints, acceptable: Callable[[NodeState], bool] = lambda node: True
+    cluster: Cluster,
+    pods: list[Json],
+    hints: Hints,
+    acceptable: Callable[[NodeState], bool] = lambda node: True,
+    *,
+    max_looks: int | None = None,
 ) -> Filtered:
-    """The pods that remain pending, highest priority first; ages the hints."""
+    """The pods that remain pending, highest priority first; ages the hints. Pods not looked at do not remain."""
     ordered = sorted(pods, key=priority, reverse=True)
-    outcome = try_schedule_pods(cluster, ordered, hints, acceptable)
+    outcome = try_schedule_pods(cluster, ordered, hints, acceptable, max_looks=max_looks)
     hints.drop_old()
-    placed = {hint_key(pod) for pod, _ in outcome.placed}
-    return Filtered([pod for pod in ordered if hint_key(pod) not in placed], outcome.placed)
+    nowhere = {hint_key(pod) for pod in outcome.unschedulable}
+    return Filtered([pod for pod in ordered if hint_key(pod) in nowhere], outcome.placed)

@@ -128,7 +128,11 @@ def filter_rounds(case: Json) -> Json:
             cluster.load(objects)
         refused = set(raw.get("unacceptable_nodes") or [])
         result = filter_schedulable.filter_out_schedulable(
-            cluster, raw["pods"], hints, lambda node, refused=refused: node.name not in refused
+            cluster,
+            raw["pods"],
+            hints,
+            lambda node, refused=refused: node.name not in refused,
+            max_looks=raw.get("max_looks"),
         )
         in_order: dict[str, list[str]] = {}
         for pod, node in result.placed:

@@ -401,5 +401,6 @@ def filter_problems(draw: st.DrawFn, features: Features = FEATURES, *, max_copie
         if index == 0:
             one["objects"] = world["objects"]
         given_sometimes(draw, one, "unacceptable_nodes", st.lists(st.sampled_from(NODE_NAMES[:4]), max_size=1), 4)
+        given_sometimes(draw, one, "max_looks", st.integers(0, 12), 4)
         rounds.append(one)
     return {"options": world["options"], "rounds": rounds}

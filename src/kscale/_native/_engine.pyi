@@ -120,6 +120,7 @@ class Engine:
         *,
         acceptable: NDArray[np.uint8] | None = None,
         break_on_failure: bool = False,
+        max_looks: int = -1,
     ) -> tuple[NDArray[np.int32], NDArray[np.int32], int]: ...
     @property
     def nodes(self) -> int: ...

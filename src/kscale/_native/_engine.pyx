@@ -183,6 +183,7 @@ cdef extern from "kscale/engine/simulate.hpp" namespace "kscale::engine" nogil:
         int32_t n_controllers
         const uint8_t* acceptable
         cbool break_on_failure
+        int64_t max_looks
     cdef struct c_SimulateOutput "kscale::engine::SimulateOutput":
         int32_t* node
         int32_t* order
@@ -742,8 +743,9 @@ cdef class Engine:
     def try_schedule(self, const int32_t[::1] pod_class not None, const int32_t[::1] hint not None,
                      const int32_t[::1] similar not None, const int32_t[::1] controller not None,
                      const int32_t[::1] group_start not None, *, const uint8_t[::1] acceptable=None,
-                     bint break_on_failure=False):
-        """The hinting simulator; pods stay placed, the cursor moves.
+                     bint break_on_failure=False, int64_t max_looks=-1):
+        """The hinting simulator; pods stay placed, the cursor moves. After ``max_looks`` pods (of both passes; -1: no
+        limit) the time is up: the others are NOT_TRIED.
 
         Returns (node int32[n]: node, NOWHERE or NOT_TRIED; order int32[placed]; overflowing controllers).
         """
@@ -777,6 +779,7 @@ cdef class Engine:
         given.n_similar = given.n_controllers = <int32_t>n
         given.acceptable = &acceptable[0] if acceptable is not None and acceptable.shape[0] else NULL
         given.break_on_failure = break_on_failure
+        given.max_looks = max_looks
         out.node = &w[0] if n else NULL
         out.order = &o[0] if n else NULL
         out.placed = out.overflowing = out.status = 0

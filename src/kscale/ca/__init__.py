@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from kscale.ca.orchestrator import Orchestration as Orchestration
     from kscale.ca.orchestrator import orchestrate as orchestrate
     from kscale.ca.orchestrator import orchestrate_steps as orchestrate_steps
+    from kscale.ca.pod_lists.degradation import may_scale_down as may_scale_down
+    from kscale.ca.pod_lists.enforcer import any_consumes_provisioning_request as any_consumes_provisioning_request
     from kscale.ca.scale_down.atomic import registered_nodes as registered_nodes
     from kscale.ca.scale_down.budgets import BudgetGroup as BudgetGroup
     from kscale.ca.scale_down.budgets import DeletionsInProgress as DeletionsInProgress
@@ -56,7 +58,11 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.removal import RemovalSimulator as RemovalSimulator
     from kscale.ca.scale_down.removal import UnremovableCandidate as UnremovableCandidate
     from kscale.ca.scale_down.removal import simulate_removals as simulate_removals
+    from kscale.ca.scale_up.creation import AsyncInitializer as AsyncInitializer
+    from kscale.ca.scale_up.creation import CreatedNodeGroups as CreatedNodeGroups
+    from kscale.ca.scale_up.creation import CreateGroup as CreateGroup
     from kscale.ca.scale_up.executor import IncreaseSize as IncreaseSize
+    from kscale.ca.scale_up.initializer import initialize_steps as initialize_steps
     from kscale.ca.scale_up.loop import scale_up_steps as scale_up_steps
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
     from kscale.ca.scale_up.salvo import salvo_steps as salvo_steps
@@ -69,6 +75,7 @@ if TYPE_CHECKING:
     from kscale.ca.similarity import similar as similar
     from kscale.ca.state import LoopState as LoopState
     from kscale.ca.state import ScaleDownState as ScaleDownState
+    from kscale.ca.state import ScaleUpState as ScaleUpState
     from kscale.ca.state import cleared as cleared
     from kscale.ca.state import register_group_change as register_group_change
 
@@ -90,6 +97,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "ScaleUpOptions",
     ),
     "orchestrator": ("Orchestration", "orchestrate", "orchestrate_steps"),
+    "pod_lists.degradation": ("may_scale_down",),
+    "pod_lists.enforcer": ("any_consumes_provisioning_request",),
     "quota": (),
     "scale_down.atomic": ("registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"),
@@ -105,22 +114,27 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "simulate_removals",
     ),
     "templates": (),
+    "scale_up.creation": ("AsyncInitializer", "CreateGroup", "CreatedNodeGroups"),
     "scale_up.executor": ("IncreaseSize",),
+    "scale_up.initializer": ("initialize_steps",),
     "scale_up.loop": ("scale_up_steps",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
     "scale_up.salvo": ("salvo_steps",),
     "scale_up.status": ("ScaleUpStatus", "status_events"),
-    "state": ("LoopState", "ScaleDownState", "cleared", "register_group_change"),
+    "state": ("LoopState", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change"),
     "similarity": ("Comparator", "DifferenceRatios", "SimilarGroups", "find_similar", "similar"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "EXPANDER_NAMES",
+    "AsyncInitializer",
     "AutoscalerError",
     "AutoscalingOptions",
     "BudgetGroup",
     "Comparator",
+    "CreateGroup",
+    "CreatedNodeGroups",
     "DeletionsInProgress",
     "DifferenceRatios",
     "DrainContext",
@@ -153,9 +167,11 @@ __all__ = [
     "ScaleDownState",
     "ScaleUpInfo",
     "ScaleUpOptions",
+    "ScaleUpState",
     "ScaleUpStatus",
     "SimilarGroups",
     "UnremovableCandidate",
+    "any_consumes_provisioning_request",
     "balance",
     "build_chain",
     "cleared",
@@ -169,6 +185,8 @@ __all__ = [
     "filter_out_schedulable",
     "find_similar",
     "groups_of",
+    "initialize_steps",
+    "may_scale_down",
     "orchestrate",
     "orchestrate_steps",
     "quota",

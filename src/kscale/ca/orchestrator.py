@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import replace as replace_input
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from kscale.ca.expander.types import ExpanderInput, Filter, Option, Ranking, Ran
 from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
-from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
+from kscale.ca.scale_up.creation import AsyncInitializer, CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
 from kscale.ca.scale_up.plan import balance_scale_ups
@@ -102,6 +102,7 @@ def orchestrate_steps(
     known_templates: Container[str] | None = None,
     all_or_nothing: bool = False,
     stop_after_options: int = 0,
+    elapsed: Callable[[], timedelta] = timedelta,
     cursor: int = 0,
     rng: Rng | None = None,
 ) -> Generator[Action, Outcome, Orchestration]:
@@ -115,7 +116,8 @@ def orchestrate_steps(
     - ``candidates``: groups that could be made (``exists`` False); theirs are among ``templates`` too. An error: they
       could not be listed. ``daemonsets`` run on templates of groups that were made.
     - ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`; ``stop_after_options``: no
-      further estimates once there are so many options (0 = all).
+      further estimates once there are so many options (0 = all); ``elapsed``: the time since some moment, asked after
+      every group: no further estimates either once ``--max-binpacking-time`` is over.
 
     Yields :class:`IncreaseSize` (answered with None or an :class:`AutoscalerError`), :class:`CreateGroup` for a
     candidate (see there) and, for the grpc expander, :class:`RankOptions` (answered with a :class:`Ranking` or None).
@@ -146,7 +148,7 @@ def orchestrate_steps(
         text = f"could not create quotas tracker: {error.message}"
         return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
     run.filter(tracker)
-    run.find_options(stop_after_options)
+    run.find_options(stop_after_options, elapsed)
     if not run.found:
         return run.finish(NO_OPTIONS_AVAILABLE)
     names = run.options.expander_names if expanders is None else expanders
@@ -214,7 +216,10 @@ class _Orchestrator(ExpansionFinder):
         if not group.exists and not group.async_upcoming:
             if self.all_or_nothing and group.max_size < new_nodes:
                 return self.abort()
-            made = yield CreateGroup(group=group.id, asynchronous=self.options.async_node_groups)
+            later = None
+            if self.options.async_node_groups:
+                later = AsyncInitializer(pods=list(chosen.pods), atomic=self.all_or_nothing)
+            made = yield CreateGroup(group=group.id, asynchronous=later is not None, initializer=later)
             if isinstance(made, AutoscalerError):
                 status = ScaleUpStatus(
                     result=ERROR,
@@ -224,7 +229,9 @@ class _Orchestrator(ExpansionFinder):
                 )
                 return self.result(status)
             if not isinstance(made, CreatedNodeGroups):
-                made = CreatedNodeGroups(main=replace(group, exists=True, target_size=0))
+                made = CreatedNodeGroups(
+                    main=replace(group, exists=later is None, async_upcoming=later is not None, target_size=0)
+                )
             self.adopt(group.id, made)
             group = made.main
         try:

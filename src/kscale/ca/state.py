@@ -47,10 +47,16 @@ class ScaleDownState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", 
 
 
 class ScaleUpState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """What scale-up remembers: where pods would go on nodes that exist (pod UID -> node), in two generations."""
+    """What scale-up remembers.
+
+    - ``hints``, ``old_hints``: where pods would go on nodes that exist (pod UID -> node), in two generations.
+    - ``degraded_loops``: loops in a row that had no time for every pod (graceful degradation); 0 = it has time. Whether
+      scale-down may run meanwhile, :func:`kscale.ca.may_scale_down` says.
+    """
 
     hints: dict[str, str] = {}
     old_hints: dict[str, str] = {}
+    degraded_loops: int = 0
 
 
 class RememberedTemplate(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):

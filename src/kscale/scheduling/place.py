@@ -159,12 +159,17 @@ def place(
     profile: SchedulerProfile | None = None,
     unacceptable_nodes: Iterable[str] = (),
     break_on_failure: bool = False,
+    max_looks: int | None = None,
 ) -> PlaceResult:
     """Place pods on nodes that exist, highest priority first, each where it was last time (``state``'s hints) or on the
     first node behind the cursor that takes it (upstream: ``HintingSimulator.TrySchedulePods``).
 
     Cordoned nodes and ``unacceptable_nodes`` take nothing. ``break_on_failure``: leave a priority at its first pod that
     fits nowhere. The snapshot does not change; the result has the one after.
+
+    ``max_looks`` stands for the deadline that upstream may give, which a pure function cannot have: after so many looks
+    at pods the time is up, and the others are not tried. Of one priority, every pod is looked at once for its hint, and
+    once more if that did not place it.
     """
     state = _checked(state)
     records, positions, priorities = _by_priority(pods_of(snapshot, pods, waiting=True))
@@ -195,6 +200,7 @@ def place(
         np.append(begins, count).astype(np.int32),
         acceptable=acceptable,
         break_on_failure=break_on_failure,
+        max_looks=-1 if max_looks is None else position_of(max_looks, "max_looks"),
     )
     names = snapshot.nodes
     after = PlaceState(

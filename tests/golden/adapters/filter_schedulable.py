@@ -27,6 +27,7 @@ def check(case: dict[str, Any]) -> None:
             state=state,
             profile=profile_of(options),
             unacceptable_nodes=step.get("unacceptable_nodes", ()),
+            max_looks=step.get("max_looks"),
         )
         state = result.state
         got = {

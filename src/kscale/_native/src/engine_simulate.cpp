@@ -15,9 +15,12 @@ void try_schedule(Engine& engine, const SimulateInput& in, SimulateOutput& out, 
     out.node[p] = node;
     out.order[out.placed++] = p;
   };
+  i64 looks = 0;
+  const auto expired = [&] { return in.max_looks >= 0 && looks++ >= in.max_looks; };
   for (i32 g = 0; g < in.n_groups; ++g) {
     rest.clear();
     for (i32 p = in.group_start[g]; p < in.group_start[g + 1]; ++p) {
+      if (expired()) return;
       const i32 hint = in.hint[p];
       const bool usable = hint >= 0 && engine.alive(hint) && (!in.acceptable || in.acceptable[hint]);
       if (usable && engine.check_single(in.pod_class[p], hint) == kFits)
@@ -31,6 +34,7 @@ void try_schedule(Engine& engine, const SimulateInput& in, SimulateOutput& out, 
         out.status = 2;
         return;
       }
+      if (expired()) return;
       const i32 similar = in.similar[p];
       i32 node = -1;
       if (similar < 0 || !failed[static_cast<std::size_t>(similar)]) {

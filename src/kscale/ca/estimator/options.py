@@ -10,10 +10,12 @@ import msgspec
 from kscale.errors import InputError
 from kscale.scheduling.arguments import short
 
-__all__ = ["THRESHOLDS", "EstimateOptions", "NodeGroupSize", "options_of"]
+__all__ = ["NOTHING", "THRESHOLDS", "EstimateOptions", "NodeGroupSize", "options_of"]
 
 THRESHOLDS = ("static", "sng", "cluster")
 """Known thresholds, in the order of upstream's production set-up."""
+NOTHING = -1
+"""A limit that allows no node."""
 
 
 class NodeGroupSize(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,11 +7,13 @@ from datetime import datetime
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from kscale.ca.clock import SECOND, moment_ns, text_ns
 from kscale.ca.events import Event
 from kscale.ca.gpu import pod_requests_gpu
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.degradation import is_reserved_for_scale_down
 from kscale.ca.scale_up.status import IN_COOLDOWN, LIMITED_BY_MAX_NODES_TOTAL, NOT_NEEDED
 from kscale.objects.core import Pod
 
@@ -19,15 +21,17 @@ __all__ = ["Gate", "all_new", "should_scale_up"]
 
 _NEW_FOR: Final = 2 * SECOND
 _GPU_NEW_FOR: Final = 30 * SECOND
-_RESERVED: Final = 4
-"""Of so many degraded loops one belongs to scale-down."""
 
 
 class Gate(msgspec.Struct, kw_only=True, frozen=True):
-    """``result`` is empty if the loop goes on, else what it ends with."""
+    """``result`` is empty if the loop goes on, else what it ends with.
+
+    ``scale_down_disabled``: more pods may be on their way, so this loop removes no node either.
+    """
 
     result: str = ""
     events: tuple[Event, ...] = ()
+    scale_down_disabled: bool = False
 
 
 def all_new(pods: Iterable[Pod], now: datetime) -> bool:
@@ -44,9 +48,26 @@ def all_new(pods: Iterable[Pod], now: datetime) -> bool:
 
 
 def should_scale_up(
-    pods: Sequence[Pod], *, ready_nodes: int, now: datetime, options: AutoscalingOptions, degraded_loops: int = 0
+    pods: Sequence[Pod],
+    *,
+    ready_nodes: int,
+    now: datetime,
+    options: AutoscalingOptions,
+    degraded_loops: int = 0,
+    enforced: bool = False,
 ) -> Gate:
-    """The first rule that stops the loop. ``degraded_loops`` counts loops that ran out of time, in a row."""
+    """The first rule that stops the loop.
+
+    ``enforced``: an enforcer wants the scale-up whatever the other rules say, unless a degraded loop is reserved for
+    scale-down: ``degraded_loops`` counts loops that ran out of time, in a row, this one included.
+    """
+    gate = _gate(pods, ready_nodes, now, options)
+    if (enforced or not gate.result) and is_reserved_for_scale_down(degraded_loops, options):
+        return replace(gate, result=IN_COOLDOWN)
+    return replace(gate, result="") if enforced else gate
+
+
+def _gate(pods: Sequence[Pod], ready_nodes: int, now: datetime, options: AutoscalingOptions) -> Gate:
     if not pods:
         return Gate(result=NOT_NEEDED)
     if 0 < options.max_nodes_total <= ready_nodes:
@@ -58,7 +79,5 @@ def should_scale_up(
         )
         return Gate(result=LIMITED_BY_MAX_NODES_TOTAL, events=(event,))
     if not options.bypassed_scheduler_names and all_new(pods, now):
-        return Gate(result=IN_COOLDOWN)
-    if options.enable_graceful_degradation and degraded_loops > 0 and degraded_loops % _RESERVED == 0:
-        return Gate(result=IN_COOLDOWN)
+        return Gate(result=IN_COOLDOWN, scale_down_disabled=True)
     return Gate()

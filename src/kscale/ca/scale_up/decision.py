@@ -41,6 +41,7 @@ class Preparation:
     upcoming: dict[str, int] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    scale_down_disabled: bool = False
 
 
 class ScaleUpPlan:
@@ -70,6 +71,7 @@ class ScaleUpPlan:
         self.lists = before.lists
         self.upcoming = before.upcoming
         self.warnings = before.warnings
+        self.scale_down_disabled = before.scale_down_disabled
         self.error: ErrorRecord | None = rounds[-1].status.error if rounds else None
         self.scale_ups: list[ScaleUpInfo] = [info for done in rounds for info in done.status.scale_ups]
         self.min_sizes: list[ScaleUpInfo] = list(minimum.status.scale_ups) if minimum is not None else []
@@ -149,6 +151,11 @@ class ScaleUpPlan:
         return self._before.young.keys if self._before.young is not None else []
 
     @cached_property
+    def not_tried(self) -> list[str]:
+        """Pods that nobody had time for."""
+        return self._before.placed.not_tried if self._before.placed is not None else []
+
+    @cached_property
     def events(self) -> list[Event]:
         """Upstream's events, in order."""
         events = list(self._before.events)
@@ -183,6 +190,8 @@ class ScaleUpPlan:
             existing=self.existing,
             young=self.young,
             lists=self.lists,
+            not_tried=self.not_tried,
+            scale_down_disabled=self.scale_down_disabled,
             upcoming=self.upcoming,
             created_groups=self.created_groups,
             min_sizes=self.min_sizes,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Callable, Container, Mapping, Sequence
+from datetime import datetime, timedelta
 from functools import partial
 
 import msgspec
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up
 from kscale.ca.estimator.binpacking import GroupedPods, Repeats, estimate_groups, group_pods
-from kscale.ca.estimator.options import THRESHOLDS, EstimateOptions, NodeGroupSize
+from kscale.ca.estimator.options import NOTHING, THRESHOLDS, EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.ca.estimator.result import EstimateResult
 from kscale.ca.expander.types import Option
@@ -152,12 +152,15 @@ class ExpansionFinder:
     def is_safe(self, group: Group) -> bool:
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.now, self.options)
 
-    def find_options(self, stop_after: int) -> None:
+    def find_options(self, stop_after: int, elapsed: Callable[[], timedelta]) -> None:
+        started = elapsed()
         for group in self.filtered.valid:
             option = self.option(group)
             if option is not None:
                 self.found.append(option)
             if stop_after and len(self.found) >= stop_after:
+                break
+            if elapsed() - started > self.options.max_binpacking_time:
                 break
 
     def option(self, group: Group) -> ExpansionOption | None:
@@ -165,13 +168,15 @@ class ExpansionFinder:
         if not mine.any():
             return None
         similar = self.similar_to(group)
+        # How long an estimate may take is no business of a pure function; a negative time allows no node, and that is.
+        no_time = self.options.max_nodegroup_binpacking_duration < timedelta()
         result = estimate_groups(
             self.snapshot,
             self._part(mine),
             self.templates[group.id],
             self.compiled[group.id][1],
             EstimateOptions(
-                max_nodes=self.options.max_nodes_per_scaleup,
+                max_nodes=NOTHING if no_time else self.options.max_nodes_per_scaleup,
                 thresholds=THRESHOLDS,
                 node_group=_size(group),
                 similar_node_groups=tuple(_size(self.groups[name]) for name in similar),

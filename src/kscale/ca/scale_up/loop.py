@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from msgspec.structs import replace
 
+from kscale.ca.actionable import not_actionable
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import Event
@@ -19,7 +20,9 @@ from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.orchestrator import Orchestration, orchestrate_steps
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
+from kscale.ca.pod_lists.degradation import count_degradation, looks_in_time
 from kscale.ca.pod_lists.drained import with_drained_pods
+from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split
@@ -36,7 +39,7 @@ from kscale.ca.scale_up.salvo import Salvo, salvo_steps
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import NOT_TRIED
 from kscale.ca.similarity import Comparator
-from kscale.ca.state import LoopState, ScaleUpState
+from kscale.ca.state import LoopState, ScaleUpState, cleared
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.scheduling.place import PlaceResult, PlaceState, place
@@ -76,7 +79,10 @@ def scale_up_steps(
     draining: Sequence[str] = (),
     pods: Collection[str] | None = None,
     all_or_nothing: bool = False,
+    enforcer: ScaleUpEnforcer | None = None,
+    max_looks: int | None = None,
     elapsed: Callable[[], timedelta] = timedelta,
+    process_age: timedelta | None = None,
     profile: SchedulerProfile | None = None,
 ) -> Generator[Any, Any, ScaleUpPlan]:
     """One loop of scale-up as a step machine: yields what :func:`kscale.ca.orchestrate_steps` yields.
@@ -90,8 +96,13 @@ def scale_up_steps(
       objects. ``draining``: nodes whose pods are being moved. ``pods``: names; no other pending pod is looked at.
     - With ``profile="legacy"`` the loop is that of release 1.3; of what that release did not know (``quotas``,
       ``comparator``, ``draining``, ``all_or_nothing``, salvo, minimum sizes) nothing counts.
+    - ``enforcer`` may want the scale-up although the gate is shut. ``max_looks`` stands for upstream's time-out on
+      pending pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
+      ``enable_graceful_degradation`` so many looks at pods are in time (see :func:`kscale.place`), and the others wait
+      for another loop.
     - ``all_or_nothing``: all pods at once or none (what provisioning requests ask for). ``elapsed``: the time since the
-      loop started, asked between the rounds of a salvo. ``rng`` breaks ties, else the first option wins. The other
+      loop started, asked between the rounds of a salvo and after every estimate; ``process_age``: how long the
+      autoscaler has been running (None: long enough). ``rng`` breaks ties, else the first option wins. The other
       arguments are those of :func:`kscale.ca.orchestrate_steps`.
 
     Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
@@ -114,6 +125,11 @@ def scale_up_steps(
                 rng=rng,
             )
         )
+    idle = not_actionable(len(scene.lists.all), len(scene.lists.ready), options, process_age)
+    if idle is not None:
+        events = [_said(options, "ClusterUnhealthy", idle.message)] if idle.tell else []
+        before = Preparation(events=events, warnings=[idle.message])
+        return ScaleUpPlan(result=NOT_TRIED, before=before, state=cleared(state or LoopState()))
     if quotas is None:
         quotas = _quotas(scene)
     loop = _Loop(scene, state or LoopState(), quotas)
@@ -123,7 +139,7 @@ def scale_up_steps(
         "all_or_nothing": all_or_nothing,
         "rng": rng,
     }
-    return (yield from loop.run(templates or {}, draining, pods, given, elapsed))
+    return (yield from loop.run(templates or {}, draining, pods, given, elapsed, enforcer, max_looks))
 
 
 def _check(options: AutoscalingOptions) -> None:
@@ -162,6 +178,8 @@ class _Loop:
         asked: Collection[str] | None,
         given: dict[str, Any],
         elapsed: Callable[[], timedelta],
+        enforcer: ScaleUpEnforcer | None,
+        max_looks: int | None,
     ) -> Generator[Any, Any, ScaleUpPlan]:
         scene, options, now = self.scene, self.options, self.now
         made, examples = scene.templates(given_templates, self.before.templates)
@@ -172,13 +190,21 @@ class _Loop:
         before = Preparation(events=list(update.events), warnings=scene.warnings)
         if not is_cluster_healthy(update.state, options):
             before.events.append(_said(options, "ClusterUnhealthy", "Cluster is unhealthy"))
-            return ScaleUpPlan(result=NOT_TRIED, before=before, state=state, examples=examples)
+            return ScaleUpPlan(result=NOT_TRIED, before=before, state=cleared(state), examples=examples)
         moving = scene.pods_by_node(draining)
         before.upcoming = scene.prepare(made, state)
-        placed, state = self.lists(before, state, asked, draining, moving)
+        placed, state = self.lists(before, state, asked, draining, moving, looks_in_time(options, max_looks))
         assert before.asked is not None
-        gate = should_scale_up(before.asked.in_play, ready_nodes=len(scene.lists.ready), now=now, options=options)
+        gate = should_scale_up(
+            before.asked.in_play,
+            ready_nodes=len(scene.lists.ready),
+            now=now,
+            options=options,
+            degraded_loops=state.scale_up.degraded_loops,
+            enforced=enforcer is not None and enforcer([record.pod for record in before.asked.records]),
+        )
         before.events += gate.events
+        before.scale_down_disabled = gate.scale_down_disabled
         rounds: list[Orchestration] = []
         result = gate.result
         if not result:
@@ -198,6 +224,7 @@ class _Loop:
         asked: Collection[str] | None,
         draining: Sequence[str],
         moving: Mapping[str, Sequence[Any]],
+        max_looks: int | None,
     ) -> tuple[PlaceResult, LoopState]:
         """The chain of list processors; what each took out goes to ``before``."""
         scene, options = self.scene, self.options
@@ -218,6 +245,7 @@ class _Loop:
             needed.records,
             state=PlaceState(cursor=state.cursor, hints=memory.hints, old_hints=memory.old_hints),
             profile=scene.profile,
+            max_looks=max_looks,
         )
         left = needed.take(placed.unschedulable_positions)
         wanted = left.kept_by(without_daemonset_pods)
@@ -232,11 +260,17 @@ class _Loop:
             expendable=gone,
             drained=len(needed) - len(kept),
             on_existing=placed.placed_count,
+            out_of_time=len(placed.not_tried),
             daemon_set=len(left) - len(wanted),
             young=len(before.young),
             asked=len(before.asked),
         )
-        memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints)
+        degraded = memory.degraded_loops
+        if options.enable_graceful_degradation:
+            where = f"{options.namespace}/{options.status_config_map_name}"
+            degraded, events = count_degradation(degraded, len(placed.not_tried), where)
+            before.events += events
+        memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
         return placed, replace(state, cursor=placed.state.cursor, scale_up=memory)
 
     def waiting(self, asked: Collection[str] | None) -> tuple[WaitingPods, int]:
@@ -283,6 +317,7 @@ class _Loop:
             "cursor": state.cursor,
         }
         if not options.salvo_scale_up:
+            common["elapsed"] = elapsed
             return [(yield from orchestrate_steps(placed.snapshot_after, asked.records, scene.groups, **common))]
         simulated = scene.with_placed(placed)
         pods = [record.pod for record in asked.records]

@@ -75,7 +75,7 @@ class PodCounts(_Part, frozen=True):
 
     ``ignored``: being deleted, gated, or the scheduler has not said that they are unschedulable; ``expendable``: of a
     priority below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on nodes
-    that exist or are coming; ``daemonSet``; ``young``; ``asked``: what remained.
+    that exist or are coming; ``outOfTime``: not looked at; ``daemonSet``; ``young``; ``asked``: what remained.
     """
 
     waiting: int = 0
@@ -83,6 +83,7 @@ class PodCounts(_Part, frozen=True):
     expendable: int = 0
     drained: int = 0
     on_existing: int = 0
+    out_of_time: int = 0
     daemon_set: int = 0
     young: int = 0
     asked: int = 0
@@ -96,7 +97,8 @@ class ScaleUpPlanRecord(Record, frozen=True):
     - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, the chosen one marked (of a
       salvo: as the first scale-up saw them, all that were chosen marked).
     - ``triggered``: pods that are helped; ``pending``: those that are not; ``existing``: pod -> node, for pods that fit
-      without new nodes; ``young``: pods that are given some more time.
+      without new nodes; ``young``: pods that are given some more time; ``notTried``: pods that nobody had time for.
+    - ``scaleDownDisabled``: more pods may be on their way, so the loop removes no node either.
     - ``upcoming``: nodes by group that were asked for before and were taken for granted; ``createdGroups``: groups that
       would be made; ``minSizes``: groups that are raised to their minimum size afterwards.
     - ``events`` are upstream's; ``warnings`` what it would log; ``state`` is for the next loop.
@@ -113,6 +115,8 @@ class ScaleUpPlanRecord(Record, frozen=True):
     existing: dict[str, str] = {}
     young: list[str] = []
     lists: PodCounts = PodCounts()
+    not_tried: list[str] = []
+    scale_down_disabled: bool = False
     upcoming: dict[str, int] = {}
     created_groups: list[CreatedGroups] = []
     min_sizes: list[ScaleUpInfo] = []

@@ -72,6 +72,7 @@ def salvo_steps(
             templates=templates,
             state=state,
             cursor=cursor,
+            elapsed=elapsed,
             **given,
         )
         result.rounds.append(SalvoRound(done=done, node_count=len(nodes)))

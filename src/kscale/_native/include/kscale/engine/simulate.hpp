@@ -15,6 +15,7 @@ struct SimulateInput {
   i32 n_similar, n_controllers;
   const u8* acceptable;    // [nodes], or null = every node
   bool break_on_failure;   // leave a priority at its first pod that fits nowhere
+  i64 max_looks;           // pods looked at before the time is up, in both passes; -1 = no limit
 };
 
 constexpr i32 kNowhere = -1, kNotTried = -2;

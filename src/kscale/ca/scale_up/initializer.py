@@ -1,0 +1,98 @@
+"""The first scale-up of groups that are made in the background (``core/scaleup/orchestrator/async_initializer.go``).
+
+While a group is being made (``--async-node-groups``) scale-ups only note the size that it shall get. When the provider
+is done, :func:`initialize_steps` gives the groups that came of it those sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.cluster_state import ClusterState
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.events import Event
+from kscale.ca.groups import Groups
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.creation import AsyncInitializer, CreatedNodeGroups
+from kscale.ca.scale_up.executor import IncreaseSize, execute_steps
+from kscale.ca.scale_up.status import ERROR, SUCCESSFUL, CreatedGroups, ScaleUpStatus, status_events
+
+__all__ = ["Initialization", "initialize_steps"]
+
+
+class Initialization(msgspec.Struct, kw_only=True):
+    """What came of it. ``status`` is None where nothing was left to do; ``warnings`` are what upstream would log."""
+
+    initializer: AsyncInitializer
+    state: ClusterState
+    status: ScaleUpStatus | None = None
+    events: list[Event] = []
+    warnings: list[str] = []
+
+
+def initialize_steps(
+    initializer: AsyncInitializer,
+    made: CreatedNodeGroups | AutoscalerError,
+    *,
+    upcoming_of: Mapping[str, str],
+    state: ClusterState,
+    now: datetime,
+    options: AutoscalingOptions | None = None,
+) -> Generator[IncreaseSize, AutoscalerError | None, Initialization]:
+    """Yields an :class:`IncreaseSize` for each group whose size is behind what was asked for meanwhile.
+
+    ``made``: the groups that exist now, or why they do not; ``upcoming_of``: by what id each was known while it was
+    being made. A group that is not in there stays as it is. What is asked for counts as done, whatever comes of it.
+    """
+    if isinstance(made, AutoscalerError):
+        error = AutoscalerError(made.type or INTERNAL_ERROR, made.message)
+        status = ScaleUpStatus(result=ERROR, error=error.record)
+        return Initialization(initializer=initializer, state=state, status=status)
+    plan: list[ScaleUpInfo] = []
+    warnings: list[str] = []
+    processed = dict(initializer.processed_sizes)
+    for group in (made.main, *made.extra):
+        upcoming = upcoming_of.get(group.id)
+        if upcoming is None:
+            warnings.append(f"nothing is known of new node group {group.id}: it stays as it is")
+            continue
+        target, done = initializer.target_size(upcoming), processed.get(upcoming, 0)
+        if target > done:
+            plan.append(ScaleUpInfo(group=group.id, current=done, new=target, max=group.max_size))
+            processed[upcoming] = target
+    initializer = replace(initializer, processed_sizes=processed)
+    if not plan:
+        return Initialization(initializer=initializer, state=state, warnings=warnings)
+    done_steps = yield from execute_steps(
+        plan,
+        Groups([made.main, *made.extra]),
+        state,
+        now=now,
+        options=options or AutoscalingOptions(),
+        atomic=initializer.atomic,
+    )
+    created = [CreatedGroups(main=made.main.id, extra=[group.id for group in made.extra])]
+    if done_steps.error is not None:
+        status = ScaleUpStatus(
+            result=ERROR,
+            error=done_steps.error.record,
+            pods_triggered=initializer.pods,
+            failed_resize_groups=done_steps.failed_groups,
+            created_groups=created,
+        )
+    else:
+        status = ScaleUpStatus(
+            result=SUCCESSFUL, scale_ups=plan, pods_triggered=initializer.pods, created_groups=created
+        )
+    return Initialization(
+        initializer=initializer,
+        state=done_steps.state,
+        status=status,
+        events=[*done_steps.events, *status_events(status)],
+        warnings=warnings,
+    )

@@ -1,0 +1,100 @@
+"""The first scale-up of groups that were made in the background: upstream's table, and what goes wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import msgspec
+import pytest
+
+from ca_objects import T0
+from kscale import ca
+from kscale.ca.cluster_state import ClusterState
+
+_MADE = ca.CreatedNodeGroups(main=ca.Group(id="ng", max_size=10), extra=[ca.Group(id="ng-1", max_size=5)])
+_KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
+
+
+def _run(steps: Generator[Any, Any, Any], *answers: Any) -> tuple[list[Any], Any]:
+    asked: list[Any] = []
+    waiting = list(answers)
+    try:
+        asked.append(next(steps))
+        while True:
+            asked.append(steps.send(waiting.pop(0) if waiting else None))
+    except StopIteration as stop:
+        return asked, stop.value
+
+
+def _initialize(
+    initializer: ca.AsyncInitializer, *answers: Any, made: Any = _MADE, known: Any = _KNOWN
+) -> tuple[list[Any], Any]:
+    steps = ca.initialize_steps(initializer, made, upcoming_of=known, state=ClusterState(), now=T0)
+    return _run(steps, *answers)
+
+
+@pytest.mark.parametrize(("target", "processed", "delta"), [(3, 0, 3), (5, 3, 2), (3, 3, None), (2, 3, None)])
+def test_what_is_behind_is_made_up_for(target: int, processed: int, delta: int | None) -> None:
+    before = ca.AsyncInitializer(
+        pods=["d/p"], target_sizes={"upcoming": target}, processed_sizes={"upcoming": processed}
+    )
+    asked, done = _initialize(before)
+    if delta is None:
+        assert (asked, done.status, done.initializer) == ([], None, before)
+        return
+    assert asked == [ca.IncreaseSize(group="ng", delta=delta)]
+    assert [str(info) for info in done.status.scale_ups] == [f"{{ng {processed}->{target} (max: 10)}}"]
+    assert (done.status.result, done.status.pods_triggered) == ("ScaleUpSuccessful", ["d/p"])
+    assert done.initializer.processed_sizes == {"upcoming": target}
+    assert done.state.scale_up_requests["ng"].increase == delta
+    assert done.events[-1].message == f"pod triggered scale-up: [{{ng {processed}->{target} (max: 10)}}]"
+    assert _initialize(done.initializer)[1].status is None
+
+
+def test_groups_made_along_get_their_sizes() -> None:
+    before = ca.AsyncInitializer(atomic=True).with_target_size("upcoming", 2).with_changed_target_size("upcoming-1", 1)
+    asked, _ = _initialize(before)
+    assert asked == [
+        ca.IncreaseSize(group="ng", delta=2, atomic=True),
+        ca.IncreaseSize(group="ng-1", delta=1, atomic=True),
+    ]
+
+
+def test_sizes_do_not_go_below_nothing() -> None:
+    initializer = ca.AsyncInitializer().with_changed_target_size("g", 2).with_changed_target_size("g", -5)
+    assert initializer.target_size("g") == 0
+    assert initializer.target_size("other") == 0
+
+
+def test_a_group_that_nobody_knows_stays_as_it_is() -> None:
+    before = ca.AsyncInitializer(target_sizes={"upcoming": 2, "upcoming-1": 1})
+    asked, done = _initialize(before, known={"ng": "upcoming"})
+    assert asked == [ca.IncreaseSize(group="ng", delta=2)]
+    assert done.warnings == ["nothing is known of new node group ng-1: it stays as it is"]
+
+
+def test_a_creation_that_failed() -> None:
+    before = ca.AsyncInitializer(pods=["d/p"], target_sizes={"upcoming": 2})
+    asked, done = _initialize(before, made=ca.AutoscalerError("", "no quota"))
+    assert (asked, done.initializer) == ([], before)
+    assert (done.status.result, done.status.error.type, done.status.error.message) == (
+        "ScaleUpError",
+        "internalError",
+        "no quota",
+    )
+
+
+def test_a_resize_that_failed_is_not_tried_again() -> None:
+    before = ca.AsyncInitializer(pods=["d/p"], target_sizes={"upcoming": 2})
+    _, done = _initialize(before, ca.AutoscalerError("", "down"))
+    assert (done.status.result, done.status.failed_resize_groups) == ("ScaleUpError", ["ng"])
+    assert done.status.pods_triggered == ["d/p"]
+    assert [made.main for made in done.status.created_groups] == ["ng"]
+    assert "ng" in done.state.backoffs
+    assert done.initializer.processed_sizes == {"upcoming": 2}
+
+
+def test_it_survives_json() -> None:
+    before = ca.AsyncInitializer(pods=["d/p"], atomic=True, target_sizes={"a": 2}, processed_sizes={"a": 1})
+    assert msgspec.json.decode(msgspec.json.encode(before), type=ca.AsyncInitializer) == before
