@@ -45,6 +45,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.scheduling.unmodelled import unmodelled_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ExpansionOption", "Orchestration", "orchestrate", "orchestrate_steps"]
@@ -59,7 +60,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
 
     ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods;
     ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
-    target sizes and with groups that were made.
+    target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
     """
 
     status: ScaleUpStatus
@@ -73,6 +74,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     asked_groups: list[str]
     groups: Groups
     templates: Mapping[str, NodeTemplate]
+    unmodelled: list[str] = []
 
     @property
     def best(self) -> ExpansionOption | None:
@@ -350,6 +352,10 @@ class _Orchestrator(ExpansionFinder):
             ]
         return found
 
+    def unmodelled(self) -> list[str]:
+        sessions = {id(session): session for session in (self.session, *(late for late, _ in self.compiled.values()))}
+        return list(dict.fromkeys(text for session in sessions.values() for text in unmodelled_of(session)))
+
     def finish(self, result: str) -> Orchestration:
         return self.result(
             ScaleUpStatus(
@@ -392,6 +398,7 @@ class _Orchestrator(ExpansionFinder):
             asked_groups=[group.id for group in self.every],
             groups=self.grown,
             templates=self.templates,
+            unmodelled=self.unmodelled(),
         )
 
 

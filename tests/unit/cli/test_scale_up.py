@@ -94,6 +94,29 @@ def test_the_chain_and_the_shares(tmp_path: Path) -> None:
     assert got.startswith("Scale up a 0 -> 1 and b 0 -> 1 (2 nodes, balanced) for 4 of 5 pods.")
 
 
+def test_no_time_for_every_pod(tmp_path: Path) -> None:
+    flag = ("--flag", "enable-graceful-degradation")
+    kept = tmp_path / "state.json"
+    got = scale_up(tmp_path, [group("a")], *flag, "--max-looks", 8, "--save-state", kept)
+    assert "4 pods not counted: there was no time to look at them (--pending-pods-batching-timeout)" in got.stdout
+    assert "GracefulDegradationStarted" in got.stderr
+    for _ in range(3):
+        got = scale_up(tmp_path, [group("a")], *flag, "--max-looks", 8, "--state", kept, "--save-state", kept)
+    assert got.stdout.startswith(
+        "No scale-up for 2 pods: there was no time for others, and this loop is for scale-down."
+    )
+    assert "needs --flag enable-graceful-degradation" in scale_up(tmp_path, [group("a")], "--max-looks", 8).stderr
+
+
+def test_a_cluster_without_nodes_is_left_alone_if_told_so(tmp_path: Path) -> None:
+    (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": PODS}))
+    (tmp_path / "groups.json").write_text(json.dumps([group("a")]))
+    got = run(
+        "scale-up", "-f", tmp_path / "dump.json", "-g", tmp_path / "groups.json", "--flag", "scale-up-from-zero=false"
+    )
+    assert got.stdout.startswith("No scale-up is tried. Cluster has no nodes.")
+
+
 def test_what_is_remembered(tmp_path: Path) -> None:
     kept = tmp_path / "state.json"
     scale_up(tmp_path, [group("a")], "--save-state", kept)

@@ -173,8 +173,7 @@ class ScaleUpPlan:
         """What pods use that no rule here looks at."""
         found = dict.fromkeys(self._before.placed.unmodelled if self._before.placed is not None else ())
         for done in self.rounds:
-            for option in done.options[:1]:  # all options of a round judge the same pods
-                found |= dict.fromkeys(option.estimate.unmodelled)
+            found |= dict.fromkeys(done.unmodelled)
         return list(found)
 
     def record(self) -> ScaleUpPlanRecord:

@@ -322,8 +322,9 @@ class _Loop:
         simulated = scene.with_placed(placed)
         pods = [record.pod for record in asked.records]
         salvo: Salvo = yield from salvo_steps(
-            simulated, pods, scene.groups, budget=options.salvo_scale_up_budget, elapsed=elapsed, **common
-        )
+            simulated, pods, scene.groups, budget=options.salvo_scale_up_budget, elapsed=elapsed,
+            csi=scene.snapshot.csi, dra=scene.snapshot.dra, **common,
+        )  # fmt: skip
         if salvo.warning:
             scene.warnings.append(salvo.warning)
         return [each.done for each in salvo.rounds]

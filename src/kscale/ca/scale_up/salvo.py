@@ -9,18 +9,20 @@ from typing import Any
 
 import msgspec
 import numpy as np
-from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterState
 from kscale.ca.groups import Groups
 from kscale.ca.orchestrator import Orchestration, orchestrate_steps
-from kscale.ca.scale_up.scene import put
+from kscale.ca.scale_up.scene import bind, hold_claims, put
 from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.templates import fresh_copy
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.view import View
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.record import pod_record
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Salvo", "SalvoRound", "salvo_steps"]
 
@@ -51,13 +53,16 @@ def salvo_steps(
     budget: timedelta = timedelta(minutes=1),
     elapsed: Callable[[], timedelta] = timedelta,
     cursor: int = 0,
+    csi: bool = False,
+    dra: bool = False,
     **given: Any,
 ) -> Generator[Any, Any, Salvo]:
     """:func:`kscale.ca.orchestrate_steps` again and again with the pods that remain.
 
     Ends with an error, a scale-up that did nothing, when no pod is left, or when ``elapsed`` (since the start; asked
     after a round) has reached ``budget``. Between rounds the new nodes are put into the simulated cluster with the
-    pods that triggered them. ``cluster`` itself does not change; ``given``: what ``orchestrate_steps`` takes besides.
+    pods that triggered them, their claims allocated. ``cluster`` itself does not change; ``csi`` and ``dra`` as in
+    :meth:`kscale.Cluster.snapshot`; ``given``: what ``orchestrate_steps`` takes besides.
     """
     simulated = cluster.copy()
     result = Salvo(rounds=[], cluster=simulated)
@@ -65,7 +70,7 @@ def salvo_steps(
     nodes = list(nodes)
     for number in count():
         done: Orchestration = yield from orchestrate_steps(
-            simulated.snapshot(),
+            simulated.snapshot(csi=csi, dra=dra),
             pending,
             groups,
             nodes=nodes,
@@ -88,7 +93,7 @@ def salvo_steps(
                 fresh = fresh_copy(templates[info.group], f"{copy}-{suffix}")
                 nodes.append(put(simulated, fresh))
         order = [fitted[key] for key in done.status.pods_triggered]
-        placed = _place(simulated, order, suffix, cursor)
+        placed = _place(simulated, simulated.snapshot(csi=csi, dra=dra), order, suffix, cursor)
         if isinstance(placed, str):
             result.warning = placed
             return result
@@ -96,15 +101,16 @@ def salvo_steps(
     raise AssertionError("unreachable")
 
 
-def _place(cluster: Cluster, pods: Sequence[Pod], suffix: str, cursor: int) -> int | str:
+def _place(cluster: Cluster, snapshot: Snapshot, pods: Sequence[Pod], suffix: str, cursor: int) -> int | str:
     """Puts the pods on this round's nodes; the cursor, or the pod that found no place."""
-    snapshot = cluster.snapshot()
     view = View(snapshot, pods, cursor=cursor)
     acceptable = np.fromiter((name.endswith(suffix) for name in snapshot.nodes), np.uint8, len(snapshot.nodes))
+    found: list[int] = []
     for pod in pods:
         node = view.schedule_anywhere(pod.key, acceptable)
         if node is None:
             return f"pod {pod.key} found no place on the nodes that it triggered"
-        bound = replace(pod, api_version="v1", kind="Pod", spec=replace(pod.spec, node_name=view.node_name(node)))
-        cluster.apply(bound)
+        bind(cluster, pod, view.node_name(node))
+        found.append(node)
+    hold_claims(cluster, snapshot.informers, reserve(snapshot, [pod_record(pod) for pod in pods], found))
     return int(view.engine.cursor)

@@ -27,11 +27,12 @@ from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.place import PlaceResult
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.informers import Informers
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Scene"]
+__all__ = ["Scene", "bind", "hold_claims", "put"]
 
-
+_RESOURCE_API = "resource.k8s.io/v1"
 _STAYING = "pods that may belong to their node"
 
 
@@ -56,8 +57,8 @@ class Scene:
         profile: SchedulerProfile | None,
     ) -> None:
         self.cluster = given if isinstance(given, Cluster) else None
-        dra = options.enable_dynamic_resource_allocation
-        self.snapshot = given.snapshot(dra=dra) if isinstance(given, Cluster) else given
+        dra, csi = options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
+        self.snapshot = given.snapshot(dra=dra, csi=csi) if isinstance(given, Cluster) else given
         self.now, self.options, self.profile = now, options, profile
         nodes: list[Node] = self.snapshot.columns.objects
         self.lists = node_lists(nodes, taints=TaintConfig.from_options(options))
@@ -184,14 +185,13 @@ class Scene:
         """Another cluster in which the pods that fit run where they fit."""
         changed = self._without_dropped()
         for record, node in placed.placed_records:
-            pod = record.pod
-            bound = replace(pod.spec, node_name=self.snapshot.nodes[node])
-            changed.apply(replace(pod, api_version="v1", kind="Pod", spec=bound))
+            bind(changed, record.pod, self.snapshot.nodes[node])
+        hold_claims(changed, self.snapshot.informers, placed.snapshot_after.informers)
         return changed
 
 
 def put(cluster: Cluster, fresh: NodeTemplate, *, upcoming: bool = False) -> Node:
-    """Puts a copy of a template into a cluster, its pods with it; the node as it is there."""
+    """Puts a copy of a template into a cluster, its pods and devices with it; the node as it is there."""
     metadata = fresh.node.metadata
     if upcoming:
         annotations = {**(metadata.annotations or {}), UPCOMING_NODE_ANNOTATION: "true"}
@@ -200,4 +200,20 @@ def put(cluster: Cluster, fresh: NodeTemplate, *, upcoming: bool = False) -> Nod
     cluster.apply(node)
     for pod in fresh.pods:
         cluster.apply(replace(pod, api_version="v1", kind="Pod"))
+    if fresh.csi_node is not None:
+        cluster.apply(replace(fresh.csi_node, api_version="storage.k8s.io/v1", kind="CSINode"))
+    for each in fresh.resource_slices:
+        cluster.apply(replace(each, api_version=_RESOURCE_API, kind="ResourceSlice"))
     return node
+
+
+def bind(cluster: Cluster, pod: Pod, node: str) -> None:
+    """Lets a pod run on a node of the cluster."""
+    cluster.apply(replace(pod, api_version="v1", kind="Pod", spec=replace(pod.spec, node_name=node)))
+
+
+def hold_claims(cluster: Cluster, before: Informers, after: Informers) -> None:
+    """Lets claims that were allocated meanwhile hold their devices in the cluster."""
+    for key, claim in after.resource_claims.items():
+        if claim is not before.resource_claims.get(key):
+            cluster.apply(replace(claim, api_version=_RESOURCE_API, kind="ResourceClaim"))

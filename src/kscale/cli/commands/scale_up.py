@@ -78,6 +78,14 @@ def command(
             help="Any other flag of the Cluster Autoscaler, e.g. cores-total=0:64, salvo-scale-up. Repeatable.",
         ),
     ] = None,
+    max_looks: Annotated[
+        int | None,
+        typer.Option(
+            "--max-looks",
+            min=0,
+            help="With --flag enable-graceful-degradation: time for so many looks at pods only; the others wait.",
+        ),
+    ] = None,
     bypassed: Annotated[
         list[str] | None,
         typer.Option("--bypassed-scheduler-name", metavar="NAME", help="Do not wait for its verdict. Repeatable."),
@@ -114,6 +122,8 @@ def command(
     problems = options.problems()
     if problems:
         raise InputError(problems)
+    if max_looks is not None and not options.enable_graceful_degradation:
+        raise typer.BadParameter("needs --flag enable-graceful-degradation", param_hint="--max-looks")
     _check_expanders(options.expander)
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
@@ -129,6 +139,7 @@ def command(
             templates={group.id: group.template for group in groups if group.template is not None},
             expander_input=_expander_input(options.expander_names, groups, priority_config),
             pods=source.asked(snapshot, show.terminal),
+            max_looks=max_looks,
         )
     _say(plan, show.terminal)
     if save_state is not None:
@@ -254,10 +265,18 @@ def _headline(plan: ScaleUpPlan) -> str:
         return f"Scale up {' and '.join(parts)} ({nodes}) for {len(plan.triggered):,} of {pods(total)}."
     return {
         "ScaleUpNotNeeded": "No scale-up is needed.",
-        "ScaleUpNotTried": "No scale-up is tried: the cluster is unhealthy.",
-        "ScaleUpInCooldown": f"No scale-up yet: {pods(total)} so new that more may be on their way.",
+        "ScaleUpNotTried": f"No scale-up is tried. {_untried(plan)}",
+        "ScaleUpInCooldown": f"No scale-up yet: {pods(total)} so new that more may be on their way."
+        if plan.scale_down_disabled
+        else f"No scale-up for {pods(total)}: there was no time for others, and this loop is for scale-down.",
         "ScaleUpLimitedByMaxNodesTotal": f"No scale-up for {pods(total)}: the cluster has all the nodes it may have.",
     }.get(plan.result, f"No node group can grow for {pods(total)}.")
+
+
+def _untried(plan: ScaleUpPlan) -> str:
+    """Why the loop ended before it looked at pods."""
+    told = [event.message.rstrip(".") for event in plan.events if event.reason == "ClusterUnhealthy"]
+    return f"{next(iter(told), 'Cluster is not ready')}."
 
 
 def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
@@ -314,6 +333,7 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
     for count, why in (
         (lists.ignored, "gated, or the scheduler has not called them unschedulable (--bypassed-scheduler-name)"),
         (lists.expendable, "so low a priority that no node is added for them"),
+        (lists.out_of_time, "there was no time to look at them (--pending-pods-batching-timeout): they wait"),
         (lists.daemon_set, "of a DaemonSet: no node is added for them"),
         (lists.young, "too young (--new-pod-scale-up-delay)"),
     ):

@@ -31,6 +31,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.pods import shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
+from kscale.scheduling.unmodelled import unmodelled_of
 from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -66,6 +67,7 @@ class LegacyScaleUp(msgspec.Struct, kw_only=True):
     events: list[Event] = []
     remaining: list[int] = []
     awaiting: list[int] = []
+    unmodelled: list[str] = []
     state: ClusterState
     groups: Groups
 
@@ -99,6 +101,7 @@ class _Run:
         self.leader = [i if s < 0 else first.setdefault(s, i) for i, s in enumerate(shape.tolist())]
         self.session = Session(snapshot, self.unique, list(self.templates.values()), profile)
         self.which = {name: i for i, name in enumerate(self.templates)}
+        found.unmodelled = unmodelled_of(self.session)
         self.passing: dict[str, list[int]] = {}
 
     # -- limits and nodes on their way ---------------------------------------------------------------------------

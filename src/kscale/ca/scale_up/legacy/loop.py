@@ -82,7 +82,7 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         said["options"] = _choices(done, best.group if best is not None else None)
         said["pending"] = _pending(done, keys, set(helped), result)
         said["events"] = [*before.events, *_events(done, keys, helped)]
-        said["unmodelled"] = []
+        said["unmodelled"] = list(done.unmodelled) if done is not None else []
 
     @property
     def triggered_count(self) -> int:
@@ -220,6 +220,7 @@ def legacy_loop_steps(
         on_existing=len(existing),
         asked=len(asked),
     )
+    before.scale_down_disabled = bool(existing)
     given: dict[str, Any] = {
         "before": before,
         "asked": asked,
@@ -227,6 +228,7 @@ def legacy_loop_steps(
     }
     gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
     before.events += gate.events
+    before.scale_down_disabled |= gate.scale_down_disabled
     if gate.result:
         return LegacyScaleUpPlan(result=gate.result, state=state, **given)
     done = yield from scale_up_1_3_steps(

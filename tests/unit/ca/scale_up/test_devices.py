@@ -1,0 +1,114 @@
+"""Pods that claim devices, on nodes that do not exist yet: those of a salvo, and those that are coming."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import kscale
+from ca_objects import T0, template
+from kscale import ca
+from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.objects.core import PodResourceClaim
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.resource import ResourceSlice
+from kscale.snapshot.cluster import Cluster
+from unit.ca.scale_up.test_loop import machine, waiting
+
+_API = "resource.k8s.io/v1"
+_CLASS = {"apiVersion": _API, "kind": "DeviceClass", "metadata": {"name": "gpu"}, "spec": {}}
+
+
+def _with_devices(name: str, count: int, cpu: int = 1000, **metadata: Any) -> NodeTemplate:
+    spec = {
+        "driver": "gpu",
+        "nodeName": name,
+        "pool": {"name": name, "generation": 1, "resourceSliceCount": 1},
+        "devices": [{"name": f"dev{i}"} for i in range(count)],
+    }
+    found = from_dict({"metadata": {"name": f"slice-{name}"}, "spec": spec}, ResourceSlice)
+    made = template(machine(name, cpu, **metadata))
+    made.resource_slices.append(found)
+    return made
+
+
+def _claim(name: str) -> dict[str, Any]:
+    requests = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    metadata = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
+    return {
+        "apiVersion": _API,
+        "kind": "ResourceClaim",
+        "metadata": metadata,
+        "spec": {"devices": {"requests": requests}},
+    }
+
+
+def _claiming(name: str, cpu: int, **spec: Any) -> Any:
+
+    claims = [PodResourceClaim(name="c", resource_claim_name=f"claim-{name}")]
+    return waiting(name, cpu, spec={"resource_claims": claims, **spec})
+
+
+def _world() -> Cluster:
+    pods = [_claiming("a", 500, node_selector={"pool": "small"}), _claiming("b", 3000)]
+    return Cluster([_CLASS, *(_claim(f"claim-{name}") for name in "ab"), machine("n1", 100), *pods])
+
+
+def _groups() -> list[NodeGroup]:
+    return [
+        NodeGroup(id="small", max_size=9, template=_with_devices("s", 1, labels={"pool": "small"})),
+        NodeGroup(id="large", max_size=9, template=_with_devices("l", 1, 4000)),
+        NodeGroup(id="bare", max_size=9, template=template(machine("bare", 4000, labels={"pool": "small"}))),
+    ]
+
+
+def test_a_salvo_sees_devices() -> None:
+    plan = kscale.scale_up(_world(), _groups(), now=T0, options=ca.AutoscalingOptions(salvo_scale_up=True))
+    assert sorted(str(info) for info in plan.scale_ups) == ["{large 0->1 (max: 9)}", "{small 0->1 (max: 9)}"]
+    assert sorted(plan.triggered) == ["default/a", "default/b"]
+    assert plan.warnings == []
+    one = kscale.scale_up(_world(), _groups(), now=T0)
+    assert len(one.scale_ups) == 1
+
+
+def test_claims_of_a_salvo_hold_their_devices() -> None:
+    groups = ca.Groups([ca.Group(id="small", max_size=9), ca.Group(id="large", max_size=9)])
+    templates = {item.id: item.template for item in _groups() if item.template is not None}
+    cluster = _world()
+    steps = ca.salvo_steps(
+        cluster,
+        [record.pod for record in cluster.snapshot().pending_records],
+        groups,
+        nodes=[],
+        templates={group.id: templates[group.id] for group in groups},
+        state=update_nodes(ClusterState(), [], groups, now=T0).state,
+        now=T0,
+        dra=True,
+    )
+    salvo = None
+    try:
+        while True:
+            next(steps)
+    except StopIteration as stop:
+        salvo = stop.value
+    assert [item.done.status.pods_triggered for item in salvo.rounds] == [["default/b"], ["default/a"]]
+    after = salvo.cluster.snapshot(dra=True)
+    held = after.informers.resource_claims["default", "claim-b"].status.allocation
+    assert held is not None
+    (node,) = [name for name in after.nodes if name.startswith("l-")]
+    assert [each.pool for each in held.devices.results] == [node]
+    assert cluster.snapshot(dra=True).informers.resource_claims["default", "claim-b"].status.allocation is None
+
+
+def test_nodes_that_are_coming_bring_devices() -> None:
+    groups = [NodeGroup(id="large", max_size=9, template=_with_devices("l", 1, 4000))]
+    cluster = Cluster([_CLASS, _claim("claim-b"), _claim("claim-c"), machine("n1", 100), _claiming("b", 500)])
+    first = kscale.scale_up(cluster, groups, now=T0)
+    assert first.triggered == ["default/b"]
+    grown = [NodeGroup(id="large", max_size=9, target_size=1, template=_with_devices("l", 1, 4000))]
+    cluster.apply(_claiming("c", 500))
+    second = kscale.scale_up(cluster, grown, now=T0 + timedelta(seconds=10), state=first.state)
+    # The one device of the node that is coming is for the first pod.
+    assert list(second.existing) == ["default/b"]
+    assert second.triggered == ["default/c"]
