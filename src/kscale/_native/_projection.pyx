@@ -68,6 +68,10 @@ cdef extern from "kscale/usual_texts.hpp" namespace "kscale" nogil:
                                          uint8_t* out)
 
 
+cdef extern from "kscale/repeated_keys.hpp" namespace "kscale" nogil:
+    cbool c_repeats "kscale::repeats_a_key"(const char* data, size_t size, size_t levels) except +
+
+
 cdef object _int64(const vector[int64_t]& values):
     out = np.empty(values.size(), dtype=np.int64)
     cdef int64_t[::1] view = out
@@ -301,3 +305,9 @@ def printed_times(const unsigned char[::1] data, const int64_t[::1] at, const in
         with nogil:
             c_times(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
     return out.view(np.bool_)
+
+
+def repeats_a_key(const unsigned char[::1] data, Py_ssize_t levels=1 << 20):
+    """Whether some object in a JSON text, at most ``levels`` deep (1: the outermost), has a key twice, written the same
+    way; False for damaged text."""
+    return data.shape[0] > 0 and c_repeats(<const char*>&data[0], data.shape[0], max(levels, 0))

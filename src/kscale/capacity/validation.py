@@ -28,7 +28,8 @@ class Validation(Record, frozen=True):
     """What was read from the sources: counts per kind, and what is wrong or odd.
 
     ``problems``: objects that cannot be used, with file, object and field. ``warnings``: used, but no API server would
-    hold it (``warningCount`` counts those that the list leaves out, too). ``valid`` = no problem.
+    hold it (``warningCount`` counts those that the list leaves out, too). ``unreadable``: sources that cannot be read
+    at all, among ``damaged``. ``valid`` = no problem.
     """
 
     KIND = "Validation"
@@ -36,6 +37,7 @@ class Validation(Record, frozen=True):
     sources: list[str]
     objects: int
     damaged: int
+    unreadable: int
     kinds: list[KindCount]
     problems: list[str]
     warnings: list[str]
@@ -64,6 +66,7 @@ def validate(sources: Sequence[str]) -> Validation:
         valid=not report.problems,
         sources=list(sources),
         objects=report.total,
+        unreadable=len({problem.source for problem in report.problems if problem.of_source}),
         damaged=len({(problem.source, problem.object) for problem in report.problems}),
         kinds=kinds,
         problems=[str(problem) for problem in report.problems],

@@ -15,6 +15,7 @@ from kscale.objects.core import Pod
 from kscale.objects.decode import describe, from_dict, from_json
 from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject
+from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
 from kscale.snapshot.sources import Record, Scan, Source, read_scanned
 
@@ -203,7 +204,11 @@ def _decoded(record: Record, type_: type[KubeObject] | None) -> Loaded:
     if isinstance(data, KubeObject):
         return Loaded(data, None)
     assert type_ is not None
-    obj = from_json(data, type_) if isinstance(data, msgspec.Raw) else from_dict(data, type_)
+    if isinstance(data, msgspec.Raw):
+        obj = from_json(data, type_)
+        refuse_repeated_keys(data)
+    else:
+        obj = from_dict(data, type_)
     if not obj.kind:
         obj.kind = record.kind
     if not obj.api_version:

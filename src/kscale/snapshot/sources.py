@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
+from kscale._native._projection import repeats_a_key
 from kscale.errors import InputError, MissingExtraError, Problem
 from kscale.objects.decode import syntax_problem
 from kscale.objects.kinds import item_kind
@@ -380,6 +381,9 @@ def _from_json_document(
     kind, api_version = envelope.kind or "", envelope.api_version or ""
     if isinstance(envelope.items, msgspec.UnsetType) or not (kind.endswith("List") or not kind):
         yield Record(api_version, kind, msgspec.Raw(view), source, where, in_directory)
+        return
+    if repeats_a_key(view, 1):
+        yield Problem("a key of the list comes twice", source, where)
         return
     own = item_kind(kind)
     place = _within(where, "items")

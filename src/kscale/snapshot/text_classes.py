@@ -231,6 +231,8 @@ class TextClasses:
     def _read_rest(self, number: int) -> _Rest | None:
         """Decode and check what is left of pods without the facets."""
         text = self._projector.text(number)
+        if _projection.repeats_a_key(text):
+            return None
         try:
             head = _HEAD.decode(text)
             bare = not head.kind
@@ -255,9 +257,16 @@ class TextClasses:
             prefix=f"{pod.metadata.namespace}/" if pod.metadata.namespace else "",
         )
 
+    def _text(self, facet: int, number: int) -> bytes:
+        """The text of a facet; raises DecodeError for one with a key twice."""
+        text = self._projector.facet_text(facet, number)
+        if _projection.repeats_a_key(text):
+            raise msgspec.DecodeError("a key comes twice")
+        return text
+
     def _read_labels(self, number: int) -> LabelsFacet | None:
         with suppress(*_UNUSUAL):
-            return labels_facet(_LABELS_OF.decode(self._projector.facet_text(LABELS, number)))
+            return labels_facet(_LABELS_OF.decode(self._text(LABELS, number)))
         return None
 
     def _affinity(self, affinity: Affinity | None) -> _Affinity:
@@ -268,21 +277,21 @@ class TextClasses:
 
     def _read_affinity(self, number: int) -> _Affinity | None:
         with suppress(*_UNUSUAL):
-            affinity = _AFFINITY_OF.decode(self._projector.facet_text(AFFINITY, number))
+            affinity = _AFFINITY_OF.decode(self._text(AFFINITY, number))
             if affinity is None or not is_unusual(affinity):
                 return self._affinity(affinity)
         return None
 
     def _read_volumes(self, number: int) -> VolumesFacet | None:
         with suppress(*_UNUSUAL):
-            volumes = _VOLUMES_OF.decode(self._projector.facet_text(VOLUMES, number))
+            volumes = _VOLUMES_OF.decode(self._text(VOLUMES, number))
             if all(volume.ephemeral is None for volume in volumes):  # with one, its name is part of its class
                 return volumes_facet(volumes)
         return None
 
     def _read_owner(self, number: int) -> _Owner | None:
         with suppress(*_UNUSUAL):
-            references = _OWNERS_OF.decode(self._projector.facet_text(OWNERS, number))
+            references = _OWNERS_OF.decode(self._text(OWNERS, number))
             pod = Pod(metadata=ObjectMeta(owner_references=references))
             owner, uid = controller_of(pod.metadata), standing_controller(pod)
             return _Owner(

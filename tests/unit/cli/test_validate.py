@@ -230,3 +230,19 @@ def test_names_stay_on_their_line_and_commands_can_be_copied(file: Callable[[str
 
 def test_the_counts_of_metrics_kinds() -> None:
     assert counted({"PodMetrics": 3, "NodeMetrics": 1, "Ingress": 2}) == "3 PodMetrics, 1 NodeMetrics, 2 Ingresses"
+    result = kscale("fit", "-f", "-", "--pod", "-", stdin=GOOD)
+    assert result.code == 2
+    assert "stdin can be read once only, and - is named by -f too" in result.stderr
+
+
+def test_no_one_offers_to_leave_out_a_whole_file(file: Callable[[str, bytes], Path]) -> None:
+    cut, damaged = file("cut.json", GOOD[:-9]), file("bad.json", listed(node("n"), pod("q", cpu="1O0m")))
+    assert "a file that cannot be read is never left out" in kscale("validate", "-f", damaged, "-f", cut).stdout
+    assert "with --skip-invalid" in kscale("validate", "-f", damaged).stdout
+
+
+def test_a_key_that_comes_twice_is_named(file: Callable[[str, bytes], Path]) -> None:
+    text = listed(node("n")).replace(b'"cpu"', b'"memory":"1Gi","cpu"', 1)
+    result = kscale("validate", "-f", file("twice.json", text))
+    assert result.code == 2
+    assert "items[0] (Node n): status.allocatable.memory: the key memory comes twice" in result.stdout

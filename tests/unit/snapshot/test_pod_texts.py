@@ -392,3 +392,36 @@ def test_an_item_without_kind_is_a_pod_in_a_list_of_pods_only() -> None:
     assert [each.key for each in load(listed, other, strict=False, report=report).pods()] == ["ns/p0"]
     (problem,) = report.problems
     assert problem.message == "no kind: not a Kubernetes object"
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "field"),
+    [
+        ('{"cpu":"1","cpu":"2"}', "cpu", "spec.containers[0].resources.requests.cpu"),
+        ('{"example.com/gpu":"1","cpu":"1","example.com/gpu":"1"}', "example.com/gpu",
+         "spec.containers[0].resources.requests[example.com/gpu]"),
+    ],
+)  # fmt: skip
+def test_a_key_that_comes_twice_is_refused(text: str, key: str, field: str) -> None:
+    good, bad = pod("a"), pod("b")
+    bad["spec"]["containers"] = [{"name": "x", "resources": {"requests": "HERE"}}]
+    data = dump(good, bad).replace(b'"HERE"', text.encode())
+    report = LoadReport()
+    assert [each.key for each in load(data, strict=False, report=report).pods()] == ["ns/a"]
+    (problem,) = report.problems
+    assert (problem.message, problem.field) == (f"the key {key} comes twice", field)
+    assert problem.object == "items[1] (Pod ns/b)"
+
+
+@pytest.mark.parametrize("facet", ["labels", "ownerReferences"])
+def test_a_key_that_comes_twice_in_a_facet_is_refused(facet: str) -> None:
+    odd = '{"app":"a","app":"b"}' if facet == "labels" else '[{"kind":"Job","name":"j","uid":"u","uid":"v"}]'
+    data = dump(pod("a", metadata={facet: "HERE"})).replace(b'"HERE"', odd.encode())
+    with pytest.raises(InputError, match=rf"metadata\.{facet}.*comes twice"):
+        load(data)
+
+
+def test_a_list_with_two_lists_of_items_is_refused() -> None:
+    text = dump(pod("a"))[:-1] + b',"items":[]}'
+    with pytest.raises(InputError, match="a key of the list comes twice"):
+        load(text)

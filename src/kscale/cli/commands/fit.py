@@ -37,6 +37,8 @@ def command(
     from kscale.objects.pod_defaults import PodClasses
     from kscale.snapshot.loading import load_objects
 
+    if "-" in pod and "-" in source.filename:
+        raise typer.BadParameter("stdin can be read once only, and - is named by -f too", param_hint="--pod")
     workloads = workloads_in((loaded.obj for loaded in load_objects(*pod)), ", ".join(pod))
     for workload in workloads:
         workload.metadata.namespace = workload.metadata.namespace or source.namespace or ""

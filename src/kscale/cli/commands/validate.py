@@ -39,7 +39,9 @@ def validation_view(record: Validation) -> View:
         for title, texts in (("PROBLEM", record.problems), ("WARNING", record.warnings))
     ]
     footer = []
-    if not record.valid:
+    if record.unreadable:
+        footer.append("The other commands refuse this input: a file that cannot be read is never left out.")
+    elif not record.valid:
         footer.append("The other commands refuse this input, or go on without the damaged objects with --skip-invalid.")
     return View(
         headline=f"{record.objects:,} {plural('object', record.objects)}: {state}{odd}.",
