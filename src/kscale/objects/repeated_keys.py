@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from kscale._native._projection import repeats_a_key
+from kscale._native import _projection
 from kscale.errors import InputError, Problem
 
 __all__ = ["refuse_repeated_keys"]
@@ -18,7 +18,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 def refuse_repeated_keys(text: bytes | memoryview | Any) -> None:
     """Raises InputError, with the field path of the key, for a JSON text that decodes but has a key twice."""
-    if not repeats_a_key(text):
+    if not _projection.repeats_a_key(text):
         return
     written = json.loads(bytes(text), object_pairs_hook=_Pairs, parse_int=str, parse_float=str, parse_constant=str)
     path, key = next(_repeated(written, ""))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import msgspec
 import numpy as np
 
-from kscale._native._projection import repeats_a_key
+from kscale._native import _projection
 from kscale.errors import InputError, MissingExtraError, Problem
 from kscale.objects.decode import syntax_problem
 from kscale.objects.kinds import item_kind
@@ -382,7 +382,7 @@ def _from_json_document(
     if isinstance(envelope.items, msgspec.UnsetType) or not (kind.endswith("List") or not kind):
         yield Record(api_version, kind, msgspec.Raw(view), source, where, in_directory)
         return
-    if repeats_a_key(view, 1):
+    if _projection.repeats_a_key(view, 1):
         yield Problem("a key of the list comes twice", source, where)
         return
     own = item_kind(kind)
