@@ -13,7 +13,7 @@ import msgspec
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.budgets import NodeInGroup
+from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
 from kscale.ca.scale_down.explain import why_it_stays
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
@@ -118,13 +118,11 @@ def report_scale_down(
 
 
 def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:
-    found = []
+    names = list(names)
     for name in names:
         if name not in snapshot.columns.index:
             raise InputError(f"there is no node {name}")
-        group = None if name in groups.node_errors else groups.of_node(name)
-        found.append(NodeInGroup(node=name, group="" if group is None else group.id))
-    return found
+    return in_groups(names, groups)
 
 
 def _node(

@@ -12,7 +12,16 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.atomic import registered_nodes
 from kscale.objects.core import Node
 
-__all__ = ["BudgetGroup", "CroppedNodes", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "budget_groups", "crop"]
+__all__ = [
+    "BudgetGroup",
+    "CroppedNodes",
+    "DeletionsInProgress",
+    "GroupNodes",
+    "NodeInGroup",
+    "budget_groups",
+    "crop",
+    "in_groups",
+]
 
 
 class NodeInGroup(msgspec.Struct, kw_only=True, frozen=True):
@@ -140,6 +149,15 @@ def _split(nodes: Sequence[NodeInGroup], groups: Mapping[str, BudgetGroup]) -> t
         is_atomic = group.atomic and group.options_error is None
         (atomic if is_atomic else individual).setdefault(item.group, []).append(item.node)
     return atomic, individual
+
+
+def in_groups(names: Iterable[str], groups: Groups) -> list[NodeInGroup]:
+    """Nodes with the ids of their groups; one of no group, or whose group cannot be told, has none."""
+    found = []
+    for name in names:
+        group = None if name in groups.node_errors else groups.of_node(name)
+        found.append(NodeInGroup(node=name, group="" if group is None else group.id))
+    return found
 
 
 def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: Iterable[Node]) -> list[BudgetGroup]:

@@ -13,7 +13,7 @@ from kscale.objects.meta import object_key
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
 
-__all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker", "tracker_of"]
+__all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker", "readable", "tracker_of"]
 
 
 _NONE: list[RemainingPdb] = []
@@ -111,6 +111,18 @@ class RemainingPdbTracker:
 
 def _not_enough(pod: Pod) -> BlockingPod:
     return BlockingPod(pod=pod.key, reason="NotEnoughPdb")
+
+
+def readable(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget]:
+    """The budgets before the first whose selector is broken: what upstream goes on with where it looks once more."""
+    found = []
+    for budget in budgets:
+        try:
+            compile_selector(budget.spec.selector)
+        except SelectorError:
+            break
+        found.append(budget)
+    return found
 
 
 def tracker_of(budgets: Sequence[PodDisruptionBudget]) -> RemainingPdbTracker:

@@ -16,12 +16,13 @@ from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_config
 from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions, ResourceLimiter
 from kscale.ca.scale_down.atomic import is_upcoming
-from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, NodeInGroup, budget_groups, crop
+from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, NodeInGroup, budget_groups, crop, in_groups
 from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
 from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
 from kscale.ca.scale_down.moving_pods import without_expendable
+from kscale.ca.scale_down.node_devices import claims_of, local_slices
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
 from kscale.ca.scale_down.plan import Alone, ScaleDownPlan
@@ -36,7 +37,7 @@ from kscale.ca.state import LoopState
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.resource import ResourceClaim, ResourceSlice
+from kscale.objects.resource import ResourceSlice
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.record import PodRecord
@@ -367,29 +368,13 @@ class _Loop:
             gpu=gpu,
             recently_unremovable=self.unremovable.is_recent(name),
             dra_slices=slices,
-            dra_claims=self._claims(pods) if slices else (),
+            dra_claims=claims_of(pods, self.snapshot) if slices else (),
             sums=sums if summed else None,
         )
 
     @cached_property
     def _slices(self) -> dict[str, list[ResourceSlice]]:
-        found: dict[str, list[ResourceSlice]] = {}
-        for item in self.snapshot.informers.resource_slices:
-            if item.spec.node_name:
-                found.setdefault(item.spec.node_name, []).append(item)
-        return found
-
-    def _claims(self, pods: Iterable[Pod]) -> list[ResourceClaim]:
-        """The claims of these pods, each once."""
-        found: dict[str, ResourceClaim] = {}
-        for pod in pods:
-            made = {status.name: status.resource_claim_name for status in pod.status.resource_claim_statuses}
-            for use in pod.spec.resource_claims:
-                name = use.resource_claim_name or made.get(use.name)
-                claim = self.snapshot.informers.resource_claims.get((pod.metadata.namespace, name or ""))
-                if claim is not None:
-                    found[claim.metadata.uid or claim.key] = claim
-        return list(found.values())
+        return local_slices(self.snapshot)
 
     # -- limits ------------------------------------------------------------------------------------------------------
 
@@ -446,17 +431,10 @@ class _Loop:
 
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
         return crop(
-            self._in_groups(chosen.empty),
-            self._in_groups(chosen.drain),
+            in_groups(chosen.empty, self.groups),
+            in_groups(chosen.drain, self.groups),
             budget_groups(self.groups, self.options, self.nodes),
             in_progress=in_progress,
             max_scale_down_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_scale_down_parallelism,
             max_drain_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_drain_parallelism,
         )
-
-    def _in_groups(self, names: Iterable[str]) -> list[NodeInGroup]:
-        found = []
-        for name in names:
-            group = self.groups.of_node(name)
-            found.append(NodeInGroup(node=name, group="" if group is None else group.id))
-        return found

@@ -1,0 +1,123 @@
+"""One last look at the nodes of a bucket before they go (``actuation/actuator.go``, deleteNodesAsync)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from functools import partial
+
+import msgspec
+
+from kscale.ca.clock import moment_ns
+from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
+from kscale.ca.groups import Group, Groups
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.actuation.actions import (
+    InBackground,
+    ListControllers,
+    ListPodDisruptionBudgets,
+    ListPods,
+    Progress,
+    Steps,
+)
+from kscale.ca.scale_down.actuation.group_deletion_scheduler import GroupDeletionScheduler
+from kscale.ca.scale_down.actuation.results import NODE_DELETE_ERROR_INTERNAL, NodeDeleteResult
+from kscale.ca.scale_down.drainability.context import DrainContext, Listers
+from kscale.ca.scale_down.drainability.engine import pods_to_move
+from kscale.ca.scale_down.pdb import RemainingPdbTracker, readable
+from kscale.objects.core import Node, Pod
+from kscale.objects.names import go_quote
+
+__all__ = ["Bucket", "delete_bucket"]
+
+
+class Bucket(msgspec.Struct, kw_only=True, frozen=True):
+    """Nodes of one group that are deleted together, empty ones or such to drain; ``batch_size`` 0: all of them."""
+
+    group: Group
+    nodes: list[Node]
+    batch_size: int = 0
+    drain: bool = False
+
+
+def delete_bucket(
+    bucket: Bucket,
+    scheduler: GroupDeletionScheduler,
+    groups: Groups,
+    options: AutoscalingOptions,
+    delay: timedelta,
+    now: datetime,
+    *,
+    force: bool = False,
+) -> Steps[None]:
+    """After a while looks at what now runs on the nodes, and schedules the deletion of those that may still go.
+
+    What one node takes of disruption budgets does not count for the next. ``force`` skips no check.
+    """
+    p = Progress(now)
+    if delay > timedelta():
+        yield from p.wait(delay)
+    names = [node.metadata.name for node in bucket.nodes]
+    outcome = yield from p.act(ListPods(nodes=names))
+    if outcome.error is not None:
+        yield from _abort_all(p, bucket, scheduler, f"createSnapshot returned error {outcome.error.message}")
+        return
+    on_node = _by_node(outcome.value, names, options.expendable_pods_priority_cutoff)
+    listers, budgets = None, RemainingPdbTracker()
+    if bucket.drain:
+        outcome = yield from p.act(ListPodDisruptionBudgets())
+        if outcome.error is not None:
+            text = f"podDisruptionBudgetLister.List returned error {outcome.error.message}"
+            yield from _abort_all(p, bucket, scheduler, text)
+            return
+        budgets = RemainingPdbTracker(readable(outcome.value))
+        listers = Listers((yield from p.act(ListControllers())).value)
+    for node in bucket.nodes:
+        pods = on_node[node.metadata.name]
+        problem = _problem(node, pods, DrainContext(moment_ns(p.now), options, listers, budgets), bucket.drain)
+        if problem is not None:
+            yield from scheduler.abort(p, node, bucket.group.id, bucket.drain, _internal(problem))
+            continue
+        deletion = partial(
+            scheduler.schedule_deletion,
+            node,
+            pods,
+            bucket.group,
+            bucket.batch_size or len(bucket.nodes),
+            drain=bucket.drain,
+            groups=groups,
+            force=force,
+        )
+        yield from p.act(InBackground(deletion))
+
+
+def _problem(node: Node, pods: Sequence[Pod], context: DrainContext, drain: bool) -> str | None:
+    """Why the node may not go after all."""
+    found = pods_to_move(pods, context)
+    name = go_quote(node.metadata.name)
+    if found.error is not None:
+        return f"GetPodsToMove for {name} returned error: {found.error}"
+    if not drain and found.pods:
+        return f"failed to delete empty node {name}, new pods scheduled"
+    if not drain and found.on_completion_pods:
+        return f"failed to delete empty node {name}, active on-completion pods present"
+    return None
+
+
+def _by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) -> dict[str, list[Pod]]:
+    found: dict[str, list[Pod]] = {name: [] for name in names}
+    for pod in pods:
+        expendable = pod.spec.priority is not None and pod.spec.priority < cutoff
+        if not expendable and pod.spec.node_name in found:
+            found[pod.spec.node_name].append(pod)
+    return found
+
+
+def _abort_all(p: Progress, bucket: Bucket, scheduler: GroupDeletionScheduler, problem: str) -> Steps[None]:
+    for node in bucket.nodes:
+        yield from scheduler.abort(p, node, bucket.group.id, bucket.drain, _internal(problem))
+
+
+def _internal(message: str) -> NodeDeleteResult:
+    error = ErrorRecord(type=INTERNAL_ERROR, message=message)
+    return NodeDeleteResult(result=NODE_DELETE_ERROR_INTERNAL, error=error)

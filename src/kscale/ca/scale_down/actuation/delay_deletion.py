@@ -1,0 +1,41 @@
+"""Waiting for others who want to be done with a node before it goes (``actuation/delay.go``)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+from kscale.ca.errors import API_CALL_ERROR, AutoscalerError
+from kscale.ca.scale_down.actuation.actions import ListedNode, Progress, Steps
+from kscale.objects.core import Node
+
+__all__ = ["DELAY_DELETION_ANNOTATION_PREFIX", "wait_for_delay_deletion"]
+
+DELAY_DELETION_ANNOTATION_PREFIX: Final = "delay-deletion.cluster-autoscaler.kubernetes.io/"
+POLL_INTERVAL: Final = timedelta(seconds=5)
+
+
+def wait_for_delay_deletion(p: Progress, node: Node, timeout: timedelta) -> Steps[AutoscalerError | None]:
+    """Until no annotation asks to wait, or the time is up (0: no waiting); the node is deleted in either case.
+
+    Only a node that cannot be read is an error. ``node`` is as it was when its deletion was decided.
+    """
+    if not timeout or not _is_delayed(node):
+        return None
+    until = p.now + timeout
+    # The first look comes an interval from now; one that falls on the end of the time is still taken.
+    while p.now + POLL_INTERVAL <= until:
+        yield from p.wait(POLL_INTERVAL)
+        outcome = yield from p.act(ListedNode(name=node.metadata.name))
+        if outcome.error is not None:
+            text = f"failed to get node {node.metadata.name}: {outcome.error.message}"
+            return AutoscalerError(API_CALL_ERROR, text)
+        if not _is_delayed(outcome.value):
+            return None
+    if p.now < until:
+        yield from p.wait(until - p.now)
+    return None
+
+
+def _is_delayed(node: Node) -> bool:
+    return any(key.startswith(DELAY_DELETION_ANNOTATION_PREFIX) for key in node.metadata.annotations or ())

@@ -1,0 +1,96 @@
+"""Deletions under way, pods evicted for them, and how they ended (``core/scaledown/deletiontracker``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime, timedelta
+
+import msgspec
+
+from kscale.ca.scale_down.actuation.results import NodeDeleteResult
+from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
+from kscale.objects.core import Pod
+
+__all__ = ["ActuationStatus", "NodeDeletionTracker"]
+
+
+class ActuationStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """A copy of what a tracker knew at one moment: what :func:`kscale.scale_down` is to be given.
+
+    ``deletions`` counts by group; ``results``: by node, the last one of each.
+    """
+
+    deleting: list[NodeInGroup] = []
+    draining: list[NodeInGroup] = []
+    deletions: dict[str, int] = {}
+    recent_evictions: list[Pod] = []
+    results: dict[str, NodeDeleteResult] = {}
+
+
+class NodeDeletionTracker:
+    """What an actuator does at the moment. Single owner.
+
+    ``evictions_ttl``: for how long an eviction counts as recent; upstream's is 0, so none ever does.
+    """
+
+    __slots__ = ("_deletions", "_drained", "_empty", "_evictions", "_evictions_ttl", "_results")
+
+    def __init__(self, evictions_ttl: timedelta = timedelta()) -> None:
+        self._evictions_ttl = evictions_ttl
+        self._empty: dict[str, str] = {}
+        self._drained: dict[str, str] = {}
+        self._deletions: Counter[str] = Counter()
+        self._evictions: list[tuple[datetime, Pod]] = []
+        self._results: list[tuple[datetime, str, NodeDeleteResult]] = []
+
+    def start_deletion(self, group: str, node: str, *, drain: bool) -> None:
+        """A deletion begins."""
+        self._deletions[group] += 1
+        (self._drained if drain else self._empty)[node] = group
+
+    def end_deletion(self, group: str, node: str, result: NodeDeleteResult, now: datetime) -> None:
+        """A deletion has ended. The result is kept even if none of the group is known to be under way."""
+        self._results.append((now, node, result))
+        if group not in self._deletions:
+            return
+        self._deletions[group] -= 1
+        if self._deletions[group] <= 0:
+            del self._deletions[group]
+        self._empty.pop(node, None)
+        self._drained.pop(node, None)
+
+    def register_eviction(self, pod: Pod, now: datetime) -> None:
+        """A pod was evicted."""
+        self._evictions.append((now, pod))
+
+    def recent_evictions(self, now: datetime) -> list[Pod]:
+        """The pods that were evicted not too long ago; older ones are forgotten."""
+        self._evictions = [(time, pod) for time, pod in self._evictions if time > now - self._evictions_ttl]
+        return [pod for _, pod in self._evictions]
+
+    def in_progress(self) -> DeletionsInProgress:
+        """How many nodes are being deleted, for the budgets."""
+        return DeletionsInProgress(empty=len(self._empty), drained=len(self._drained))
+
+    def deletions_count(self, group: str) -> int:
+        """How many nodes of a group are being deleted."""
+        return self._deletions[group]
+
+    def results(self, now: datetime) -> tuple[dict[str, NodeDeleteResult], datetime]:
+        """How deletions ended, by node, and when the last did (``now``: none has)."""
+        newest = self._results[-1][0] if self._results else now
+        return {node: result for _, node, result in self._results}, newest
+
+    def clear_results_not_newer_than(self, time: datetime) -> None:
+        """Forgets results that were reported."""
+        self._results = [item for item in self._results if item[0] > time]
+
+    def status(self, now: datetime) -> ActuationStatus:
+        """A copy that does not change any more."""
+        return ActuationStatus(
+            deleting=[NodeInGroup(node=node, group=group) for node, group in self._empty.items()],
+            draining=[NodeInGroup(node=node, group=group) for node, group in self._drained.items()],
+            deletions=dict(self._deletions),
+            recent_evictions=self.recent_evictions(now),
+            results=self.results(now)[0],
+        )

@@ -1,0 +1,182 @@
+"""Evicting the pods of a node and waiting until they are gone (``actuation/drain.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from kscale.ca.errors import API_CALL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.options import AutoscalingOptions, DrainPriority
+from kscale.ca.scale_down.actuation.actions import ApiError, DeletePod, EvictPod, GetPod, Observe, Progress, Steps
+from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
+from kscale.ca.scale_down.actuation.priority import PodEvictionGroup, drain_config, group_by_priority
+from kscale.ca.scale_down.actuation.results import PodEvictionResult
+from kscale.objects.core import Pod
+
+__all__ = ["Drain", "Evictor"]
+
+EVICTION_RETRY_TIME: Final = timedelta(seconds=10)
+POD_EVICTION_HEADROOM: Final = timedelta(seconds=30)
+POLL_INTERVAL: Final = timedelta(seconds=5)
+DEFAULT_GRACE_PERIOD: Final = 30
+
+
+class Drain(msgspec.Struct, kw_only=True):
+    """What came of evicting: by name of the pod (two namespaces may share one, as upstream has it), and the error."""
+
+    results: dict[str, PodEvictionResult] = {}
+    error: AutoscalerError | None = None
+
+
+class Evictor:
+    """How pods are evicted. ``registered`` is told of every pod that was evicted, and when."""
+
+    __slots__ = ("_config", "_full_daemon_sets", "_headroom", "_options", "_registered", "_retry")
+
+    def __init__(
+        self,
+        options: AutoscalingOptions,
+        registered: Callable[[Pod, datetime], None],
+        *,
+        config: Sequence[DrainPriority] | None = None,
+        retry: timedelta = EVICTION_RETRY_TIME,
+        headroom: timedelta = POD_EVICTION_HEADROOM,
+    ) -> None:
+        """``config``: priorities with their seconds, lowest first (default: what the options say)."""
+        given, self._full_daemon_sets = drain_config(options)
+        self._config = given if config is None else config
+        self._options = options
+        self._registered = registered
+        self._retry = retry
+        self._headroom = headroom
+
+    def drain(self, p: Progress, node: str, pods: Iterable[Pod], *, force: bool = False) -> Steps[Drain]:
+        """Evicts the pods of a node. Those of DaemonSets may stay, unless the drain priorities are configured.
+
+        ``force``: a pod that cannot be evicted is deleted.
+        """
+        daemon_set, others = pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_occupied_nodes)
+        if self._full_daemon_sets:
+            return self.evict(p, node, [*others, *daemon_set], [], force=force)
+        return self.evict(p, node, others, daemon_set, force=force)
+
+    def evict_daemon_sets(self, p: Progress, node: str, pods: Iterable[Pod]) -> Steps[Drain]:
+        """Evicts the DaemonSet pods of an empty node, as far as they let themselves be evicted."""
+        daemon_set, _ = pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_empty_nodes)
+        return self.evict(p, node, [], daemon_set)
+
+    def evict(
+        self, p: Progress, node: str, full: Sequence[Pod], best_effort: Sequence[Pod], *, force: bool = False
+    ) -> Steps[Drain]:
+        """Evicts pods lot by lot, lowest priority first; the first lot that fails ends it."""
+        groups = group_by_priority(self._config, full, best_effort)
+        drain = Drain(results={})
+        for group in groups:
+            for pod in group.full:
+                name = pod.metadata.name
+                text = f"Eviction did not attempted for the pod {name} because some of the previous evictions failed"
+                drain.results[name] = PodEvictionResult(pod=pod.key, error=text)
+        for group in groups:
+            if group.full or group.best_effort:
+                drain.error = yield from self._evict_group(p, node, group, drain.results, force)
+                if drain.error is None:
+                    drain.error = yield from self._wait_until_gone(p, node, group, drain.results)
+                if drain.error is not None:
+                    break
+        return drain
+
+    # -- one lot -----------------------------------------------------------------------------------------------------
+
+    def _evict_group(
+        self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult], force: bool
+    ) -> Steps[AutoscalerError | None]:
+        until = p.now + self._options.max_pod_eviction_time
+        found = yield from p.together(
+            [
+                *(partial(self._evict_pod, pod, until, group.seconds, full=True, force=force) for pod in group.full),
+                *(
+                    partial(self._evict_pod, pod, until, group.seconds, full=False, force=False)
+                    for pod in group.best_effort
+                ),
+            ]
+        )
+        failed = []
+        for pod, result in zip(group.full, found, strict=False):
+            results[pod.metadata.name] = result
+            outcome = "succeeded" if result.successful else "failed"
+            yield from p.act(Observe(metric="evicted_pods_total", labels={"eviction_result": outcome}))
+        for pod in group.full:
+            result = results[pod.metadata.name]
+            if not result.successful:
+                failed.append(result.error or "<nil>")
+        if not failed:
+            return None
+        text = f"Failed to drain node /{node}, due to following errors: [{' '.join(failed)}]"
+        return AutoscalerError(API_CALL_ERROR, text)
+
+    def _evict_pod(
+        self, pod: Pod, until: datetime, seconds: int, now: datetime, *, full: bool, force: bool
+    ) -> Steps[PodEvictionResult]:
+        p = Progress(now)
+        where = f"Pod/{pod.key}"
+        yield from p.emit("Normal", where, "ScaleDown", "deleting pod for node scale down")
+        grace = pod.spec.termination_grace_period_seconds
+        grace = DEFAULT_GRACE_PERIOD if grace is None else grace
+        if seconds > 0:
+            grace = min(grace, seconds)
+        namespace, name = pod.metadata.namespace, pod.metadata.name
+        eviction = EvictPod(namespace=namespace, name=name, grace_period_seconds=grace)
+        while True:
+            refusal = (yield from p.act(eviction)).error
+            if refusal is None or refusal.is_not_found:
+                self._registered(pod, p.now)
+                return PodEvictionResult(pod=pod.key)
+            yield from p.wait(self._retry)
+            if p.now >= until:
+                break
+        if force:
+            refusal = (yield from p.act(DeletePod(namespace=namespace, name=name))).error
+            if refusal is None:
+                self._registered(pod, p.now)
+                return PodEvictionResult(pod=pod.key)
+            yield from p.emit("Warning", where, "ScaleDownFailed", "failed to forcefully delete pod for ScaleDown")
+            text = f"failed to forcefully delete unevicted pod {pod.key} (last error: {refusal.message})"
+            return PodEvictionResult(pod=pod.key, error=text)
+        if full:
+            yield from p.emit("Warning", where, "ScaleDownFailed", "failed to delete pod for ScaleDown")
+        text = f"failed to evict pod {pod.key} within allowed timeout (last error: {refusal.message})"
+        return PodEvictionResult(pod=pod.key, timed_out=True, error=text)
+
+    # -- until they are gone -----------------------------------------------------------------------------------------
+
+    def _wait_until_gone(
+        self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult]
+    ) -> Steps[AutoscalerError | None]:
+        until = p.now + timedelta(seconds=group.seconds) + self._headroom
+        while p.now < until:
+            for pod in group.full:
+                stays, error = yield from _look(p, pod, node)
+                if stays or error is not None:
+                    break
+            else:
+                return None
+            yield from p.wait(POLL_INTERVAL)
+        for pod in group.full:
+            stays, error = yield from _look(p, pod, node)
+            text = None if error is None else error.message
+            timed_out = stays or error is not None
+            results[pod.metadata.name] = PodEvictionResult(pod=pod.key, timed_out=timed_out, error=text)
+        text = f"Failed to drain node /{node}: pods remaining after timeout"
+        return AutoscalerError(TRANSIENT_ERROR, text)
+
+
+def _look(p: Progress, pod: Pod, node: str) -> Steps[tuple[bool, ApiError | None]]:
+    """(the pod is still on the node, why that is not known). One of its name on another node is a new one."""
+    outcome = yield from p.act(GetPod(namespace=pod.metadata.namespace, name=pod.metadata.name))
+    if outcome.error is not None:
+        return False, None if outcome.error.is_not_found else outcome.error
+    return outcome.value.spec.node_name == node, None

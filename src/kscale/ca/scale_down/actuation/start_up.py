@@ -1,0 +1,65 @@
+"""What the first loop of a process does with marks that an earlier one left (``core/static_autoscaler.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+from kscale.ca.clock import duration_ns, moment_ns
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.groups import Groups
+from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, deletion_candidate_since, has_taint
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.actuation.actions import ApiError, Progress, Steps
+from kscale.ca.scale_down.actuation.tainting import clean_deletion_candidate, clean_to_be_deleted
+from kscale.objects.core import Node
+
+__all__ = ["clean_up_taints"]
+
+
+def clean_up_taints(
+    nodes: Iterable[Node], groups: Groups, options: AutoscalingOptions, now: datetime
+) -> Steps[list[str]]:
+    """Frees the nodes of groups that were being deleted; gives the names of nodes that lost a taint.
+
+    Where soft taints are off (a count of 0), all nodes lose theirs, but for those younger than
+    ``--node-deletion-candidate-ttl`` if that is above 0. A taint without readable time is old.
+    """
+    p = Progress(now)
+    cleaned: list[str] = []
+    nodes = list(nodes)
+    for node in nodes:
+        if _in_group(node, groups) and has_taint(node, TO_BE_DELETED_TAINT):
+            found = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
+            yield from _tell(p, node, TO_BE_DELETED_TAINT, found, cleaned)
+    if options.max_bulk_soft_taint_count == 0:
+        for node in nodes:
+            if has_taint(node, DELETION_CANDIDATE_TAINT) and _is_old(node, options.node_deletion_candidate_ttl, p.now):
+                found = yield from clean_deletion_candidate(p, node)
+                yield from _tell(p, node, DELETION_CANDIDATE_TAINT, found, cleaned)
+    return cleaned
+
+
+def _in_group(node: Node, groups: Groups) -> bool:
+    try:
+        return groups.of_node(node.metadata.name) is not None
+    except AutoscalerError:
+        return False
+
+
+def _is_old(node: Node, ttl: timedelta, now: datetime) -> bool:
+    since = deletion_candidate_since(node)
+    return not ttl or since is None or moment_ns(now) - since >= duration_ns(ttl)
+
+
+def _tell(p: Progress, node: Node, taint: str, found: tuple[ApiError | None, bool], cleaned: list[str]) -> Steps[None]:
+    error, changed = found
+    name = node.metadata.name
+    if error is not None:
+        text = f"failed to clean {taint} on node {name}: {error.message}"
+        yield from p.emit("Warning", f"Node/{name}", "ClusterAutoscalerCleanup", text)
+    elif changed:
+        if name not in cleaned:
+            cleaned.append(name)
+        text = f"removed {taint} taint from node {name}"
+        yield from p.emit("Normal", f"Node/{name}", "ClusterAutoscalerCleanup", text)

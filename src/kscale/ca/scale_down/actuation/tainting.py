@@ -1,0 +1,93 @@
+"""Marking nodes, and taking marks from them (``utils/taints``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from typing import Final
+
+from kscale.ca.clock import SECOND, moment_ns
+from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
+from kscale.ca.scale_down.actuation.actions import ApiError, GetNode, Progress, Steps, UpdateTaints
+from kscale.objects.core import Node, Taint
+
+__all__ = ["clean_deletion_candidate", "clean_to_be_deleted", "mark_deletion_candidate", "mark_to_be_deleted"]
+
+RETRY_DEADLINE: Final = timedelta(seconds=5)
+CONFLICT_RETRY_INTERVAL: Final = timedelta(milliseconds=750)
+
+_Change = Callable[[Node], list[Taint] | None]
+"""The taints that a node is to have; None: those that it has."""
+
+
+def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> Steps[ApiError | None]:
+    """Adds the taint that keeps pods away; a node that has it already stays as it is, and is not cordoned."""
+    taint = Taint(key=TO_BE_DELETED_TAINT, value=_seconds(p.now), effect="NoSchedule")
+    error, _ = yield from _change(p, node, _adding(taint), True if cordon else None)
+    return error
+
+
+def clean_to_be_deleted(p: Progress, node: Node, *, uncordon: bool) -> Steps[tuple[ApiError | None, bool]]:
+    """Takes it away, and with it any cordon, whoever set it. Tells of an error and whether anything changed."""
+    return (yield from _change(p, node, _without((TO_BE_DELETED_TAINT,)), False if uncordon else None))
+
+
+def mark_deletion_candidate(p: Progress, node: Node) -> Steps[ApiError | None]:
+    """Adds the soft taint of an unneeded node."""
+    taint = Taint(key=DELETION_CANDIDATE_TAINT, value=_seconds(p.now), effect="PreferNoSchedule")
+    error, _ = yield from _change(p, node, _adding(taint), None)
+    return error
+
+
+def clean_deletion_candidate(p: Progress, node: Node) -> Steps[tuple[ApiError | None, bool]]:
+    """Takes it away. Tells of an error and whether anything changed."""
+    return (yield from _change(p, node, _without((DELETION_CANDIDATE_TAINT,)), None))
+
+
+def _seconds(now: datetime) -> str:
+    return str(moment_ns(now) // SECOND)
+
+
+def _adding(taint: Taint) -> _Change:
+    return lambda node: None if has_taint(node, taint.key) else [*node.spec.taints, taint]
+
+
+def _without(keys: Collection[str]) -> _Change:
+    def change(node: Node) -> list[Taint] | None:
+        kept = [taint for taint in node.spec.taints if taint.key not in keys]
+        return kept if len(kept) < len(node.spec.taints) else None
+
+    return change
+
+
+def _change(
+    p: Progress, node: Node, change: _Change, unschedulable: bool | None
+) -> Steps[tuple[ApiError | None, bool]]:
+    """Writes what ``change`` makes of the node: of the given object first, of a fresh one after a conflict.
+
+    That nothing is to change is believed of a fresh object only.
+    """
+    until = p.now + RETRY_DEADLINE
+    known, fresh = node, False
+    while True:
+        taints = change(known)
+        if taints is None and fresh:
+            return None, False
+        if taints is not None:
+            outcome = yield from p.act(
+                UpdateTaints(
+                    node=node.metadata.name,
+                    resource_version=known.metadata.resource_version,
+                    taints=taints,
+                    unschedulable=unschedulable,
+                )
+            )
+            if outcome.error is None or not outcome.error.is_conflict or p.now >= until:
+                return outcome.error, outcome.error is None
+            yield from p.wait(CONFLICT_RETRY_INTERVAL)
+        fresh = True
+        outcome = yield from p.act(GetNode(name=node.metadata.name))
+        if outcome.error is not None:
+            text = f"failed to get node {node.metadata.name}: {outcome.error.message}"
+            return ApiError(text, outcome.error.reason), False
+        known = outcome.value

@@ -1,0 +1,22 @@
+"""For how long the node that was left out longest has not been looked at (``core/scaledown/nodeevaltracker``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+__all__ = ["MaxNodeSkipEvalTime"]
+
+
+class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """``last``: the pass before; ``since``: skipped node -> when it was last looked at."""
+
+    last: datetime
+    since: dict[str, datetime] = {}
+
+    def update(self, skipped: Iterable[str], now: datetime) -> tuple[MaxNodeSkipEvalTime, timedelta]:
+        """After a pass that skipped these nodes: what to remember, and the longest time."""
+        since = {name: self.since.get(name, self.last) for name in skipped}
+        return MaxNodeSkipEvalTime(last=now, since=since), now - min([now, *since.values()])
