@@ -1,0 +1,231 @@
+"""Marks on nodes: writing them, conflicts, limits of a loop, what a process finds (``taints.go``, ``softtaint.go``)."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from actuation_world import World
+from ca_objects import T0, node
+from kscale import ca
+from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
+from kscale.ca.scale_down.actuation import actions as do
+from kscale.ca.scale_down.actuation.run import Simulation, run
+from kscale.ca.scale_down.actuation.soft_tainting import SoftTainted, update_soft_taints
+from kscale.ca.scale_down.actuation.start_up import clean_up_taints
+from kscale.ca.scale_down.actuation.tainting import clean_to_be_deleted, mark_to_be_deleted
+from kscale.ca.scale_down.actuation.update_latency import PastLatencies, UpdateLatencyTracker
+from kscale.ca.scale_down.soft_taints import SoftTaints
+from kscale.objects.core import Node, Taint
+
+SECOND = timedelta(seconds=1)
+NOW = int(T0.timestamp())
+
+
+def marked(name: str, hard: str | None = None, soft: str | None = None) -> Node:
+    made = node(name, 1000, 1000, ready=True)
+    if hard is not None:
+        made.spec.taints.append(Taint(key=TO_BE_DELETED_TAINT, value=hard, effect="NoSchedule"))
+    if soft is not None:
+        made.spec.taints.append(Taint(key=DELETION_CANDIDATE_TAINT, value=soft, effect="PreferNoSchedule"))
+    return made
+
+
+def marking(item: Node, *, cordon: bool = True) -> do.Machine:
+    return lambda now: mark_to_be_deleted(do.Progress(now), item, cordon=cordon)
+
+
+def changed(item: Node) -> Node:
+    """The same node as somebody else has changed it."""
+    labels = {"changed": "yes"}
+    return replace(item, metadata=replace(item.metadata, resource_version="7", labels=labels))
+
+
+# -- one node --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cordon", [False, True])
+def test_a_mark(cordon: bool) -> None:
+    given = node("n", 1, 1)
+    given.spec.taints.append(Taint(key="other", value="", effect="NoSchedule"))
+    world = World([given])
+    assert run(marking(given, cordon=cordon), world.perform, now=T0 + timedelta(seconds=0.7)) is None
+    taints = world.nodes["n"].spec.taints
+    assert [(taint.key, taint.value, taint.effect) for taint in taints] == [
+        ("other", "", "NoSchedule"),
+        (TO_BE_DELETED_TAINT, str(NOW), "NoSchedule"),
+    ]
+    assert world.nodes["n"].spec.unschedulable is cordon
+
+
+def test_a_mark_that_is_there_already_is_left_alone() -> None:
+    """It is believed of a fresh node only; then nothing is written, and the node is not cordoned."""
+    world = World([marked("n", "5")])
+    assert run(marking(world.nodes["n"]), world.perform, now=T0) is None
+    assert (world.marks, world.cordons) == ({}, {})
+    stale = marked("n", "5")
+    world = World([node("n", 1, 1)])
+    assert run(marking(stale), world.perform, now=T0) is None
+    assert world.marks == {"n": ["+T"]}
+
+
+def test_a_conflict_is_resolved() -> None:
+    given = node("n", 1, 1)
+    world = World([changed(given)])
+    ends: list[Any] = []
+    simulation = Simulation(world.perform, now=T0)
+    simulation.start(marking(given), lambda value, at: ends.append((value, at - T0)))
+    simulation.run()
+    assert ends == [(None, timedelta(milliseconds=750))]
+    assert world.nodes["n"].metadata.labels == {"changed": "yes"}
+    assert world.marks == {"n": ["+T"]}
+
+
+def test_conflicts_do_not_go_on_for_ever() -> None:
+    given = node("n", 1, 1)
+    tries: list[timedelta] = []
+
+    def perform(action: do.Action, now: datetime) -> do.Outcome:
+        if isinstance(action, do.UpdateTaints):
+            tries.append(now - T0)
+            return do.Outcome(at=now, error=do.ApiError("again", "Conflict"))
+        return do.Outcome(at=now, value=given)
+
+    error = run(marking(given), perform, now=T0)
+    assert error == do.ApiError("again", "Conflict")
+    assert tries == [timedelta(milliseconds=750 * i) for i in range(8)]
+
+
+def test_a_node_that_is_gone() -> None:
+    world = World([])
+    error = run(marking(marked("n", "5")), world.perform, now=T0)
+    assert error.message == "failed to get node n: not found"
+
+
+@pytest.mark.parametrize(("uncordon", "left"), [(True, False), (False, True)])
+def test_a_mark_is_taken_away(uncordon: bool, left: bool) -> None:
+    """And any cordon with it, whoever set it."""
+    given = marked("n", "5", soft="6")
+    given.spec.unschedulable = True
+    world = World([given])
+    found = run(lambda now: clean_to_be_deleted(do.Progress(now), given, uncordon=uncordon), world.perform, now=T0)
+    assert found == (None, True)
+    assert [taint.key for taint in world.nodes["n"].spec.taints] == [DELETION_CANDIDATE_TAINT]
+    assert world.nodes["n"].spec.unschedulable is left
+    again = run(
+        lambda now: clean_to_be_deleted(do.Progress(now), world.nodes["n"], uncordon=uncordon), world.perform, now=T0
+    )
+    assert again == (None, False)
+
+
+# -- soft taints: limits of a loop -----------------------------------------------------------------------------------
+
+
+def softly(world: World, wanted: SoftTaints, **options: Any) -> SoftTainted:
+    given = ca.AutoscalingOptions(**{"max_bulk_soft_taint_time": SECOND, **options})
+    nodes = dict(world.nodes)
+    found: SoftTainted = run(lambda now: update_soft_taints(wanted, nodes, given, now), world.perform, now=T0)
+    return found
+
+
+@pytest.mark.parametrize("takes", [0, 1])
+def test_both_nodes_fit_if_there_is_time(takes: int) -> None:
+    world = World([marked("a"), marked("b")])
+    world.takes = {do.UpdateTaints: takes * SECOND}
+    found = softly(world, SoftTaints(add=["a", "b"]))
+    assert world.marks == ({"a": ["+S"]} if takes else {"a": ["+S"], "b": ["+S"]})
+    assert found == SoftTainted(tried=2 - takes, skipped=takes)
+    world.marks.clear()
+    left = [name for name in ("a", "b") if not world.nodes[name].spec.taints]
+    softly(world, SoftTaints(add=left))
+    assert world.marks == ({"b": ["+S"]} if takes else {})
+    world.marks.clear()
+    softly(world, SoftTaints(remove=["a", "b"]))
+    assert world.marks == ({"a": ["-S"]} if takes else {"a": ["-S"], "b": ["-S"]})
+
+
+@pytest.mark.parametrize(("most", "marks"), [(0, {}), (1, {"b": ["-S"]}), (2, {"b": ["-S"], "a": ["+S"]})])
+def test_attempts_are_counted(most: int, marks: dict[str, list[str]]) -> None:
+    world = World([marked("a"), marked("b", soft="1")])
+    found = softly(world, SoftTaints(remove=["b"], add=["a"]), max_bulk_soft_taint_count=most)
+    assert world.marks == marks
+    assert (found.tried, found.skipped) == (most, 2 - most)
+
+
+def test_an_attempt_that_fails_stops_nothing() -> None:
+    world = World([marked("a"), marked("b"), marked("c")])
+    world.no_taint = {"a"}
+    found = softly(world, SoftTaints(add=["a", "b", "c"]), max_bulk_soft_taint_count=2)
+    assert world.marks == {"b": ["+S"]}
+    assert found == SoftTainted(tried=2, skipped=1, errors=[do.ApiError("no taint")])
+
+
+# -- what a new process finds ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "ttl", "cleaned"),
+    [
+        (10, 0, {"going": ["-T"]}),
+        (0, 0, {"going": ["-T"], "young": ["-S"], "old": ["-S"], "odd": ["-S"], "loose": ["-S"]}),
+        (0, 300, {"going": ["-T"], "old": ["-S"], "odd": ["-S"], "loose": ["-S"]}),
+        (10, 300, {"going": ["-T"]}),
+    ],
+)
+def test_marks_of_an_earlier_process(count: int, ttl: int, cleaned: dict[str, list[str]]) -> None:
+    """Nodes of no group keep the hard taint; soft ones go only where there are to be none."""
+    nodes = [
+        marked("going", str(NOW)),
+        marked("young", soft=str(NOW - 120)),
+        marked("old", soft=str(NOW - 600)),
+        marked("odd", soft="soon"),
+        marked("loose", str(NOW), soft=str(NOW - 600)),
+        marked("plain"),
+    ]
+    world = World(nodes)
+    groups = ca.Groups([ca.Group(id="g", nodes=["going", "young", "old", "odd", "plain"])], {"down": "down"})
+    options = ca.AutoscalingOptions(max_bulk_soft_taint_count=count, node_deletion_candidate_ttl=ttl * SECOND)
+    found = run(lambda now: clean_up_taints(nodes, groups, options, now), world.perform, now=T0)
+    assert world.marks == cleaned
+    assert found == list(cleaned)
+    assert {event.reason for event in world.events} == {"ClusterAutoscalerCleanup"}
+    assert world.events[0].message == f"removed {TO_BE_DELETED_TAINT} taint from node going"
+
+
+def test_a_mark_that_cannot_be_cleaned() -> None:
+    world = World([marked("a", "1")])
+    world.no_taint = {"a"}
+    groups = ca.Groups([ca.Group(id="g", nodes=["a"])])
+    nodes = list(world.nodes.values())
+    assert run(lambda now: clean_up_taints(nodes, groups, ca.AutoscalingOptions(), now), world.perform, now=T0) == []
+    (event,) = world.events
+    assert (event.type, event.message) == ("Warning", f"failed to clean {TO_BE_DELETED_TAINT} on node a: no taint")
+
+
+# -- how long taints take to be seen ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "latency"),
+    [({"n1": 100}, 100), ({"n1": 100, "n2": 150}, 150), ({"n1": None}, None), ({"n1": 100, "n2": None}, None)],
+)
+def test_the_longest_latency_counts(seen: dict[str, int | None], latency: int | None) -> None:
+    world = World([marked(name, "1") for name in seen])
+    world.written = dict.fromkeys(seen, T0)
+    lags = {name: None if ms is None else timedelta(milliseconds=ms) for name, ms in seen.items()}
+    world.lag = lags.__getitem__
+    tracker = UpdateLatencyTracker()
+    tracker.started = dict.fromkeys(seen, T0)
+    tracker.wait_for_all()
+    found = run(tracker.follow, world.perform, now=T0)
+    assert found == (None if latency is None else timedelta(milliseconds=latency))
+
+
+def test_latencies_of_an_hour_are_kept() -> None:
+    past = PastLatencies()
+    assert past.delay_after(3 * SECOND, T0) == 6 * SECOND
+    assert past.delay_after(SECOND, T0 + timedelta(minutes=59)) == 6 * SECOND
+    assert past.delay_after(SECOND, T0 + timedelta(minutes=60)) == 2 * SECOND
