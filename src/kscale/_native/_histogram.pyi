@@ -1,4 +1,4 @@
-from typing import TypeAlias
+from typing import TypeAlias, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -11,6 +11,8 @@ _F64: TypeAlias = npt.NDArray[np.float64]
 
 UNSET: int
 FARTHEST: int
+UNPLACED: int
+UNASKED: int
 ACCEPTED: int
 DISCARDED: int
 TOO_OLD: int
@@ -24,6 +26,15 @@ def look_up(table: _I32, index: _I32, out: _I32) -> bool: ...
 def in_order(series: _I32, times: _I64, n_series: int) -> bool: ...
 def confidence(first: int, last: int, samples: int, interval: int) -> float: ...
 def confidence_multiplier(confidence: float, multiplier: float, exponent: float) -> float: ...
+
+class Fed(TypedDict):
+    missing: int
+    infinite: int
+    negative: int
+    late: int
+    refused: int
+    behind: int
+    newest: int
 
 class Buckets:
     @staticmethod
@@ -86,6 +97,18 @@ class Usage:
         threads: int = 1,
         taken: _I64 | None = None,
     ) -> None: ...
+    def feed(
+        self,
+        bank: Bank,
+        cpu: bool,
+        series: _I32,
+        times: _I64,
+        values: _F64,
+        slots: _I32,
+        finite: _I64,
+        now: int,
+        threads: int = 1,
+    ) -> Fed: ...
     def add_cpu_grid(
         self,
         bank: Bank,

@@ -77,6 +77,29 @@ cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
     void c_add_cpu_grid "kscale::usage::add_cpu_grid"(
         const c_Bank&, const c_Containers&, const c_Aggregates&, Py_ssize_t, const int64_t*, const int32_t*,
         Py_ssize_t, const int64_t*, const int32_t*, int64_t*, Py_ssize_t) except +
+    cdef struct c_Fed "kscale::usage::Fed":
+        int64_t missing
+        int64_t infinite
+        int64_t negative
+        int64_t late
+        int64_t refused
+        int64_t behind
+        int64_t newest
+    cdef struct c_Batch "kscale::usage::Batch":
+        Py_ssize_t rows
+        const int32_t* series
+        const int64_t* time
+        const double* value
+        Py_ssize_t n_series
+        const int32_t* slot
+        int64_t now
+        int64_t* finite
+    const int32_t kUnplaced "kscale::usage::kUnplaced"
+    const int32_t kUnasked "kscale::usage::kUnasked"
+    c_Fed c_feed_cpu "kscale::usage::feed_cpu"(
+        const c_Bank&, const c_Containers&, const c_Aggregates&, const c_Batch&, Py_ssize_t) except +
+    c_Fed c_feed_memory "kscale::usage::feed_memory"(
+        const c_Bank&, const c_Containers&, const c_Aggregates&, const c_Batch&, Py_ssize_t) except +
     void c_recommend "kscale::usage::recommend"(
         const c_Bank&, const c_Bank&, const int64_t*, const int64_t*, const int64_t*, const int64_t*,
         const c_Estimation&, Py_ssize_t, int64_t*, Py_ssize_t) except +
@@ -93,6 +116,7 @@ cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
 UNSET = kUnset
 ACCEPTED, DISCARDED, TOO_OLD = 0, 1, 2
 FARTHEST = kFarthest
+UNPLACED, UNASKED = kUnplaced, kUnasked
 
 
 def go_log(double x):
@@ -432,6 +456,36 @@ cdef class Usage:
         with nogil:
             c_add_memory(bank.c, self.containers, self.aggregates, n, &container[0], &times[0], &amounts[0], oom,
                          &status[0], counted, threads)
+
+    def feed(self, Bank bank not None, bint cpu, const int32_t[::1] series, const int64_t[::1] times,
+             const double[::1] values, const int32_t[::1] slots, int64_t[::1] finite, int64_t now, Py_ssize_t threads=1):
+        """Rows of recorded usage in cores or bytes: see usage.hpp. What became of them, as a dict."""
+        cdef Py_ssize_t n = series.shape[0], m = slots.shape[0], i
+        cdef c_Batch batch
+        cdef c_Fed fed
+        if times.shape[0] != n or values.shape[0] != n or finite.shape[0] != m:
+            raise NativeError("usage columns of unequal length")
+        if bank.rows < self.n_aggregates:
+            raise NativeError(f"{bank.rows} histograms for {self.n_aggregates} aggregates")
+        for i in range(m):
+            if slots[i] == kUnplaced or slots[i] == kUnasked:
+                continue
+            if not 0 <= slots[i] < self.n_containers or self.containers.aggregate[slots[i]] < 0:
+                raise NativeError(f"container {slots[i]} of {self.n_containers}, or one without aggregate")
+        for i in range(n):
+            if not 0 <= series[i] < m:
+                raise NativeError(f"series {series[i]} of {m}")
+        check_times(times)
+        if n > 0:
+            batch.rows, batch.n_series, batch.now = n, m, now
+            batch.series, batch.time, batch.value = &series[0], &times[0], &values[0]
+            batch.slot, batch.finite = &slots[0], &finite[0]
+            with nogil:
+                if cpu:
+                    fed = c_feed_cpu(bank.c, self.containers, self.aggregates, batch, threads)
+                else:
+                    fed = c_feed_memory(bank.c, self.containers, self.aggregates, batch, threads)
+        return fed
 
     def add_cpu_grid(self, Bank bank not None, const int64_t[::1] group_start, const int32_t[::1] container,
                      const int64_t[::1] times, const int32_t[:, ::1] millicores, int64_t[::1] discarded,

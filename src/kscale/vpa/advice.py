@@ -227,7 +227,7 @@ def _report(
             usage.recommendation = recommended.get(name)
             oom = killed.get((*item.identity, name))
             usage.oom_memory = oom or 0
-            memory = feed.memory_points[*item.identity, name]
+            memory = feed.memory_points[item.identity, name]
             # The recommender's confidence comes from CPU samples alone; other strategies look at each resource itself.
             points = max(samples[name], memory) if strategy.needs_samples else samples[name]
             enough = points >= points_required

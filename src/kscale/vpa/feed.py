@@ -14,7 +14,7 @@ from kscale._native import _histogram
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
 from kscale.vpa.clock import UNSET
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState, Usage
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState
 from kscale.vpa.strategies import ContainerUsage, Strategy
 from kscale.vpa.workloads import Identity, Workload, Workloads
 
@@ -22,7 +22,7 @@ __all__ = ["Feed"]
 
 _NOT_ASKED: Final = ""
 _Floats = npt.NDArray[np.float64]
-_Order = npt.NDArray[np.int64] | None
+_FOREVER: Final = (1 << 63) - 1
 
 
 @dataclass(slots=True)
@@ -31,6 +31,11 @@ class _Place:
 
     owner: Workload | None = None
     reason: str | None = None
+    container: str = ""
+    slot: int = _histogram.UNPLACED
+
+
+_NOWHERE: Final = _Place(reason=_NOT_ASKED, slot=_histogram.UNASKED)
 
 
 @dataclass(slots=True)
@@ -47,8 +52,11 @@ class Feed:
     counts: Counter[str] = field(default_factory=Counter)
     newest: int = UNSET
     usage: dict[tuple[str, str, str, str], ContainerUsage] = field(default_factory=dict)
-    memory_points: Counter[tuple[str, str, str, str]] = field(default_factory=Counter)
+    memory_points: Counter[tuple[Identity, str]] = field(default_factory=Counter)
     """Memory samples taken in; those of CPU the model counts itself."""
+    behind: int = 0
+    """Samples that are older than one that was taken in before; doubled ones are not counted."""
+    places: dict[tuple[SeriesKey, str], _Place] = field(default_factory=dict)
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
 
     def resolve(
@@ -71,12 +79,12 @@ class Feed:
     def place(self, key: SeriesKey, named: str = "", labels: Mapping[str, str] | None = None) -> _Place:
         """Where a series belongs; pods that are gone, and their containers, are added to the model."""
         if self.namespaces and key.namespace not in self.namespaces:
-            return _Place(reason=_NOT_ASKED)
+            return _NOWHERE
         owner = self.resolve(key.namespace, key.pod, named, labels)
         if owner is None:
             return _Place(reason="samples of no known workload")
         if owner.identity not in self.chosen:
-            return _Place(reason=_NOT_ASKED)
+            return _NOWHERE
         if key.container in ("", "POD"):
             return _Place(reason="samples of whole pods or their pause containers, left out")
         pod = self.state.pods.get((key.namespace, key.pod))
@@ -89,90 +97,78 @@ class Feed:
             return _Place(reason="samples of containers that their workload does not have")
         if key.container not in pod.containers:
             self.state.add_container(pod, key.container, (0, 0), 0)
-        return _Place(owner)
+        name = (key.namespace, key.pod, key.container)
+        return _Place(owner, container=key.container, slot=self.state.slot_of(name, 0))
+
+    def _placed(self, batch: UsageBatch) -> list[_Place]:
+        if batch.labels:
+            return [self.place(*each) for each in zip(batch.keys, batch.workloads, batch.labels, strict=True)]
+        found = []
+        for key, named in zip(batch.keys, batch.workloads, strict=True):
+            place = self.places.get((key, named))
+            if place is None:
+                place = self.places[key, named] = self.place(key, named)
+            found.append(place)
+        return found
 
     def add(self, batch: UsageBatch) -> None:
         """One batch."""
-        labels: Sequence[Mapping[str, str]] = batch.labels or [{}] * len(batch.keys)
-        places = [self.place(*each) for each in zip(batch.keys, batch.workloads, labels, strict=True)]
-        asked = np.array([place.reason != _NOT_ASKED for place in places], bool)
-        if not asked.all():
-            wanted = asked[batch.series]
-            time = batch.time[wanted]
-        else:
-            wanted, time = None, batch.time
-        if len(time):
-            self.newest = max(self.newest, int(time.max()))
-        order = None
-        if not _histogram.in_order(batch.series, batch.time, len(batch.keys)):
-            order = np.argsort(batch.time, kind="stable")
-        for values, kind, unit in ((batch.cpu, CPU_SAMPLE, 1000.0), (batch.memory, MEMORY_SAMPLE, 1.0)):
-            if values is not None:
-                self._add_kind(batch, values, kind, unit, places, wanted, order)
-                if kind == MEMORY_SAMPLE:
-                    self._count_memory(batch, values, places)
+        if not len(batch):
+            return
+        places = self._placed(batch)
+        series, time, order = batch.series, batch.time, None
+        if not _histogram.in_order(series, time, len(batch.keys)):
+            order = np.argsort(time, kind="stable")
+            series, time = series[order], time[order]
+        slots = np.array([place.slot for place in places], np.int32)
+        for given, kind in ((batch.cpu, CPU_SAMPLE), (batch.memory, MEMORY_SAMPLE)):
+            if given is not None:
+                values = given if order is None else given[order]
+                self._add_kind(kind, series, time, np.ascontiguousarray(values), places, slots)
                 if self.strategy.needs_samples:
-                    self._keep(batch, values, kind, places, order)
+                    self._keep(batch.keys, series, values, kind, places)
 
     def _add_kind(
         self,
-        batch: UsageBatch,
+        kind: int,
+        series: npt.NDArray[np.int32],
+        time: npt.NDArray[np.int64],
+        values: _Floats,
+        places: Sequence[_Place],
+        slots: npt.NDArray[np.int32],
+    ) -> None:
+        finite = np.zeros(len(places), np.int64)
+        latest = _FOREVER if self.now is None else self.now
+        fed = self.state.feed(kind == CPU_SAMPLE, series, time, values, slots, finite, latest)
+        self.newest = max(self.newest, fed["newest"])
+        self.behind += fed["behind"]
+        taken = 0
+        for place, count in zip(places, finite.tolist(), strict=True):
+            if place.owner is not None:
+                taken += count
+                if kind == MEMORY_SAMPLE:
+                    self.memory_points[place.owner.identity, place.container] += count
+            elif place.reason:
+                self.counts[place.reason] += count
+        self.counts["samples"] += taken - fed["refused"]
+        self.counts["samples that are doubled or out of order, discarded"] += fed["refused"]
+        self.counts["samples later than the moment asked about, taken in as they are"] += fed["late"]
+        self.counts["negative samples, taken as 0"] += fed["negative"]
+        self.counts["infinite values, left out"] += fed["infinite"]
+        self.counts["missing values"] += fed["missing"]
+
+    def _keep(
+        self,
+        keys: Sequence[SeriesKey],
+        series: npt.NDArray[np.int32],
         values: _Floats,
         kind: int,
-        unit: float,
         places: Sequence[_Place],
-        wanted: npt.NDArray[np.bool_] | None,
-        order: _Order,
     ) -> None:
-        series, time = batch.series, batch.time
-        if order is not None:
-            series, time, values = series[order], time[order], values[order]
-            wanted = wanted[order] if wanted is not None else None
-        if wanted is not None:
-            series, time, values = series[wanted], time[wanted], values[wanted]
-        amounts = np.empty(len(values), np.int64)
-        missing, infinite, negative = _histogram.amounts(np.ascontiguousarray(values), unit, amounts)
-        if missing or infinite:
-            self.counts["infinite values, left out"] += infinite
-            self.counts["missing values"] += missing
-            finite = np.isfinite(values)
-            series, time, values, amounts = series[finite], time[finite], values[finite], amounts[finite]
-        known = np.array([place.owner is not None for place in places], bool)
-        if not known.all():
-            keep = known[series]
-            lost = np.bincount(series[~keep], minlength=len(places)).tolist()
-            for place, count in zip(places, lost, strict=True):
-                if place.reason and count:
-                    self.counts[place.reason] += count
-            series, time, values, amounts = series[keep], time[keep], values[keep], amounts[keep]
-            negative = int(np.count_nonzero(values < 0)) if negative else 0
-        if len(amounts) == 0:
-            return
-        if negative:
-            self.counts["negative samples, taken as 0"] += negative
-        if self.now is not None:
-            self.counts["samples later than the moment asked about, taken in as they are"] += int(
-                np.count_nonzero(time > self.now)
-            )
-        names = [(key.namespace, key.pod, key.container) for key in batch.keys]
-        refused = self.state.add_usage(Usage(names, series, time, amounts, kind), 0)
-        self.counts["samples"] += len(amounts) - len(refused)
-        if refused:
-            self.counts["samples that are doubled or out of order, discarded"] += len(refused)
-
-    def _count_memory(self, batch: UsageBatch, values: _Floats, places: Sequence[_Place]) -> None:
-        points = np.bincount(batch.series, weights=np.isfinite(values), minlength=len(batch.keys))
-        for i, (key, place) in enumerate(zip(batch.keys, places, strict=True)):
-            if place.owner is not None:
-                self.memory_points[*place.owner.identity, key.container] += int(points[i])
-
-    def _keep(self, batch: UsageBatch, values: _Floats, kind: int, places: Sequence[_Place], order: _Order) -> None:
         """For strategies that look at the samples themselves."""
-        series = batch.series if order is None else batch.series[order]
-        values = values if order is None else values[order]
         by_series = np.argsort(series, kind="stable")
-        bounds = np.searchsorted(series[by_series], np.arange(len(batch.keys) + 1))
-        for i, (key, place) in enumerate(zip(batch.keys, places, strict=True)):
+        bounds = np.searchsorted(series[by_series], np.arange(len(keys) + 1))
+        for i, (key, place) in enumerate(zip(keys, places, strict=True)):
             if place.owner is None:
                 continue
             own = values[by_series[bounds[i] : bounds[i + 1]]]

@@ -11,6 +11,7 @@ Buckets Buckets::linear(double max_value, double bucket_size, double epsilon) {
   result.epsilon_ = epsilon;
   const std::int64_t n = go::to_int64(std::ceil(max_value / bucket_size)) + 1;
   for (std::int64_t b = 0; b < n; ++b) result.starts.push_back(static_cast<double>(b) * bucket_size);
+  result.build_thousandths();
   return result;
 }
 
@@ -26,6 +27,7 @@ Buckets Buckets::exponential(double max_value, double first_bucket_size, double 
     result.starts.push_back(
         b == 0 ? 0.0 : first_bucket_size * (go::pow(ratio, static_cast<double>(b)) - 1) / (ratio - 1));
   result.build_table();
+  result.build_thousandths();
   return result;
 }
 
@@ -38,6 +40,14 @@ std::int64_t Buckets::find_exact(double value) const noexcept {
   if (value < first_) return 0;
   const std::int64_t b = go::to_int64(go::log(value * (ratio_ - 1) / first_ + 1) / log_ratio_);
   return std::min(b, last);
+}
+
+void Buckets::build_thousandths() {
+  constexpr std::size_t kSize = 8192;
+  if (size() > std::numeric_limits<std::uint16_t>::max()) return;
+  thousandths.reserve(kSize);
+  for (std::size_t k = 0; k < kSize; ++k)
+    thousandths.push_back(static_cast<std::uint16_t>(find(static_cast<double>(k) / 1000.0)));
 }
 
 void Buckets::build_table() {

@@ -6,6 +6,7 @@
 
 #include "kscale/dispatch.hpp"
 #include "kscale/parallel.hpp"
+#include "kscale/usage_feed.hpp"
 #include "kscale/usage_owners.hpp"
 
 // Memory samples into histograms, and recommendations out of them. CPU samples: usage_cpu.cpp.
@@ -71,6 +72,33 @@ void add_memory_run(const Bank& bank, std::ptrdiff_t row, const Aggregates& aggr
   }
 }
 
+// One thread's way of taking in memory samples.
+class MemorySamples {
+ public:
+  MemorySamples(const Bank& bank, const Containers& containers, const Aggregates& aggregates)
+      : bank_(bank), containers_(containers), aggregates_(aggregates) {}
+
+  Time last(std::int32_t c) const noexcept { return containers_.last_memory[c]; }
+
+  void add(std::int32_t c, const Time* time, const std::int64_t* bytes, std::ptrdiff_t n, std::uint8_t* status,
+           const std::uint8_t* is_oom = nullptr, std::int64_t* taken = nullptr) noexcept {
+    MemoryOfContainer state{containers_.last_memory[c], containers_.window_end[c], containers_.memory_peak[c],
+                            containers_.oom_peak[c]};
+    add_memory_run(bank_, containers_.aggregate[c], aggregates_, state, 0, n, time, bytes, is_oom, status, taken);
+    containers_.last_memory[c] = state.last;
+    containers_.window_end[c] = state.window_end;
+    containers_.memory_peak[c] = state.peak;
+    containers_.oom_peak[c] = state.oom_peak;
+  }
+
+  void finish() noexcept {}
+
+ private:
+  const Bank& bank_;
+  const Containers& containers_;
+  const Aggregates& aggregates_;
+};
+
 }  // namespace
 
 void add_memory(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n,
@@ -78,23 +106,24 @@ void add_memory(const Bank& bank, const Containers& containers, const Aggregates
                 std::uint8_t* status, std::int64_t* taken, std::ptrdiff_t threads) {
   const std::ptrdiff_t parts = std::clamp<std::ptrdiff_t>(threads, 1, kMostThreads);
   const Owners owners(containers, n, container, parts);
+  const auto from = [](auto* column, std::ptrdiff_t i) { return column == nullptr ? column : column + i; };
   parallel_for(parts, parts, [&](std::ptrdiff_t part, std::ptrdiff_t end) {
+    MemorySamples samples(bank, containers, aggregates);
     for (; part < end; ++part) {
       std::ptrdiff_t next = 0;
       for (std::ptrdiff_t i = 0; i < n; i = next) {
         const std::int32_t c = container[i];
         next = run_end(container, i, n);
         if (owners.other(c, part)) continue;
-        MemoryOfContainer state{containers.last_memory[c], containers.window_end[c], containers.memory_peak[c],
-                                containers.oom_peak[c]};
-        add_memory_run(bank, containers.aggregate[c], aggregates, state, i, next, time, bytes, is_oom, status, taken);
-        containers.last_memory[c] = state.last;
-        containers.window_end[c] = state.window_end;
-        containers.memory_peak[c] = state.peak;
-        containers.oom_peak[c] = state.oom_peak;
+        samples.add(c, time + i, bytes + i, next - i, status + i, from(is_oom, i), from(taken, i));
       }
     }
   });
+}
+
+Fed feed_memory(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch,
+                std::ptrdiff_t threads) {
+  return feed<MemorySamples>(bank, containers, aggregates, batch, 1.0, threads);
 }
 
 void amounts(const double* values, std::ptrdiff_t n, double unit, std::int64_t* out, std::int64_t* counts) noexcept {

@@ -8,6 +8,7 @@
 #include "kscale/dispatch.hpp"
 #include "kscale/parallel.hpp"
 #include "kscale/usage.hpp"
+#include "kscale/usage_feed.hpp"
 #include "kscale/usage_owners.hpp"
 
 // CPU samples into histograms.
@@ -72,25 +73,23 @@ void add_pending(const Bank& bank, Pending& pending) noexcept {
   pending.count = 0;
 }
 
-// Buckets of whole millicores, for the amounts that nearly all samples have.
+// Buckets of whole millicores.
 class MillicoreTable {
  public:
-  explicit MillicoreTable(const Buckets& buckets) : buckets_(buckets), table_(kSize) {
-    for (std::size_t m = 0; m < kSize; ++m)
-      table_[m] = static_cast<std::uint16_t>(buckets.find(static_cast<double>(m) / 1000.0));
-  }
+  explicit MillicoreTable(const Buckets& buckets)
+      : buckets_(buckets), table_(buckets.thousandths.data()), size_(buckets.thousandths.size()) {}
   // Whether all of them are in the table.
-  static bool holds(std::uint64_t highest) noexcept { return highest < kSize; }
-  std::int64_t small(std::int64_t millicores) const noexcept { return table_[static_cast<std::size_t>(millicores)]; }
+  bool holds(std::uint64_t highest) const noexcept { return highest < size_; }
+  std::int64_t small(std::int64_t millicores) const noexcept { return table_[millicores]; }
   std::int64_t operator()(std::int64_t millicores) const noexcept {
-    if (static_cast<std::uint64_t>(millicores) < kSize) return table_[static_cast<std::size_t>(millicores)];
+    if (static_cast<std::uint64_t>(millicores) < size_) return table_[millicores];
     return buckets_.find(static_cast<double>(millicores) / 1000.0);
   }
 
  private:
-  static constexpr std::size_t kSize = 8192;
   const Buckets& buckets_;
-  std::vector<std::uint16_t> table_;
+  const std::uint16_t* table_;
+  std::size_t size_;
 };
 
 void count_sample(const Aggregates& aggregates, std::ptrdiff_t row, Time t) noexcept {
@@ -175,7 +174,7 @@ class Grid {
       const std::ptrdiff_t to = std::min(from + kBlock, n_times_);
       std::uint32_t highest = 0;
       for (int i = 0; i < kRows; ++i) highest |= bits_of(values[i] + from, to - from);
-      if (MillicoreTable::holds(highest)) {
+      if (find_.holds(highest)) {
         add_present<kRows>(w, values, total, from, to, std::make_integer_sequence<int, kRows>());
         for (int i = 0; i < kRows; ++i) counts[i] += to - from;
         continue;
@@ -257,81 +256,103 @@ class Grid {
   bool known_ = false;
 };
 
-// A run of samples of one container: taken in whole if they are new, in order, and close to the row's reference.
-bool add_run(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const MillicoreTable& find,
-             Pending& pending, std::int32_t c, const Time* time, const std::int64_t* millicores, std::ptrdiff_t n) {
-  const std::ptrdiff_t row = containers.aggregate[c];
-  if (time[0] <= containers.last_cpu[c]) return false;
-  const Stretch stretch = look_at(time, millicores, n);
-  if (!stretch.ascending || !MillicoreTable::holds(stretch.highest)) return false;
-  add_pending(bank, pending);
-  const Time last = time[n - 1];
-  if (bank.half_life != 0) {
-    if (histogram::needs_shift(bank, row, time[0])) histogram::shift(bank, row, time[0]);
-    const Time reference = bank.reference[row];
-    if (histogram::needs_shift(bank, row, last)) return false;
-    if (reference >= histogram::kFarthest || reference <= -histogram::kFarthest) return false;
-    distances(time, reference, pending.weight.data(), n);
+// One thread's way of taking in CPU samples: some of one container, in order, after the other.
+class CpuSamples {
+ public:
+  static constexpr std::ptrdiff_t kMost = static_cast<std::ptrdiff_t>(Pending::kSize);  // samples at once
+
+  CpuSamples(const Bank& bank, const Containers& containers, const Aggregates& aggregates)
+      : bank_(bank), containers_(containers), aggregates_(aggregates), find_(*bank.buckets) {}
+
+  Time last(std::int32_t c) const noexcept { return containers_.last_cpu[c]; }
+
+  void add(std::int32_t c, const Time* time, const std::int64_t* millicores, std::ptrdiff_t n,
+           std::uint8_t* status) noexcept {
+    constexpr std::ptrdiff_t kShortest = 8;  // of runs that are worth the look at them
+    if (n >= kShortest && add_run(c, time, millicores, n)) {
+      std::fill(status, status + n, static_cast<std::uint8_t>(kAccepted));
+      return;
+    }
+    for (std::ptrdiff_t i = 0; i < n; ++i) status[i] = add_one(c, time[i], millicores[i]);
   }
-  const bool ordinary = is_ordinary(bank, pending.weight[0]) &&
-                        is_ordinary(bank, pending.weight[static_cast<std::size_t>(n - 1)]);
-  weigh(bank, pending.weight.data(), static_cast<std::size_t>(n), ordinary);
-  add_stretch(bank, row, find, millicores, pending.weight.data(), n);
-  aggregates.last_sample[row] = std::max(aggregates.last_sample[row], last);
-  Time& first = aggregates.first_sample[row];
-  if (first == kUnset || time[0] < first) first = time[0];
-  aggregates.samples[row] += n;
-  containers.last_cpu[c] = last;
-  return true;
-}
+
+  void finish() noexcept { add_pending(bank_, pending_); }
+
+ private:
+  // All of them, if they are new, in order, and close to the row's reference.
+  bool add_run(std::int32_t c, const Time* time, const std::int64_t* millicores, std::ptrdiff_t n) noexcept {
+    const std::ptrdiff_t row = containers_.aggregate[c];
+    if (time[0] <= containers_.last_cpu[c]) return false;
+    const Stretch stretch = look_at(time, millicores, n);
+    if (!stretch.ascending || !find_.holds(stretch.highest)) return false;
+    add_pending(bank_, pending_);
+    const Time last = time[n - 1];
+    double* weight = pending_.weight.data();
+    if (bank_.half_life != 0) {
+      if (histogram::needs_shift(bank_, row, time[0])) histogram::shift(bank_, row, time[0]);
+      const Time reference = bank_.reference[row];
+      if (histogram::needs_shift(bank_, row, last)) return false;
+      if (reference >= histogram::kFarthest || reference <= -histogram::kFarthest) return false;
+      distances(time, reference, weight, n);
+    }
+    weigh(bank_, weight, static_cast<std::size_t>(n), is_ordinary(bank_, weight[0]) && is_ordinary(bank_, weight[n - 1]));
+    add_stretch(bank_, row, find_, millicores, weight, n);
+    aggregates_.last_sample[row] = std::max(aggregates_.last_sample[row], last);
+    Time& first = aggregates_.first_sample[row];
+    if (first == kUnset || time[0] < first) first = time[0];
+    aggregates_.samples[row] += n;
+    containers_.last_cpu[c] = last;
+    return true;
+  }
+
+  Status add_one(std::int32_t c, Time t, std::int64_t millicores) noexcept {
+    if (millicores < 0 || t <= containers_.last_cpu[c]) return kDiscarded;
+    const std::int32_t row = containers_.aggregate[c];
+    if (bank_.half_life != 0 && histogram::needs_shift(bank_, row, t)) {
+      add_pending(bank_, pending_);
+      histogram::shift(bank_, row, t);
+    }
+    const std::size_t at = pending_.count++;
+    pending_.weight[at] = static_cast<double>(histogram::difference(t, bank_.reference[row]));
+    pending_.row[at] = row;
+    pending_.bucket[at] = static_cast<std::int32_t>(find_(millicores));
+    if (pending_.count == Pending::kSize) add_pending(bank_, pending_);
+    count_sample(aggregates_, row, t);
+    containers_.last_cpu[c] = t;
+    return kAccepted;
+  }
+
+  const Bank& bank_;
+  const Containers& containers_;
+  const Aggregates& aggregates_;
+  MillicoreTable find_;
+  Pending pending_;
+};
 
 }  // namespace
 
 void add_cpu(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n,
              const std::int32_t* container, const Time* time, const std::int64_t* millicores, std::uint8_t* status,
              std::ptrdiff_t threads) {
-  constexpr std::ptrdiff_t kShortest = 8;  // of runs that are worth the look at them
-  const MillicoreTable find(*bank.buckets);
   const std::ptrdiff_t parts = std::clamp<std::ptrdiff_t>(threads, 1, kMostThreads);
   const Owners owners(containers, n, container, parts);
   parallel_for(parts, parts, [&](std::ptrdiff_t part, std::ptrdiff_t end) {
-    Pending pending;
-    const auto add_one = [&](std::int32_t c, std::ptrdiff_t i) {
-      const std::int32_t row = containers.aggregate[c];
-      const Time t = time[i];
-      if (millicores[i] < 0 || t <= containers.last_cpu[c]) {
-        status[i] = kDiscarded;
-        return;
-      }
-      status[i] = kAccepted;
-      if (bank.half_life != 0 && histogram::needs_shift(bank, row, t)) {
-        add_pending(bank, pending);
-        histogram::shift(bank, row, t);
-      }
-      const std::size_t at = pending.count++;
-      pending.weight[at] = static_cast<double>(histogram::difference(t, bank.reference[row]));
-      pending.row[at] = row;
-      pending.bucket[at] = static_cast<std::int32_t>(find(millicores[i]));
-      if (pending.count == Pending::kSize) add_pending(bank, pending);
-      count_sample(aggregates, row, t);
-      containers.last_cpu[c] = t;
-    };
+    CpuSamples samples(bank, containers, aggregates);
     for (; part < end; ++part) {
       std::ptrdiff_t next = 0;
       for (std::ptrdiff_t i = 0; i < n; i = next) {
         const std::int32_t c = container[i];
-        next = run_end(container, i, std::min(n, i + static_cast<std::ptrdiff_t>(Pending::kSize)));
-        if (owners.other(c, part)) continue;
-        if (next - i >= kShortest &&
-            add_run(bank, containers, aggregates, find, pending, c, time + i, millicores + i, next - i)) {
-          std::fill(status + i, status + next, static_cast<std::uint8_t>(kAccepted));
-          continue;
-        }
-        for (; i < next; ++i) add_one(c, i);
+        next = run_end(container, i, std::min(n, i + CpuSamples::kMost));
+        if (!owners.other(c, part)) samples.add(c, time + i, millicores + i, next - i, status + i);
       }
-      add_pending(bank, pending);
+      samples.finish();
     }
   });
+}
+
+Fed feed_cpu(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch,
+             std::ptrdiff_t threads) {
+  return feed<CpuSamples>(bank, containers, aggregates, batch, 1000.0, threads);
 }
 
 void add_cpu_grid(const Bank& bank, const Containers& containers, const Aggregates& aggregates, std::ptrdiff_t n_groups,

@@ -305,6 +305,29 @@ class ClusterState:
                 errors += self._add(usage, slot, kinds, wanted, watched, quality)
         return [error for _, error in sorted(errors, key=lambda pair: pair[0])]
 
+    def slot_of(self, name: ContainerName, now: int) -> int:
+        """Where the store keeps a container that takes samples, its aggregate in place; -1 if there is none."""
+        state = self._resolve(name, 0, {}, np.zeros(1, bool), now)
+        return -1 if state is None else state.slot
+
+    def feed(
+        self,
+        cpu: bool,
+        series: npt.NDArray[np.int32],
+        time: npt.NDArray[np.int64],
+        values: npt.NDArray[np.float64],
+        slots: npt.NDArray[np.int32],
+        finite: npt.NDArray[np.int64],
+        now: int,
+    ) -> _histogram.Fed:
+        """Rows of recorded usage, in cores or bytes, in order: :meth:`add_usage` without a record of each refusal.
+
+        ``slots[s]``: of :meth:`slot_of`; -1 = of no container, counted in ``finite`` only; -2 = passed over.
+        ``finite[s]`` gains the number of values that are numbers. Samples later than ``now`` are counted.
+        """
+        bank = self.store.cpu.native if cpu else self.store.memory.native
+        return self.store.native.feed(bank, cpu, series, time, values, slots, finite, now, self.threads)
+
     def _resolve(
         self,
         name: ContainerName,

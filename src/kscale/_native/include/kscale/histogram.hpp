@@ -42,6 +42,9 @@ class Buckets {
   }
 
   std::vector<double> starts;
+  // thousandths[k]: the bucket of k / 1000, for the amounts (in millicores) that nearly all samples have. Empty where a
+  // bucket's number does not fit.
+  std::vector<std::uint16_t> thousandths;
 
  private:
   // Sixty-four cells to a power of two: narrower than any bucket of a ratio >= 1.02, so a cell holds one boundary at most.
@@ -52,6 +55,7 @@ class Buckets {
     std::int64_t bucket;
   };
   void build_table();
+  void build_thousandths();
 
   bool is_linear_ = false;
   double bucket_size_ = 0, first_ = 0, ratio_ = 0, log_ratio_ = 0, epsilon_ = 0;

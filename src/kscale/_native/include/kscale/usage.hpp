@@ -66,6 +66,37 @@ void add_memory(const Bank& bank, const Containers& containers, const Aggregates
                 const std::int32_t* container, const Time* time, const std::int64_t* bytes, const std::uint8_t* is_oom,
                 std::uint8_t* status, std::int64_t* taken, std::ptrdiff_t threads);
 
+// What became of the rows of a batch of recorded usage.
+struct Fed {
+  std::int64_t missing = 0;   // NaN
+  std::int64_t infinite = 0;
+  std::int64_t negative = 0;  // taken in as 0
+  std::int64_t late = 0;      // after `now`, taken in
+  std::int64_t refused = 0;   // doubled or out of order
+  std::int64_t behind = 0;    // of the refused: older than what their container has
+  Time newest = histogram::kUnset;
+};
+
+// A batch of recorded usage: value[i] cores or bytes of series[i] at time[i]. slot[s] is the container of a series,
+// kUnplaced if it belongs nowhere and kUnasked if nobody wants to know.
+struct Batch {
+  std::ptrdiff_t rows;
+  const std::int32_t* series;
+  const Time* time;
+  const double* value;
+  std::ptrdiff_t n_series;
+  const std::int32_t* slot;
+  Time now;              // later samples are counted; the largest number: none
+  std::int64_t* finite;  // [n_series], gains the values that are numbers
+};
+inline constexpr std::int32_t kUnplaced = -1, kUnasked = -2;
+
+// Takes in the rows of a batch in their order, with the result of add_cpu and add_memory on the same samples.
+Fed feed_cpu(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch,
+             std::ptrdiff_t threads);
+Fed feed_memory(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch,
+                std::ptrdiff_t threads);
+
 // CPU samples of many containers at the same, increasing times: millicores[container, time], negative = no sample.
 // Group g, rows group_start[g] .. group_start[g+1] of `container`, feeds one aggregate, each time's samples in row order.
 // discarded[row] counts samples that are not newer than the container's last one.
