@@ -49,7 +49,6 @@ cdef extern from "kscale/go_math.hpp" namespace "kscale::go" nogil:
     int64_t c_to_int64 "kscale::go::to_int64"(double) noexcept
 
 cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
-    void c_amounts "kscale::usage::amounts"(const double*, Py_ssize_t, double, int64_t*, int64_t*) noexcept
     cdef struct c_Containers "kscale::usage::Containers":
         const int32_t* aggregate
         int64_t* last_cpu
@@ -135,21 +134,6 @@ def go_pow(double x, double y):
 
 def go_int64(double x):
     return c_to_int64(x)
-
-
-def amounts(const double[::1] values, double unit, int64_t[::1] out, Py_ssize_t offset=0):
-    """out[offset + i] = values[i] * unit, cut off at the point and held between 0 and 1e14.
-
-    How many of the values are NaN, infinite, negative (and finite)."""
-    cdef Py_ssize_t i
-    cdef int64_t counts[3]
-    if offset < 0 or offset + values.shape[0] > out.shape[0]:
-        raise NativeError(f"{values.shape[0]} values from {offset} on do not fit into {out.shape[0]}")
-    counts[0] = counts[1] = counts[2] = 0
-    if values.shape[0] > 0:
-        with nogil:
-            c_amounts(&values[0], values.shape[0], unit, &out[offset], counts)
-    return counts[0], counts[1], counts[2]
 
 
 def look_up(const int32_t[::1] table, const int32_t[::1] index, int32_t[::1] out):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
+from typing import Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _usage_text
 from kscale.errors import InputError, Problem
 from kscale.series.columns import KEY_COLUMNS, Series, SeriesKey
 
 __all__ = ["read_prometheus"]
+
+_SHORTEST: Final = len('[0,"0"]')
+_FARTHEST: Final = 1 << 32
+"""Seconds; nanoseconds beyond that do not fit."""
 
 
 class _Result(msgspec.Struct):
@@ -53,48 +58,42 @@ def read_prometheus(
     except msgspec.DecodeError as error:
         raise InputError(Problem(f"not a Prometheus answer: {error}", source)) from None
     names = [(columns or {}).get(name, name) for name in KEY_COLUMNS]
-    keys, labels = [], []
-    times: list[NDArray[np.int64]] = []
-    values: list[NDArray[np.float64]] = []
-    for number, result in enumerate(results):
-        keys.append(SeriesKey(*(result.metric.get(name, "") for name in names)))
-        labels.append(result.metric)
-        points = _points(bytes(result.values), f"data.result[{number}].values", source)
-        times.append(np.rint(points[:, 0] * 1000).astype(np.int64) * 1_000_000)  # Prometheus keeps milliseconds
-        values.append(np.ascontiguousarray(points[:, 1]))
-    counts = [len(each) for each in values]
+    keys = [SeriesKey(*(result.metric.get(name, "") for name in names)) for result in results]
+    texts = [memoryview(result.values) for result in results]
+    counts = np.zeros(len(results), np.int64)
+    room = sum(text.nbytes for text in texts) // _SHORTEST + len(texts)
+    times, values = np.empty(room, np.int64), np.empty(room, np.float64)
+    at = 0
+    for number, text in enumerate(texts):
+        found = _usage_text.points(text, times, values, at) if at < room else -1
+        if found < 0:
+            found = _odd_points(bytes(text), f"data.result[{number}].values", source, times, values, at)
+        counts[number] = found
+        at += found
+    times = times[:at]
+    times *= 1_000_000  # Prometheus keeps milliseconds
     return Series.of(
         keys,
         np.repeat(np.arange(len(keys), dtype=np.int32), counts),
-        np.concatenate(times) if times else np.empty(0, np.int64),
-        np.concatenate(values) if values else np.empty(0, np.float64),
-        labels=labels,
+        times,
+        values[:at].copy(),
+        labels=[result.metric for result in results],
         source=source,
         finite=finite,
     )
 
 
-def _points(raw: bytes, place: str, source: str) -> NDArray[np.float64]:
-    """``[[time,"value"],...]`` as float64[n, 2]."""
-    count = raw.count(b"],[") + 1
-    # If these numbers are right, each list is one number and then one text, and nothing else is in between.
-    marks = (raw.count(b"["), raw.count(b'"'), raw.count(b',"'), raw.count(b'"]'), raw.count(b" "))
-    if marks == (count + 1, 2 * count, count, count, 0):
-        found = _numbers(raw.translate(None, b'[]"'))
-        if len(found) == 2 * count:
-            return found.reshape(-1, 2)
+def _odd_points(
+    raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
+) -> int:
+    """Points that are written in another way than Prometheus writes them."""
     try:
         pairs = msgspec.json.decode(raw, type=list[tuple[float, str]])
-        return np.array([(time, float(text)) for time, text in pairs], np.float64).reshape(-1, 2)
+        found = np.array([(time, float(text)) for time, text in pairs], np.float64).reshape(-1, 2)
     except (msgspec.DecodeError, ValueError) as error:
         raise InputError(Problem(str(error), source, field=place)) from None
-
-
-def _numbers(text: bytes) -> NDArray[np.float64]:
-    """Numbers between commas, up to the first text that is none."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # NumPy < 2.3 says so where later ones raise
-            return np.fromstring(text, np.float64, sep=",")
-    except ValueError:
-        return np.empty(0)
+    if not (np.abs(found[:, 0]) < _FARTHEST).all():
+        raise InputError(Problem("a time that is too far from 1970", source, field=place))
+    times[at : at + len(found)] = np.rint(found[:, 0] * 1000).astype(np.int64)
+    values[at : at + len(found)] = found[:, 1]
+    return len(found)

@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
-from kscale.series.columns import KEY_COLUMNS, SeriesKey
+from kscale.series.columns import SeriesKey
 from kscale.series.prometheus_reader import read_prometheus
+from kscale.series.usage_csv import CsvFile
+from kscale.series.usage_names import CPU, MEMORY, column_names
 
 __all__ = ["UsageBatch", "read_usage"]
 
-CPU: Final = "cpu_cores"
-MEMORY: Final = "memory_bytes"
+_T = TypeVar("_T")
+_MOST_WORKERS: Final = 4
+"""Each has up to some 70 MB under way."""
 POD_LABEL_PREFIXES: Final = ("label_", "pod_label_")
 """Of labels of a pod on its series: kube-state-metrics, and upstream's default."""
 
@@ -50,53 +55,102 @@ class UsageBatch:
         return len(self.time)
 
 
-def read_usage(path: Path | str, *, columns: Mapping[str, str] | None = None, unit: str = "s") -> Iterator[UsageBatch]:
+def read_usage(
+    path: Path | str, *, columns: Mapping[str, str] | None = None, unit: str = "s", threads: int = 2
+) -> Iterator[UsageBatch]:
     """The batches of a file, by its suffix: ``.parquet``, ``.csv`` (``.gz`` too), ``.json``.
 
-    ``columns`` renames columns (Prometheus: labels). Raises ``InputError`` when the file cannot be read.
+    ``columns`` renames columns (Prometheus: labels). ``threads`` read ahead; the batches are the same for any number.
+    Raises ``InputError`` when the file cannot be read.
     """
     path = Path(path)
     name = path.name.lower().removesuffix(".gz")
-    names = {key: (columns or {}).get(key, key) for key in ("time", *KEY_COLUMNS, CPU, MEMORY, "workload")}
     if not path.is_file():
         raise InputError(Problem("no such file", str(path)))
-    if name.endswith((".parquet", ".csv")):
-        from kscale.series import usage_tables as arrow
-
-        tables = arrow.parquet_tables if name.endswith(".parquet") else arrow.csv_tables
-        for table in _ahead(tables(path, names)):
-            if table.num_rows == 0:
-                continue
-            keys, workloads, series = arrow.keys(table, names, str(path))
-            yield UsageBatch(
-                keys,
-                workloads,
-                series,
-                arrow.times(table.column(names["time"]), unit, str(path)),
-                arrow.numbers(table, names[CPU], str(path)),
-                arrow.numbers(table, names[MEMORY], str(path)),
-            )
+    if name.endswith(".parquet"):
+        yield from _parquet(path, column_names(columns), unit, threads)
+    elif name.endswith(".csv"):
+        yield from _csv(path, column_names(columns), unit, threads)
     elif name.endswith(".json"):
-        yield _prometheus(path, columns)
+        yield from _prometheus(path, columns)
     else:
         raise InputError(Problem("usage is read from .parquet, .csv or .json (a Prometheus range answer)", str(path)))
 
 
-def _ahead(items: Iterable[Any]) -> Iterator[Any]:
-    """The items, each being made in another thread while the one before is looked at."""
-    source = iter(items)
-    with ThreadPoolExecutor(1) as pool:
-        coming = pool.submit(next, source, None)
-        while (item := coming.result()) is not None:
-            coming = pool.submit(next, source, None)
-            yield item
+def _ahead(parts: Iterator[Callable[[], _T]], threads: int) -> Iterator[_T]:
+    """What the parts give, in their order; some are called in other threads while those before are looked at."""
+    workers = min(max(threads, 1), _MOST_WORKERS)
+    with ThreadPoolExecutor(workers) as pool:
+        coming: deque[Future[_T]] = deque()
+        try:
+            for part in parts:
+                coming.append(pool.submit(part))
+                if len(coming) > workers:
+                    yield coming.popleft().result()
+            while coming:
+                yield coming.popleft().result()
+        finally:
+            for future in coming:
+                future.cancel()
+
+
+def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
+    from kscale.series import usage_tables as arrow
+
+    def batch(part: Callable[[], Any]) -> UsageBatch | None:
+        try:
+            return _of_table(part(), names, unit, str(path))
+        except (arrow.ArrowException, OSError) as error:
+            raise arrow.unreadable(error, path) from None
+
+    for found in _ahead((partial(batch, part) for part in arrow.parquet_parts(path, names)), threads):
+        if found is not None:
+            yield found
+
+
+def _of_table(table: Any, names: Mapping[str, str], unit: str, source: str) -> UsageBatch | None:
+    from kscale.series import usage_tables as arrow
+
+    if table.num_rows == 0:
+        return None
+    keys, workloads, series = arrow.keys(table, names, source)
+    return UsageBatch(
+        keys,
+        workloads,
+        series,
+        arrow.times(table.column(names["time"]), unit, source),
+        arrow.numbers(table, names[CPU], source),
+        arrow.numbers(table, names[MEMORY], source),
+    )
+
+
+def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
+    file = CsvFile(path, names, unit)
+    rows = 0
+    for found in _ahead(file.parts(), threads):
+        batch: UsageBatch | None = None
+        if found.columns is not None:
+            time, cpu, memory, series, of = found.columns
+            keys = [SeriesKey(*each[:-1]) for each in of]
+            batch = UsageBatch(keys, [each[-1] for each in of], series, time, cpu, memory)
+        elif found.text:
+            from kscale.series import usage_tables as arrow
+
+            table = arrow.csv_table(found.text, file.header, file.wanted, names, str(path), rows)
+            batch = _of_table(table, names, unit, str(path))
+        if batch is not None and len(batch):
+            rows += len(batch)
+            yield batch
 
 
 # -- Prometheus ------------------------------------------------------------------------------------------------
 
 
-def _prometheus(path: Path, columns: Mapping[str, str] | None) -> UsageBatch:
-    """One matrix; its metric's name, or the label ``resource``, says whether it is CPU (cores) or memory (bytes)."""
+def _prometheus(path: Path, columns: Mapping[str, str] | None) -> Iterator[UsageBatch]:
+    """One matrix; its metric's name, or the label ``resource``, says whether it is CPU (cores) or memory (bytes).
+
+    CPU comes first, then memory, as upstream's import has it.
+    """
     try:
         series = read_prometheus(_content(path), columns=columns, source=str(path), finite=False)
     except OSError as error:
@@ -106,17 +160,24 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None) -> UsageBatch:
     )
     if not any("__name__" in labels or "resource" in labels for labels in series.labels):
         is_memory[:] = "mem" in path.name.lower()
-    rows = is_memory[series.series] if len(series) else np.zeros(0, bool)
-    nothing = np.float64("nan")
-    return UsageBatch(
-        series.keys,
-        [labels.get((columns or {}).get("workload", "workload"), "") for labels in series.labels],
-        series.series,
-        series.time,
-        np.where(rows, nothing, series.value) if not rows.all() else None,
-        np.where(rows, series.value, nothing) if rows.any() else None,
-        [_pod_labels(labels) for labels in series.labels],
-    )
+    bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
+    for memory in (False, True):
+        wanted = np.flatnonzero(is_memory == memory)
+        rows = [slice(int(bounds[i]), int(bounds[i + 1])) for i in wanted]
+        lengths = [one.stop - one.start for one in rows]
+        if not sum(lengths):
+            continue
+        values = np.concatenate([series.value[one] for one in rows])
+        labels = [series.labels[i] for i in wanted]
+        yield UsageBatch(
+            [series.keys[i] for i in wanted],
+            [each.get((columns or {}).get("workload", "workload"), "") for each in labels],
+            np.repeat(np.arange(len(wanted), dtype=np.int32), lengths),
+            np.concatenate([series.time[one] for one in rows]),
+            None if memory else values,
+            values if memory else None,
+            [_pod_labels(each) for each in labels],
+        )
 
 
 def _pod_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -1,136 +1,93 @@
-"""Usage as Arrow tables: Parquet by row group, CSV by slices of the file, and the columns of such a table."""
+"""Usage as Arrow tables: Parquet by row group, slices of CSV, and the columns of such a table."""
 
 from __future__ import annotations
 
-import csv
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _usage_text
 from kscale.errors import InputError, MissingExtraError, Problem
 from kscale.series.columns import KEY_COLUMNS, SeriesKey
 from kscale.series.encode import parse_time, time_unit
+from kscale.series.usage_names import check_columns
 
 try:
     import pyarrow as pa
+    from pyarrow import ArrowException
 except ImportError:
     raise MissingExtraError("reading usage from Parquet or CSV", "data") from None
 
-__all__ = ["csv_tables", "keys", "numbers", "parquet_tables", "times"]
+__all__ = ["ArrowException", "csv_table", "keys", "numbers", "parquet_parts", "times", "unreadable"]
 
 _MOST_ROWS: Final = 1 << 21
 """Larger row groups are read in parts."""
-_SLICE: Final = 32 << 20
-"""Bytes of CSV that are parsed together, in blocks of :data:`_BLOCK` by as many threads as there are."""
 _BLOCK: Final = 1 << 20
+"""Bytes of CSV that one thread takes at a time."""
 _FARTHEST: Final = 1 << 62
 """Nanoseconds; the recommender's kernels take no time that is further from 1970."""
 _TOO_FAR: Final = "{} is too far from 1970: is the unit right?"
 _ROW = re.compile(r"Row #(\d+)")
 
 
-def _check_columns(found: Iterable[str], names: Mapping[str, str], source: str) -> list[str]:
-    have = list(found)
-    missing = [names[key] for key in ("time", *KEY_COLUMNS) if names[key] not in have]
-    if missing:
-        shown = ", ".join(have)
-        raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {shown})", source))
-    if names["cpu_cores"] not in have and names["memory_bytes"] not in have:
-        raise InputError(Problem(f"neither a column {names['cpu_cores']!r} nor {names['memory_bytes']!r}", source))
-    return [name for name in names.values() if name in have]
+def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[], Any]]:
+    """What reads the tables of a file one after the other; each may be called by any thread.
 
-
-def parquet_tables(path: Path, names: Mapping[str, str]) -> Iterator[Any]:
-    """The row groups of a file."""
+    Row groups come by the first of their times where the file says it, so that a file of shuffled groups is in order.
+    """
     import pyarrow.parquet as pq
 
     texts = {names[key] for key in (*KEY_COLUMNS, "workload")}
     try:
-        known = [name for name in pq.read_schema(path).names if name in texts]
-        with pq.ParquetFile(path, read_dictionary=known) as file:
-            wanted = _check_columns(file.schema_arrow.names, names, str(path))
-            for group in range(file.num_row_groups):
-                if file.metadata.row_group(group).num_rows <= _MOST_ROWS:
-                    yield file.read_row_group(group, columns=wanted)
-                else:
-                    for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=wanted):
-                        yield pa.Table.from_batches([batch])
+        with pq.ParquetFile(path) as file:
+            metadata, schema = file.metadata, file.schema_arrow
+        wanted = check_columns(schema.names, names, str(path))
+        known = [name for name in schema.names if name in texts]
+
+        def opened() -> Any:
+            return pq.ParquetFile(path, read_dictionary=known, metadata=metadata)
+
+        def whole(group: int) -> Any:
+            with opened() as file:
+                return file.read_row_group(group, columns=wanted)
+
+        for group in _by_time(metadata, schema, names["time"]):
+            if metadata.row_group(group).num_rows <= _MOST_ROWS:
+                yield partial(whole, group)
+                continue
+            with opened() as file:
+                for batch in file.iter_batches(_MOST_ROWS, row_groups=[group], columns=wanted):
+                    yield partial(pa.Table.from_batches, [batch])
     except (pa.ArrowException, OSError) as error:
-        raise InputError(Problem(f"not readable as Parquet: {error}", str(path))) from None
+        raise unreadable(error, path) from None
 
 
-def csv_tables(path: Path, names: Mapping[str, str]) -> Iterator[Any]:
-    """The rows of a file, some at a time."""
-    rows = 0
-    header: list[str] = []
-    try:
-        for data in _slices(path):
-            if not header:
-                header, data = _header(data, str(path))
-                wanted = _check_columns(header, names, str(path))
-            if data.size:
-                table = _parse(data, header, wanted, names, str(path), rows)
-                rows += table.num_rows
-                yield table
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise InputError(Problem(f"not readable as CSV: {error}", str(path))) from None
-    if not header:
-        raise InputError(Problem("no header", str(path)))
+def _by_time(metadata: Any, schema: Any, name: str) -> list[int]:
+    """The row groups by their first times, in their own order where these are not known."""
+    groups = list(range(metadata.num_row_groups))
+    column = schema.names.index(name)
+    if pa.types.is_string(schema.field(name).type) or any(pa.types.is_nested(field.type) for field in schema):
+        return groups
+    found = [metadata.row_group(group).column(column).statistics for group in groups]
+    if all(each is not None and each.has_min_max for each in found):
+        groups.sort(key=lambda group: found[group].min)
+    return groups
 
 
-def _slices(path: Path) -> Iterator[Any]:
-    """The bytes of a file, cut behind ends of lines; a file that is not compressed is mapped, not copied."""
-    if path.suffix.lower() != ".gz":
-        with pa.memory_map(str(path)) as file:
-            data = file.read_buffer()
-        at = 0
-        while at < data.size:
-            end = min(at + _SLICE, data.size)
-            if end < data.size:
-                end = at + _whole_lines(memoryview(data)[at:end])
-            yield data.slice(at, end - at)
-            at = end
-        return
-    with pa.input_stream(str(path), compression="gzip") as file:
-        rest = b""
-        while more := file.read(_SLICE):
-            more = rest + more
-            end = _whole_lines(memoryview(more))
-            yield pa.py_buffer(more).slice(0, end)
-            rest = more[end:]
-        yield pa.py_buffer(rest)
+def unreadable(error: Exception, path: Path) -> InputError:
+    """Of a file that is damaged."""
+    return InputError(Problem(f"not readable as Parquet: {error}", str(path)))
 
 
-def _whole_lines(data: memoryview) -> int:
-    """Where the last whole line ends; without one, the end."""
-    tail = 1 << 12
-    while True:
-        found = bytes(data[-tail:]).rfind(b"\n")
-        if found >= 0:
-            return max(len(data) - tail, 0) + found + 1
-        if tail >= len(data):
-            return len(data)
-        tail *= 16
-
-
-def _header(data: Any, source: str) -> tuple[list[str], Any]:
-    length = 1 << 12
-    while (end := bytes(memoryview(data)[:length]).find(b"\n")) < 0 and length < data.size:
-        length *= 16
-    end = data.size if end < 0 else end
-    try:
-        text = bytes(memoryview(data)[:end]).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InputError(Problem(f"not UTF-8: {error}", source)) from None
-    names = next(csv.reader([text]), [])
-    return [name.strip() for name in names], data.slice(min(end + 1, data.size))
-
-
-def _parse(data: Any, header: list[str], wanted: list[str], names: Mapping[str, str], source: str, before: int) -> Any:
+def csv_table(
+    data: bytes, header: list[str], wanted: list[str], names: Mapping[str, str], source: str, before: int
+) -> Any:
+    """Some rows of a file; ``before``: how many there are in front of them."""
     from pyarrow import csv as arrow
 
     text = pa.dictionary(pa.int32(), pa.string())
@@ -230,10 +187,11 @@ def times(column: Any, unit: str, source: str) -> NDArray[np.int64]:
 
 
 def _scaled(numbers: NDArray[np.int64], scale: int) -> NDArray[np.int64]:
-    for most in (int(numbers.min(initial=0)), int(numbers.max(initial=0))):
-        if abs(most) * scale >= _FARTHEST:
-            raise ValueError(_TOO_FAR.format(most))
-    return numbers if scale == 1 else numbers * scale
+    found = np.empty(len(numbers), np.int64)
+    far = _usage_text.scaled(np.ascontiguousarray(numbers), scale, _FARTHEST, found)
+    if far is not None:
+        raise ValueError(_TOO_FAR.format(far))
+    return found
 
 
 def numbers(table: Any, name: str, source: str) -> NDArray[np.float64] | None:

@@ -126,15 +126,6 @@ Fed feed_memory(const Bank& bank, const Containers& containers, const Aggregates
   return feed<MemorySamples>(bank, containers, aggregates, batch, 1.0, threads);
 }
 
-void amounts(const double* values, std::ptrdiff_t n, double unit, std::int64_t* out, std::int64_t* counts) noexcept {
-  for (std::ptrdiff_t i = 0; i < n; ++i) {
-    const double value = values[i];
-    out[i] = amount(value * unit);
-    if (value >= 0 && value <= std::numeric_limits<double>::max()) continue;
-    ++counts[std::isnan(value) ? 0 : std::isinf(value) ? 1 : 2];
-  }
-}
-
 std::ptrdiff_t look_up(const std::int32_t* table, std::ptrdiff_t size, const std::int32_t* index, std::ptrdiff_t n,
                        std::int32_t* out) noexcept {
   std::int32_t negative = 0;

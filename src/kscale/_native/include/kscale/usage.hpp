@@ -26,9 +26,6 @@ inline std::int64_t amount(double x) noexcept {
 }
 inline std::int64_t scale_amount(std::int64_t a, double f) noexcept { return amount(static_cast<double>(a) * f); }
 
-// out[i] = amount(values[i] * unit); counts[] gains how many values are NaN, infinite, negative and finite.
-void amounts(const double* values, std::ptrdiff_t n, double unit, std::int64_t* out, std::int64_t* counts) noexcept;
-
 // out[i] = table[index[i]]. -1: no entry was negative; -2: one was; else the first index out of range.
 std::ptrdiff_t look_up(const std::int32_t* table, std::ptrdiff_t size, const std::int32_t* index, std::ptrdiff_t n,
                        std::int32_t* out) noexcept;

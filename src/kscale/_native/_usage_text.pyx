@@ -1,0 +1,117 @@
+# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
+"""Usage over time out of text (kscale/usage_text.hpp)."""
+
+import numpy as np
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t
+from libcpp.memory cimport unique_ptr
+from libcpp.string cimport string
+from libcpp.vector cimport vector
+
+from kscale.errors import NativeError
+
+
+cdef extern from "kscale/usage_text.hpp" namespace "kscale::usage_text" nogil:
+    const size_t kMostNames
+    const int32_t kSkipped, kTime, kCpu, kMemory, kName
+    cdef cppclass c_view "std::string_view":
+        const char* data() noexcept
+        size_t size() noexcept
+    cdef cppclass c_names "std::array<std::string_view, kscale::usage_text::kMostNames>":
+        c_view& operator[](size_t) noexcept
+    cdef cppclass c_CsvRows "kscale::usage_text::CsvRows":
+        c_CsvRows(vector[int32_t], int64_t) except +
+        Py_ssize_t read(const char*, size_t, Py_ssize_t, int64_t*, double*, double*, int32_t*) except +
+        const vector[c_names]& names() noexcept
+    Py_ssize_t c_lines "kscale::usage_text::lines"(const char*, size_t) noexcept
+    Py_ssize_t c_points "kscale::usage_text::points"(
+        const char*, size_t, Py_ssize_t, int64_t*, double*) noexcept
+    bint c_scaled "kscale::usage_text::scaled"(
+        const int64_t*, Py_ssize_t, int64_t, int64_t, int64_t*, int64_t&) noexcept
+
+
+SKIPPED, TIME, CPU, MEMORY, NAME = kSkipped, kTime, kCpu, kMemory, kName
+MOST_NAMES = kMostNames
+
+
+def csv_rows(const unsigned char[::1] text, roles, int64_t unit):
+    """(times int64[n] ns, cpu float64[n] or None, memory float64[n] or None, series int32[n], names of the series).
+
+    `roles[c]` says what column c holds. None where the text is not written in the plain way; UnicodeDecodeError for
+    names that are not UTF-8.
+    """
+    cdef vector[int32_t] columns = roles
+    cdef size_t size = text.shape[0]
+    cdef Py_ssize_t room, found = 0, i
+    cdef size_t k
+    cdef const char* begin
+    cdef int64_t[::1] time
+    cdef double[::1] cpu, memory
+    cdef int32_t[::1] series
+    cdef unique_ptr[c_CsvRows] rows
+    cdef double* at_cpu = NULL
+    cdef double* at_memory = NULL
+    if columns.size() == 0 or unit <= 0 or list(roles).count(kTime) != 1:
+        raise NativeError("a table needs one column of times")
+    for i in range(<Py_ssize_t>columns.size()):
+        if not 0 <= columns[i] < kName + <int32_t>kMostNames:
+            raise NativeError(f"role {columns[i]}")
+        if columns[i] != kSkipped and list(roles).count(columns[i]) != 1:
+            raise NativeError("two columns of one role")
+    if size == 0:
+        return None
+    begin = <const char*>&text[0]
+    with nogil:
+        room = c_lines(begin, size)
+    out = np.empty(room, np.int64), np.empty(room, np.float64) if kCpu in roles else None, \
+        np.empty(room, np.float64) if kMemory in roles else None, np.empty(room, np.int32)
+    time, series = out[0], out[3]
+    if out[1] is not None:
+        cpu = out[1]
+        at_cpu = &cpu[0]
+    if out[2] is not None:
+        memory = out[2]
+        at_memory = &memory[0]
+    rows.reset(new c_CsvRows(columns, unit))
+    with nogil:
+        found = rows.get().read(begin, size, room, &time[0], at_cpu, at_memory, &series[0])
+    if found < 0:
+        return None
+    names = []
+    for i in range(<Py_ssize_t>rows.get().names().size()):
+        each = []
+        for k in range(kMostNames):
+            each.append(text_of(rows.get().names()[i][k]))
+        names.append(tuple(each))
+    return (*(None if column is None else column[:found] for column in out), names)
+
+
+cdef str text_of(c_view view):
+    if view.size() == 0:
+        return ""
+    return view.data()[:view.size()].decode("utf-8")
+
+
+def points(const unsigned char[::1] text, int64_t[::1] milliseconds, double[::1] values, Py_ssize_t offset=0):
+    """The points of one series in Prometheus's JSON from `offset` on: how many; -1: not plain, or no room."""
+    cdef Py_ssize_t found, room = milliseconds.shape[0] - offset
+    if values.shape[0] != milliseconds.shape[0] or offset < 0 or room < 0:
+        raise NativeError(f"points from {offset} on into {milliseconds.shape[0]} and {values.shape[0]} places")
+    if text.shape[0] == 0 or room == 0:
+        return -1
+    with nogil:
+        found = c_points(<const char*>&text[0], text.shape[0], room, &milliseconds[offset], &values[offset])
+    return found
+
+
+def scaled(const int64_t[::1] values, int64_t unit, int64_t most, int64_t[::1] out):
+    """out[i] = values[i] * unit; None, or the value that is farthest from 0 if that comes to `most` or more."""
+    cdef int64_t farthest = 0
+    cdef bint good = True
+    if out.shape[0] != values.shape[0] or unit <= 0 or most <= 0:
+        raise NativeError(f"{values.shape[0]} values into {out.shape[0]} places, times {unit}")
+    if values.shape[0] > 0:
+        with nogil:
+            good = c_scaled(&values[0], values.shape[0], unit, most, &out[0], farthest)
+    return None if good else farthest

@@ -1,0 +1,155 @@
+"""Usage from CSV: slices of the file by several threads, plain rows in native code, any others by Arrow."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+from kscale._native import _usage_text
+from kscale.errors import InputError, Problem
+from kscale.series.columns import KEY_COLUMNS
+from kscale.series.encode import time_unit
+from kscale.series.usage_names import CPU, MEMORY, check_columns
+
+__all__ = ["CsvFile", "Slice"]
+
+_SLICE: Final = 8 << 20
+"""Bytes that are parsed together."""
+_NAMES: Final = (*KEY_COLUMNS, "workload")
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Rows of a file: ``columns`` as :func:`kscale._native._usage_text.csv_rows` finds them, or, where they are not
+    plain, the text."""
+
+    columns: tuple[Any, ...] | None = None
+    text: bytes = b""
+
+
+@dataclass(slots=True)
+class CsvFile:
+    """A file with a header; ``names`` are those of its columns."""
+
+    path: Path
+    names: Mapping[str, str]
+    unit: str
+    header: list[str] = field(default_factory=list)
+    wanted: list[str] = field(default_factory=list)
+    _roles: list[int] = field(default_factory=list)
+    _buffers: threading.local = field(default_factory=threading.local)
+
+    def parts(self) -> Iterator[Callable[[], Slice]]:
+        """What reads the slices of the file one after the other; each may be called by any thread."""
+        try:
+            if self.path.suffix.lower() == ".gz":
+                yield from self._unpacked()
+            else:
+                with self.path.open("rb", buffering=0) as file:
+                    yield from self._slices(file)
+        except (OSError, EOFError, zlib.error) as error:
+            raise InputError(Problem(f"not readable as CSV: {error}", str(self.path))) from None
+
+    def _slices(self, file: BinaryIO) -> Iterator[Callable[[], Slice]]:
+        start = self._header(file)
+        size = file.seek(0, os.SEEK_END)
+        for at in range(start, size, _SLICE):
+            # Lines belong to the slice that they begin in; the first is known to begin one.
+            yield partial(self._read, at, min(at + _SLICE, size), at > start)
+
+    def _unpacked(self) -> Iterator[Callable[[], Slice]]:
+        with gzip.open(self.path, "rb") as file:
+            start = self._header(file)
+            file.seek(start)
+            rest = b""
+            while more := file.read(_SLICE):
+                more = rest + more
+                end = more.rfind(b"\n") + 1
+                if end:
+                    yield partial(self._plain, memoryview(more)[:end])
+                rest = more[end:]
+            if rest:
+                yield partial(self._plain, memoryview(rest))
+
+    def _header(self, file: Any) -> int:
+        """Reads the names of the columns; where the first row begins."""
+        line = b""
+        while b"\n" not in line and (more := file.read(1 << 16)):
+            line += more
+        line, end, _ = line.partition(b"\n")
+        if not line.strip():
+            raise InputError(Problem("no header", str(self.path)))
+        try:
+            text = line.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise InputError(Problem(f"not UTF-8: {error}", str(self.path))) from None
+        self.header = [name.strip() for name in next(csv.reader([text]), [])]
+        self.wanted = check_columns(self.header, self.names, str(self.path))
+        self._roles = _roles(self.header, self.names)
+        return len(line) + len(end)
+
+    def _read(self, at: int, end: int, is_inside: bool) -> Slice:
+        """The lines that begin in [at, end)."""
+        try:
+            with self.path.open("rb", buffering=0) as file:
+                return self._lines(file.fileno(), at, end, is_inside)
+        except OSError as error:
+            raise InputError(Problem(f"not readable as CSV: {error}", str(self.path))) from None
+
+    def _lines(self, number: int, at: int, end: int, is_inside: bool) -> Slice:
+        begin = at - 1 if is_inside else at
+        buffer: bytearray = getattr(self._buffers, "buffer", None) or bytearray(_SLICE + (1 << 16))
+        filled = _fill(number, buffer, 0, begin, end - begin)
+        while filled and buffer[filled - 1] != 10:  # up to the end of the last line
+            if len(buffer) - filled < 1 << 12:
+                buffer.extend(bytes(len(buffer)))
+            more = _fill(number, buffer, filled, begin + filled, 1 << 12)
+            found = buffer.find(b"\n", filled, filled + more)
+            filled = found + 1 if found >= 0 else filled + more
+            if not more:
+                break
+        self._buffers.buffer = buffer
+        first = buffer.find(b"\n", 0, filled) + 1 if is_inside else 0
+        if is_inside and (first == 0 or begin + first > end):
+            return Slice()  # one long line
+        with memoryview(buffer) as view, view[first:filled] as text:
+            return self._plain(text)
+
+    def _plain(self, text: memoryview) -> Slice:
+        if not text:
+            return Slice()
+        try:
+            found = _usage_text.csv_rows(text, self._roles, time_unit(self.unit)) if self._roles else None
+        except UnicodeDecodeError:
+            found = None  # Arrow says where
+        return Slice(text=bytes(text)) if found is None else Slice(found)
+
+
+def _fill(number: int, buffer: bytearray, at: int, position: int, size: int) -> int:
+    """Reads into ``buffer[at:]``; how much there was."""
+    found = 0
+    with memoryview(buffer) as view:
+        while found < size:
+            with view[at + found : at + size] as rest:
+                more = os.preadv(number, [rest], position + found)
+            if not more:
+                break
+            found += more
+    return found
+
+
+def _roles(header: Sequence[str], names: Mapping[str, str]) -> list[int]:
+    """What each column holds; nothing where one column is asked to hold two things."""
+    known = {names["time"]: _usage_text.TIME, names[CPU]: _usage_text.CPU, names[MEMORY]: _usage_text.MEMORY}
+    known |= {names[name]: _usage_text.NAME + i for i, name in enumerate(_NAMES)}
+    if len(known) < 3 + len(_NAMES):
+        return []
+    return [known.get(name, _usage_text.SKIPPED) for name in header]
