@@ -8,7 +8,7 @@ __all__ = ["Event"]
 
 
 class Event(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """One event. ``object`` is ``Kind/namespace/name``; ``type`` is Normal or Warning."""
+    """One event. ``object`` is ``Kind/namespace/name``, of a node ``Node/name``; ``type`` is Normal or Warning."""
 
     object: str
     type: str

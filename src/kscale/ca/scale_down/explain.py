@@ -31,6 +31,8 @@ def why_it_stays(
     node: str, plan: ScaleDownPlan, groups: Groups, options: AutoscalingOptions, snapshot: Snapshot
 ) -> str:
     """One sentence on a node that is not among those to delete; upstream's reason is in ``plan.unremovable``."""
+    if plan.result == "ScaleDownNotTried":
+        return "not looked at: this loop may not scale down"
     if node in plan.skipped:
         return "not looked at: enough nodes are unneeded already"
     found = plan.unremovable.get(node)

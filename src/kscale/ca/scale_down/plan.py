@@ -18,7 +18,7 @@ from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode
 from kscale.ca.state import LoopState
 
-__all__ = ["Alone", "ScaleDownPlan"]
+__all__ = ["Alone", "ScaleDownPlan", "not_tried"]
 
 Alone = dict[str, RemovableNode | UnremovableCandidate]
 
@@ -27,7 +27,8 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     """What one loop of scale-down found and would delete.
 
     - ``result``: ``ScaleDownInCooldown``, ``ScaleDownNoCandidates``, ``ScaleDownNoNodeDeleted`` or
-      ``ScaleDownNodeDeleteStarted``, as upstream reports it once the plan is carried out.
+      ``ScaleDownNodeDeleteStarted``, as upstream reports it once the plan is carried out; ``ScaleDownNotTried`` where
+      the loop may not scale down (:func:`kscale.ca.may_scale_down`): then nothing was judged.
     - ``candidates``: nodes that were looked at, in order; ``skipped``: those that the limit on unneeded nodes left out.
     - ``unneeded``, ``removable``: the unneeded nodes in the order found, with times, and with pods and destinations.
     - ``eligibility``: by candidate, with utilisation; ``unremovable``: why nodes stay; ``unremovable_after_update``:
@@ -76,3 +77,23 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     def unneeded_since(self) -> dict[str, datetime]:
         """Since when each unneeded node is so."""
         return {item.name: item.since for item in self.unneeded}
+
+
+def not_tried(state: LoopState) -> ScaleDownPlan:
+    """The plan of a loop that may not scale down: the state stays as it was."""
+    return ScaleDownPlan(
+        result="ScaleDownNotTried",
+        candidates=[],
+        skipped=[],
+        unneeded=[],
+        removable={},
+        eligibility={},
+        unremovable_after_update={},
+        unremovable={},
+        failures={},
+        chosen=None,
+        delete=CroppedNodes(empty=[], drain=[]),
+        soft_taints=SoftTaints(),
+        pdbs=RemainingPdbTracker(),
+        state=state,
+    )

@@ -15,6 +15,7 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_config
 from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions, ResourceLimiter
+from kscale.ca.pod_lists.degradation import may_scale_down
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, NodeInGroup, budget_groups, crop, in_groups
 from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
@@ -25,7 +26,7 @@ from kscale.ca.scale_down.moving_pods import without_expendable
 from kscale.ca.scale_down.node_devices import claims_of, local_slices
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
-from kscale.ca.scale_down.plan import Alone, ScaleDownPlan
+from kscale.ca.scale_down.plan import Alone, ScaleDownPlan, not_tried
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
 from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
 from kscale.ca.scale_down.soft_taints import soft_taints
@@ -82,12 +83,17 @@ def scale_down(
     ``plan.alone`` judges every eligible node as if no other went, when it is first read: on ``threads`` (None: as many
     as there are CPUs) with the same answers for any number of them. The state comes back as it was.
 
+    A loop that may not scale down at all (``scale_down_enabled``, graceful degradation) judges nothing.
+
     With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`~.legacy.planner`).
 
     Raises InputError for a disruption budget with a broken selector, for a ``now`` before the last loop's, and for
     ``exhaustive`` with the legacy profile.
     """
     options = options or AutoscalingOptions()
+    before = state or LoopState()
+    if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
+        return not_tried(before)
     if options.legacy:
         from kscale.ca.scale_down.legacy.planner import legacy_scale_down
 

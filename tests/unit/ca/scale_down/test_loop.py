@@ -129,3 +129,25 @@ def test_a_delay_of_one_group(kind: str) -> None:
         state=ca.LoopState(scale_down=ca.ScaleDownState(changes=GroupChanges(**{kind: {"ng1": T0 - 3 * MINUTE}}))),
     )
     assert found.delete_empty == ["n2"]
+
+
+# -- loops that may not scale down ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("enabled", "degrades", "counter", "tried"),
+    [(False, False, 0, False), (True, False, 5, True), (True, True, 0, True), (True, True, 5, False),
+     (True, True, 8, True)],
+)  # fmt: skip
+def test_degraded_loops(enabled: bool, degrades: bool, counter: int, tried: bool) -> None:
+    """A loop that may not scale down changes nothing that is remembered."""
+    state = ca.LoopState(
+        scale_up=ca.ScaleUpState(degraded_loops=counter),
+        scale_down=ca.ScaleDownState(unneeded_since={"n1": T0 - 11 * MINUTE}, previous_candidates=["n1"], started=True),
+    )
+    group = ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
+    options = {"scale_down_enabled": enabled, "enable_graceful_degradation": degrades}
+    found = loop([worker("n1")], [group], options=options, state=state)
+    assert (found.result != "ScaleDownNotTried") is tried
+    assert found.delete_empty == (["n1"] if tried else [])
+    assert (found.state == state) is not tried

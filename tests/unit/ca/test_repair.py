@@ -1,0 +1,218 @@
+"""Repairs of a loop: upstream's tables, and what a provider may answer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ca_objects import T0, node
+from kscale import ca
+from kscale.ca.cluster_state import ClusterState, DecreaseTargetSize, update_nodes
+from kscale.ca.groups import InstanceError, InstanceStatus
+from kscale.ca.repair import DeleteInstances, Repair, repair_steps
+
+MINUTE = timedelta(minutes=1)
+LIMIT = 45 * MINUTE
+
+
+def group(
+    name: str, members: int, instances: int, target: int, least: int = 0, *, atomic: bool | None = None, **more: Any
+) -> ca.Group:
+    """``instances`` of which the first ``members`` are nodes; ``atomic``: whether it may grow in parts."""
+    own = None
+    if atomic is not None:
+        own = replace(
+            ca.AutoscalingOptions(max_node_provision_time=LIMIT).node_group_defaults,
+            zero_or_max_node_scaling=True,
+            allow_non_atomic_scale_up_to_max=atomic,
+        )
+    return ca.Group(
+        id=name,
+        min_size=least,
+        max_size=10,
+        target_size=target,
+        nodes=[f"{name}-{i}" for i in range(members)],
+        instances=[f"{name}-{i}" for i in range(instances)],
+        options=own,
+        **more,
+    )
+
+
+def seen(groups: ca.Groups, options: ca.AutoscalingOptions, members: list[str]) -> ClusterState:
+    """What is known an hour ago, by a first look."""
+    nodes = [node(name, 1, 1, ready=True) for name in members]
+    return update_nodes(ClusterState(), nodes, groups, now=T0 - 60 * MINUTE, options=options).state
+
+
+def repair(
+    given: list[ca.Group], at: timedelta = timedelta(), answers: dict[str, str] | None = None, **options: Any
+) -> tuple[Repair, list[Any]]:
+    """Repairs at a time from now; ``answers``: group, or ``group force``, -> the provider's refusal."""
+    groups = ca.Groups(given)
+    chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT, **options)
+    state = seen(groups, chosen, [name for item in given for name in item.nodes])
+    steps = repair_steps(state, groups, now=T0 + at, options=chosen)
+    asked: list[Any] = []
+    try:
+        action = next(steps)
+        while True:
+            asked.append(action)
+            key = f"{action.group} force" if getattr(action, "force", False) else action.group
+            action = steps.send((answers or {}).get(key))
+    except StopIteration as stop:
+        return stop.value, asked
+
+
+# -- instances that have not registered ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("at", "removed"), [(-50, []), (-15, []), (0, ["g-1"])])
+def test_old_unregistered_instances(at: int, removed: list[str]) -> None:
+    found, asked = repair([group("g", 1, 2, 2, 1)], at * MINUTE)
+    assert found.removed == ({"g": removed} if removed else {})
+    assert asked == ([DeleteInstances(group="g", instances=removed)] if removed else [])
+    assert [event.message for event in found.events] == [f"Removed unregistered node {name}" for name in removed]
+    assert not found.ends_loop
+
+
+@pytest.mark.parametrize(
+    ("atomic", "unregistered", "removed"), [(False, 9, 10), (True, 9, 0), (True, 10, 10), (None, 9, 9)]
+)
+def test_groups_that_go_whole(atomic: bool | None, unregistered: int, removed: int) -> None:
+    found, _ = repair([group("g", 10 - unregistered, 10, 10, atomic=atomic)])
+    assert sum(map(len, found.removed.values())) == removed
+
+
+@pytest.mark.parametrize(
+    ("least", "force", "removed"), [(0, False, ["g-1", "g-2"]), (2, False, ["g-1"]), (3, False, []), (3, True, None)]
+)
+def test_minimum_sizes(least: int, force: bool, removed: list[str] | None) -> None:
+    found, asked = repair([group("g", 1, 3, 3, least)], force_delete_unregistered_nodes=force)
+    want = ["g-1", "g-2"] if removed is None else removed
+    assert found.removed == ({"g": want} if want else {})
+    assert asked == ([DeleteInstances(group="g", instances=want, force=force)] if want else [])
+
+
+def test_a_provider_that_cannot_force() -> None:
+    answers = {"g force": "Not implemented"}
+    found, asked = repair([group("g", 1, 2, 2, 2)], answers=answers, force_delete_unregistered_nodes=True)
+    assert [item.force for item in asked] == [True, False]
+    assert found.removed == {"g": ["g-1"]}
+
+
+def test_the_first_refusal_ends_it() -> None:
+    found, asked = repair([group("a", 1, 3, 3), group("b", 1, 2, 2)], answers={"a": "no"})
+    assert [item.group for item in asked] == ["a"]
+    assert found.removed == {}
+    assert [(event.reason, event.message) for event in found.events] == [
+        ("DeleteUnregisteredFailed", "Failed to remove node a-1: no"),
+        ("DeleteUnregisteredFailed", "Failed to remove node a-2: no"),
+    ]
+    assert found.warnings == ["Failed to remove unregistered nodes: no"]
+    assert not found.ends_loop
+
+
+@pytest.mark.parametrize("field", ["target_size_error", "options_error"])
+def test_groups_that_cannot_be_read(field: str) -> None:
+    groups = [group("a", 1, 2, 2), group("b", 1, 2, 2)]
+    chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
+    state = seen(ca.Groups(groups), chosen, ["a-0", "b-0"])
+    setattr(groups[0], field, "down")
+    steps = repair_steps(state, ca.Groups(groups), now=T0, options=chosen)
+    if field == "options_error":
+        with pytest.raises(StopIteration) as stop:
+            next(steps)
+        text = "failed to retrieve maxNodeProvisionTime for node a-1 in nodeGroup a"
+        assert stop.value.value.warnings[0] == f"Failed to remove unregistered nodes: {text}"
+    else:
+        assert next(steps) == DeleteInstances(group="b", instances=["b-1"])
+
+
+def test_an_unhealthy_cluster_is_left_alone() -> None:
+    groups = ca.Groups([group("g", 4, 4, 4)])
+    options = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
+    nodes = [node(f"g-{i}", 1, 1, ready=False) for i in range(4)]
+    state = update_nodes(ClusterState(), nodes, groups, now=T0, options=options).state
+    with pytest.raises(StopIteration) as stop:
+        next(repair_steps(state, groups, now=T0, options=options))
+    found: Repair = stop.value.value
+    assert (found.healthy, found.ends_loop) == (False, True)
+    assert [event.message for event in found.events] == ["Cluster is unhealthy"]
+
+
+# -- instances that could not be made --------------------------------------------------------------------------------
+
+
+def failing(codes: list[str | None], **more: Any) -> ca.Group:
+    """Instances of which those with a code failed; an empty one is still being made."""
+    made = group("g", 1, len(codes), len(codes), **more)
+    for name, code in zip(made.instances, codes, strict=True):
+        if code is not None:
+            error = InstanceError(class_="Other", code=code) if code else None
+            made.instance_status[name] = InstanceStatus(state="creating", error=error)
+    return made
+
+
+CODES = [None, "", "RESOURCE_POOL_EXHAUSTED", "RESOURCE_POOL_EXHAUSTED", "QUOTA", "OTHER"]
+
+
+@pytest.mark.parametrize(
+    ("codes", "more", "options", "deleted"),
+    [
+        (CODES, {}, {}, ["g-2", "g-3", "g-4", "g-5"]),
+        ([None, "", ""], {}, {}, []),
+        (CODES, {}, {"force_delete_failed_nodes": True}, ["g-2", "g-3", "g-4", "g-5"]),
+        ([None, None, "QUOTA"], {"atomic": False}, {}, ["g-0", "g-1", "g-2"]),
+        ([None, None, "QUOTA"], {"atomic": True}, {}, []),
+        (["QUOTA", "QUOTA", "QUOTA"], {"atomic": True}, {}, ["g-0", "g-1", "g-2"]),
+        (CODES, {"options_error": "down"}, {}, []),
+    ],
+    ids=["failed", "coming", "forced", "whole", "in-parts", "in-parts-all", "unreadable"],
+)
+def test_instances_that_could_not_be_made(
+    codes: list[str | None], more: dict[str, Any], options: dict[str, Any], deleted: list[str]
+) -> None:
+    """In every loop anew, as long as the cloud shows them as failed."""
+    for _ in range(2):
+        found, asked = repair([failing(codes, **more)], -60 * MINUTE, **options)
+        assert found.deleted == ({"g": deleted} if deleted else {})
+        force = "force_delete_failed_nodes" in options
+        assert asked == ([DeleteInstances(group="g", instances=deleted, force=force)] if deleted else [])
+        assert found.ends_loop is ("options_error" in more)
+
+
+def test_instances_that_are_on_their_way_out() -> None:
+    made = failing(CODES)
+    for name in made.instance_status:
+        made.instance_status[name] = InstanceStatus(state="deleting")
+    assert repair([made], -60 * MINUTE)[1] == []
+
+
+def test_what_the_cloud_keeps_is_only_logged() -> None:
+    found, _ = repair([failing(CODES)], -60 * MINUTE, {"g": "no"})
+    assert found.deleted == {}
+    assert found.warnings == ["Error while trying to delete nodes from g: no"]
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("at", "fixed"), [(-50, False), (-15, False), (0, True)])
+def test_targets_that_are_too_high(at: int, fixed: bool) -> None:
+    found, asked = repair([group("ng1", 1, 1, 3, 1)], at * MINUTE)
+    assert asked == ([DecreaseTargetSize(group="ng1", delta=-2)] if fixed else [])
+    assert (found.fixed, found.ends_loop) == (["ng1"] if fixed else [], fixed)
+
+
+def test_targets_that_are_too_low_stay() -> None:
+    assert repair([group("ng1", 3, 3, 1)])[1] == []
+
+
+def test_a_target_that_cannot_be_lowered() -> None:
+    found, _ = repair([group("ng1", 1, 1, 3, 1)], answers={"ng1": "no"})
+    assert found.error is not None
+    assert (found.error.type, found.error.message) == ("cloudProviderError", "failed to decrease ng1: no")
+    assert found.ends_loop
