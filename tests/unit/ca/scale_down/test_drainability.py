@@ -175,9 +175,42 @@ def test_pods_with_controllers_move(item: Pod) -> None:
     assert ca.drainability([item], now=T0, listers=_LISTERS).pods == [item]
 
 
-def test_terminating_without_grace() -> None:
-    item = _rc(spec={"termination_grace_period_seconds": 0}, deletion_timestamp=at(minutes=-1))
-    assert ca.drainability([item], now=T0, listers=_LISTERS).pods == []
+@pytest.mark.parametrize(
+    "item",
+    [
+        _rc(spec={"termination_grace_period_seconds": 0}, deletion_timestamp=at(minutes=-1)),
+        _owned(deletion_timestamp=at(hours=-1)),
+    ],
+    ids=["no-grace", "long-gone"],
+)
+def test_pods_that_should_be_gone(item: Pod) -> None:
+    found = ca.drainability([item], now=T0, listers=_LISTERS)
+    assert (found.pods, found.blocking) == ([], None)
+
+
+_BAR = {"k8s-app": "bar"}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "budget", "blocking"),
+    [
+        ("default", PodDisruptionBudget(), None),
+        ("kube-system", _pdb("x", "kube-system", 1, **_BAR), None),
+        ("kube-system", _pdb("x", "kube-system", 1, **{"k8s-app": "foo"}), "UnmovableKubeSystemPod"),
+        ("kube-system", _pdb("x", "default", 1, **_BAR), "UnmovableKubeSystemPod"),
+        ("default", _pdb("x", "kube-system", 1, **_BAR), None),
+    ],
+)
+def test_pods_of_replication_controllers_and_budgets(
+    namespace: str, budget: PodDisruptionBudget, blocking: str | None
+) -> None:
+    """The controllers are there, as upstream's rows have them."""
+    controllers = [ReplicationController(metadata=_meta("rc", name), spec=ReplicationControllerSpec(replicas=5))
+                   for name in ("default", "kube-system")]  # fmt: skip
+    item = _rc(namespace=namespace, labels=_BAR)
+    found = ca.drainability([item], now=T0, listers=ca.Listers(controllers), pdbs=RemainingPdbTracker([budget]))
+    assert (found.blocking.reason if found.blocking else None) == blocking
+    assert found.pods == ([] if blocking else [item])
 
 
 @pytest.mark.parametrize(

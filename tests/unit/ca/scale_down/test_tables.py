@@ -16,8 +16,18 @@ from kscale.ca.scale_down.recent_evictions import missing_replicas
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.objects.apps import ReplicaSet, StatefulSet
 from kscale.objects.batch import Job
-from kscale.objects.core import Node, Pod, ReplicationController, Taint
+from kscale.objects.core import (
+    Affinity,
+    Node,
+    Pod,
+    PodAffinity,
+    PodAffinityTerm,
+    ReplicationController,
+    Taint,
+)
 from kscale.objects.decode import from_dict
+from kscale.objects.meta import LabelSelector
+from kscale.objects.volumes import Volume
 from kscale.scheduling.place import PlaceState, place
 from kscale.snapshot.cluster import Cluster
 
@@ -64,6 +74,48 @@ def test_hinted_placing(sizes: str, running: str, pods: str, hints: str, refused
         unacceptable_nodes=refused.split(),
     )  # fmt: skip
     assert [f"{name.removeprefix('default/')}@{on}" for name, on in found.placement.items()] == want.split()
+
+
+def seeker(name: str, *, by: str | None = "rs", kind: str = "ReplicaSet", cpu: int = 100, **more: Any) -> Pod:
+    """A pod that wants to be near one labelled ``app: web``."""
+    term = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "web"}), topology_key="kubernetes.io/os")
+    spec = {"affinity": Affinity(pod_affinity=PodAffinity(required=[term])), **more.pop("spec", {})}
+    return pod(name, cpu, 0, spec=spec, owner_references=owner(kind, by, "apps/v1") if by else [], **more)
+
+
+def volume(**source: Any) -> dict[str, Any]:
+    return {"volumes": [Volume(name="v", **source)]}
+
+
+@pytest.mark.parametrize(
+    ("second", "known"),
+    [
+        ({}, True),
+        ({"spec": volume(projected={})}, True),
+        ({"spec": volume(config_map={"name": "c"})}, False),
+        ({"labels": {"a": "b"}}, False),
+        ({"cpu": 101}, False),
+        ({"by": "other"}, False),
+        ({"by": None}, False),
+        ({"kind": "DaemonSet"}, False),
+    ],
+    ids=["same", "projected", "volume", "labels", "requests", "other-controller", "no-controller", "daemon-set"],
+)
+def test_what_failed_is_not_tried_again(second: dict[str, Any], known: bool) -> None:
+    """A pod that fails before what it wants to be near is there; after that, one that is like it or is not."""
+    snapshot = Cluster([node("n1", 1000, 10, ready=True, labels={"kubernetes.io/os": "linux"})]).snapshot()
+    kind = {key: second[key] for key in ("by", "kind") if second.get(key) != "other" and key in second}
+    pods = [seeker("first", **kind), pod("web", 100, 0, labels={"app": "web"}), seeker("second", **second)]
+    found = place(snapshot, pods)
+    assert found.placement.keys() == {"default/web"} | (set() if known else {"default/second"})
+
+
+def test_no_time_at_all() -> None:
+    """Upstream's context that has expired: nothing is placed, and that is no error."""
+    snapshot = Cluster([node("n1", 1000, 10, ready=True)]).snapshot()
+    found = place(snapshot, [asking("p1:100"), asking("p2:100")], max_looks=0)
+    assert (found.placement, found.unschedulable) == ({}, [])
+    assert found.not_tried == ["default/p1", "default/p2"]
 
 
 def test_hints_live_for_two_generations() -> None:

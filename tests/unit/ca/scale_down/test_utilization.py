@@ -205,6 +205,7 @@ def test_pools() -> None:
     generations = [_slice("d", "a", _numbered(10 * (i + 1)), generation=i) for i in range(3)]
     assert highest_pool_utilization(generations, [_taken("a", 6)]) == ("d/a", 0.2)
     ten = [_slice("d", "a", _numbered(10))]
+    assert highest_pool_utilization(ten, [_taken("a", 6)]) == ("d/a", 0.6)
     assert highest_pool_utilization(ten, [_taken("a", 6, admin=True)]) == ("d/a", 0.0)
     assert highest_pool_utilization(ten, [_taken("a", 6, admin=True), _taken("a", 4)]) == ("d/a", 0.4)
     normal = _taken("a", 6, start=4)
@@ -254,6 +255,29 @@ def test_partitionable_devices(
 ) -> None:
     pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
     assert highest_pool_utilization([pool], [_taken("p", taken)]) == ("d/p", expected)
+
+
+def _cut(counter_set: str) -> list[dict[str, Any]]:
+    """A device whole, in two halves, and a quarter of it."""
+    return [_part(f"{counter_set}-{i}", counter_set, m=amount) for i, amount in enumerate((4, 2, 2, 1))]
+
+
+@pytest.mark.parametrize(
+    ("devices", "pieces"),
+    [
+        ([{"name": "g-0"}], 0),
+        ([{"name": "g-0", "consumesCounters": []}], 0),
+        (_cut("g"), 1),
+        ([*_cut("g"), *_cut("h")], 2),
+        ([*_cut("g"), *_cut("h"), *_cut("i")], 3),
+    ],
+    ids=["no-counters", "nothing-consumed", "one", "two", "three"],
+)
+def test_counter_sets_are_pieces_of_hardware(devices: list[dict[str, Any]], pieces: int) -> None:
+    """Of so many pieces one is taken whole."""
+    pool = _slice("d", "p", devices, sharedCounters=_sets(g={"m": 4}, h={"m": 4}, i={"m": 4}))
+    found = highest_pool_utilization([pool], [_claim(("d", "p", "g-0"))])
+    assert found == ("d/p", 1 / pieces if pieces else 0.0)
 
 
 # -- eligibility -----------------------------------------------------------------------------------------------
