@@ -160,20 +160,24 @@ class _Labelled:
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
-        self._by_key: dict[str, dict[str, list[Node]]] = {}
+        self._by_key: dict[str, dict[str, dict[str, Mapping[str, str]]]] = {}
+        """Key -> value -> node name -> its labels."""
 
     def with_labels(self, wanted: Mapping[str, str]) -> list[str]:
         """The nodes that carry all these labels, in their order."""
         first = next(iter(wanted))
-        if first not in self._by_key:
-            by_value: dict[str, list[Node]] = {}
+        by_value = self._by_key.get(first)
+        if by_value is None:
+            by_value = self._by_key[first] = {}
             for node in self._nodes:
-                value = (node.metadata.labels or {}).get(first)
-                if value is not None:
-                    by_value.setdefault(value, []).append(node)
-            self._by_key[first] = by_value
-        found = self._by_key[first].get(wanted[first], ())
-        return [node.metadata.name for node in found if wanted.items() <= (node.metadata.labels or {}).items()]
+                metadata = node.metadata
+                labels = metadata.labels
+                if labels and first in labels:
+                    by_value.setdefault(labels[first], {})[metadata.name] = labels
+        found = by_value.get(wanted[first], {})
+        if len(wanted) == 1:
+            return list(found)
+        return [name for name, labels in found.items() if wanted.items() <= labels.items()]
 
 
 def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
@@ -207,15 +211,15 @@ class Groups:
     ``node_errors`` (node name -> text) are the nodes for which the provider fails to tell the group.
     """
 
-    __slots__ = ("_by_id", "_by_node", "node_errors")
+    __slots__ = ("_by_id", "_id_of", "node_errors")
 
     def __init__(self, groups: Iterable[Group] = (), node_errors: Mapping[str, str] | None = None) -> None:
         self._by_id = {group.id: group for group in groups}
         self.node_errors = dict(node_errors or {})
-        self._by_node: dict[str, Group] = {}
-        for group in self._by_id.values():
-            for name in group.nodes:
-                self._by_node.setdefault(name, group)
+        self._id_of: dict[str, str] = {}
+        # The first group that names a node has it.
+        for group in reversed(self._by_id.values()):
+            self._id_of.update(dict.fromkeys(group.nodes, group.id))
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._by_id.values())
@@ -234,11 +238,23 @@ class Groups:
 
     def with_targets(self, sizes: Mapping[str, int]) -> Groups:
         """The same groups, some of another target size."""
-        changed = (replace(g, target_size=sizes[g.id]) if g.id in sizes else g for g in self._by_id.values())
-        return Groups(changed, self.node_errors)
+        made = Groups((), self.node_errors)
+        made._id_of = self._id_of
+        made._by_id = {
+            name: replace(group, target_size=sizes[name]) if name in sizes else group
+            for name, group in self._by_id.items()
+        }
+        return made
 
     def of_node(self, name: str) -> Group | None:
         """The group of a node, None if it belongs to none. Raises :class:`AutoscalerError` if the provider fails."""
         if self.node_errors and name in self.node_errors:
             raise AutoscalerError("", self.node_errors[name])
-        return self._by_node.get(name)
+        group = self._id_of.get(name)
+        return None if group is None else self._by_id[group]
+
+    def id_of_node(self, name: str) -> str | None:
+        """The same group's id."""
+        if self.node_errors and name in self.node_errors:
+            raise AutoscalerError("", self.node_errors[name])
+        return self._id_of.get(name)

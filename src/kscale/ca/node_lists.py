@@ -8,7 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
-from kscale.ca.nodes import is_ready
+from kscale.ca.nodes import life_of
 from kscale.ca.templates import TaintConfig
 from kscale.objects.core import Node
 from kscale.objects.meta import Condition
@@ -24,12 +24,14 @@ STARTUP_TAINT = "cluster-autoscaler.kubernetes.io/startup-taint"
 class NodeLists(msgspec.Struct, kw_only=True):
     """``all`` in the order given, with copies of nodes that are not really ready; ``ready`` the schedulable ready ones.
 
-    ``unready`` says why a node that calls itself ready does not count as such.
+    ``unready`` says why a node that calls itself ready does not count as such; ``lives`` are what
+    :func:`kscale.ca.nodes.life_of` says of ``all``, in order.
     """
 
     all: list[Node]
     ready: list[Node]
     unready: dict[str, str]
+    lives: list[tuple[bool, bool]] = []
 
 
 def unready_copy(node: Node, reason: str) -> Node:
@@ -51,24 +53,27 @@ def node_lists(
     ``gpu_of`` is the provider's view where it differs from the label's (a GPU exposed through DRA is not waited for).
     """
     taints = taints or TaintConfig()
-    result = NodeLists(all=[], ready=[], unready={})
-    for node in nodes:
-        reason = None
-        if is_ready(node) and not node.spec.unschedulable:
+    every, ready, lives = list(nodes), [], []
+    unready: dict[str, str] = {}
+    for i, node in enumerate(every):
+        life = life_of(node)
+        if life[0] and not node.spec.unschedulable:
             reason = _why_not(node, gpu_label, taints, gpu_of)
             if reason is None:
-                result.ready.append(node)
-        if reason is not None:
-            result.unready[node.metadata.name] = reason
-            node = unready_copy(node, reason)
-        result.all.append(node)
-    return result
+                ready.append(node)
+            else:
+                unready[node.metadata.name] = reason
+                every[i] = unready_copy(node, reason)
+                life = False, life[1]
+        lives.append(life)
+    return NodeLists(all=every, ready=ready, unready=unready, lives=lives)
 
 
 def _why_not(
     node: Node, gpu_label: str, taints: TaintConfig, gpu_of: Callable[[Node], GpuConfig | None] | None
 ) -> str | None:
-    if gpu_label in (node.metadata.labels or {}):
+    labels = node.metadata.labels
+    if labels and gpu_label in labels:
         config = gpu_of(node) if gpu_of is not None else None
         allocatable = node.status.allocatable or {}
         shown = any(name in allocatable and not allocatable[name].is_zero for name in GPU_VENDOR_RESOURCES)

@@ -32,6 +32,8 @@ SCALE_DOWN_DISABLED_ANNOTATION: Final = "cluster-autoscaler.kubernetes.io/scale-
 _NOT_READY_TAINTS: Final = frozenset(
     ("node.kubernetes.io/not-ready", "node.kubernetes.io/disk-pressure", "node.kubernetes.io/network-unavailable")
 )
+_NOT_TRUE: Final = ("False", "Unknown")
+_TROUBLES: Final = ("DiskPressure", "NetworkUnavailable")
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 _MAX_DELETION_SECONDS: Final = 5 * 60
 
@@ -55,10 +57,10 @@ def readiness(node: Node) -> Readiness:
         return Readiness(ready=False, known=False)
     ready, reason, last = True, "", GO_ZERO
     for condition in conditions:
-        if condition.type not in ("Ready", "DiskPressure", "NetworkUnavailable"):
+        if condition.type not in ("Ready", *_TROUBLES):
             continue
         last = max(last, text_ns(condition.last_transition_time))
-        bad = ("False", "Unknown") if condition.type == "Ready" else ("True",)
+        bad = _NOT_TRUE if condition.type == "Ready" else ("True",)
         if condition.status in bad:
             ready = False
             if condition.type == "Ready":
@@ -80,17 +82,18 @@ def life_of(node: Node) -> tuple[bool, bool]:
     """(ready, suspended) in one look at the conditions."""
     known, ready, suspended = False, True, None
     for condition in node.status.conditions:
-        kind, status = condition.type, condition.status
+        kind = condition.type
         if kind == "Ready":
             known = True
-            ready = ready and status not in ("False", "Unknown")
-        elif kind in ("DiskPressure", "NetworkUnavailable"):
-            ready = ready and status != "True"
+            ready = ready and condition.status not in _NOT_TRUE
+        elif kind in _TROUBLES:
+            ready = ready and condition.status != "True"
         elif kind == "Suspended" and suspended is None:
-            suspended = status == "True"
-    taints = node.spec.taints
-    tainted = bool(taints) and any(taint.key in _NOT_READY_TAINTS for taint in taints)
-    return known and ready and not tainted, bool(suspended)
+            suspended = condition.status == "True"
+    ready = known and ready
+    if ready and node.spec.taints:
+        ready = not any(taint.key in _NOT_READY_TAINTS for taint in node.spec.taints)
+    return ready, bool(suspended)
 
 
 def has_taint(node: Node, key: str) -> bool:

@@ -103,7 +103,8 @@ def capacity_quota_limits(objects: Iterable[CapacityQuota]) -> tuple[list[Quota]
 
 def is_virtual_kubelet(node: Node) -> bool:
     """Nodes of this kind do not count as usage."""
-    return (node.metadata.labels or {}).get("type") == "virtual-kubelet"
+    labels = node.metadata.labels
+    return labels is not None and labels.get("type") == "virtual-kubelet"
 
 
 class NodeResources:
@@ -211,19 +212,22 @@ class QuotaTracker:
         selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
         counts: list[tuple[dict[str, int], int]] = []
         of_groups: dict[str, int] = {}
+        group_of = groups.id_of_node
         for node in nodes:
             if exclude(node):
                 continue
             try:
-                group = groups.of_node(node.metadata.name)
+                group = group_of(node.metadata.name)
             except AutoscalerError as error:
                 text = f'failed to get node group for node "{node.metadata.name}": '
                 raise error.with_prefix(text) from None
-            counted = resources.of(node, group)
             if group is None:
+                counted = resources.of(node, None)
                 counts.append((counted, 1))
             else:
-                of_groups[group.id] = of_groups.get(group.id, 0) + 1
+                times = of_groups.get(group, 0)
+                of_groups[group] = times + 1
+                counted = resources.of_group(group) if times else resources.of(node, groups[group])
             for quota, used in selective:
                 if quota.applies_to(node):
                     _add(used, counted)

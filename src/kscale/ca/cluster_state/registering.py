@@ -1,0 +1,77 @@
+"""What happened to node groups: sizes that were raised, nodes that go, scale-ups that failed."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from kscale.ca.backoff import ScaleUpError, record_failure
+from kscale.ca.cluster_state.state import ClusterState, ScaleDownRequest, ScaleUpFailure, ScaleUpRequest
+from kscale.ca.errors import AutoscalerError
+from kscale.ca.groups import Group
+from kscale.ca.options import AutoscalingOptions
+
+__all__ = ["register_failed_scale_up", "register_scale_down", "register_scale_up"]
+
+SCALE_DOWN_TIMEOUT = timedelta(minutes=5)
+"""For how long a deletion that the cloud accepted is still expected to show."""
+
+
+def register_scale_up(
+    state: ClusterState, group: Group, delta: int, now: datetime, options: AutoscalingOptions
+) -> ClusterState:
+    """After a group's size was raised by ``delta`` (or lowered: negative).
+
+    A request grows by what is added; adding nodes starts its time anew. Ignored if the group's options cannot be read.
+    """
+    try:
+        provision = group.options_or(options.node_group_defaults).max_node_provision_time
+    except AutoscalerError:
+        return state
+    requests = dict(state.scale_up_requests)
+    old = requests.get(group.id)
+    if old is None:
+        if delta > 0:
+            requests[group.id] = ScaleUpRequest(increase=delta, time=now, expected_add_time=now + provision)
+    elif old.increase + delta <= 0:
+        del requests[group.id]
+    else:
+        requests[group.id] = ScaleUpRequest(
+            increase=old.increase + delta,
+            time=now if delta > 0 else old.time,
+            expected_add_time=now + provision if delta > 0 else old.expected_add_time,
+        )
+    return replace(state, scale_up_requests=requests)
+
+
+def register_scale_down(state: ClusterState, group: str, node: str, now: datetime) -> ClusterState:
+    """After the cloud accepted the deletion of a node."""
+    request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=now + SCALE_DOWN_TIMEOUT)
+    return replace(state, scale_down_requests=[*state.scale_down_requests, request])
+
+
+def register_failed_scale_up(
+    state: ClusterState,
+    group: str,
+    error: ScaleUpError,
+    delta: int,
+    now: datetime,
+    options: AutoscalingOptions,
+    *,
+    has_template: bool = True,
+) -> ClusterState:
+    """After a scale-up failed. A group without template never enters back-off, as upstream has it."""
+    failure = ScaleUpFailure(time=now, delta=delta, error=error)
+    failures = {**state.failures, group: [*state.failures.get(group, []), failure]}
+    backoffs = state.backoffs
+    if has_template:
+        backoffs = record_failure(
+            backoffs,
+            group,
+            error,
+            now,
+            initial=options.initial_node_group_backoff_duration,
+            maximum=options.max_node_group_backoff_duration,
+        )
+    return replace(state, failures=failures, backoffs=backoffs)

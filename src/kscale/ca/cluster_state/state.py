@@ -1,0 +1,101 @@
+"""What is kept about node groups from loop to loop, as plain data."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from kscale.ca.backoff import Backoff, ScaleUpError
+
+__all__ = [
+    "AcceptableRange",
+    "ClusterState",
+    "GroupReadiness",
+    "IncorrectSize",
+    "ScaleDownRequest",
+    "ScaleUpFailure",
+    "ScaleUpRequest",
+    "UnregisteredNode",
+]
+
+
+class ScaleUpRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Nodes that were asked for and have not all come."""
+
+    increase: int
+    time: datetime
+    expected_add_time: datetime
+
+
+class ScaleDownRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A node that is being deleted."""
+
+    group: str
+    node: str
+    time: datetime
+    expected_delete_time: datetime
+
+
+class ScaleUpFailure(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A scale-up that failed in this loop."""
+
+    time: datetime
+    delta: int
+    error: ScaleUpError
+
+
+class UnregisteredNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """An instance without a node object, and since when it has been seen."""
+
+    group: str
+    since: datetime
+
+
+class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
+    """Names of nodes by what they are. ``registered`` has every node; the others share them out."""
+
+    registered: list[str] = []
+    ready: list[str] = []
+    unready: list[str] = []
+    not_started: list[str] = []
+    suspended: list[str] = []
+    deleted: list[str] = []
+    unregistered: list[str] = []
+    long_unregistered: list[str] = []
+    resource_unready: list[str] = []
+
+
+class AcceptableRange(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """How many nodes a group may have without anything being wrong."""
+
+    min_nodes: int = 0
+    max_nodes: int = 0
+    current_target: int = 0
+
+
+class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """A group that has another number of nodes than its target says, and since when."""
+
+    current: int
+    expected: int
+    first_observed: datetime
+
+
+class ClusterState(msgspec.Struct, kw_only=True, rename="camel"):
+    """Everything that is kept from loop to loop, by group id. Functions of this package return new states."""
+
+    scale_up_requests: dict[str, ScaleUpRequest] = {}
+    scale_down_requests: list[ScaleDownRequest] = []
+    backoffs: dict[str, Backoff] = {}
+    failures: dict[str, list[ScaleUpFailure]] = {}
+    """Since the caller last emptied them; upstream does at the start of every loop."""
+    unregistered: dict[str, UnregisteredNode] = {}
+    create_errors: dict[str, list[str]] = {}
+    """Instances that were seen failing, by group."""
+    readiness: dict[str, GroupReadiness] = {}
+    total: GroupReadiness = msgspec.field(default_factory=GroupReadiness)
+    node_count: int = 0
+    """How many nodes the last update was given."""
+    ranges: dict[str, AcceptableRange] = {}
+    incorrect_sizes: dict[str, IncorrectSize] = {}

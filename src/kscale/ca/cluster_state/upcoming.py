@@ -1,0 +1,56 @@
+"""Nodes that a group should have and has not: those on their way."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from kscale.ca.backoff import backed_off
+from kscale.ca.cluster_state.state import ClusterState
+from kscale.ca.groups import Groups
+
+__all__ = ["UpcomingNodes", "is_scaling_up", "upcoming_count", "upcoming_nodes"]
+
+
+class UpcomingNodes(msgspec.Struct, kw_only=True, frozen=True):
+    """How many nodes of a group are still to come, and the names of those that are there but have not started."""
+
+    count: int
+    registered: list[str] = []
+
+
+def upcoming_count(state: ClusterState, group: str) -> int:
+    """How many nodes the group should have and has not, whatever became of them; negative for too many."""
+    expected = state.ranges.get(group)
+    if expected is None:
+        return 0
+    known = state.readiness.get(group)
+    if known is None:
+        return expected.current_target
+    return expected.current_target - (
+        len(known.ready) + len(known.unready) + len(known.suspended) + len(known.long_unregistered)
+    )
+
+
+def is_scaling_up(state: ClusterState, group: str) -> bool:
+    """Whether nodes were asked for and are still to come."""
+    return group in state.scale_up_requests and upcoming_count(state, group) > 0
+
+
+def upcoming_nodes(state: ClusterState, groups: Groups, now: datetime) -> dict[str, UpcomingNodes]:
+    """By group, in the provider's order, the nodes that are expected: asked for, not there, not in back-off.
+
+    A group that is still being created expects its whole target size (0 if that cannot be read).
+    """
+    found: dict[str, UpcomingNodes] = {}
+    for group in groups:
+        if group.async_upcoming:
+            size = 0 if group.target_size_error is not None else group.target_size
+            found[group.id] = UpcomingNodes(count=size)
+        elif is_scaling_up(state, group.id) and backed_off(state.backoffs, group.id, now) is None:
+            known = state.readiness.get(group.id)
+            found[group.id] = UpcomingNodes(
+                count=upcoming_count(state, group.id), registered=[] if known is None else list(known.not_started)
+            )
+    return found

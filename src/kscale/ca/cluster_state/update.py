@@ -1,0 +1,208 @@
+"""One look at the nodes: who is there, whose time is up, what could not be made (``UpdateNodes``)."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Generator, Iterable, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.ca.backoff import ScaleUpError, drop_stale
+from kscale.ca.clock import format_duration
+from kscale.ca.cluster_state.readiness import classify, find_unregistered, sort_unregistered
+from kscale.ca.cluster_state.registering import register_failed_scale_up, register_scale_up
+from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, target_sizes
+from kscale.ca.cluster_state.state import ClusterState
+from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
+from kscale.ca.events import Event
+from kscale.ca.groups import Group, Groups
+from kscale.ca.options import AutoscalingOptions
+from kscale.objects.core import Node
+
+__all__ = ["ClusterUpdate", "DecreaseTargetSize", "update_nodes", "update_nodes_steps"]
+
+
+class ClusterUpdate(msgspec.Struct, kw_only=True):
+    """A new state and the events that upstream would have sent."""
+
+    state: ClusterState
+    events: list[Event] = []
+
+
+class DecreaseTargetSize(msgspec.Struct, kw_only=True, frozen=True):
+    """An action: lower a group's target size (``delta`` is negative). Its outcome is an error text or None."""
+
+    group: str
+    delta: int
+
+
+def update_nodes(
+    state: ClusterState,
+    nodes: Iterable[Node],
+    groups: Groups,
+    *,
+    now: datetime,
+    options: AutoscalingOptions | None = None,
+    templates: Container[str] | None = None,
+    has_instance: Mapping[str, bool] | None = None,
+    lives: Sequence[tuple[bool, bool]] | None = None,
+) -> ClusterUpdate:
+    """The state after a look at the nodes, as if every action succeeded; see :func:`update_nodes_steps`."""
+    steps = update_nodes_steps(
+        state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance, lives=lives
+    )
+    try:
+        next(steps)
+        while True:
+            steps.send(None)
+    except StopIteration as stop:
+        update: ClusterUpdate = stop.value
+        return update
+
+
+def update_nodes_steps(
+    state: ClusterState,
+    nodes: Iterable[Node],
+    groups: Groups,
+    *,
+    now: datetime,
+    options: AutoscalingOptions | None = None,
+    templates: Container[str] | None = None,
+    has_instance: Mapping[str, bool] | None = None,
+    lives: Sequence[tuple[bool, bool]] | None = None,
+) -> Generator[DecreaseTargetSize, str | None, ClusterUpdate]:
+    """Classifies nodes, ends requests that are fulfilled or overdue, and works out what sizes to expect.
+
+    - ``templates``: ids of groups that have a template (None: all have); only those enter back-off.
+    - ``has_instance``: the provider's answers by node name; for a node without answer a machine is assumed unless the
+      node is tainted for deletion. ``lives``: what :func:`kscale.ca.nodes.life_of` says of each node, where that is
+      known already.
+
+    Yields a :class:`DecreaseTargetSize` for every request that timed out and is sent an error text or None. Raises
+    :class:`AutoscalerError` if a group's target size cannot be read.
+    """
+    options = options or AutoscalingOptions()
+    targets = target_sizes(groups)
+    update = _Update(state, groups, targets, now, options, templates)
+    update.look_at(list(nodes), has_instance or {}, lives)
+    update.set_ranges()
+    yield from update.end_requests()
+    update.creation_errors()
+    update.set_ranges()
+    update.state.incorrect_sizes = incorrect_sizes(update.state, groups, now)
+    return ClusterUpdate(state=update.state, events=update.events)
+
+
+class _Update:
+    """One update: a state under construction."""
+
+    def __init__(
+        self,
+        state: ClusterState,
+        groups: Groups,
+        targets: dict[str, int],
+        now: datetime,
+        options: AutoscalingOptions,
+        templates: Container[str] | None,
+    ) -> None:
+        self.state = replace(state)
+        self.groups = groups
+        self.targets = targets
+        self.now = now
+        self.options = options
+        self.templates = templates
+        self.events: list[Event] = []
+
+    def warn(self, reason: str, message: str) -> None:
+        where = f"ConfigMap/{self.options.namespace}/{self.options.status_config_map_name}"
+        self.events.append(Event(object=where, type="Warning", reason=reason, message=message))
+
+    def look_at(
+        self, nodes: list[Node], has_instance: Mapping[str, bool], lives: Sequence[tuple[bool, bool]] | None
+    ) -> None:
+        state, defaults = self.state, self.options.node_group_defaults
+        state.node_count = len(nodes)
+        state.readiness, state.total = classify(
+            nodes, self.groups, now=self.now, options=self.options, has_instance=has_instance, lives=lives
+        )
+        state.unregistered = find_unregistered(state.unregistered, nodes, self.groups, self.now)
+        sort_unregistered(state, self.groups, self.now, defaults)
+
+    # -- requests ----------------------------------------------------------------------------------------------
+
+    def set_ranges(self) -> None:
+        self.state.ranges = acceptable_ranges(self.state, self.groups, self.targets)
+
+    def end_requests(self) -> Generator[DecreaseTargetSize, str | None, None]:
+        reset = self.options.node_group_backoff_reset_timeout
+        self.state.backoffs = drop_stale(self.state.backoffs, self.now, reset)
+        # Upstream walks the requests in random order; this is the provider's.
+        order = [group.id for group in self.groups]
+        names = [name for name in order if name in self.state.scale_up_requests]
+        names += [name for name in self.state.scale_up_requests if name not in self.groups]
+        for name in names:
+            request = self.state.scale_up_requests[name]
+            group = self.groups.get(name)
+            if group is not None and group.async_upcoming:
+                continue
+            if upcoming_count(self.state, name) <= 0 or group is None:
+                self._drop_request(name)
+            elif request.expected_add_time < self.now:
+                took = format_duration(self.now - request.time)
+                self.warn("ScaleUpTimedOut", f"Nodes added to group {name} failed to register within {took}")
+                message = f"Scale-up timed out for node group {name} after {took}"
+                self._fail(name, ScaleUpError(class_="Other", code="timeout", message=message), request.increase)
+                error = yield DecreaseTargetSize(group=name, delta=-request.increase)
+                if error is not None:
+                    text = f"Failed to decrease target size for group {name} after scale-up timeout: {error}"
+                    self.warn("FailedToRevertScaleUp", text)
+                self._drop_request(name)
+        self.state.scale_down_requests = [
+            item for item in self.state.scale_down_requests if item.expected_delete_time > self.now
+        ]
+
+    def _drop_request(self, name: str) -> None:
+        requests = dict(self.state.scale_up_requests)
+        del requests[name]
+        self.state.scale_up_requests = requests
+
+    def _fail(self, group: str, error: ScaleUpError, delta: int) -> None:
+        has_template = self.templates is None or group in self.templates
+        self.state = register_failed_scale_up(
+            self.state, group, error, delta, self.now, self.options, has_template=has_template
+        )
+
+    # -- instances that could not be made ----------------------------------------------------------------------
+
+    def creation_errors(self) -> None:
+        previous = self.state.create_errors
+        current: dict[str, list[str]] = {}
+        for group in self.groups:
+            if group.async_upcoming:
+                continue
+            failing: dict[tuple[str, str], list[str]] = {}
+            for instance in group.instances:
+                status = group.instance_status.get(instance)
+                if status is not None and status.state == "creating" and status.error is not None:
+                    failing.setdefault((status.error.code, status.error.class_), []).append(instance)
+            names = [name for members in failing.values() for name in members]
+            if names:
+                current[group.id] = names
+            seen = set(previous.get(group.id, ()))
+            for (code, class_), members in failing.items():
+                unseen = [name for name in members if name not in seen]
+                if unseen and is_scaling_up(self.state, group.id):
+                    self._creation_error(group, code, class_, unseen)
+        self.state.create_errors = current
+
+    def _creation_error(self, group: Group, code: str, class_: str, unseen: list[str]) -> None:
+        errors = [group.instance_status[name].error for name in unseen]
+        texts = list(dict.fromkeys(error.message for error in errors if error is not None))
+        message = ", ".join(texts) + (", ..." if len(texts) > 3 else "")
+        self.warn(
+            "ScaleUpFailed",
+            f"Failed adding {len(unseen)} nodes to group {group.id} due to {class_}.{code}; source errors: {message}",
+        )
+        self.state = register_scale_up(self.state, group, -len(unseen), self.now, self.options)
+        self._fail(group.id, ScaleUpError(class_=class_, code=code, message=message), len(unseen))
