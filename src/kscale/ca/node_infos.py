@@ -110,9 +110,32 @@ def is_good_template(node: Node, now_ns: int) -> bool:
     )
 
 
+def _candidates(
+    nodes: Iterable[Node], groups: Groups, now_ns: int, warnings: list[str]
+) -> tuple[dict[str, Node], list[tuple[Node, str]]]:
+    """(the first good node of each group, nodes that would do at need and their groups)."""
+    good: dict[str, Node] = {}
+    bad: list[tuple[Node, str]] = []
+    group_of = groups.id_of_node
+    for node in nodes:
+        name = node.metadata.name
+        try:
+            group = group_of(name)
+        except AutoscalerError as error:
+            warnings.append(f"Failed to get node group for node {name}: {error.message}")
+            continue
+        if group is None or group in good:
+            continue
+        if is_good_template(node, now_ns):
+            good[group] = node
+        else:
+            bad.append((node, group))
+    return good, bad
+
+
 def mixed_templates(
     nodes: Sequence[Node],
-    example_of: Callable[[Node], NodeTemplate | None],
+    examples_of: Callable[[Sequence[Node]], Sequence[NodeTemplate | None]],
     daemonsets: Sequence[DaemonSet],
     groups: Groups,
     *,
@@ -124,7 +147,7 @@ def mixed_templates(
 ) -> Templates:
     """The template of every group: from its first good node, else a cached one, else the provider's, else any node.
 
-    ``example_of`` gives a node with the pods it has in the snapshot (None: it is not there, which is an error).
+    ``examples_of`` gives nodes with the pods they have in the snapshot (None: it is not there, which is an error).
     ``suffix`` ends the names of template nodes and their pods; upstream's are random.
 
     Raises :class:`AutoscalerError` if a node is missing from the snapshot.
@@ -132,11 +155,9 @@ def mixed_templates(
     options = options or AutoscalingOptions()
     taints = TaintConfig.from_options(options)
     ttl = options.node_info_cache_expire_time if cache_ttl is None else cache_ttl
-    now_ns = moment_ns(now)
     result = Templates(cache=dict(cache or {}))
 
-    def make(node: Node, group: Group) -> NodeTemplate:
-        example = example_of(node)
+    def make(node: Node, group: Group, example: NodeTemplate | None) -> NodeTemplate:
         if example is None:
             text = (
                 f"error while retrieving node {node.metadata.name} from cluster snapshot - this shouldn't happen: "
@@ -155,20 +176,10 @@ def mixed_templates(
             taints=taints,
         )
 
-    bad: list[tuple[Node, Group]] = []
-    for node in nodes:
-        try:
-            group = groups.of_node(node.metadata.name)
-        except AutoscalerError as error:
-            result.warnings.append(f"Failed to get node group for node {node.metadata.name}: {error.message}")
-            continue
-        if group is None or group.id in result.templates:
-            continue
-        if is_good_template(node, now_ns):
-            result.templates[group.id] = made = make(node, group)
-            result.cache[group.id] = CachedTemplate(template=made, added=now)
-        else:
-            bad.append((node, group))
+    good, bad = _candidates(nodes, groups, moment_ns(now), result.warnings)
+    for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):
+        result.templates[name] = made = make(node, groups[name], example)
+        result.cache[name] = CachedTemplate(template=made, added=now)
     for group in groups:
         if group.id in result.templates:
             continue
@@ -183,10 +194,11 @@ def mixed_templates(
             if not (group.template_error is None or is_not_implemented(group.template_error)):
                 result.warnings.append(f"Unable to build proper template node for {group.id}: {error.message}")
     result.cache = {name: entry for name, entry in result.cache.items() if name in groups}
-    for node, group in bad:
-        if group.id not in result.templates:
-            result.templates[group.id] = make(node, group)
-            result.warnings.append(
-                f"Built template for {group.id} based on unready/unschedulable node {node.metadata.name}"
-            )
+    last: dict[str, Node] = {}
+    for node, name in bad:
+        if name not in result.templates:
+            last.setdefault(name, node)
+    for (name, node), example in zip(last.items(), examples_of([*last.values()]), strict=True):
+        result.templates[name] = make(node, groups[name], example)
+        result.warnings.append(f"Built template for {name} based on unready/unschedulable node {node.metadata.name}")
     return result

@@ -57,8 +57,11 @@ def node_lists(
     unready: dict[str, str] = {}
     for i, node in enumerate(every):
         life = life_of(node)
-        if life[0] and not node.spec.unschedulable:
-            reason = _why_not(node, gpu_label, taints, gpu_of)
+        spec = node.spec
+        if life[0] and not spec.unschedulable:
+            labels = node.metadata.labels
+            suspect = spec.taints or (labels and gpu_label in labels)
+            reason = _why_not(node, gpu_label, taints, gpu_of) if suspect else None
             if reason is None:
                 ready.append(node)
             else:

@@ -79,7 +79,7 @@ class Session:
         self.template_claims = any(pod.claims for found in self._template_pods for pod in found)
         others = [pod for found in (*self._template_pods, present) for pod in found if self._fresh(pod)]
         self.pods = [*checked, *others]
-        self.outcomes: list[PreFilterOutcome] = [run_prefilters(pod, self.ctx) for pod in checked]
+        self.outcomes: list[PreFilterOutcome] = self._prefilter(checked)
         self.outcomes += [PreFilterOutcome()] * len(others)
         self._checked = len(checked)
         self.counters = Counters(self.ctx, checked, self.pods)
@@ -98,6 +98,20 @@ class Session:
     def checked(self) -> int:
         """How many classes, the first ones, have verdicts; the others are only placed or taken off."""
         return self._checked
+
+    def _prefilter(self, pods: Sequence[PodClass]) -> list[PreFilterOutcome]:
+        """Of a snapshot that stays as it is every session finds the same: kept for those with the usual arguments."""
+        profile = self.profile
+        if profile.added_affinity is not None or profile.default_constraints is not None:
+            return [run_prefilters(pod, self.ctx) for pod in pods]
+        known: dict[int, PreFilterOutcome] = self.snapshot.cache.setdefault("prefilters", {})
+        found = []
+        for pod in pods:
+            outcome = known.get(pod.index)
+            if outcome is None:
+                outcome = known[pod.index] = run_prefilters(pod, self.ctx)
+            found.append(outcome)
+        return found
 
     def _fresh(self, pod: PodClass) -> bool:
         if pod.index in self.number:

@@ -239,7 +239,7 @@ def templates_of(
         pods.setdefault(pod.spec.node_name, []).append(pod)
     return mixed_templates(
         golden_ca.of_type(objects, Node),
-        lambda node: NodeTemplate(node=node, pods=pods.get(node.metadata.name, [])),
+        lambda nodes: [NodeTemplate(node=node, pods=pods.get(node.metadata.name, [])) for node in nodes],
         [from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
         groups,
         now=now,

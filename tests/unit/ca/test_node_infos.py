@@ -68,7 +68,7 @@ def test_mixed_provider(
         cache["ng"] = CachedTemplate(template=cached, added=T0 - timedelta(seconds=cached_s))
     found = mixed_templates(
         nodes,
-        lambda n: NodeTemplate(node=n),
+        lambda found: [NodeTemplate(node=n) for n in found],
         [],
         ca.Groups([group]),
         now=T0,
@@ -84,16 +84,18 @@ def test_mixed_provider(
 
 def test_mixed_provider_errors() -> None:
     groups = ca.Groups([ca.Group(id="ng", nodes=["n"])], {"n": "down"})
-    found = mixed_templates([_state("n")], lambda n: NodeTemplate(node=n), [], groups, now=T0)
+    found = mixed_templates([_state("n")], lambda found: [NodeTemplate(node=n) for n in found], [], groups, now=T0)
     assert found.templates == {}
     assert found.warnings == ["Failed to get node group for node n: down"] * 1
     with pytest.raises(ca.AutoscalerError, match="error while retrieving node n from cluster snapshot"):
-        mixed_templates([_state("n")], lambda n: None, [], ca.Groups([ca.Group(id="ng", nodes=["n"])]), now=T0)
+        mixed_templates(
+            [_state("n")], lambda found: [None] * len(found), [], ca.Groups([ca.Group(id="ng", nodes=["n"])]), now=T0
+        )
 
 
 def test_cache_forgets_groups_that_are_gone() -> None:
     cache = {"old": CachedTemplate(template=_OFFERED, added=T0)}
-    assert mixed_templates([], lambda n: None, [], ca.Groups(), now=T0, cache=cache).cache == {}
+    assert mixed_templates([], lambda found: [None] * len(found), [], ca.Groups(), now=T0, cache=cache).cache == {}
 
 
 # -- groups as the user describes them -------------------------------------------------------------------------

@@ -98,9 +98,7 @@ def find_unregistered(
     for group in groups:
         if group.async_upcoming:
             continue
-        for instance in group.instances:
-            if instance in registered:
-                continue
+        for instance in [each for each in group.instances if each not in registered]:
             status = group.instance_status.get(instance, InstanceStatus())
             if status.state == "deleting" or status.error is not None:
                 continue

@@ -184,8 +184,9 @@ class _Loop:
         scene, options, now = self.scene, self.options, self.now
         made, examples = scene.templates(given_templates, self.before.templates)
         update = update_nodes(
-            self.before.cluster, scene.lists.all, scene.groups, now=now, options=options, templates=set(made)
-        )
+            self.before.cluster, scene.lists.all, scene.groups,
+            now=now, options=options, templates=set(made), lives=scene.lists.lives,
+        )  # fmt: skip
         state = replace(self.before, cluster=update.state)
         before = Preparation(events=list(update.events), warnings=scene.warnings)
         if not is_cluster_healthy(update.state, options):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import numpy as np
@@ -24,6 +24,7 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
+from kscale.objects.resource import ResourceSlice
 from kscale.scheduling.place import PlaceResult
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
@@ -97,21 +98,9 @@ class Scene:
         if given or self.candidates:
             others = Groups((group for group in every if group.id not in given), self.groups.node_errors)
 
-        def example(node: Node) -> NodeTemplate | None:
-            name = node.metadata.name
-            if name not in self.snapshot.columns.index:
-                return None
-            informers = self.snapshot.informers
-            return NodeTemplate(
-                node=node,
-                pods=self._staying(name),
-                csi_node=informers.csi_nodes.get(name),
-                resource_slices=[each for each in informers.resource_slices if each.spec.node_name == name],
-            )
-
         cache = {group.id: recalled(known[group.id]) for group in others if group.id in known}
         found = mixed_templates(
-            self.lists.all, example, self.daemonsets, others, now=self.now, options=self.options, cache=cache
+            self.lists.all, self._examples, self.daemonsets, others, now=self.now, options=self.options, cache=cache
         )
         self.warnings += found.warnings
         made = {**found.templates, **given}
@@ -126,11 +115,31 @@ class Scene:
 
         return {group.id: made[group.id] for group in every if group.id in made}, to_remember
 
-    def _staying(self, node: str) -> list[Pod]:
-        """The pods of a node that may belong to the node itself: what templates look at."""
-        snapshot = self.snapshot
-        at = np.flatnonzero(snapshot.placed_node == snapshot.columns.index[node])
-        return [snapshot.placed_record(i).pod for i in snapshot.placed_where(_STAYING, _may_stay, at).tolist()]
+    def _examples(self, nodes: Sequence[Node]) -> list[NodeTemplate | None]:
+        """Nodes with what a template looks at: pods that may belong to the node itself, and its devices."""
+        if not nodes:
+            return []
+        snapshot, informers, index = self.snapshot, self.snapshot.informers, self.snapshot.columns.index
+        wanted = np.zeros(len(snapshot.nodes), dtype=np.bool_)
+        wanted[[index[node.metadata.name] for node in nodes if node.metadata.name in index]] = True
+        at = snapshot.placed_where(_STAYING, _may_stay, np.flatnonzero(wanted[snapshot.placed_node]))
+        pods: dict[int, list[Pod]] = {}
+        for i, where in zip(at.tolist(), snapshot.placed_node[at].tolist(), strict=True):
+            pods.setdefault(where, []).append(snapshot.placed_record(i).pod)
+        slices: dict[str | None, list[ResourceSlice]] = {}
+        for each in informers.resource_slices:
+            slices.setdefault(each.spec.node_name, []).append(each)
+        return [
+            NodeTemplate(
+                node=node,
+                pods=pods.get(index[node.metadata.name], []),
+                csi_node=informers.csi_nodes.get(node.metadata.name),
+                resource_slices=slices.get(node.metadata.name, []),
+            )
+            if node.metadata.name in index
+            else None
+            for node in nodes
+        ]
 
     def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
         """Takes pods that do not count out of the cluster and puts coming nodes in; how many of each group come."""
