@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kscale.vpa.admission import PodAdmission, VpaAdmission, VpaIndex, admit_pod, admit_vpa, review
+from kscale.vpa.metrics_sources import ExternalMetrics, external_metrics, usage_of_pods
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
 from kscale.vpa.oom import OutOfMemory, evicted_for_memory, out_of_memory
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
@@ -18,6 +19,7 @@ __all__ = [
     "ClusterState",
     "ControllerKey",
     "Controllers",
+    "ExternalMetrics",
     "OutOfMemory",
     "PodAdmission",
     "RecommenderOptions",
@@ -35,9 +37,11 @@ __all__ = [
     "admit_pod",
     "admit_vpa",
     "evicted_for_memory",
+    "external_metrics",
     "out_of_memory",
     "review",
     "run_once",
     "run_updater",
     "updater_steps",
+    "usage_of_pods",
 ]

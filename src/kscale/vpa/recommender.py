@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -16,16 +17,17 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerStatus,
 )
 from kscale.vpa.checkpoint import ContainerCheckpoint, load_all, store_all
-from kscale.vpa.clock import from_text
+from kscale.vpa.clock import UNSET, from_text
 from kscale.vpa.logic.recommender import recommended_amounts
+from kscale.vpa.metrics import Distribution, Observations
 from kscale.vpa.model.aggregates import AggregateKey
 from kscale.vpa.model.cluster import ClusterState, UsageError
 from kscale.vpa.model.usage import Usage
-from kscale.vpa.model.vpa import CONFIG_DEPRECATED, CONFIG_UNSUPPORTED, Vpa
+from kscale.vpa.model.vpa import CONFIG_DEPRECATED, CONFIG_UNSUPPORTED, NO_PODS_MATCHED, Vpa
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.postprocess import apply_policy, integer_cpu
-from kscale.vpa.quality import Distribution, Quality
-from kscale.vpa.resources import CPU, MEMORY, current_resources
+from kscale.vpa.quality import Quality
+from kscale.vpa.resources import CPU, MEMORY, current_resources, resources_source
 from kscale.vpa.target import ControllerKey, Controllers, TargetError
 
 __all__ = ["RecommenderResult", "Round", "VpaResult", "run_once"]
@@ -71,9 +73,11 @@ class RecommenderResult(msgspec.Struct, kw_only=True):
     collected: list[AggregateKey]
     diagnostics: list[str]
     observations: dict[str, int] = {}
-    """``metric{label=value,...}`` -> what upstream would add to a counter or set a gauge to."""
+    """``metric{label=value,...}`` -> what upstream would add to a counter or set a gauge to; 0 for those of
+    ``vpa_objects_count`` that are not there."""
     distributions: dict[str, Distribution] = {}
-    """The same for metrics that are histograms: how usage and recommendations compare."""
+    """The same for metrics that are histograms: how usage and recommendations compare, how long VPAs waited for their
+    first recommendation."""
 
 
 def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResult:
@@ -88,11 +92,12 @@ def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResul
         observed = load_vpas(state, given.vpas, given.controllers, now)
     diagnostics += load_all(state, given.checkpoints, now)
     gone: list[tuple[str, str]] = []
+    seen = Observations()
     if given.pods is not None:
-        gone = load_pods(state, given.pods, now)
-    quality = Quality()
+        gone = load_pods(state, given.pods, now, seen)
+    quality = Quality(seen)
     errors = [error for usage in given.usage for error in state.add_usage(usage, now, quality)]
-    aggregates = len(state.aggregates)
+    seen.count("vpa_recommender_aggregate_container_states_count", {}, len(state.aggregates))
     for key in gone:
         state.delete_pod(key)
     results = update_vpas(state, observed, now, diagnostics, quality)
@@ -109,8 +114,8 @@ def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResul
         errors=errors,
         collected=collected,
         diagnostics=diagnostics,
-        observations={**quality.counters, "vpa_recommender_aggregate_container_states_count": aggregates},
-        distributions=quality.distributions,
+        observations=dict(seen.counters),
+        distributions=seen.distributions,
     )
 
 
@@ -174,9 +179,13 @@ def resolve(vpa: VerticalPodAutoscaler, controllers: Controllers) -> tuple[Selec
 # -- pods ------------------------------------------------------------------------------------------------------
 
 
-def load_pods(state: ClusterState, pods: Sequence[Pod], now: int) -> list[tuple[str, str]]:
+def load_pods(
+    state: ClusterState, pods: Sequence[Pod], now: int, seen: Observations | None = None
+) -> list[tuple[str, str]]:
     """``LoadPods``; the keys of pods that are gone come back, to be deleted after the usage is in."""
     listed = {(pod.namespace, pod.name): pod for pod in pods}
+    if seen is not None:
+        _count_sources(pods, seen)
     for key in sorted(listed):
         pod = listed[key]
         labels = pod.metadata.labels or {}
@@ -187,6 +196,16 @@ def load_pods(state: ClusterState, pods: Sequence[Pod], now: int) -> list[tuple[
             state.add_container(known, container.name, _request(pod, container), now)
         known.init_containers = frozenset(container.name for container in pod.spec.init_containers)
     return sorted(key for key in state.pods if key not in listed)
+
+
+def _count_sources(pods: Sequence[Pod], seen: Observations) -> None:
+    """Where the requests of all containers are read from."""
+    found: Counter[str] = Counter()
+    for pod in pods:
+        found.update(resources_source(pod, container.name) for container in pod.spec.containers)
+        found.update(resources_source(pod, container.name, init=True) for container in pod.spec.init_containers)
+    for source, count in sorted(found.items()):
+        seen.count("vpa_resources_get_resources_count", {"source": source}, count)
 
 
 def _request(pod: Pod, container: Container) -> tuple[int, int]:
@@ -226,11 +245,15 @@ def update_vpas(
             recommendation = integer_cpu(recommendation, item.metadata.annotations)
         capped = apply_policy(recommendation, item.spec.resource_policy, most)
         assert capped is not None
+        had = vpa.has_recommendation
         vpa.update_recommendation(capped, quality)
+        if vpa.has_recommendation and not had:
+            quality.into.observe("vpa_recommender_recommendation_latency_seconds", {}, _waited(vpa, now))
         vpa.update_conditions(now)
         missing = state.record_recommendation(vpa, now)
         if missing:
             diagnostics.append(missing)
+        _count(vpa, quality.into)
         status = vpa.status()
         results.append(
             VpaResult(
@@ -243,6 +266,27 @@ def update_vpas(
             )
         )
     return results
+
+
+def _waited(vpa: Vpa, now: int) -> list[float]:
+    """Seconds since a VPA was made; nothing where its object does not say when."""
+    try:
+        created = from_text(vpa.created)
+    except ValueError:
+        return []
+    return [] if created == UNSET else [(now - created) / 1e9]
+
+
+def _count(vpa: Vpa, into: Observations) -> None:
+    """``vpa_objects_count``."""
+    labels: dict[str, str | bool] = {
+        "update_mode": vpa.update_mode or "Recreate",
+        "has_recommendation": vpa.has_recommendation,
+        "api": vpa.api_version,
+        "matches_pods": not vpa.condition_is_true(NO_PODS_MATCHED),
+        "unsupported_config": vpa.condition_is_true(CONFIG_UNSUPPORTED),
+    }
+    into.count("vpa_recommender_vpa_objects_count", labels)
 
 
 def same_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:

@@ -23,6 +23,7 @@ __all__ = [
     "has_lower_resource",
     "memory_quantity",
     "resource_order",
+    "resources_source",
     "round_up",
     "scale_amount",
 ]
@@ -87,6 +88,17 @@ def current_resources(pod: Pod, container: str) -> tuple[ResourceList | None, Re
         if item.name == container:
             return item.resources.requests, item.resources.limits
     return None, None
+
+
+def resources_source(pod: Pod, container: str, *, init: bool = False) -> str:
+    """Where upstream reads the resources of a container: the label ``source`` of its metric; empty = nowhere."""
+    field, statuses, items = "Containers", pod.status.container_statuses, pod.spec.containers
+    if init:
+        field, statuses, items = "InitContainers", pod.status.init_container_statuses, pod.spec.init_containers
+    status = next((status for status in statuses if status.name == container), None)
+    if status is not None and status.resources is not None:
+        return f"Pod.Status.{field.removesuffix('s')}Statuses"
+    return f"Pod.Spec.{field}" if any(item.name == container for item in items) else ""
 
 
 def has_lower_resource(a: RecommendedPodResources | None, b: RecommendedPodResources | None) -> bool:

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
 from kscale.vpa import ClusterState, Round, Usage, run_once
+from kscale.vpa.metrics import METRICS, Distribution, size_log2
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
-from kscale.vpa.quality import CPU_BUCKETS, MEMORY_BUCKETS, RELATIVE_BUCKETS, Distribution, Quality, size_log2
+from kscale.vpa.quality import Quality
 from unit.vpa.builders import recommendation, recommended, vpa
 
 SECOND = 10**9
@@ -44,10 +45,13 @@ def only(found: Distribution) -> tuple[float, float]:
 
 
 def test_buckets() -> None:
-    assert (len(CPU_BUCKETS), CPU_BUCKETS[0], CPU_BUCKETS[-1]) == (17, 0.01, 655.36)
-    assert (len(MEMORY_BUCKETS), MEMORY_BUCKETS[0], MEMORY_BUCKETS[-1]) == (17, 1e6, 65536e6)
-    assert (len(RELATIVE_BUCKETS), RELATIVE_BUCKETS[0], RELATIVE_BUCKETS[11], RELATIVE_BUCKETS[-1]) == (29, -1, 0, 100)
-    assert list(RELATIVE_BUCKETS) == sorted(RELATIVE_BUCKETS)
+    cores = METRICS["vpa_quality_cpu_recommendations_cores"].bounds
+    sizes = METRICS["vpa_quality_mem_recommendations_bytes"].bounds
+    parts = METRICS["vpa_quality_usage_recommendation_relative_diffs"].bounds
+    assert (len(cores), cores[0], cores[-1]) == (17, 0.01, 655.36)
+    assert (len(sizes), sizes[0], sizes[-1]) == (17, 1e6, 65536e6)
+    assert (len(parts), parts[0], parts[11], parts[-1]) == (29, -1, 0, 100)
+    assert list(parts) == sorted(parts)
 
 
 @pytest.mark.parametrize(("pods", "label"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (1 << 20, 20), (1 << 30, 20)])
@@ -64,7 +68,7 @@ def test_size(pods: int, label: int) -> None:
     ],
 )
 def test_cpu(usage: int, metric: str, bound: float, difference: float, relative: tuple[float, float]) -> None:
-    found = watched(cluster({"cpu": "1"}), (T0, usage, CPU_SAMPLE)).distributions
+    found = watched(cluster({"cpu": "1"}), (T0, usage, CPU_SAMPLE)).into.distributions
     assert only(found[f"vpa_quality_{metric}{{update_mode=Initial,recommendation_missing=false}}"]) == (
         bound,
         difference,
@@ -79,9 +83,9 @@ def test_cpu(usage: int, metric: str, bound: float, difference: float, relative:
 def test_missing_recommendation(last: dict[str, str] | None) -> None:
     quality = watched(cluster(last), (T0, 20, CPU_SAMPLE))
     labels = "update_mode=Initial,resource=cpu,is_oom=false"
-    assert quality.counters == {f"vpa_quality_usage_sample_missing_recommendation_count{{{labels}}}": 1}
+    assert quality.into.counters == {f"vpa_quality_usage_sample_missing_recommendation_count{{{labels}}}": 1}
     name = "vpa_quality_cpu_recommendation_lower_equal_usage_diffs_cores"
-    assert {key: only(one) for key, one in quality.distributions.items()} == {
+    assert {key: only(one) for key, one in quality.into.distributions.items()} == {
         f"{name}{{update_mode=Initial,recommendation_missing=true}}": (0.02, 0.02)
     }
 
@@ -89,7 +93,7 @@ def test_missing_recommendation(last: dict[str, str] | None) -> None:
 def test_an_oom_counts_as_what_was_made_of_it() -> None:
     """1 GiB was asked for, 2 GiB used: 1.2 times that is counted."""
     state = cluster({"memory": "1Gi"})
-    found = watched(state, (T0, 2 * GIB, MEMORY_SAMPLE), (T0 + SECOND, GIB, OOM)).distributions
+    found = watched(state, (T0, 2 * GIB, MEMORY_SAMPLE), (T0 + SECOND, GIB, OOM)).into.distributions
     labels = "update_mode=Initial,resource=memory,is_oom="
     assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}false}}"].total == 1.0
     bumped = int(2 * GIB * 1.2)
@@ -107,7 +111,7 @@ def test_nothing_is_said_of_what_needs_no_recommendation(more: dict[str, Any]) -
         state.delete_vpa(("default", "name"))
     refused = watched(cluster({"cpu": "1"}), (T0, -5, CPU_SAMPLE))
     for quality in (watched(state, (T0, 500, CPU_SAMPLE)), refused):
-        assert (quality.counters, quality.distributions) == ({}, {})
+        assert (quality.into.counters, quality.into.distributions) == ({}, {})
 
 
 def test_changes_of_recommendations() -> None:
@@ -118,7 +122,7 @@ def test_changes_of_recommendations() -> None:
         item = {**recommended("app", (cpu, "1Gi")), "uncappedTarget": amounts}
         state.vpas["default", "name"].update_recommendation(recommendation(item), quality)
     name, labels = "vpa_quality_relative_recommendation_changes", "update_mode=Initial,resource={},vpa_size_log2=0"
-    assert {key: only(one) for key, one in quality.distributions.items()} == {
+    assert {key: only(one) for key, one in quality.into.distributions.items()} == {
         f"{name}{{{labels.format('cpu')}}}": (1.0, 1.0),
         f"{name}{{{labels.format('memory')}}}": (0.0, 0.0),
     }
@@ -147,9 +151,9 @@ def test_a_batch_is_its_samples(events: list[tuple[int, int, int]], last: dict[s
     state, single = cluster(last), Quality()
     for event in ordered:
         state.add_usage(Usage.from_events([(NAME, *event)]), T0, single)
-    assert batch.counters == single.counters
-    assert {key: one.counts for key, one in batch.distributions.items()} == {
-        key: one.counts for key, one in single.distributions.items()
+    assert batch.into.counters == single.into.counters
+    assert {key: one.counts for key, one in batch.into.distributions.items()} == {
+        key: one.counts for key, one in single.into.distributions.items()
     }
-    for key, one in batch.distributions.items():
-        assert one.total == pytest.approx(single.distributions[key].total)
+    for key, one in batch.into.distributions.items():
+        assert one.total == pytest.approx(single.into.distributions[key].total)

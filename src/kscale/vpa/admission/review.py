@@ -12,6 +12,7 @@ from kscale.vpa.admission.matching import VpaIndex
 from kscale.vpa.admission.pod_handler import admit_pod
 from kscale.vpa.admission.vpa_handler import admit_vpa
 from kscale.vpa.limit_range import LimitRangeLookup
+from kscale.vpa.metrics import Distribution, Observations
 from kscale.vpa.options import AdmissionOptions
 from kscale.vpa.patches import Patch
 from kscale.vpa.target import Controllers
@@ -29,6 +30,28 @@ class Reviewed(msgspec.Struct, kw_only=True):
     status: str
     resource: str = "unknown"
     messages: list[str] = []
+    observations: dict[str, int] = {}
+    """``metric{label=value,...}`` -> what upstream would add to a counter."""
+
+    def latency(self, seconds: float) -> dict[str, Distribution]:
+        """What upstream would observe of an answer that took so long from the request to its end."""
+        seen = Observations()
+        labels = {"status": self.status, "resource": self.resource}
+        seen.observe("vpa_admission_controller_admission_latency_seconds", labels, [seconds])
+        return seen.distributions
+
+
+def _of_pod(body: bytes, applied: bool, messages: list[str]) -> Reviewed:
+    """Errors never block a pod; it is skipped then."""
+    seen = Observations()
+    seen.count("vpa_admission_controller_admission_pods_total", {"applied": applied})
+    return Reviewed(
+        body=body,
+        status="applied" if applied else "skipped",
+        resource="Pod",
+        messages=messages,
+        observations=dict(seen.counters),
+    )
 
 
 def review(
@@ -49,10 +72,7 @@ def review(
     if (group, kind) == ("", "pods"):
         namespace = request.get("namespace", "")
         if _version(request) != "v1":
-            text = "only v1 Pods are supported"
-            return Reviewed(
-                body=_answer({"uid": uid, "allowed": True}), status="error", resource="Pod", messages=[text]
-            )
+            return _of_pod(_answer({"uid": uid, "allowed": True}), False, ["only v1 Pods are supported"])
         admitted = admit_pod(
             raw if isinstance(raw, dict) else {},
             vpas,
@@ -61,11 +81,10 @@ def review(
             limit_ranges=limit_ranges,
             options=options,
         )
-        return Reviewed(
-            body=_answer({"uid": uid, "allowed": True, **_patch(admitted.patches)}),
-            status="applied" if admitted.patches else "skipped",
-            resource="Pod",
-            messages=[*map(str, admitted.errors), *admitted.diagnostics],
+        return _of_pod(
+            _answer({"uid": uid, "allowed": True, **_patch(admitted.patches)}),
+            bool(admitted.patches),
+            [*map(str, admitted.errors), *admitted.diagnostics],
         )
     if (group, kind) == ("autoscaling.k8s.io", "verticalpodautoscalers"):
         old = request.get("oldObject")

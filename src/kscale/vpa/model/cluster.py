@@ -139,6 +139,10 @@ class ClusterState:
         """The VPAs whose selector matches, by name. Upstream walks a map; this order is the canonical one."""
         return sorted(self._vpa_index.matching(namespace, labels), key=lambda vpa: vpa.name)
 
+    def matching_pods(self, vpa: Vpa) -> list[PodState]:
+        """The pods that a VPA selects, by name."""
+        return sorted(self._pod_index.matching(vpa.namespace, vpa.selector), key=lambda pod: pod.name)
+
     def add_pod(self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: int) -> PodState:
         """``AddOrUpdatePod``."""
         pod = self.pods.get((namespace, name))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from kscale.objects.vpa import VerticalPodAutoscaler, update_mode
-from kscale.vpa.quality import size_log2
+from kscale.vpa.metrics import size_log2
 
 __all__ = ["VpaMetrics"]
 

@@ -1,0 +1,113 @@
+"""Where a round's usage comes from: metrics-server, or external metrics (``pkg/recommender/input/metrics``)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterable
+
+import msgspec
+
+from kscale.errors import InputError, Problem
+from kscale.objects.base import ResourceList
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.metrics import ContainerMetrics, ExternalMetricValueList, PodMetrics
+from kscale.objects.selectors import EQUALS, Selector, SelectorError, requirement
+from kscale.vpa.clock import UNSET, from_text
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState, Usage
+from kscale.vpa.resources import CPU, MEMORY
+
+__all__ = ["ExternalMetrics", "ExternalMetricsResult", "ListExternalMetric", "external_metrics", "usage_of_pods"]
+
+
+def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
+    """Two samples of each container at its pod's time, CPU first; an amount that is missing counts as 0.
+
+    Raises :class:`InputError` for a time that is none.
+    """
+    events = []
+    for pod in items:
+        try:
+            time = from_text(pod.timestamp)
+            if time == UNSET and pod.containers:
+                raise ValueError("usage without a time")
+        except ValueError as error:
+            raise InputError(Problem(str(error), f"PodMetrics {pod.key}", field="timestamp")) from None
+        for container in pod.containers or ():
+            name = (pod.namespace, pod.name, container.name)
+            cpu, memory = container.usage.get(CPU), container.usage.get(MEMORY)
+            events.append((name, time, cpu.milli_value() if cpu is not None else 0, CPU_SAMPLE))
+            events.append((name, time, memory.value() if memory is not None else 0, MEMORY_SAMPLE))
+    return Usage.from_events(events)
+
+
+class ExternalMetrics(msgspec.Struct, kw_only=True, frozen=True):
+    """The recommender's flags about external metrics; a resource without a metric is not asked for."""
+
+    external_metrics_cpu_metric: str = ""
+    external_metrics_memory_metric: str = ""
+    container_name_label: str = "name"
+
+
+class ListExternalMetric(msgspec.Struct, frozen=True, tag=True):
+    """Ask external.metrics.k8s.io for a metric; ``selector`` of labels, as text."""
+
+    namespace: str
+    metric: str
+    selector: str
+
+
+class ExternalMetricsResult(msgspec.Struct, kw_only=True):
+    """What the metrics say of the pods, as metrics-server would; with an ``error`` nothing is known of any."""
+
+    items: list[PodMetrics] = []
+    error: str = ""
+
+
+def external_metrics(
+    state: ClusterState, options: ExternalMetrics, namespace: str = ""
+) -> Generator[ListExternalMetric, ExternalMetricValueList | str, ExternalMetricsResult]:
+    """Ask for each pod of each VPA that has some, in ``namespace`` or all; send the answer, or the text of an error.
+
+    VPAs and their pods by name, CPU first. Time and window are those of the first item of the last answer that has
+    one; of two items of one container the last counts; items without the label of the container are passed over. A pod
+    that two VPAs select is asked for twice.
+    """
+    wanted = ((CPU, options.external_metrics_cpu_metric), (MEMORY, options.external_metrics_memory_metric))
+    found = []
+    for key in sorted(state.vpas):
+        vpa = state.vpas[key]
+        if vpa.pod_count == 0 or (namespace and vpa.namespace != namespace):
+            continue
+        for pod in state.matching_pods(vpa):
+            try:
+                selector = str(_and_pod(vpa.selector, pod.name))
+            except SelectorError as error:  # a name that is too long for a label
+                return ExternalMetricsResult(error=str(error))
+            timestamp, window = None, 0
+            usage: dict[str, ResourceList] = {}
+            for resource, metric in wanted:
+                if not metric:
+                    continue
+                answer = yield ListExternalMetric(vpa.namespace, metric, selector)
+                if isinstance(answer, str):
+                    return ExternalMetricsResult(error=answer)
+                if answer.items:
+                    timestamp, window = answer.items[0].timestamp, answer.items[0].window or window
+                for item in answer.items:
+                    name = (item.metric_labels or {}).get(options.container_name_label)
+                    if name is not None:
+                        usage.setdefault(name, {})[resource] = item.value
+            found.append(
+                PodMetrics(
+                    metadata=ObjectMeta(name=pod.name, namespace=pod.namespace),
+                    timestamp=timestamp,
+                    window=f"{window}s",
+                    containers=[ContainerMetrics(name=name, usage=usage[name]) for name in sorted(usage)],
+                )
+            )
+    return ExternalMetricsResult(items=found)
+
+
+def _and_pod(selector: Selector, pod: str) -> Selector:
+    """A selector that also wants the pod's name; requirements by key."""
+    added = (*selector.requirements, requirement("pod", EQUALS, [pod]))
+    return Selector(tuple(sorted(added, key=lambda item: item.key)), selector.nothing)
