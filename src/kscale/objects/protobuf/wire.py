@@ -1,0 +1,69 @@
+"""The wire format of protocol buffers: what keys, numbers and lengths look like as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+__all__ = ["WireError", "bytes_field", "fields_of", "key", "varint"]
+
+VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
+_NUMBER_BITS = 64
+
+
+class WireError(ValueError):
+    """Bytes that are no message."""
+
+
+def varint(number: int) -> bytes:
+    """A number, seven bits a byte; a negative one as 64 bits of two's complement."""
+    number &= (1 << _NUMBER_BITS) - 1
+    out = bytearray()
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+    return bytes(out)
+
+
+def key(number: int, kind: int) -> bytes:
+    """What stands before a field: its number and what follows."""
+    return varint(number << 3 | kind)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """A text, a message, or bytes."""
+    return key(number, LENGTH) + varint(len(value)) + value
+
+
+def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field numbers and values, in order: ints for numbers, bytes for what has a length. Raises WireError."""
+    at, end = 0, len(message)
+    while at < end:
+        tag, at = _read_varint(message, at)
+        kind = tag & 7
+        if kind == VARINT:
+            number, at = _read_varint(message, at)
+            yield tag >> 3, number
+            continue
+        if kind == LENGTH:
+            size, at = _read_varint(message, at)
+        elif kind in (FIXED64, FIXED32):
+            size = 8 if kind == FIXED64 else 4
+        else:
+            raise WireError(f"wire type {kind} at byte {at}")
+        if at + size > end:
+            raise WireError(f"a field of {size} bytes at byte {at}, of {end}")
+        yield tag >> 3, message[at : at + size]
+        at += size
+
+
+def _read_varint(message: bytes, at: int) -> tuple[int, int]:
+    number = shift = 0
+    while at < len(message) and shift < _NUMBER_BITS + 6:
+        byte = message[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+    raise WireError(f"a number without end at byte {at}")
