@@ -15,11 +15,13 @@ from kscale.ca.cluster_state import ClusterState, recalculate, upcoming_nodes
 from kscale.ca.deferred import Deferred
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import Event
-from kscale.ca.expander.chain import Expansion, expand_steps
-from kscale.ca.expander.types import ExpanderInput, Filter, Option, Ranking, RankOptions, Rng
+from kscale.ca.expander.chain import Expansion, as_if_done, expand_steps
+from kscale.ca.expander.registry import GRPC
+from kscale.ca.expander.types import ExpanderInput, Filter, Option, Rank, Ranking, RankOptions, Rng
 from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
+from kscale.ca.scale_up.compared import compared_pods
 from kscale.ca.scale_up.creation import AsyncInitializer, CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
@@ -154,6 +156,8 @@ def orchestrate_steps(
     if not run.found:
         return run.finish(NO_OPTIONS_AVAILABLE)
     names = run.options.expander_names if expanders is None else expanders
+    if GRPC in names:
+        given = replace_input(given, compared=compared_pods(run.grouped))
     question = expand_steps(run.expander_options(names), names, given, rng=rng, filters=filters)
     run.expansion = yield from _chosen(question)
     run.events += run.expansion.events
@@ -428,8 +432,10 @@ def orchestrate(
     expander_input: ExpanderInput | None = None,
     quotas: Sequence[Quota] | AutoscalerError | None = None,
     rng: Rng | None = None,
+    rank: Rank | None = None,
 ) -> Orchestration:
-    """:func:`orchestrate_steps` as if everything succeeded (and nobody answered for the grpc expander): a dry run."""
+    """:func:`orchestrate_steps` as if everything succeeded: a dry run. ``rank`` answers for the grpc expander; without
+    it that keeps every option."""
     steps = orchestrate_steps(
         snapshot,
         pods,
@@ -443,10 +449,5 @@ def orchestrate(
         quotas=quotas,
         rng=rng,
     )
-    try:
-        next(steps)
-        while True:
-            steps.send(None)
-    except StopIteration as stop:
-        found: Orchestration = stop.value
-        return found
+    found: Orchestration = as_if_done(steps, rank)
+    return found

@@ -375,10 +375,14 @@ class NodeSpec(ApiStruct):
     unschedulable: bool = False
     taints: list[Taint] = []
     pod_cidr: str = msgspec.field(default="", name="podCIDR")
+    pod_cidrs: list[str] = msgspec.field(default_factory=list, name="podCIDRs")
+    external_id: str = msgspec.field(default="", name="externalID")
+    config_source: dict[str, Any] | None = None
+    pod_preemption_policy: dict[str, Any] | None = None
 
 
 class NodeStatus(ApiStruct):
-    """What a node has."""
+    """What a node has. The images that it has pulled are not kept: long lists that no decision reads."""
 
     capacity: ResourceList | None = None
     allocatable: ResourceList | None = None
@@ -386,6 +390,13 @@ class NodeStatus(ApiStruct):
     declared_features: list[str] = []
     phase: str = ""
     node_info: dict[str, Any] | None = None
+    addresses: list[dict[str, Any]] = []
+    daemon_endpoints: dict[str, Any] | None = None
+    volumes_in_use: list[str] = []
+    volumes_attached: list[dict[str, Any]] = []
+    config: dict[str, Any] | None = None
+    runtime_handlers: list[dict[str, Any]] = []
+    features: dict[str, Any] | None = None
 
 
 class Node(KubeObject):

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
 from kscale.objects.core import Pod
-from kscale.objects.decode import from_dict, from_json
+from kscale.objects.decode import from_dict, from_json, to_dict
 from kscale.objects.equivalence import Digester
 from kscale.objects.owners import controller_of, is_daemonset_pod
+from kscale.objects.plain_json import plain, with_changes
 
 if TYPE_CHECKING:
     from kscale.snapshot.interner import PodClass
@@ -91,6 +92,21 @@ class PodRecord:
     def _check(self) -> None:
         if self.mapped is not None:
             self.mapped.check()
+
+    def data(self) -> dict[str, Any]:
+        """The API data as plain data, with all that it was read with; of a pod given as a struct what that keeps."""
+        self._check()
+        if isinstance(self.raw, msgspec.Raw):
+            return plain(self.raw)
+        return self.raw if self.raw is not None else cast("dict[str, Any]", to_dict(self.pod))
+
+    def changed(self, pod: Pod) -> PodRecord:
+        """The pod as a rule made it of this one; what the rule changed is changed in the API data too."""
+        if pod is self._pod:
+            return self
+        if self.raw is None:
+            return PodRecord(pod)
+        return PodRecord(pod, with_changes(self.data(), to_dict(self.pod), to_dict(pod)))
 
     def digest(self, digester: Digester) -> bytes:
         """What equivalence grouping compares (labels and semantically equal spec)."""

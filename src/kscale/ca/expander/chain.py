@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -10,10 +11,10 @@ from kscale.ca.events import Event
 from kscale.ca.expander.grpc import grpc_steps
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, GRPC, build_chain
-from kscale.ca.expander.types import ExpanderInput, Filter, Filtered, Option, Ranking, RankOptions, Rng
+from kscale.ca.expander.types import ExpanderInput, Filter, Filtered, Option, Rank, Ranking, RankOptions, Rng
 from kscale.errors import InputError
 
-__all__ = ["ExpanderStep", "Expansion", "expand", "expand_steps"]
+__all__ = ["ExpanderStep", "Expansion", "as_if_done", "expand", "expand_steps"]
 
 
 class ExpanderStep(msgspec.Struct, kw_only=True):
@@ -40,6 +41,10 @@ class Expansion(msgspec.Struct, kw_only=True):
     @property
     def events(self) -> list[Event]:
         return [event for step in self.steps for event in step.filtered.events]
+
+    @property
+    def warnings(self) -> list[str]:
+        return [text for step in self.steps for text in step.filtered.warnings]
 
 
 def expand_steps(
@@ -79,18 +84,23 @@ def expand(
     given: ExpanderInput | None = None,
     *,
     rng: Rng | None = None,
-    rank: Callable[[RankOptions], Ranking | None] | None = None,
+    rank: Rank | None = None,
 ) -> Expansion:
     """Chooses an option by a chain of expanders (names, or the text of ``--expander``).
 
     ``rank`` answers for the ``grpc`` expander; without it there is no client and that expander keeps every option.
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
-    steps = expand_steps(options, names, given, rng=rng)
+    expansion: Expansion = as_if_done(expand_steps(options, names, given, rng=rng), rank)
+    return expansion
+
+
+def as_if_done(steps: Generator[Any, Any, Any], rank: Rank | None) -> Any:
+    """Runs a step machine as if all that it does succeeds; ``rank`` answers where it asks the grpc expander's server
+    (None: there is no client). What the machine returns."""
     try:
-        question = next(steps)
+        action = next(steps)
         while True:
-            question = steps.send(rank(question) if rank is not None else None)
+            action = steps.send(rank(action) if rank is not None and isinstance(action, RankOptions) else None)
     except StopIteration as stop:
-        expansion: Expansion = stop.value
-        return expansion
+        return stop.value

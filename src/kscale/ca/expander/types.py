@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -12,6 +12,7 @@ import msgspec
 from kscale.ca.events import Event
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.objects.core import Node, Pod
+from kscale.snapshot.record import PodRecord
 
 __all__ = [
     "ExpanderInput",
@@ -21,6 +22,7 @@ __all__ = [
     "PodRun",
     "PodRuns",
     "PriceModel",
+    "Rank",
     "RankOptions",
     "Ranking",
     "Rng",
@@ -28,10 +30,14 @@ __all__ = [
 
 
 class PodRun(msgspec.Struct, frozen=True):
-    """``count`` pods alike in everything that requests and prices read, one after the other; ``pod`` is one of them."""
+    """``count`` pods alike in everything that requests and prices read, one after the other; ``pod`` is one of them.
+
+    ``record``: what the pod was read from, if that is known.
+    """
 
     pod: Pod
     count: int = 1
+    record: PodRecord | None = None
 
 
 class PodRuns(Sequence[PodRun]):
@@ -84,6 +90,8 @@ class ExpanderInput:
     - ``priorities``: data of ConfigMap ``cluster-autoscaler-priority-expander`` in ``namespace``; None: no such map.
     - ``prices`` and ``cluster_node_count`` (None: the node lister failed): what the price expander needs.
     - ``now``: prices are asked for the hour from here.
+    - ``compared``: keys of pods that upstream has stripped by comparing them, which an outside ranker can see
+      (:mod:`kscale.ca.scale_up.compared`).
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)
@@ -93,6 +101,7 @@ class ExpanderInput:
     gpu_label: str = DEFAULT_GPU_LABEL
     namespace: str = "kube-system"
     now: datetime | None = None
+    compared: Container[str] = ()
 
     @property
     def hour(self) -> tuple[datetime, datetime]:
@@ -105,7 +114,8 @@ class Filtered(msgspec.Struct, kw_only=True):
     """What one expander left of the options, in their order.
 
     ``scores`` (by group id; the smaller the better) and ``notes`` (upstream's log texts by group id) hold what the
-    expander computed; ``skipped`` says of which options it computed nothing and why.
+    expander computed; ``skipped`` says of which options it computed nothing and why. ``warnings``: what upstream logs
+    of an outside ranker's answer, and what was left out of the question.
     """
 
     survivors: list[Option]
@@ -113,6 +123,7 @@ class Filtered(msgspec.Struct, kw_only=True):
     notes: dict[str, str] = msgspec.field(default_factory=dict)
     skipped: dict[str, str] = msgspec.field(default_factory=dict)
     events: list[Event] = msgspec.field(default_factory=list)
+    warnings: list[str] = msgspec.field(default_factory=list)
 
 
 Filter = Callable[[Sequence[Option], ExpanderInput], Filtered]
@@ -131,16 +142,27 @@ class GrpcOption(msgspec.Struct, kw_only=True, frozen=True):
 class RankOptions:
     """An action: ask the outside ranker (the grpc expander's server) which options are best.
 
-    Whoever carries it out expands each :class:`PodRun` and serialises pods and nodes as the protocol wants them.
+    Whoever carries it out expands each :class:`PodRun` and serialises pods and nodes as the protocol wants them
+    (:class:`kscale.drivers.GrpcExpander` does). ``compared``: keys of pods to be sent without environment, see
+    :func:`kscale.ca.scale_up.compared.without_environment`.
     """
 
     options: list[GrpcOption]
     nodes: Mapping[str, Node]
+    compared: Container[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Ranking:
-    """The outcome: group ids in the ranker's order (None stands for a nil entry), or why there is no answer."""
+    """The outcome: group ids in the ranker's order (None stands for a nil entry), or why there is no answer.
+
+    ``warnings``: what could not be sent.
+    """
 
     groups: list[str | None] = field(default_factory=list)
     error: str | None = None
+    warnings: list[str] = field(default_factory=list)
+
+
+Rank = Callable[[RankOptions], Ranking | None]
+"""Carries :class:`RankOptions` out; None: there is nobody to ask."""

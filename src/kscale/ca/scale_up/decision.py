@@ -70,7 +70,8 @@ class ScaleUpPlan:
         self.result = result
         self.lists = before.lists
         self.upcoming = before.upcoming
-        self.warnings = before.warnings
+        asked = [done.expansion for done in rounds if done.expansion is not None]
+        self.warnings = [*before.warnings, *(text for expansion in asked for text in expansion.warnings)]
         self.scale_down_disabled = before.scale_down_disabled
         self.error: ErrorRecord | None = rounds[-1].status.error if rounds else None
         self.scale_ups: list[ScaleUpInfo] = [info for done in rounds for info in done.status.scale_ups]

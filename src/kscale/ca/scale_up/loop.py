@@ -14,8 +14,9 @@ from kscale.ca.actionable import not_actionable
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import Event
+from kscale.ca.expander.chain import as_if_done
 from kscale.ca.expander.registry import build_chain
-from kscale.ca.expander.types import ExpanderInput, Rng
+from kscale.ca.expander.types import ExpanderInput, Rank, Rng
 from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.orchestrator import Orchestration, orchestrate_steps
@@ -45,23 +46,23 @@ from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.scheduling.place import PlaceResult, PlaceState, place
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.record import pod_record
+from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["scale_up", "scale_up_steps"]
 
 
-def scale_up(cluster: Cluster | Snapshot, groups: Groups | Iterable[NodeGroup], **given: Any) -> ScaleUpPlan:
-    """Decide one loop of scale-up as if everything succeeded (and nobody answered for the grpc expander): a dry run of
-    :func:`kscale.ca.scale_up_steps`, whose arguments it takes. Nothing is changed."""
-    steps = scale_up_steps(cluster, groups, **given)
-    try:
-        next(steps)
-        while True:
-            steps.send(None)
-    except StopIteration as stop:
-        plan: ScaleUpPlan = stop.value
-        return plan
+def scale_up(
+    cluster: Cluster | Snapshot, groups: Groups | Iterable[NodeGroup], *, rank: Rank | None = None, **given: Any
+) -> ScaleUpPlan:
+    """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`, whose
+    arguments it takes. Nothing is changed.
+
+    ``rank`` answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` asks its server); without it that
+    expander keeps every option.
+    """
+    plan: ScaleUpPlan = as_if_done(scale_up_steps(cluster, groups, **given), rank)
+    return plan
 
 
 def scale_up_steps(
@@ -192,7 +193,7 @@ class _Loop:
         if not is_cluster_healthy(update.state, options):
             before.events.append(_said(options, "ClusterUnhealthy", "Cluster is unhealthy"))
             return ScaleUpPlan(result=NOT_TRIED, before=before, state=cleared(state), examples=examples)
-        moving = scene.pods_by_node(draining)
+        moving = scene.records_by_node(draining)
         before.upcoming = scene.prepare(made, state)
         placed, state = self.lists(before, state, asked, draining, moving, looks_in_time(options, max_looks))
         assert before.asked is not None
@@ -224,7 +225,7 @@ class _Loop:
         state: LoopState,
         asked: Collection[str] | None,
         draining: Sequence[str],
-        moving: Mapping[str, Sequence[Any]],
+        moving: Mapping[str, Sequence[PodRecord]],
         max_looks: int | None,
     ) -> tuple[PlaceResult, LoopState]:
         """The chain of list processors; what each took out goes to ``before``."""
@@ -235,11 +236,16 @@ class _Loop:
         plain = kept.in_play
         needed = kept
         if draining or any(new is not old for new, old in zip(clear_tpu_requests(plain), plain, strict=True)):
+            records = [*kept.records, *(record for found in moving.values() for record in found)]
+            by_key = {record.key: record for record in records}
             drained = with_drained_pods(
-                clear_tpu_requests([record.pod for record in kept.records]), draining, moving.get
+                clear_tpu_requests([record.pod for record in records[: len(kept)]]),
+                draining,
+                lambda name: [record.pod for record in moving[name]] if name in moving else None,
             )
             scene.warnings += drained.warnings
-            needed = WaitingPods.of([pod_record(pod) for pod in drained.pods])
+            changed = [by_key[pod.key].changed(pod) for pod in drained.pods]
+            needed = WaitingPods.of(changed)
         memory = state.scale_up
         placed = place(
             scene.snapshot,
@@ -321,9 +327,8 @@ class _Loop:
             common["elapsed"] = elapsed
             return [(yield from orchestrate_steps(placed.snapshot_after, asked.records, scene.groups, **common))]
         simulated = scene.with_placed(placed)
-        pods = [record.pod for record in asked.records]
         salvo: Salvo = yield from salvo_steps(
-            simulated, pods, scene.groups, budget=options.salvo_scale_up_budget, elapsed=elapsed,
+            simulated, asked.records, scene.groups, budget=options.salvo_scale_up_budget, elapsed=elapsed,
             csi=scene.snapshot.csi, dra=scene.snapshot.dra, **common,
         )  # fmt: skip
         if salvo.warning:

@@ -21,8 +21,8 @@ class EstimatedPods(PodRuns):
     @cached_property
     def _runs(self) -> list[PodRun]:
         if self._one_by_one:
-            return [PodRun(record.pod) for record in self._estimate.scheduled_records]
-        return [PodRun(record.pod, count) for record, count in self._estimate.runs]
+            return [PodRun(record.pod, record=record) for record in self._estimate.scheduled_records]
+        return [PodRun(record.pod, count, record) for record, count in self._estimate.runs]
 
     def __len__(self) -> int:
         return len(self._runs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -21,7 +21,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.view import View
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.record import pod_record
+from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Salvo", "SalvoRound", "salvo_steps"]
@@ -44,7 +44,7 @@ class Salvo(msgspec.Struct, kw_only=True):
 
 def salvo_steps(
     cluster: Cluster,
-    pods: Sequence[Pod],
+    pods: Iterable[Pod | PodRecord],
     groups: Groups,
     *,
     nodes: Sequence[Node],
@@ -66,7 +66,7 @@ def salvo_steps(
     """
     simulated = cluster.copy()
     result = Salvo(rounds=[], cluster=simulated)
-    pending = list(pods)
+    pending = [pod_record(pod) for pod in pods]
     nodes = list(nodes)
     for number in count():
         done: Orchestration = yield from orchestrate_steps(
@@ -92,7 +92,7 @@ def salvo_steps(
             for copy in range(info.new - info.current):
                 fresh = fresh_copy(templates[info.group], f"{copy}-{suffix}")
                 nodes.append(put(simulated, fresh))
-        order = [fitted[key] for key in done.status.pods_triggered]
+        order = [fitted[key].pod for key in done.status.pods_triggered]
         placed = _place(simulated, simulated.snapshot(csi=csi, dra=dra), order, suffix, cursor)
         if isinstance(placed, str):
             result.warning = placed

@@ -29,6 +29,7 @@ from kscale.scheduling.place import PlaceResult
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.informers import Informers
+from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Scene", "bind", "hold_claims", "put"]
@@ -78,13 +79,11 @@ class Scene:
             raise InputError(text)
         return self.cluster
 
-    def pods_by_node(self, names: Iterable[str]) -> dict[str, list[Pod]]:
+    def records_by_node(self, names: Iterable[str]) -> dict[str, list[PodRecord]]:
         """The pods of the nodes, as far as the nodes exist."""
         snapshot, index = self.snapshot, self.snapshot.columns.index
         return {
-            name: [
-                snapshot.placed_record(at).pod for at in np.flatnonzero(snapshot.placed_node == index[name]).tolist()
-            ]
+            name: [snapshot.placed_record(at) for at in np.flatnonzero(snapshot.placed_node == index[name]).tolist()]
             for name in names
             if name in index
         }

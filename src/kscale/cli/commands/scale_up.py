@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from contextlib import nullcontext
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,10 +21,14 @@ from kscale.cli.words import plural, pods
 from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from kscale.ca.expander.types import ExpanderInput
+    from kscale.ca.options import AutoscalingOptions
     from kscale.ca.scale_up.decision import ScaleUpPlan
     from kscale.ca.scale_up.report import PendingPods, ScaleUpChoice
     from kscale.cli.terminal import Terminal
+    from kscale.drivers.grpc_expander import GrpcExpander
     from kscale.objects.core import Node
     from kscale.objects.nodegroup import NodeGroup
 
@@ -47,13 +52,22 @@ def command(
         typer.Option(
             "--expander",
             metavar="NAMES",
-            help="How to choose: random, most-pods, least-waste, least-nodes, price, priority; several with commas. "
+            help="How to choose: random, most-pods, least-waste, least-nodes, price, priority, grpc; several with "
+            "commas. "
             "Default: least-waste.",
         ),
     ] = None,
     priority_config: Annotated[
         Path | None,
         typer.Option("--priority-config", metavar="FILE", help="The ConfigMap of the priority expander, or its text."),
+    ] = None,
+    grpc_url: Annotated[
+        str | None,
+        typer.Option("--grpc-expander-url", metavar="HOST:PORT", help="The server that the grpc expander asks."),
+    ] = None,
+    grpc_cert: Annotated[
+        str | None,
+        typer.Option("--grpc-expander-cert", metavar="FILE", help="The certificate, PEM, that the server must have."),
     ] = None,
     all_groups: Annotated[
         bool, typer.Option("--all-groups", help="Show every group, and what each says of every kind of pod.")
@@ -117,6 +131,8 @@ def command(
         "new_pod_scale_up_delay": timedelta(seconds=new_pod_delay),
         "bypassed_scheduler_names": list(bypassed or ()),
         **({} if expander is None else {"expander": expander}),
+        **({} if grpc_url is None else {"grpc_expander_url": grpc_url}),
+        **({} if grpc_cert is None else {"grpc_expander_cert": grpc_cert}),
     }
     options = AutoscalingOptions.for_profile(profile, **{**given, **parse_flags(flags or ())})
     problems = options.problems()
@@ -124,23 +140,25 @@ def command(
         raise InputError(problems)
     if max_looks is not None and not options.enable_graceful_degradation:
         raise typer.BadParameter("needs --flag enable-graceful-degradation", param_hint="--max-looks")
-    _check_expanders(options.expander)
+    _check_expanders(options)
     moment = datetime.now(UTC) if now is None else parse_moment(now)
     remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
-    cluster, snapshot = read(source, show.terminal, matter=MATTER)
-    groups = _with_members(group_source.groups(cluster, snapshot, show.terminal), snapshot.columns.objects)
-    with show.terminal.step("deciding"):
-        plan = kscale.scale_up(
-            cluster,
-            groups,
-            now=moment,
-            options=options,
-            state=remembered,
-            templates={group.id: group.template for group in groups if group.template is not None},
-            expander_input=_expander_input(options.expander_names, groups, priority_config),
-            pods=source.asked(snapshot, show.terminal),
-            max_looks=max_looks,
-        )
+    with _ranker(options) as rank:
+        cluster, snapshot = read(source, show.terminal, matter=MATTER)
+        groups = _with_members(group_source.groups(cluster, snapshot, show.terminal), snapshot.columns.objects)
+        with show.terminal.step("deciding"):
+            plan = kscale.scale_up(
+                cluster,
+                groups,
+                now=moment,
+                options=options,
+                state=remembered,
+                templates={group.id: group.template for group in groups if group.template is not None},
+                expander_input=_expander_input(options.expander_names, groups, priority_config),
+                pods=source.asked(snapshot, show.terminal),
+                max_looks=max_looks,
+                rank=rank,
+            )
     _say(plan, show.terminal)
     if save_state is not None:
         save_state.write_bytes(plan.state.to_json())
@@ -169,14 +187,30 @@ def _with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[No
     ]
 
 
-def _check_expanders(text: str) -> None:
+def _check_expanders(options: AutoscalingOptions) -> None:
     from kscale.ca.errors import AutoscalerError
-    from kscale.ca.expander.registry import EXPANDER_NAMES, build_chain
+    from kscale.ca.expander.registry import EXPANDER_NAMES, GRPC, build_chain
 
     try:
-        build_chain(text.split(","))
+        build_chain(options.expander_names)
     except AutoscalerError as error:
         raise typer.BadParameter(f"{error}; there are {', '.join(EXPANDER_NAMES)}", param_hint="--expander") from None
+    if GRPC in options.expander_names:
+        for given, option, why in (
+            (options.grpc_expander_url, "--grpc-expander-url", ""),
+            (options.grpc_expander_cert, "--grpc-expander-cert", ": insecure connections are not allowed"),
+        ):
+            if not given:
+                raise typer.BadParameter(f"the grpc expander needs {option}{why}", param_hint="--expander")
+
+
+def _ranker(options: AutoscalingOptions) -> AbstractContextManager[GrpcExpander | None]:
+    """Who answers for the grpc expander."""
+    if "grpc" not in options.expander_names:
+        return nullcontext()
+    from kscale.drivers.grpc_expander import GrpcExpander
+
+    return GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert)
 
 
 def _expander_input(names: Iterable[str], groups: Iterable[NodeGroup], config: Path | None) -> ExpanderInput:

@@ -11,16 +11,15 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-import msgspec
-
 from kscale.errors import InputError, Problem
 from kscale.objects.base import dec_hook
+from kscale.objects.plain_json import NumberText
 from kscale.objects.protobuf.tables import Field, Message, message
 from kscale.objects.protobuf.wire import LENGTH, VARINT, bytes_field, key, varint
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import nanoseconds
 
-__all__ = ["Encoded", "encode", "plain"]
+__all__ = ["Encoded", "encode"]
 
 _BITS: Final = {"int32": 32, "int64": 64}
 _SECOND: Final = 10**9
@@ -34,26 +33,11 @@ class Encoded(NamedTuple):
     unknown: Counter[str]
 
 
-class _Literal(str):
-    """A number of a JSON text as it was written."""
-
-    __slots__ = ()
-
-
-_PLAIN = msgspec.json.Decoder(float_hook=_Literal)
-
-
-def plain(raw: msgspec.Raw | bytes | str) -> dict[str, Any]:
-    """An object's JSON text as plain data, numbers with a fraction as they were written: quantities may be such."""
-    found: dict[str, Any] = _PLAIN.decode(raw)
-    return found
-
-
 def encode(name: str, data: Mapping[str, Any]) -> Encoded:
     """An object of the API by the name of its message: ``Pod`` or ``Node``, or a part of one.
 
-    ``data``: the JSON form as plain data (:func:`plain`, or :func:`kscale.objects.decode.to_dict`). Raises InputError
-    with the field that cannot be encoded.
+    ``data``: the JSON form as plain data (:func:`kscale.objects.plain_json.plain`, or
+    :func:`kscale.objects.decode.to_dict`). Raises InputError with the field that cannot be encoded.
     """
     of = message(name)
     if of is None:
@@ -226,7 +210,7 @@ def _integer(given: Any, bits: int) -> bytes:
 
 def _quantity(given: Any) -> bytes:
     try:
-        amount: Quantity = Quantity(given) if isinstance(given, _Literal) else dec_hook(Quantity, given)
+        amount: Quantity = Quantity(given) if isinstance(given, NumberText) else dec_hook(Quantity, given)
     except ValueError as error:
         raise _BadValueError(str(error)) from None
     return bytes_field(1, str(amount).encode())
@@ -259,7 +243,7 @@ def _shown(given: Any) -> str:
     """The kind of a value; not the value, which may be a secret."""
     if given is None or isinstance(given, bool):
         return "true or false" if isinstance(given, bool) else "null"
-    if isinstance(given, (int, float, _Literal)):
+    if isinstance(given, (int, float, NumberText)):
         return "a number"
     kinds = ((str, "a text"), (Mapping, "an object"), (list, "a list"))
     return next((name for kind, name in kinds if isinstance(given, kind)), type(given).__name__)

@@ -35,15 +35,19 @@ def bytes_field(number: int, value: bytes) -> bytes:
     return key(number, LENGTH) + varint(len(value)) + value
 
 
-def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Field numbers and values, in order: ints for numbers, bytes for what has a length. Raises WireError."""
+def fields_of(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Numbers and values of the fields with a length (texts, messages, bytes), in order; others are passed over.
+
+    Raises WireError.
+    """
     at, end = 0, len(message)
     while at < end:
         tag, at = _read_varint(message, at)
         kind = tag & 7
+        if not tag >> 3:
+            raise WireError(f"field number 0 before byte {at}")
         if kind == VARINT:
-            number, at = _read_varint(message, at)
-            yield tag >> 3, number
+            _, at = _read_varint(message, at)
             continue
         if kind == LENGTH:
             size, at = _read_varint(message, at)
@@ -53,7 +57,8 @@ def fields_of(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             raise WireError(f"wire type {kind} at byte {at}")
         if at + size > end:
             raise WireError(f"a field of {size} bytes at byte {at}, of {end}")
-        yield tag >> 3, message[at : at + size]
+        if kind == LENGTH:
+            yield tag >> 3, message[at : at + size]
         at += size
 
 

@@ -186,7 +186,8 @@ def legacy_loop_steps(
     nodes = scene.lists.all
 
     def example(node: Any) -> NodeTemplate:
-        return NodeTemplate(node=node, pods=scene.pods_by_node([node.name])[node.name])
+        records = scene.records_by_node([node.name])[node.name]
+        return NodeTemplate(node=node, pods=[record.pod for record in records])
 
     known = {name: recalled(item).template for name, item in state.templates.items() if name in scene.groups}
     made, examples = legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)

@@ -1,0 +1,97 @@
+"""The client of the grpc expander (``expander/grpcplugin/grpc_client.go``): asks a server which options are best."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kscale.ca.expander.types import Ranking, RankOptions
+from kscale.drivers.expander_protocol import METHOD, Request, answered_groups
+from kscale.errors import InputError, MissingExtraError, Problem
+from kscale.objects.protobuf.wire import WireError
+
+__all__ = ["GrpcExpander"]
+
+TIMEOUT: Final = 5.0
+MOST_BYTES: Final = 128 << 20
+_SPELLED = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does
+
+
+class GrpcExpander:
+    """Answers :class:`~kscale.ca.RankOptions` by asking the server at ``url`` (``host:port``) over TLS (extra
+    ``[grpc]``): what ``rank`` of :func:`kscale.scale_up` and :func:`kscale.ca.expand` may be.
+
+    ``cert`` is the file with the certificates, PEM, that the server's must be signed by; there is no connection
+    without. A call takes ``timeout`` seconds at most, an answer 128 MiB. What fails is an answer too: a
+    :class:`~kscale.ca.Ranking` with ``error``. Connects when first asked; safe for several threads.
+
+    Raises InputError without ``url`` or ``cert`` or for a file without certificates, OSError for one that cannot be
+    read, :class:`~kscale.errors.MissingExtraError` without grpcio.
+    """
+
+    def __init__(self, url: str, cert: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
+        if not os.fspath(cert):
+            raise InputError("the grpc expander needs the server's certificate: insecure connections are not allowed")
+        if not url:
+            raise InputError("the grpc expander needs the url of its server")
+        try:
+            import grpc
+        except ImportError:
+            raise MissingExtraError("the grpc expander", "grpc") from None
+        self._errors: Any = grpc.RpcError
+        self._timeout = timeout
+        self._channel = grpc.secure_channel(
+            url,
+            grpc.ssl_channel_credentials(root_certificates=_certificates(Path(cert))),
+            options=[("grpc.max_receive_message_length", MOST_BYTES), ("grpc.max_send_message_length", -1)],
+        )
+        self._ask = self._channel.unary_unary(METHOD)
+
+    def __call__(self, question: RankOptions) -> Ranking:
+        try:
+            request = Request(question)
+        except UnicodeEncodeError:
+            return Ranking(error="rpc error: code = Internal desc = grpc: error while marshaling: invalid UTF-8")
+        try:
+            return Ranking(groups=answered_groups(self._asked(request.data)), warnings=request.warnings)
+        except WireError as error:
+            text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
+            return Ranking(error=text, warnings=request.warnings)
+        except self._errors as error:
+            return Ranking(error=_text(error), warnings=request.warnings)
+
+    def _asked(self, request: bytes) -> bytes:
+        response: bytes = self._ask(request, timeout=self._timeout)
+        return response
+
+    def close(self) -> None:
+        """Ends the connection; calls under way fail."""
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _certificates(path: Path) -> bytes:
+    """The file, if there is a certificate in it."""
+    data = path.read_bytes()
+    try:
+        ssl.create_default_context(cadata=data.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise InputError(Problem("there is no certificate in it (PEM is expected)", os.fspath(path))) from None
+    return data
+
+
+def _text(error: Any) -> str:
+    """An error of a call as Go's client words it."""
+    code = error.code().name
+    spelled = _SPELLED.get(code) or "".join(part.capitalize() for part in code.split("_"))
+    return f"rpc error: code = {spelled} desc = {error.details()}"
