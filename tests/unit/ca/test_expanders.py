@@ -42,6 +42,29 @@ def test_chain_without_filters_falls_back_to_chance() -> None:
     assert ca.expand([], "random").best is None
 
 
+@pytest.mark.parametrize(
+    ("names", "pods", "run", "best"),
+    [
+        ("", [1, 2], [], {"0", "1"}),
+        ("most-pods", [1, 2], ["most-pods"], {"1"}),
+        ("most-pods,least-nodes", [1, 2], ["most-pods"], {"1"}),
+        ("most-pods,least-nodes", [2, 1, 2], ["most-pods", "least-nodes"], {"0", "2"}),
+        ("most-pods,random", [2, 1, 2], ["most-pods"], {"0", "2"}),
+        ("most-pods,least-nodes", [], ["most-pods", "least-nodes"], set()),
+        ("", [], [], set()),
+    ],
+)
+def test_chain(names: str, pods: list[int], run: list[str], best: set[str]) -> None:
+    """No filter: chance; one survivor: later filters are not run; several at the end: chance; none: nothing."""
+    options = [_option(str(i), 1, *[pod("p")] * count) for i, count in enumerate(pods)]
+    drawn = set()
+    for seed in range(30):
+        found = ca.expand(options, names.split(",") if names else [], rng=random.Random(seed))
+        assert [step.expander for step in found.steps] == run
+        drawn |= {found.best.group} if found.best is not None else set()
+    assert drawn == best
+
+
 def test_chain_stops_at_one_survivor() -> None:
     options = [_option("a", 1, pod("p")), _option("b", 1)]
     found = ca.expand(options, "most-pods,least-nodes")
@@ -125,6 +148,10 @@ def test_least_waste(groups: list[str], best: str) -> None:
     scores = {"balanced": 1.875, "highmem": 1.90625, "lowcpu": 1.8125}
     assert found.steps[0].filtered.scores == {group: scores[group] for group in groups}
     assert _groups(found.survivors) == [best]
+
+
+def test_least_waste_of_an_option_without_pods() -> None:
+    assert _run("least-waste", [_option("balanced")], ca.ExpanderInput(nodes=_WASTE_NODES)) == ["balanced"]
 
 
 @given(st.integers(1, 400), st.integers(0, 3))
@@ -219,6 +246,8 @@ def _priority(config: str, groups: list[str]) -> ca.Expansion:
         (_PRIORITIES, ["t2.large", "m4.4xlarge"], ["m4.4xlarge"]),
         (_PRIORITIES, ["t2.large", "t3.large", "t2.micro"], ["t2.large", "t3.large"]),
         ("5:\n- .*\n10:\n- .*t2\\.large.*\n", ["t2.large", "t2.micro"], ["t2.large"]),
+        ("5:\n- .*\n10:\n- .t2\\.large.*\n", ["asg.t2.large", "asg.t2.micro"], ["asg.t2.large"]),
+        ("10:\n- t2\\.large\n", ["t2.large", "t3.large", "m4.4xlarge"], ["t2.large"]),
         ("", ["t2.large", "t2.micro"], ["t2.large", "t2.micro"]),
         ("0x10: [a]\n010: [b]\n", ["a", "b"], ["a"]),
         ("1: [~, true]\n2: [1.50]\n", ["true", "x1.5"], ["x1.5"]),
@@ -278,3 +307,27 @@ def test_grpc(answer: _Answer, left: list[str]) -> None:
         steps.send(answer)
     assert _groups(done.value.value.survivors) == left
     assert _groups(ca.expand(options, "grpc", rank=lambda question: answer).survivors) == left
+
+
+@pytest.mark.parametrize(
+    ("answer", "logged"),
+    [
+        (None, ["Incorrect gRPC client config, filtering no options"]),
+        (ca.Ranking(error="deadline"), ["GRPC call failed, no options filtered: deadline"]),
+        (ca.Ranking([]), ["GRPC returned nil bestOptions"]),
+        (ca.Ranking(["a"], warnings=["left out"]), ["left out"]),
+        (
+            ca.Ranking([None, "x", "a"]),
+            ["GRPC server returned nil Option", "GRPC server returned invalid nodeGroup ID: x"],
+        ),
+        (
+            ca.Ranking(["x"]),
+            [
+                "GRPC server returned invalid nodeGroup ID: x",
+                "Unable to sanitize GPRC returned bestOptions, no options filtered",
+            ],
+        ),
+    ],
+)
+def test_what_grpc_logs(answer: _Answer, logged: list[str]) -> None:
+    assert ca.expand([_option("a"), _option("b")], "grpc", rank=lambda question: answer).warnings == logged

@@ -8,12 +8,14 @@ from typing import Any
 
 import jsonschema
 import pytest
+import trustme
 
 from kscale.capacity.generate import generate
 from kscale.cli.output import Format
 from kscale.schemas import schema
 from unit.cli.support import Run
 from unit.cli.support import kscale as run
+from unit.drivers.expander_server import certificate_of, names, serving
 
 NOW = "2026-05-04T12:00:00Z"
 
@@ -41,6 +43,7 @@ def group(name: str, cpu: str = "4", **fields: Any) -> dict[str, Any]:
     return {"id": name, "max": 10, "template": {"status": {"capacity": amounts, "allocatable": amounts}}, **fields}
 
 
+_GRPC = ["--expander", "grpc", "--grpc-expander-url", "127.0.0.1:1", "--grpc-expander-cert"]
 PODS = [pod("small", "500m"), *(pod(f"web-{i}", "2") for i in range(4)), pod("huge", "64")]
 
 
@@ -143,6 +146,11 @@ def test_pods_of_one_namespace(tmp_path: Path) -> None:
         ([group("a")], ["--expander", "random,price"], "came after an expander random"),
         ([group("a")], ["--expander", "price"], "node group a: price"),
         ([group("a")], ["--expander", "priority"], "--priority-config"),
+        ([group("a")], ["--expander", "grpc"], "the grpc expander needs --grpc-expander-url"),
+        ([group("a")], ["--expander", "grpc", "--grpc-expander-url", "x:1"], "insecure connections are not allowed"),
+        ([group("a")], [*_GRPC, "none.pem"], "none.pem: No such file"),
+        ([group("a")], [*_GRPC, str(Path(__file__))], "there is no certificate in it"),
+        ([group("a")], [*_GRPC, "", "--profile", "legacy"], "Expander grpc not supported"),
         ([group("a")], ["--max-nodes-total", "-1"], "--max-nodes-total"),
         ([group("a")], ["--now", "noon"], "--now"),
     ],
@@ -152,6 +160,34 @@ def test_mistakes_by_name(tmp_path: Path, groups: list[dict[str, Any]], argument
     assert (got.code, got.stdout) == (2, "")
     assert said in got.stderr
     assert "internal error" not in got.stderr
+
+
+def test_the_grpc_expander_asks_its_server(tmp_path: Path) -> None:
+    issuer = trustme.CA()
+    cert = certificate_of(issuer, tmp_path)
+    groups = [group("a"), group("b", "8"), group("full", max=0)]
+    with serving(names("b", "x"), issuer) as server:
+        flags = ["--grpc-expander-url", server.url, "--grpc-expander-cert", cert]
+        got = scale_up(tmp_path, groups, "--expander", "grpc", *flags)
+        assert (got.code, got.stdout.splitlines()[0]) == (1, "Scale up b 0 -> 1 (1 node) for 4 of 5 pods.")
+        assert "GRPC server returned invalid nodeGroup ID: x" in got.stderr
+        flags = [f"--flag=grpc-expander-url={server.url}", f"--flag=grpc-expander-cert={cert}"]
+        plan = json.loads(scale_up(tmp_path, groups, "--expander", "least-nodes,grpc", *flags, "-o", "json").stdout)
+        assert plan["warnings"] == []  # least-nodes leaves one
+        plan = json.loads(scale_up(tmp_path, groups, "--expander", "grpc", *flags, "-o", "json").stdout)
+        jsonschema.validate(plan, schema("ScaleUpPlan"))
+        assert plan["warnings"] == ["GRPC server returned invalid nodeGroup ID: x"]
+        assert [score["kept"] for choice in plan["options"] for score in choice["scores"]] == [False, True]
+    assert len(server.requests) == 2
+    for request in server.requests:
+        assert [(option.nodeGroupId, option.nodeCount, len(option.podBytes)) for option in request.options] == [
+            ("a", 2, 4),
+            ("b", 1, 4),
+        ]
+        assert sorted(request.nodeBytesMap) == ["a", "b", "full"]
+    gone = scale_up(tmp_path, groups, "--expander", "grpc", *flags)
+    assert gone.stdout.startswith("Scale up a 0 -> 2")
+    assert "GRPC call failed, no options filtered: rpc error: code = Unavailable" in gone.stderr
 
 
 @pytest.mark.parametrize(

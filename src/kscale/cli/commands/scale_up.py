@@ -53,8 +53,7 @@ def command(
             "--expander",
             metavar="NAMES",
             help="How to choose: random, most-pods, least-waste, least-nodes, price, priority, grpc; several with "
-            "commas. "
-            "Default: least-waste.",
+            "commas. Default: least-waste.",
         ),
     ] = None,
     priority_config: Annotated[
@@ -195,7 +194,7 @@ def _check_expanders(options: AutoscalingOptions) -> None:
         build_chain(options.expander_names)
     except AutoscalerError as error:
         raise typer.BadParameter(f"{error}; there are {', '.join(EXPANDER_NAMES)}", param_hint="--expander") from None
-    if GRPC in options.expander_names:
+    if GRPC in options.expander_names and not options.legacy:
         for given, option, why in (
             (options.grpc_expander_url, "--grpc-expander-url", ""),
             (options.grpc_expander_cert, "--grpc-expander-cert", ": insecure connections are not allowed"),
@@ -206,7 +205,7 @@ def _check_expanders(options: AutoscalingOptions) -> None:
 
 def _ranker(options: AutoscalingOptions) -> AbstractContextManager[GrpcExpander | None]:
     """Who answers for the grpc expander."""
-    if "grpc" not in options.expander_names:
+    if "grpc" not in options.expander_names or options.legacy:  # which release 1.3 did not have
         return nullcontext()
     from kscale.drivers.grpc_expander import GrpcExpander
 
