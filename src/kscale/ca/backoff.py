@@ -7,6 +7,8 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from kscale.ca.clock import Moment
+
 __all__ = ["Backoff", "ScaleUpError", "backed_off", "drop_stale", "record_failure"]
 
 
@@ -22,8 +24,8 @@ class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Until when a group is left alone (that instant included), for how long this time, and why."""
 
     duration: timedelta
-    until: datetime
-    last_failed: datetime
+    until: Moment
+    last_failed: Moment
     error: ScaleUpError
 
 

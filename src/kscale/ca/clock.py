@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
+
+import msgspec
 
 from kscale.objects.times import nanoseconds
 
-__all__ = ["GO_ZERO", "SECOND", "duration_ns", "format_duration", "moment_ns", "text_ns"]
+__all__ = ["GO_ZERO", "SECOND", "Moment", "duration_ns", "format_duration", "moment_ns", "text_ns"]
 
 SECOND: Final = 10**9
+
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time that is kept: one without time zone is refused when it is read."""
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 

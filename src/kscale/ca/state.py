@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
+from kscale.ca.clock import Moment
 from kscale.ca.cluster_state import ClusterState
 from kscale.ca.scale_down.candidates import GroupChanges, register_change
 from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
@@ -31,17 +32,17 @@ class ScaleDownState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", 
     - ``usage``: only of the legacy profile: which nodes counted on which.
     """
 
-    unneeded_since: dict[str, datetime] = {}
-    unremovable_until: dict[str, datetime] = {}
+    unneeded_since: dict[str, Moment] = {}
+    unremovable_until: dict[str, Moment] = {}
     previous_candidates: list[str] = []
     hints: dict[str, str] = {}
     injected_hints: dict[str, str] = {}
-    update_interval: int | None = None
-    last_update: datetime | None = None
+    update_interval: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    last_update: Moment | None = None
     changes: GroupChanges = msgspec.field(default_factory=GroupChanges)
-    last_scale_up: datetime | None = None
-    last_scale_down: datetime | None = None
-    last_failure: datetime | None = None
+    last_scale_up: Moment | None = None
+    last_scale_down: Moment | None = None
+    last_failure: Moment | None = None
     started: bool = False
     usage: UsageTracker = msgspec.field(default_factory=UsageTracker)
 
@@ -63,7 +64,7 @@ class RememberedTemplate(msgspec.Struct, kw_only=True, frozen=True, rename="came
     """A template that was made from a real node (as JSON data, without what may be secret), and when."""
 
     template: dict[str, Any]
-    added: datetime
+    added: Moment
 
 
 class LoopState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
@@ -73,7 +74,7 @@ class LoopState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_
     there was a good one.
     """
 
-    cursor: int = 0
+    cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
     cluster: ClusterState = msgspec.field(default_factory=ClusterState)
     scale_up: ScaleUpState = msgspec.field(default_factory=ScaleUpState)
     scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)

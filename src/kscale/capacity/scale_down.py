@@ -9,12 +9,17 @@ from math import isfinite
 from typing import ClassVar
 
 import msgspec
+import numpy as np
 
+from kscale.ca.clock import moment_ns
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
+from kscale.ca.scale_down.drainability.context import DrainContext, Listers
+from kscale.ca.scale_down.drainability.rules import replica_count
 from kscale.ca.scale_down.explain import why_it_stays
+from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.scale_down.removal import RemovableNode
@@ -52,7 +57,8 @@ class ScaleDownNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 class ScaleDownReport(Record, frozen=True):
     """Which nodes can go, where their pods land, and why the others stay.
 
-    ``saves``: nodes to delete now by node group; ``removable``: nodes that simulation found unneeded.
+    ``saves``: nodes to delete now by node group; ``removable``: nodes that simulation found unneeded;
+    ``orphans``: placed pods whose controller is not in the input, which keeps their nodes.
     """
 
     KIND: ClassVar[str] = "ScaleDownReport"
@@ -65,6 +71,7 @@ class ScaleDownReport(Record, frozen=True):
     removable: int
     saves: dict[str, int]
     nodes: list[ScaleDownNode]
+    orphans: int = 0
 
 
 def report_scale_down(
@@ -113,8 +120,19 @@ def report_scale_down(
         removable=len(plan.removable),
         saves=dict(Counter(item.group or "" for item in going)),
         nodes=nodes,
+        orphans=_orphans(snapshot, now, options),
     )
     return report, plan.state
+
+
+def _orphans(snapshot: Snapshot, now: datetime, options: AutoscalingOptions) -> int:
+    if not options.skip_nodes_with_custom_controller_pods:
+        return 0
+    pods = moving_pods(snapshot)
+    context = DrainContext(moment_ns(now), options, Listers(snapshot.informers.workloads))
+    verdicts = (replica_count.check(pod, context) for pod in pods.exemplars)
+    lost = [kind for kind, status in enumerate(verdicts) if status.blocking_reason == "ControllerNotFound"]
+    return int(np.isin(pods.kind_of, lost).sum())
 
 
 def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:

@@ -106,12 +106,52 @@ def test_a_state_of_another_version(world: World) -> None:
     assert "a loop state of version 2; this is version 1" in run.stderr
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("unneededSince", {"n1": "2026-01-01T12:00:00"}, "timezone component"),
+        ("unneededSince", {"n1": "soon"}, "Invalid RFC3339"),
+        ("unremovableUntil", {"n1": "2026-01-01T12:00:00"}, "timezone component"),
+        ("lastScaleUp", "2026-01-01T12:00:00", "timezone component"),
+        ("lastScaleUp", "9999-12-31T23:59:59Z", "out of the calendar"),
+        ("lastUpdate", "2026-01-01T12:00:00", "timezone component"),
+        ("lastUpdate", "2026-01-01T13:00:00Z", "is before the last loop"),
+        ("changes", {"scaleUp": {"g": "2026-01-01T12:00:00"}}, "timezone component"),
+        ("updateInterval", -1, "`int` >= 0"),
+        ("hints", {"p1": 1}, "Expected `str`"),
+        ("cursor", -1, "`int` >= 0"),
+        ("cursor", 1 << 80, "not a saved loop state"),
+        ("kind", "HPAState", "its kind is 'HPAState'"),
+    ],
+)
+def test_a_state_that_cannot_be_used(world: World, field: str, value: Any, says: str) -> None:
+    """It is named; it is never a bug."""
+    saved = world.directory / "state.json"
+    world.report("--save-state", saved)
+    state = json.loads(saved.read_text())
+    (state if field in state else state["scaleDown"])[field] = value
+    saved.write_text(json.dumps(state))
+    run = world.run("--state", saved, now="2026-01-01T12:10:01Z")
+    assert run.code == 2
+    assert says in run.stderr
+    assert "bug" not in run.stderr
+
+
+def test_a_time_at_the_end_of_the_calendar(world: World) -> None:
+    run = world.run(now="9999-12-31T23:59:59Z")
+    assert run.code == 2
+    assert "leads out of the calendar" in run.stderr
+
+
 def test_an_owner_that_is_not_in_the_dump(world: World) -> None:
     world.objects(node("n1"), node("n2"), node("n3"), pod("p1", "n1", "lost"))
     (item,) = [item for item in world.report()["nodes"] if item["node"] == "n1"]
     assert item["reason"] == "BlockedByPod"
     assert item["blockingPod"] == "a/p1"
     assert item["why"] == "the controller of a/p1 does not exist"
+    assert "1 pod of controllers that are not in the input" in world.run().stderr
+    assert world.report()["orphans"] == 1
+    assert world.report("--no-skip-nodes-with-custom-controller-pods")["orphans"] == 0
 
 
 def test_a_budget_with_a_broken_selector(world: World) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import msgspec
 
 from kscale.ca.backoff import Backoff, ScaleUpError
+from kscale.ca.clock import Moment
 
 __all__ = [
     "AcceptableRange",
@@ -24,8 +23,8 @@ class ScaleUpRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Nodes that were asked for and have not all come."""
 
     increase: int
-    time: datetime
-    expected_add_time: datetime
+    time: Moment
+    expected_add_time: Moment
 
 
 class ScaleDownRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -33,14 +32,14 @@ class ScaleDownRequest(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
 
     group: str
     node: str
-    time: datetime
-    expected_delete_time: datetime
+    time: Moment
+    expected_delete_time: Moment
 
 
 class ScaleUpFailure(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """A scale-up that failed in this loop."""
 
-    time: datetime
+    time: Moment
     delta: int
     error: ScaleUpError
 
@@ -49,7 +48,7 @@ class UnregisteredNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
     """An instance without a node object, and since when it has been seen."""
 
     group: str
-    since: datetime
+    since: Moment
 
 
 class GroupReadiness(msgspec.Struct, kw_only=True, rename="camel"):
@@ -79,7 +78,7 @@ class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
     current: int
     expected: int
-    first_observed: datetime
+    first_observed: Moment
 
 
 class ClusterState(msgspec.Struct, kw_only=True, rename="camel"):

@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from kscale.ca.clock import Moment
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
@@ -31,9 +32,9 @@ EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY = range(3)
 class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
     """When each group last grew, lost a node, and failed to lose one. Kept from loop to loop."""
 
-    scale_up: dict[str, datetime] = {}
-    scale_down: dict[str, datetime] = {}
-    scale_down_failure: dict[str, datetime] = {}
+    scale_up: dict[str, Moment] = {}
+    scale_down: dict[str, Moment] = {}
+    scale_down_failure: dict[str, Moment] = {}
 
 
 def register_change(changes: GroupChanges, kind: str, group: str, time: datetime) -> GroupChanges:

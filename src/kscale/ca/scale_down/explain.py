@@ -49,7 +49,7 @@ def why_it_stays(
         case reasons.NO_PLACE_TO_MOVE_PODS:
             failure = plan.failures.get(node)
             pod = failure.homeless if failure and failure.homeless else "a pod"
-            return f"{pod} fits on no other node"
+            return f"{pod} fits on no other node that stays"
         case reasons.NOT_UNNEEDED_LONG_ENOUGH | reasons.NOT_UNREADY_LONG_ENOUGH:
             return _too_young(next(item for item in plan.unneeded if item.name == node))
         case reasons.NODE_GROUP_MIN_SIZE_REACHED:

@@ -7,14 +7,16 @@ from datetime import datetime, timedelta
 
 import msgspec
 
+from kscale.ca.clock import Moment
+
 __all__ = ["MaxNodeSkipEvalTime"]
 
 
 class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """``last``: the pass before; ``since``: skipped node -> when it was last looked at."""
 
-    last: datetime
-    since: dict[str, datetime] = {}
+    last: Moment
+    since: dict[str, Moment] = {}
 
     def update(self, skipped: Iterable[str], now: datetime) -> tuple[MaxNodeSkipEvalTime, timedelta]:
         """After a pass that skipped these nodes: what to remember, and the longest time."""

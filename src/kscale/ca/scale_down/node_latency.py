@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from kscale.ca.clock import Moment
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.unneeded import UnneededNode
 
@@ -19,7 +20,7 @@ _JUST_WAITING: Final = frozenset((reasons.NO_REASON, reasons.NOT_UNNEEDED_LONG_E
 class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """A node that is unneeded: since when, how long it has to be, and what else last kept it (empty: nothing)."""
 
-    since: datetime
+    since: Moment
     threshold: timedelta
     delay_reason: str = ""
 

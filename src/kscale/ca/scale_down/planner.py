@@ -87,32 +87,37 @@ def scale_down(
 
     With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`~.legacy.planner`).
 
-    Raises InputError for a disruption budget with a broken selector, for a ``now`` before the last loop's, and for
-    ``exhaustive`` with the legacy profile.
+    Raises InputError for a disruption budget with a broken selector, for a ``now`` without time zone or before the last
+    loop's, for times and durations that lead out of the calendar, and for ``exhaustive`` with the legacy profile.
     """
+    if now.tzinfo is None:
+        raise InputError("now has no time zone")
     options = options or AutoscalingOptions()
     before = state or LoopState()
+    if exhaustive and options.legacy:
+        raise InputError("exhaustive knows no legacy profile: it is no decision of any release")
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    if options.legacy:
-        from kscale.ca.scale_down.legacy.planner import legacy_scale_down
+    try:
+        if options.legacy:
+            from kscale.ca.scale_down.legacy.planner import legacy_scale_down
 
-        if exhaustive:
-            raise InputError("exhaustive knows no legacy profile: it is no decision of any release")
-        return legacy_scale_down(
-            snapshot,
-            groups,
-            now=now,
-            options=options,
-            state=state,
-            limits=limits,
-            in_progress=[*deleting, *draining],
-            disabled=disabled,
-            gpu_label=gpu_label,
-            profile=profile,
-        )
-    loop = _Loop(snapshot, groups, now, options, state, profile, exhaustive, max_simulations, threads)
-    return loop.run(limits, deleting, draining, recent_evictions, upcoming, disabled, gpu_label)
+            return legacy_scale_down(
+                snapshot,
+                groups,
+                now=now,
+                options=options,
+                state=state,
+                limits=limits,
+                in_progress=[*deleting, *draining],
+                disabled=disabled,
+                gpu_label=gpu_label,
+                profile=profile,
+            )
+        loop = _Loop(snapshot, groups, now, options, state, profile, exhaustive, max_simulations, threads)
+        return loop.run(limits, deleting, draining, recent_evictions, upcoming, disabled, gpu_label)
+    except OverflowError:
+        raise InputError("now, a time of the state or a duration of the options leads out of the calendar") from None
 
 
 class _Loop:

@@ -91,6 +91,11 @@ def command(
             threads=source.threads,
             gpu_label=gpu_label or DEFAULT_GPU_LABEL,
         )
+    if report.orphans:
+        show.terminal.warn(
+            f"{report.orphans:,} {plural('pod', report.orphans)} of controllers that are not in the input: "
+            "such pods keep their nodes (--no-skip-nodes-with-custom-controller-pods moves them)"
+        )
     if save_state is not None:
         save_state.write_bytes(after.to_json())
     return Answer(report, lambda: scale_down_view(report))

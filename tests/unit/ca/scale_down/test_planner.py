@@ -305,7 +305,7 @@ def _disabled() -> Node:
          "default/p has no controller that would create it again"),
         ([*nodes("1000", "1000"), _with_storage()], "BlockedByPod",
          "default/p keeps data on the node (hostPath or emptyDir)"),
-        ([*nodes("1000", "50"), _one()], "NoPlaceToMovePods", "default/p fits on no other node"),
+        ([*nodes("1000", "50"), _one()], "NoPlaceToMovePods", "default/p fits on no other node that stays"),
         ([_disabled(), *nodes("1000")[1:], node("n2", 1000, 10, ready=True)], "ScaleDownDisabledAnnotation",
          "annotated cluster-autoscaler.kubernetes.io/scale-down-disabled=true"),
     ],

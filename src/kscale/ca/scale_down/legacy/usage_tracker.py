@@ -8,6 +8,8 @@ from typing import Final
 
 import msgspec
 
+from kscale.ca.clock import Moment
+
 __all__ = ["MOST_RECORDED", "UsageRecord", "UsageTracker"]
 
 MOST_RECORDED: Final = 50
@@ -19,8 +21,8 @@ class UsageRecord(msgspec.Struct, rename="camel", omit_defaults=True):
     At most :data:`MOST_RECORDED` of either are kept; beyond that only the fact that there are too many.
     """
 
-    using: dict[str, datetime] = {}
-    used_by: dict[str, datetime] = {}
+    using: dict[str, Moment] = {}
+    used_by: dict[str, Moment] = {}
     using_too_many: bool = False
     used_by_too_many: bool = False
 
