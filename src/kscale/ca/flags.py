@@ -59,4 +59,7 @@ def _value(kind: Any, text: str) -> Any:
         return parse_range(text)
     if kind is GpuLimits:
         return parse_gpu_limits(text)
-    return kind(text)
+    try:
+        return kind(text)
+    except ValueError:
+        raise ValueError("not a number" if kind is float else "not a whole number") from None

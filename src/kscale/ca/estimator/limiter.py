@@ -7,7 +7,7 @@ from collections.abc import Callable
 from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
 from kscale.errors import InputError
 
-__all__ = ["cluster_capacity", "node_limit", "sng_capacity", "stricter"]
+__all__ = ["cluster_capacity", "limit_in_words", "node_limit", "sng_capacity", "stricter"]
 
 
 def stricter(base: int, target: int) -> int:
@@ -45,6 +45,30 @@ _LIMITS: dict[str, Callable[[EstimateOptions], int]] = {
     "static": lambda options: options.max_nodes,
     "sng": sng_capacity,
     "cluster": cluster_capacity,
+}
+
+
+def limit_in_words(options: EstimateOptions) -> str:
+    """Which threshold it is that stops an estimate; empty if none would."""
+    limit, said = 0, ""
+    for name in options.thresholds:
+        stricter_now = stricter(limit, _LIMITS[name](options))
+        if stricter_now != limit:
+            limit, said = stricter_now, _WORDS[name](options)
+    return said
+
+
+def _room(options: EstimateOptions) -> str:
+    group = options.node_group
+    if group is not None and not options.similar_node_groups:
+        return f"the maximum size of {group.id} is {group.max_size:,}"
+    return f"similar groups have room for {max(0, sng_capacity(options)):,} nodes"
+
+
+_WORDS: dict[str, Callable[[EstimateOptions], str]] = {
+    "static": lambda options: f"--max-nodes-per-scaleup is {options.max_nodes:,}",
+    "sng": _room,
+    "cluster": lambda options: f"--max-nodes-total is {options.cluster_max_nodes:,}",
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,9 @@ if TYPE_CHECKING:
     from kscale.ca.estimator.binpacking import GroupedPods
     from kscale.scheduling.bounds import Bound
 
-__all__ = ["EstimateResult"]
+__all__ = ["NO_PERMISSION", "EstimateResult"]
+
+NO_PERMISSION: Final = "no further node was permitted"
 
 
 class EstimateResult:
@@ -165,7 +167,7 @@ class EstimateResult:
             return f"{verdict.plugin}: {', '.join(verdict.reasons)}"
         if self.failed:
             return "the name of a new node is taken"
-        return "no further node was permitted" if self.stopped else "does not fit beside the pods placed before it"
+        return NO_PERMISSION if self.stopped else "does not fit beside the pods placed before it"
 
     @cached_property
     def lower_bound(self) -> Bound:

@@ -41,6 +41,8 @@ class ExpansionOption(msgspec.Struct, kw_only=True):
     node_count: int
     similar: list[str]
     estimate: EstimateResult
+    limits: EstimateOptions
+    """What the estimate was allowed."""
 
     @property
     def pods(self) -> list[str]:
@@ -170,20 +172,21 @@ class ExpansionFinder:
         similar = self.similar_to(group)
         # How long an estimate may take is no business of a pure function; a negative time allows no node, and that is.
         no_time = self.options.max_nodegroup_binpacking_duration < timedelta()
+        limits = EstimateOptions(
+            max_nodes=NOTHING if no_time else self.options.max_nodes_per_scaleup,
+            thresholds=THRESHOLDS,
+            node_group=_size(group),
+            similar_node_groups=tuple(_size(self.groups[name]) for name in similar),
+            cluster_max_nodes=self.options.max_nodes_total,
+            current_node_count=len(self.nodes),
+            fast_path=self.options.fastpath_binpacking_enabled,
+        )
         result = estimate_groups(
             self.snapshot,
             self._part(mine),
             self.templates[group.id],
             self.compiled[group.id][1],
-            EstimateOptions(
-                max_nodes=NOTHING if no_time else self.options.max_nodes_per_scaleup,
-                thresholds=THRESHOLDS,
-                node_group=_size(group),
-                similar_node_groups=tuple(_size(self.groups[name]) for name in similar),
-                cluster_max_nodes=self.options.max_nodes_total,
-                current_node_count=len(self.nodes),
-                fast_path=self.options.fastpath_binpacking_enabled,
-            ),
+            limits,
             self.session,
             self.repeats,
         )
@@ -197,7 +200,7 @@ class ExpansionFinder:
             return None
         if self.all_or_nothing and fitting < len(self.grouped.records):
             return None
-        return ExpansionOption(group=group.id, node_count=count, similar=similar, estimate=result)
+        return ExpansionOption(group=group.id, node_count=count, similar=similar, estimate=result, limits=limits)
 
     def _part(self, mine: NDArray[np.bool_]) -> GroupedPods:
         key = mine.tobytes()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kscale.ca.estimator.limiter import limit_in_words
+from kscale.ca.estimator.result import NO_PERMISSION
 from kscale.ca.orchestrator import Orchestration
 from kscale.ca.scale_up.pod_groups import PodGroup
 from kscale.ca.scale_up.report import ExpanderScore, GroupRejection, PendingPods, ScaleUpChoice
@@ -54,6 +56,8 @@ def pending_pods(done: Orchestration, left: Sequence[str], result: str) -> list[
     groups, best = done.pod_groups, done.best
     number_of = {name: number for number in range(len(groups)) for name in groups.keys_of(number)}
     unscheduled = best.estimate.unscheduled if best is not None else {}
+    limit = limit_in_words(best.limits) if best is not None else ""
+    limited = f" ({limit})" if limit else ""
     known: dict[int, tuple[PodGroup, str]] = {}
     found: dict[tuple[int, str], list[str]] = {}
     for name in left:
@@ -63,7 +67,8 @@ def pending_pods(done: Orchestration, left: Sequence[str], result: str) -> list[
             known[exemplar] = groups[number], _why(groups[number], done)
         group, why = known.get(exemplar, (None, ""))
         if group is not None and group.schedulable and best is not None and best.group not in group.verdicts:
-            why = f"{best.group} was chosen: {unscheduled.get(name, result)}"
+            text = unscheduled.get(name, result)
+            why = f"{best.group} was chosen: {text}{limited if text == NO_PERMISSION else ''}"
         found.setdefault((exemplar, why or result), []).append(name)
     return [
         PendingPods(

@@ -199,3 +199,23 @@ def test_the_order_of_dict_keys_does_not_matter() -> None:
     straight = [replace(item, metadata=replace(item.metadata, labels={"a": "2", "b": "1"})) for item in pods]
     plans = [kscale.scale_up(Cluster(given), [group("a"), group("b", 1500)], now=T0) for given in (turned, straight)]
     assert records.to_json(plans[0].record()) == records.to_json(plans[1].record())
+
+
+@pytest.mark.parametrize(
+    ("most", "flags", "said"),
+    [
+        (1, {}, "the maximum size of a is 1"),
+        (9, {"max_nodes_per_scaleup": 1}, "--max-nodes-per-scaleup is 1"),
+        (9, {"max_nodes_total": 2}, "--max-nodes-total is 2"),
+        (1, {"balance_similar_node_groups": True}, "similar groups have room for 2 nodes"),
+    ],
+)
+def test_which_limit_it_is(most: int, flags: dict[str, Any], said: str) -> None:
+    groups = [replace(group("a"), max_size=most), replace(group("b"), max_size=most)]
+    pods = [waiting(f"p{i}", 900) for i in range(4)]
+    given = groups if "balance_similar_node_groups" in flags else groups[:1]
+    plan = kscale.scale_up(Cluster([machine("n1", 100), *pods]), given, now=T0, options=AutoscalingOptions(**flags))
+    assert [item.why for item in plan.pending] == [f"a was chosen: no further node was permitted ({said})"] * len(
+        plan.pending
+    )
+    assert plan.pending_count == 4 - plan.new_nodes > 0
