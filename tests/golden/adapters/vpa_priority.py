@@ -1,8 +1,7 @@
-"""Kind ``vpa-priority``: all but ``processed_targets``; where the sort is unstable, equal pods as groups."""
+"""Kind ``vpa-priority``: all but ``processed_targets``."""
 
 from __future__ import annotations
 
-from itertools import groupby
 from typing import Any
 
 from kscale.objects.core import LimitRange, Pod
@@ -32,16 +31,8 @@ def by_value(recommendation: RecommendedPodResources | None) -> Any:
     ]
 
 
-def same_order(ours: list[PodPriority], names: list[str], unstable: bool) -> None:
-    mine = [item.pod.name for item in ours]
-    if not unstable:
-        assert mine == names
-        return
-    rank = {item.pod.name: (item.scale_up, item.resource_diff) for item in ours}
-    assert set(mine) == set(names)
-    for _, group in groupby(range(len(mine)), key=lambda i: rank[mine[i]]):
-        places = list(group)
-        assert {mine[i] for i in places} == {names[i] for i in places}
+def names_of(priorities: list[PodPriority]) -> list[str]:
+    return [item.pod.name for item in priorities]
 
 
 def check(case: dict[str, Any]) -> None:
@@ -70,12 +61,11 @@ def check(case: dict[str, Any]) -> None:
         processed = theirs["processed_recommendation"]
         expected = None if processed is None else from_dict(processed, RecommendedPodResources)
         assert by_value(ours.recommendation) == by_value(expected)
-    unstable = "unstable-sort" in case["tags"]
-    same_order(update_order(assessed), want["priority_order"] or [], unstable)
+    assert names_of(update_order(assessed)) == (want["priority_order"] or [])
     admission = ScalingDirection()
     admission.loop_init(pods, [(vpa, pods)])
     updated = update_order(assessed, admission)
-    same_order(updated, want["update_order"] or [], unstable)
+    assert names_of(updated) == (want["update_order"] or [])
     chosen = {item.pod.name for item in updated}
     decisions = {
         item.pod.name: "update"

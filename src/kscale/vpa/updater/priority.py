@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import cmp_to_key
 
 import msgspec
 
 from kscale.objects.core import Pod
+from kscale.objects.go_sort import go_sorted
 from kscale.objects.vpa import (
     RecommendedContainerResources,
     RecommendedPodResources,
@@ -180,12 +180,8 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
 
 
 def priority_order(priorities: Iterable[PodPriority]) -> list[PodPriority]:
-    """Accepted pods, the neediest first. Equal ones keep their order (upstream's sort does so up to 12 pods)."""
-
-    def compare(a: PodPriority, b: PodPriority) -> int:
-        return 1 if a.less(b) else -1 if b.less(a) else 0
-
-    return sorted((item for item in priorities if item.accepted), key=cmp_to_key(compare))
+    """Accepted pods, the neediest first; equal ones in the order in which Go's sort leaves them."""
+    return go_sorted((item for item in priorities if item.accepted), lambda a, b: b.less(a))
 
 
 def update_order(priorities: Iterable[PodPriority], admission: EvictionAdmission | None = None) -> list[PodPriority]:
