@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Dump, read
-from kscale.cli.moments import parse_moment
+from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.scale_down_options import LastChanges, ScaleDownFlags
 from kscale.cli.words import plural, pods
@@ -30,6 +28,7 @@ def command(
     *,
     source: Dump,
     group_source: GroupSource,
+    memory: LoopMemory,
     flags: ScaleDownFlags,
     last: LastChanges,
     exhaustive: Annotated[
@@ -50,15 +49,6 @@ def command(
     gpu_label: Annotated[
         str | None, typer.Option("--gpu-label", metavar="KEY", help="The node label that names the type of GPU.")
     ] = None,
-    state: Annotated[
-        Path | None, typer.Option("--state", metavar="FILE", help="What an earlier run remembered; read if it exists.")
-    ] = None,
-    save_state: Annotated[
-        Path | None, typer.Option("--save-state", metavar="FILE", help="Where to write what the next run needs.")
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option("--now", metavar="TIME", help="The time of the decision, RFC 3339; default: now.")
-    ] = None,
     show: Show,
 ) -> Answer:
     """Which nodes can go, where their pods land, and what keeps the others.
@@ -68,13 +58,10 @@ def command(
     instead which nodes could go together at once.
     """
     from kscale.ca.gpu import DEFAULT_GPU_LABEL
-    from kscale.ca.state import LoopState
     from kscale.capacity.scale_down import report_scale_down
 
     options = flags.options()
-    moment = datetime.now(UTC) if now is None else parse_moment(now)
-    remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
-    remembered = last.on(remembered)
+    moment, remembered = memory.moment(), last.on(memory.remembered())
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("deciding"):
@@ -96,8 +83,7 @@ def command(
             f"{report.orphans:,} {plural('pod', report.orphans)} of controllers that are not in the input: "
             "such pods keep their nodes (--no-skip-nodes-with-custom-controller-pods moves them)"
         )
-    if save_state is not None:
-        save_state.write_bytes(after.to_json())
+    memory.save(after)
     return Answer(report, lambda: scale_down_view(report))
 
 

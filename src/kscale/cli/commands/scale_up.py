@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterable
 from contextlib import nullcontext
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,7 +15,7 @@ import kscale
 from kscale.capacity.records import UNLIMITED
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
-from kscale.cli.moments import parse_moment
+from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural, pods
 from kscale.errors import InputError, Problem
@@ -43,6 +43,7 @@ def command(
     *,
     source: Source,
     group_source: GroupSource,
+    memory: LoopMemory,
     profile: Annotated[
         str,
         typer.Option("--profile", metavar="NAME", help="Whose decision: current, or legacy for release 1.3 of 2019."),
@@ -103,15 +104,6 @@ def command(
         list[str] | None,
         typer.Option("--bypassed-scheduler-name", metavar="NAME", help="Do not wait for its verdict. Repeatable."),
     ] = None,
-    state: Annotated[
-        Path | None, typer.Option("--state", metavar="FILE", help="What an earlier run remembered; read if it exists.")
-    ] = None,
-    save_state: Annotated[
-        Path | None, typer.Option("--save-state", metavar="FILE", help="Where to write what the next run needs.")
-    ] = None,
-    now: Annotated[
-        str | None, typer.Option("--now", metavar="TIME", help="The time of the decision, RFC 3339; default: now.")
-    ] = None,
     show: Show,
 ) -> Answer:
     """Which node groups would grow, for which pods, and what the other pods still wait for.
@@ -121,7 +113,6 @@ def command(
     """
     from kscale.ca.flags import parse_flags
     from kscale.ca.options import AutoscalingOptions
-    from kscale.ca.state import LoopState
 
     given: dict[str, Any] = {
         "balance_similar_node_groups": balance,
@@ -140,9 +131,8 @@ def command(
     if max_looks is not None and not options.enable_graceful_degradation:
         raise typer.BadParameter("needs --flag enable-graceful-degradation", param_hint="--max-looks")
     _check_expanders(options)
-    moment = datetime.now(UTC) if now is None else parse_moment(now)
-    remembered = LoopState.from_json(state.read_bytes()) if state is not None and state.exists() else None
     with _ranker(options) as rank:
+        moment, remembered = memory.moment(), memory.remembered()
         cluster, snapshot = read(source, show.terminal, matter=MATTER)
         groups = _with_members(group_source.groups(cluster, snapshot, show.terminal), snapshot.columns.objects)
         with show.terminal.step("deciding"):
@@ -159,8 +149,7 @@ def command(
                 rank=rank,
             )
     _say(plan, show.terminal)
-    if save_state is not None:
-        save_state.write_bytes(plan.state.to_json())
+    memory.save(plan.state)
     again = " ".join(["kscale explain", *source.words(), *group_source.words()])
     unlimited = {group.id for group in groups if group.max_size >= UNLIMITED}
     return Answer(
