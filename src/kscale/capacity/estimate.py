@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import kscale
+from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.pod_lists.tpu import TPU_PREFIX, clear_tpu_requests
-from kscale.ca.scale_down.moving_pods import without_expendable
 from kscale.capacity import answers
 from kscale.capacity.records import UNLIMITED, EstimateReport, GroupEstimate, Rejection
 from kscale.objects.core import Pod
@@ -38,7 +38,7 @@ def estimate_groups(
     a group without a template.
     """
     counts = snapshot.counts
-    snapshot = without_expendable(snapshot, expendable_cutoff)
+    snapshot = snapshot_without_expendable(snapshot, expendable_cutoff)
     asked = list(snapshot.pending if pods is None else pods)
     priorities = priorities_of(snapshot.records(asked)).tolist()
     pending = [name for name, priority in zip(asked, priorities, strict=True) if priority >= expendable_cutoff]

@@ -152,12 +152,6 @@ class Snapshot:
                 return record
         raise KeyError(key)
 
-    @property
-    def placed_priorities(self) -> NDArray[np.int64]:
-        """``spec.priority`` of the placed pods, 0 if absent: int64[M]."""
-        added = np.array([pod.priority for pod in self._added], dtype=np.int64)
-        return np.append(self.table.column("priority")[self._placed_rows], added)
-
     def whereabouts(self, key: str) -> str:
         """Why a pod of the input is neither pending nor placed here, for messages; empty if it is not in the input."""
         for row, found in enumerate(self.table.keys):

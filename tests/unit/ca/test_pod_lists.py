@@ -14,7 +14,7 @@ from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
 from kscale.ca.pod_lists.degradation import count_degradation
 from kscale.ca.pod_lists.drained import with_drained_pods
-from kscale.ca.pod_lists.expendable import without_expendable
+from kscale.ca.pod_lists.expendable import expendable_placed, snapshot_without_expendable, without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.tpu import clear_tpu_requests
@@ -208,3 +208,14 @@ def test_gate(pods: list[Any], ready: int, options: dict[str, Any], degraded: in
     assert [event.message for event in gate.events] == (
         ["Max total nodes in cluster reached: 3"] if "Limited" in result else []
     )
+
+
+@pytest.mark.parametrize(("cutoff", "gone"), [(-10, {"low"}), (0, {"low", "minus"}), (1, {"low", "minus", "zero"})])
+def test_expendable_pods_of_a_snapshot(cutoff: int, gone: set[str]) -> None:
+    ranks = {"low": -11, "minus": -10, "zero": 0, "none": None, "high": 5}
+    placed = [pod(name, 1, 1, spec={"node_name": "n", "priority": rank}) for name, rank in ranks.items()]
+    snapshot = Cluster([node("n", 1000, 100, ready=True), *placed]).snapshot()
+    assert {snapshot.placed_key(at) for at in expendable_placed(snapshot, cutoff)} == {f"default/{n}" for n in gone}
+    left = snapshot_without_expendable(snapshot, cutoff)
+    assert set(left.pods) == {f"default/{name}" for name in ranks} - {f"default/{name}" for name in gone}
+    assert snapshot_without_expendable(left, cutoff) is left

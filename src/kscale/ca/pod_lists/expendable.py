@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kscale.objects.core import Pod
+import numpy as np
+from numpy.typing import NDArray
 
-__all__ = ["is_expendable", "without_expendable"]
+from kscale.objects.core import Pod
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["expendable_placed", "is_expendable", "snapshot_without_expendable", "without_expendable"]
+
+_HAS_PRIORITY = "pods that name a priority"
 
 
 def is_expendable(pod: Pod, cutoff: int) -> bool:
@@ -17,3 +23,22 @@ def is_expendable(pod: Pod, cutoff: int) -> bool:
 def without_expendable(pods: Iterable[Pod], cutoff: int) -> list[Pod]:
     """The pods that count, in their order."""
     return [pod for pod in pods if not is_expendable(pod, cutoff)]
+
+
+def expendable_placed(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
+    """Placed pods that are expendable, by position in ``snapshot.pods``: int64[n]."""
+    low = np.flatnonzero(snapshot.placed_priority < cutoff)
+    if cutoff <= 0 or not len(low):
+        return low
+    # A pod without priority has 0 in the column.
+    return snapshot.placed_where(_HAS_PRIORITY, lambda pod: pod.spec.priority is not None, low)
+
+
+def snapshot_without_expendable(snapshot: Snapshot, cutoff: int) -> Snapshot:
+    """The snapshot without its expendable pods: upstream's has none of them."""
+    gone = expendable_placed(snapshot, cutoff)
+    if not len(gone):
+        return snapshot
+    keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
+    keep[gone] = False
+    return snapshot.keeping(keep)

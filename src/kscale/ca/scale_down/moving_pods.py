@@ -14,7 +14,7 @@ from kscale.snapshot.pod_kinds import kind_of_pod, kinds_of_rows, numbered
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["MovingPods", "moving_pods", "without_expendable"]
+__all__ = ["MovingPods", "moving_pods"]
 
 
 class MovingPods:
@@ -115,12 +115,3 @@ def moving_pods(snapshot: Snapshot) -> MovingPods:
     if found is None:
         found = snapshot.cache["moving pods"] = MovingPods(snapshot)
     return found
-
-
-def without_expendable(snapshot: Snapshot, cutoff: int) -> Snapshot:
-    """The snapshot without placed pods of a priority below the cutoff: upstream's snapshot has none of them."""
-    low = snapshot.placed_priorities < cutoff
-    if cutoff > 0 and low.any():  # a pod without priority counts as 0, but is never expendable
-        pods = moving_pods(snapshot)
-        low &= np.array([pod.spec.priority is not None for pod in pods.exemplars], dtype=np.bool_)[pods.kind_of]
-    return snapshot.keeping(~low) if low.any() else snapshot

@@ -16,13 +16,13 @@ from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_config
 from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions, ResourceLimiter
 from kscale.ca.pod_lists.degradation import may_scale_down
+from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, NodeInGroup, budget_groups, crop, in_groups
 from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
 from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
-from kscale.ca.scale_down.moving_pods import without_expendable
 from kscale.ca.scale_down.node_devices import claims_of, local_slices
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
@@ -140,7 +140,7 @@ class _Loop:
         self.threads = threads
         self.judge_alone: partial[Alone] | None = None
         self.injected: list[PodRecord] = []
-        self.snapshot = snapshot = without_expendable(snapshot, options.expendable_pods_priority_cutoff)
+        self.snapshot = snapshot = snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff)
         self.exhaustive = exhaustive
         self.nodes: list[Node] = snapshot.columns.objects
         self.groups = (

@@ -14,7 +14,7 @@ from kscale.ca.groups import Group, Groups, groups_of
 from kscale.ca.node_infos import mixed_templates, recalled, remembered
 from kscale.ca.node_lists import node_lists
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.expendable import is_expendable
+from kscale.ca.pod_lists.expendable import expendable_placed
 from kscale.ca.pod_lists.split import split
 from kscale.ca.scale_down.atomic import UPCOMING_NODE_ANNOTATION
 from kscale.ca.state import LoopState, RememberedTemplate
@@ -177,12 +177,7 @@ class Scene:
     def _not_counted(self) -> NDArray[np.int64]:
         """Placed pods that take no room in the simulation, by position."""
         options, snapshot = self.options, self.snapshot
-        cutoff = options.expendable_pods_priority_cutoff
-        gone = np.flatnonzero(snapshot.placed_priority < cutoff)
-        if cutoff > 0:  # a pod without priority counts, and has 0 here
-            gone = np.array(
-                [at for at in gone.tolist() if is_expendable(snapshot.placed_record(at).pod, cutoff)], np.int64
-            )
+        gone = expendable_placed(snapshot, options.expendable_pods_priority_cutoff)
         if not options.allowed_scheduler_names:
             return gone
         running = [snapshot.placed_record(at).pod for at in range(len(snapshot.placed_node))]

@@ -12,9 +12,9 @@ from kscale.ca.errors import INTERNAL_ERROR, NODE_GROUP_DOES_NOT_EXIST_ERROR, Au
 from kscale.ca.gpu import GPU_VENDOR_RESOURCES, GpuConfig, gpu_config
 from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
 from kscale.ca.scale_down.actuation.results import ScaleDownNode
-from kscale.ca.scale_down.moving_pods import without_expendable
 from kscale.ca.scale_down.node_devices import claims_of, local_slices
 from kscale.ca.scale_down.utilization import Utilization, utilization
 from kscale.objects.core import Node, Pod
@@ -60,7 +60,7 @@ def scale_down_node(
 
 
 def _pods_on(snapshot: Snapshot, name: str, cutoff: int) -> list[Pod]:
-    snapshot = without_expendable(snapshot, cutoff)
+    snapshot = snapshot_without_expendable(snapshot, cutoff)
     where = np.flatnonzero(snapshot.placed_node == snapshot.columns.index[name]).tolist()
     return [snapshot.placed_record(at).pod for at in where]
 

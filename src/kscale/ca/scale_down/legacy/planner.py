@@ -19,6 +19,7 @@ from kscale.ca.errors import AutoscalerError
 from kscale.ca.groups import Group, Groups, groups_of
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
+from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.quota import NODES, NodeResources
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes, NodeInGroup
@@ -29,7 +30,6 @@ from kscale.ca.scale_down.legacy.pod_checks import pods_to_drain
 from kscale.ca.scale_down.legacy.simulation import LegacySimulator
 from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_down.legacy.utilization import legacy_utilization
-from kscale.ca.scale_down.moving_pods import without_expendable
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
 from kscale.ca.scale_down.pdb import tracker_of
 from kscale.ca.scale_down.plan import ScaleDownPlan
@@ -97,7 +97,7 @@ class _Loop:
         self.usage: UsageTracker = memory.usage.copy()
         self.simulator = LegacySimulator(
             snapshot,
-            without_expendable(snapshot, options.expendable_pods_priority_cutoff),
+            snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff),
             usage=self.usage,
             hints=memory.hints,
             now=now,
