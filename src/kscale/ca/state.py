@@ -94,7 +94,7 @@ class LoopState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_
         kind, version = data.pop("kind", None), data.pop("version", None)
         if kind != _KIND:
             raise StateError(f"not a saved loop state: its kind is {kind!r}")
-        if version != _VERSION:
+        if type(version) is not int or version != _VERSION:
             raise StateError(f"a loop state of version {version!r}; this is version {_VERSION}")
         try:
             state: LoopState = msgspec.convert(data, LoopState)

@@ -102,6 +102,6 @@ def filter_delayed(
         group = _group(name, groups)
         if group is None:
             continue
-        if not any(group.id in times and times[group.id] + delay > now for times, delay in delays):
+        if not any(group.id in times and now - times[group.id] < delay for times, delay in delays):
             found.append(name)
     return found

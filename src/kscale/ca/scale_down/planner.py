@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import cached_property, partial
 
 import msgspec
@@ -146,8 +146,8 @@ class _Loop:
         self.groups = (
             groups if isinstance(groups, Groups) else groups_of(groups, self.nodes, options.node_group_defaults)
         )
-        self.now = now
         self.now_ns = moment_ns(now)
+        self.now = now.astimezone(UTC)  # zones with summer time do not add up
         self.before = state or LoopState()
         self.memory = self.before.scale_down
         self.profile = profile
@@ -235,7 +235,8 @@ class _Loop:
             judge_alone=self.judge_alone,
             state=self.before
             if self.exhaustive
-            else LoopState(
+            else msgspec.structs.replace(
+                self.before,
                 cursor=simulator.engine.cursor,
                 scale_down=msgspec.structs.replace(
                     self.memory,
@@ -428,7 +429,7 @@ class _Loop:
             (self.memory.last_failure, self.options.scale_down_delay_after_failure),
             (self.memory.last_scale_down, self.options.scale_down_delay_after_delete),
         )
-        return any(time is not None and time + delay > self.now for time, delay in delays)
+        return any(time is not None and self.now - time < delay for time, delay in delays)
 
     # -- choice ------------------------------------------------------------------------------------------------------
 

@@ -156,7 +156,7 @@ def _reason(
         return reasons.UNEXPECTED_ERROR
     if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
         return reasons.SCALE_DOWN_DISABLED_ANNOTATION
-    if item.threshold > timedelta() and not item.since + item.threshold < now:
+    if item.threshold > timedelta() and not now - item.since > item.threshold:
         return reasons.NOT_UNNEEDED_LONG_ENOUGH if is_ready(item.node) else reasons.NOT_UNREADY_LONG_ENOUGH
     try:
         group = groups.of_node(item.name)

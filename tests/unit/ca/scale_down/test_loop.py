@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 
 import kscale
 from ca_objects import T0, node, owner, pod
 from kscale import ca
+from kscale.ca.cluster_state import ClusterState, register_scale_down
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.candidates import GroupChanges
 from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
+from kscale.ca.state import RememberedTemplate
 from kscale.objects.core import Node, Pod, Taint
 from kscale.snapshot.cluster import Cluster
 
@@ -129,6 +132,52 @@ def test_a_delay_of_one_group(kind: str) -> None:
         state=ca.LoopState(scale_down=ca.ScaleDownState(changes=GroupChanges(**{kind: {"ng1": T0 - 3 * MINUTE}}))),
     )
     assert found.delete_empty == ["n2"]
+
+
+def test_what_others_remember_stays() -> None:
+    """One state goes through the whole loop: scale-down changes its own part and the cursor."""
+    state = ca.LoopState(
+        cluster=register_scale_down(ClusterState(), "g", "n0", T0),
+        scale_up=ca.ScaleUpState(hints={"pod": "n1"}, degraded_loops=2),
+        templates={"g": RememberedTemplate(template={"node": {}}, added=T0)},
+    )
+    group = ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
+    after = loop([worker("n1")], [group], state=state).state
+    assert list(after.scale_down.unneeded_since) == ["n1"]
+    assert (after.cluster, after.scale_up, after.templates) == (state.cluster, state.scale_up, state.templates)
+
+
+# -- times -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy"])
+def test_summer_time_does_not_shorten_a_wait(profile: str) -> None:
+    """The clock of the zone goes back by an hour between two loops that are eleven minutes apart."""
+    zone = ZoneInfo("Europe/Berlin")
+    before = datetime(2026, 10, 25, 2, 55, tzinfo=zone)
+    after = datetime(2026, 10, 25, 2, 6, fold=1, tzinfo=zone)
+    options = ca.AutoscalingOptions.for_profile(profile)
+    groups = ca.Groups([ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])])
+    snapshot = Cluster([worker("n1")]).snapshot()
+    first = kscale.scale_down(snapshot, groups, now=before, options=options)
+    restored = ca.LoopState.from_json(first.state.to_json())
+    for state in (first.state, restored):
+        found = kscale.scale_down(snapshot, groups, now=after, options=options, state=state)
+        assert found.delete_empty == ["n1"]
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_times_at_the_end_of_the_calendar(local: bool) -> None:
+    end = datetime.max.replace(tzinfo=UTC)
+    memory = ca.ScaleDownState(last_scale_up=end, changes=GroupChanges(scale_up={"g": end}))
+    group = ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
+    found = loop(
+        [worker("n1")],
+        [group],
+        state=ca.LoopState(scale_down=memory),
+        options={"scale_down_delay_type_local": local},
+    )
+    assert found.result == ("ScaleDownNoCandidates" if local else "ScaleDownInCooldown")
 
 
 # -- loops that may not scale down ------------------------------------------------------------------------------------

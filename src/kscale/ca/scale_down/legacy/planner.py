@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -80,7 +80,9 @@ class _Loop:
         gpu_label: str,
         profile: SchedulerProfile | None,
     ) -> None:
-        self.now, self.now_ns, self.options = now, moment_ns(now), options
+        self.now_ns = moment_ns(now)
+        self.now = now = now.astimezone(UTC)  # zones with summer time do not add up
+        self.options = options
         self.nodes: list[Node] = snapshot.columns.objects
         self.groups = (
             groups if isinstance(groups, Groups) else groups_of(groups, self.nodes, options.node_group_defaults)
@@ -163,7 +165,7 @@ class _Loop:
             (memory.last_failure, options.scale_down_delay_after_failure),
             (memory.last_scale_down, options.scale_down_delay_after_delete),
         )
-        return disabled or any(time is not None and time + delay > self.now for time, delay in delays)
+        return disabled or any(time is not None and self.now - time < delay for time, delay in delays)
 
     def _delete(self, chosen: NodesToDelete | None) -> CroppedNodes:
         def buckets(names: Iterable[str]) -> list[GroupNodes]:
@@ -304,9 +306,9 @@ class _Loop:
         if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
             return reasons.SCALE_DOWN_DISABLED_ANNOTATION
         if is_ready(node):
-            if not since + self.options.scale_down_unneeded_time < self.now:
+            if not self.now - since > self.options.scale_down_unneeded_time:
                 return reasons.NOT_UNNEEDED_LONG_ENOUGH
-        elif not since + self.options.scale_down_unready_time < self.now:
+        elif not self.now - since > self.options.scale_down_unready_time:
             return reasons.NOT_UNREADY_LONG_ENOUGH
         group = self._group(name)
         if group is None:
