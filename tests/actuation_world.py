@@ -41,6 +41,7 @@ class World:
         self.force_refuses: set[str] = set()
         self.listing_fails: str | None = None
         self.budgets_fail: str | None = None
+        self.controllers_fail: str | None = None
         # How long things take
         self.lag: Callable[[str], timedelta | None] = lambda node: timedelta()
         self.takes: dict[type, timedelta] = {}
@@ -80,7 +81,7 @@ class World:
             case do.ListPodDisruptionBudgets():
                 return self.budgets, self.budgets_fail
             case do.ListControllers():
-                return self.controllers, None
+                return None if self.controllers_fail else self.controllers, self.controllers_fail
             case do.EvictPod(namespace=namespace, name=name, grace_period_seconds=grace):
                 return None, self._evict(f"{namespace}/{name}", name, grace, now)
             case do.DeletePod(namespace=namespace, name=name):

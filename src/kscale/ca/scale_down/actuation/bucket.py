@@ -71,7 +71,12 @@ def delete_bucket(
             yield from _abort_all(p, bucket, scheduler, text)
             return
         budgets = RemainingPdbTracker(readable(outcome.value))
-        listers = Listers((yield from p.act(ListControllers())).value)
+        outcome = yield from p.act(ListControllers())
+        if outcome.error is not None:
+            text = f"controllers cannot be listed: {outcome.error.message}"
+            yield from _abort_all(p, bucket, scheduler, text)
+            return
+        listers = Listers(outcome.value)
     for node in bucket.nodes:
         pods = on_node[node.metadata.name]
         problem = _problem(node, pods, DrainContext(moment_ns(p.now), options, listers, budgets), bucket.drain)

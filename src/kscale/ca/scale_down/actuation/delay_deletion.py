@@ -23,17 +23,15 @@ def wait_for_delay_deletion(p: Progress, node: Node, timeout: timedelta) -> Step
     if not timeout or not _is_delayed(node):
         return None
     until = p.now + timeout
-    # The first look comes an interval from now; one that falls on the end of the time is still taken.
-    while p.now + POLL_INTERVAL <= until:
-        yield from p.wait(POLL_INTERVAL)
+    # The first look comes an interval from now, the last one when the time is up.
+    while p.now < until:
+        yield from p.wait(min(POLL_INTERVAL, until - p.now))
         outcome = yield from p.act(ListedNode(name=node.metadata.name))
         if outcome.error is not None:
             text = f"failed to get node {node.metadata.name}: {outcome.error.message}"
             return AutoscalerError(API_CALL_ERROR, text)
         if not _is_delayed(outcome.value):
             return None
-    if p.now < until:
-        yield from p.wait(until - p.now)
     return None
 
 

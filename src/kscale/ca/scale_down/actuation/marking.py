@@ -43,6 +43,7 @@ def mark_nodes(p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, 
 def _marking(
     nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker, now: datetime
 ) -> Steps[AutoscalerError | None]:
+    tracker.started.update((node.metadata.name, now) for node in nodes)
     error = yield from _mark_all(Progress(now), nodes, options, tracker)
     if error is None:
         tracker.wait_for_all()
@@ -53,7 +54,7 @@ def _mark_all(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker | None
 ) -> Steps[AutoscalerError | None]:
     found: list[ApiError | None] = yield from p.together(
-        [partial(_mark, node, options, tracker) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
+        [partial(_mark, node, options) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
     )
     failed = [(node, error) for node, error in zip(nodes, found, strict=True) if error is not None]
     if not failed:
@@ -69,12 +70,8 @@ def _mark_all(
     return AutoscalerError(API_CALL_ERROR, f"couldn't taint {len(failed)} nodes with ToBeDeleted")
 
 
-def _mark(
-    node: Node, options: AutoscalingOptions, tracker: UpdateLatencyTracker | None, now: datetime
-) -> Steps[ApiError | None]:
+def _mark(node: Node, options: AutoscalingOptions, now: datetime) -> Steps[ApiError | None]:
     p = Progress(now)
-    if tracker is not None:
-        tracker.started[node.metadata.name] = now
     error = yield from mark_to_be_deleted(p, node, cordon=options.cordon_node_before_terminating)
     if error is not None:
         yield from _say_failed(p, node, error)

@@ -58,8 +58,9 @@ def _tell(p: Progress, node: Node, taint: str, found: tuple[ApiError | None, boo
     if error is not None:
         text = f"failed to clean {taint} on node {name}: {error.message}"
         yield from p.emit("Warning", f"Node/{name}", "ClusterAutoscalerCleanup", text)
-    elif changed:
-        if name not in cleaned:
+    else:
+        # Also where somebody else was faster: what counts is that it was there.
+        if changed and name not in cleaned:
             cleaned.append(name)
         text = f"removed {taint} taint from node {name}"
         yield from p.emit("Normal", f"Node/{name}", "ClusterAutoscalerCleanup", text)

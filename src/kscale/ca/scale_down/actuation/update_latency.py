@@ -18,8 +18,8 @@ KEPT_FOR: Final = timedelta(hours=1)
 class UpdateLatencyTracker:
     """Follows nodes while they are tainted. :meth:`follow` is a machine that runs beside those that taint.
 
-    ``started``: node -> when its taint was begun to be written. After the last of them :meth:`wait_for_all` lets it
-    go on until every taint was seen, or :meth:`stop` ends it.
+    ``started``: node -> when the tainting of all began: a node that waits for its turn waits in this time, too. After
+    the last of them :meth:`wait_for_all` lets it go on until every taint was seen, or :meth:`stop` ends it.
     """
 
     __slots__ = ("_seen", "_stopped", "_waits", "started")

@@ -316,6 +316,7 @@ def test_nodes_are_cordoned_and_freed(cordon: bool) -> None:
         ("listing_fails", False, "createSnapshot returned error down"),
         ("listing_fails", True, "createSnapshot returned error down"),
         ("budgets_fail", True, "podDisruptionBudgetLister.List returned error down"),
+        ("controllers_fail", True, "controllers cannot be listed: down"),
     ],
 )
 def test_what_cannot_be_looked_up_stays(failure: str, drain: bool, text: str) -> None:

@@ -375,6 +375,18 @@ def test_a_node_that_cannot_be_read_is_not_deleted() -> None:
     assert took == 5 * SECOND
 
 
+def test_the_last_look_comes_when_the_time_is_up() -> None:
+    busy = node("n1", 1, 1, annotations={"delay-deletion.cluster-autoscaler.kubernetes.io/x": "1"})
+
+    def perform(action: do.Action, now: datetime) -> do.Outcome:
+        gone = now >= T0 + 7 * SECOND
+        return do.Outcome(at=now, value=None if gone else busy, error=do.ApiError("gone", "NotFound") if gone else None)
+
+    error, took = delayed(partial(_waiting, busy, 7), perform)
+    assert error == ("apiCallError", "failed to get node n1: gone")
+    assert took == 7 * SECOND
+
+
 def _waiting(item: Any, timeout: int, now: datetime) -> do.Steps[Any]:
     p = do.Progress(now)
     found = yield from wait_for_delay_deletion(p, item, timeout * SECOND)

@@ -13,6 +13,7 @@ from ca_objects import T0, node
 from kscale import ca
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.actuation import actions as do
+from kscale.ca.scale_down.actuation.marking import mark_nodes
 from kscale.ca.scale_down.actuation.run import Simulation, run
 from kscale.ca.scale_down.actuation.soft_tainting import SoftTainted, update_soft_taints
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
@@ -222,6 +223,19 @@ def test_the_longest_latency_counts(seen: dict[str, int | None], latency: int | 
     tracker.wait_for_all()
     found = run(tracker.follow, world.perform, now=T0)
     assert found == (None if latency is None else timedelta(milliseconds=latency))
+
+
+def test_a_node_that_waits_for_its_turn_counts_from_the_beginning() -> None:
+    """Five nodes are tainted at a time, a second each: the taint of the sixth is written after the first second."""
+    nodes = [marked(f"n{i}") for i in range(6)]
+    world = World(nodes)
+    world.takes = {do.UpdateTaints: SECOND}
+    options = ca.AutoscalingOptions(dynamic_node_delete_delay_after_taint_enabled=True)
+    past = PastLatencies()
+    found = run(lambda now: mark_nodes(do.Progress(now), nodes, options, past), world.perform, now=T0)
+    assert found.error is None
+    assert world.written["n5"] == T0 + SECOND
+    assert found.delay == 2 * timedelta(milliseconds=1050)  # it is seen by the next look
 
 
 def test_latencies_of_an_hour_are_kept() -> None:
