@@ -43,9 +43,14 @@ class GpuConfig(msgspec.Struct, kw_only=True, frozen=True):
     dra_driver: str = ""
 
 
+_VENDOR_RESOURCES = frozenset(GPU_VENDOR_RESOURCES)
+
+
 def _vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: bool) -> tuple[str, Quantity] | None:
+    if not resources or _VENDOR_RESOURCES.isdisjoint(resources):
+        return None
     for name in GPU_VENDOR_RESOURCES:
-        quantity = (resources or {}).get(name)
+        quantity = resources.get(name)
         if quantity is not None and not (nonzero and quantity.is_zero):
             return name, quantity
     return None

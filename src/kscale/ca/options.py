@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -93,7 +94,7 @@ class DrainPriority(msgspec.Struct, frozen=True):
     shutdown_grace_period_seconds: int
 
 
-class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
+class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     """All options of a Cluster Autoscaler decision.
 
     ``profile`` says whose decision: ``current``, or ``legacy`` for release 1.3 of 2019. It changes no other option:
@@ -229,7 +230,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
     def legacy(self) -> bool:
         return self.profile == LEGACY
 
-    @property
+    @cached_property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:
         """What a group without options of its own gets. Zero-or-max scaling has no flag and is off."""
         return NodeGroupAutoscalingOptions(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
+from functools import cached_property, partial
 
 import msgspec
 import numpy as np
@@ -115,13 +116,28 @@ class UnremovableCandidate(msgspec.Struct, kw_only=True, rename="camel"):
     error: str | None = None
 
 
-class RemovalResult(msgspec.Struct, kw_only=True):
-    """Candidates in the order in which they were decided, and what the simulator remembers afterwards."""
+class RemovalResult:
+    """Candidates in the order in which they were decided, and what the simulator remembers afterwards.
 
-    removable: list[RemovableNode]
-    unremovable: list[UnremovableCandidate]
-    state: PlaceState
-    pdbs: RemainingPdbTracker
+    ``removable``, ``unremovable``; ``pdbs``: what is left of the budgets; ``state``: cursor and hints as they stood,
+    written down when they are first read.
+    """
+
+    def __init__(
+        self,
+        removable: list[RemovableNode],
+        unremovable: list[UnremovableCandidate],
+        pdbs: RemainingPdbTracker,
+        remembered: Callable[[], PlaceState],
+    ) -> None:
+        self.removable = removable
+        self.unremovable = unremovable
+        self.pdbs = pdbs
+        self._remembered = remembered
+
+    @cached_property
+    def state(self) -> PlaceState:
+        return self._remembered()
 
 
 class RemovalSimulator:
@@ -204,13 +220,12 @@ class RemovalSimulator:
     @property
     def state(self) -> PlaceState:
         """Cursor and hints as they stand."""
+        return self._remembered()()
+
+    def _remembered(self) -> Callable[[], PlaceState]:
+        """Writes down cursor and hints as they stand at this moment."""
         pods, nodes = self._removals.new_hints()
-        names = self._names
-        uid = self.pods.uids.__getitem__ if len(pods) > _MANY else self.pods.uid
-        fresh = {uid(i): names[n] for i, n in zip(pods.tolist(), nodes.tolist(), strict=True)}
-        return PlaceState(
-            cursor=self.engine.cursor, hints={**self._state.hints, **fresh}, old_hints=self._state.old_hints
-        )
+        return partial(_written, self.pods, pods, self._names, nodes, self.engine.cursor, self._state)
 
     def numbers_on(self, node: str) -> list[int]:
         """The pods of a node now, in node order."""
@@ -386,8 +401,8 @@ class RemovalSimulator:
         return RemovalResult(
             removable=[answer for answer in answers if isinstance(answer, RemovableNode)],
             unremovable=[answer for answer in answers if isinstance(answer, UnremovableCandidate)],
-            state=self.state,
             pdbs=self.pdbs,
+            remembered=self._remembered(),
         )
 
     def drop_old_hints(self) -> None:
@@ -395,6 +410,19 @@ class RemovalSimulator:
         state = self.state
         self._state = PlaceState(cursor=state.cursor, old_hints=state.hints)
         self._removals.set_hints(self._hints(self._state, 0))
+
+
+def _written(
+    pods: MovingPods,
+    which: NDArray[np.int32],
+    names: Sequence[str],
+    nodes: NDArray[np.int32],
+    cursor: int,
+    before: PlaceState,
+) -> PlaceState:
+    uid = pods.uids.__getitem__ if len(which) > _MANY else pods.uid
+    fresh = {uid(i): names[n] for i, n in zip(which.tolist(), nodes.tolist(), strict=True)}
+    return PlaceState(cursor=cursor, hints={**before.hints, **fresh}, old_hints=before.old_hints)
 
 
 def _any_between(true: NDArray[np.bool_], start: NDArray[np.int64]) -> list[bool]:
