@@ -63,6 +63,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods;
     ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
     target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
+    ``compared``: pods that an outside ranker was shown without environment, and will be.
     """
 
     status: ScaleUpStatus
@@ -77,6 +78,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     groups: Groups
     templates: Mapping[str, NodeTemplate]
     unmodelled: list[str] = []
+    compared: frozenset[str] = frozenset()
 
     @property
     def best(self) -> ExpansionOption | None:
@@ -157,7 +159,8 @@ def orchestrate_steps(
         return run.finish(NO_OPTIONS_AVAILABLE)
     names = run.options.expander_names if expanders is None else expanders
     if GRPC in names:
-        given = replace_input(given, compared=compared_pods(run.grouped))
+        given = replace_input(given, compared=given.compared | compared_pods(run.grouped, run.every_record))
+        run.compared = given.compared
     question = expand_steps(run.expander_options(names), names, given, rng=rng, filters=filters)
     run.expansion = yield from _chosen(question)
     run.events += run.expansion.events
@@ -186,6 +189,7 @@ class _Orchestrator(ExpansionFinder):
 
     daemonsets: Sequence[DaemonSet] = ()
     expansion: Expansion | None = None
+    compared: frozenset[str] = frozenset()
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -403,6 +407,7 @@ class _Orchestrator(ExpansionFinder):
             groups=self.grown,
             templates=self.templates,
             unmodelled=self.unmodelled(),
+            compared=self.compared,
         )
 
 

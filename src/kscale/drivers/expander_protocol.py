@@ -23,7 +23,8 @@ METHOD: Final = "/grpcplugin.Expander/BestOptions"
 
 
 class Request:
-    """A question as bytes. ``warnings``: objects that cannot be encoded, and members that the API does not have.
+    """A question as bytes (``data``). ``warnings``: objects that cannot be encoded, and members that the API does not
+    have.
 
     One pod that cannot be encoded leaves all pods of its option out, one node all nodes, as upstream.
     """
@@ -86,7 +87,8 @@ class Request:
     def _left_out(self) -> Iterator[str]:
         for kind, found in self._unknown.items():
             for member, count in sorted(found.items()):
-                yield f"{kind} objects: {member} is not in the API, the expander server is not told ({count:,} times)"
+                objects = f"{count:,} {kind}{'s' * (count > 1)}"
+                yield f"{member} of {objects} is not in the API: the expander server is not told"
 
 
 def answered_groups(response: bytes) -> list[str | None]:

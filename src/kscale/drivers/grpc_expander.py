@@ -34,7 +34,7 @@ class GrpcExpander:
 
     def __init__(self, url: str, cert: str | os.PathLike[str], *, timeout: float = TIMEOUT) -> None:
         if not os.fspath(cert):
-            raise InputError("the grpc expander needs the server's certificate: insecure connections are not allowed")
+            raise InputError("GRPC Expander Cert not specified, insecure connections not allowed")
         if not url:
             raise InputError("the grpc expander needs the url of its server")
         try:

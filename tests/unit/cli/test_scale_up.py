@@ -147,7 +147,7 @@ def test_pods_of_one_namespace(tmp_path: Path) -> None:
         ([group("a")], ["--expander", "price"], "node group a: price"),
         ([group("a")], ["--expander", "priority"], "--priority-config"),
         ([group("a")], ["--expander", "grpc"], "the grpc expander needs --grpc-expander-url"),
-        ([group("a")], ["--expander", "grpc", "--grpc-expander-url", "x:1"], "insecure connections are not allowed"),
+        ([group("a")], ["--expander", "grpc", "--grpc-expander-url", "x:1"], "give --grpc-expander-cert"),
         ([group("a")], [*_GRPC, "none.pem"], "none.pem: No such file"),
         ([group("a")], [*_GRPC, str(Path(__file__))], "there is no certificate in it"),
         ([group("a")], [*_GRPC, "", "--profile", "legacy"], "Expander grpc not supported"),

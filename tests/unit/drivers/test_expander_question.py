@@ -156,6 +156,18 @@ def test_every_round_of_a_salvo_asks_with_whole_pods() -> None:
     assert [set(option.podBytes) for option in second.options] == [_sent(pods[1])]
 
 
+def test_what_a_round_stripped_stays_stripped() -> None:
+    pods = [_pod("small", "rs"), _pod("large", "rs")]
+    pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
+    big = {"cpu": "8", "memory": "8Gi", "pods": "110"}
+    groups = groups_from([
+        {"id": "b", "max": 10, "template": {"status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS}}},
+        {"id": "c", "max": 10, "template": {"status": {"capacity": big, "allocatable": big}}},
+    ])  # fmt: skip
+    _, second = _asked(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
+    assert set(second.options[0].podBytes) == _sent(without_environment(pods[1]))
+
+
 def test_template_nodes_are_those_of_every_group() -> None:
     status = {
         "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
@@ -200,4 +212,4 @@ def test_members_that_the_api_does_not_have_are_named() -> None:
 
     options = ca.AutoscalingOptions(expander="grpc")
     found = kscale.scale_up(kscale.Cluster(pods), GROUPS, now=NOW, options=options, rank=rank).warnings
-    assert found == ["Pod objects: spec.vendor is not in the API, the expander server is not told (2 times)"]
+    assert found == ["spec.vendor of 2 Pods is not in the API: the expander server is not told"]

@@ -226,7 +226,7 @@ def test_no_server_at_all(issuer: trustme.CA, cert: Path) -> None:
 
 
 def test_without_certificate_or_url_there_is_no_client(tmp_path: Path, cert: Path) -> None:
-    with pytest.raises(InputError, match="needs the server's certificate: insecure connections are not allowed"):
+    with pytest.raises(InputError, match="GRPC Expander Cert not specified, insecure connections not allowed"):
         GrpcExpander("127.0.0.1:1", "")
     with pytest.raises(InputError, match="needs the url of its server"):
         GrpcExpander("", cert)

@@ -99,11 +99,6 @@ class EstimateResult:
         return self._keys(self.order_numbers)
 
     @cached_property
-    def scheduled_records(self) -> list[PodRecord]:
-        """The same, as records."""
-        return [self.records[i] for i in self.pod_of[self.order_numbers].tolist()]
-
-    @cached_property
     def runs(self) -> list[tuple[PodRecord, int]]:
         """(a pod, how many in a row are alike): the pods that fit, in the order they were placed."""
         classes = self._class_of[self.order_numbers]

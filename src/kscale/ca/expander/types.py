@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -101,7 +101,7 @@ class ExpanderInput:
     gpu_label: str = DEFAULT_GPU_LABEL
     namespace: str = "kube-system"
     now: datetime | None = None
-    compared: Container[str] = ()
+    compared: frozenset[str] = frozenset()
 
     @property
     def hour(self) -> tuple[datetime, datetime]:
@@ -149,7 +149,7 @@ class RankOptions:
 
     options: list[GrpcOption]
     nodes: Mapping[str, Node]
-    compared: Container[str] = ()
+    compared: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,17 +14,18 @@ from kscale.snapshot.record import PodRecord
 __all__ = ["compared_pods", "without_environment"]
 
 
-def compared_pods(grouped: GroupedPods) -> frozenset[str]:
+def compared_pods(grouped: GroupedPods, records: Sequence[PodRecord]) -> frozenset[str]:
     """Keys of pods that were compared with another: those of a controller that has several with the same labels.
 
     A pod is compared with the first of each shape of its controller that carries its labels, ten shapes at most, until
     one is its own. Both specs are stripped for that where they lie, see :func:`without_environment`.
+    ``records``: those of ``grouped``.
     """
-    group_of = np.empty(len(grouped.records), dtype=np.int64)
+    group_of = np.empty(len(records), dtype=np.int64)
     group_of[grouped.members] = np.repeat(np.arange(len(grouped.starts) - 1), np.diff(grouped.starts))
     recorded: dict[str, list[tuple[int, PodRecord]]] = {}
     compared: set[str] = set()
-    for record, group in zip(_each(grouped.records), group_of.tolist(), strict=True):
+    for record, group in zip(records, group_of.tolist(), strict=True):
         if record.controller is None:
             continue
         shapes = recorded.setdefault(record.controller, [])
@@ -38,10 +39,6 @@ def compared_pods(grouped: GroupedPods) -> frozenset[str]:
             if len(shapes) < MOST_SHAPES:
                 shapes.append((group, record))
     return frozenset(compared)
-
-
-def _each(records: Sequence[PodRecord]) -> list[PodRecord]:
-    return [records[i] for i in range(len(records))]
 
 
 def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:

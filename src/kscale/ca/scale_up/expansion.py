@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from datetime import datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.verdict import Verdict
+from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ExpansionFinder", "ExpansionOption"]
@@ -209,9 +210,14 @@ class ExpansionFinder:
             found = self._parts[key] = self.grouped.restricted(np.flatnonzero(mine))
         return found
 
+    @cached_property
+    def every_record(self) -> list[PodRecord]:
+        """All pods, each to be decoded once at most."""
+        return [self.grouped.records[i] for i in range(len(self.grouped.records))]
+
     def expander_options(self, names: Sequence[str]) -> list[Option]:
         """What the expander sees. Where nobody looks at single pods, like pods in a row are counted only."""
-        one_by_one = not {"price", "grpc"}.isdisjoint(names)
+        one_by_one = None if {"price", "grpc"}.isdisjoint(names) else self.every_record
         return [
             Option(
                 group=item.group,

@@ -2,26 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 
 from kscale.ca.estimator.result import EstimateResult
 from kscale.ca.expander.types import PodRun, PodRuns
+from kscale.snapshot.record import PodRecord
 
 __all__ = ["EstimatedPods"]
 
 
 class EstimatedPods(PodRuns):
-    """The pods that an estimate found a place for, in that order. ``one_by_one``: no runs of like pods."""
+    """The pods that an estimate found a place for, in that order.
 
-    def __init__(self, estimate: EstimateResult, *, one_by_one: bool) -> None:
+    ``one_by_one``: all records of the estimate, shared by the options of a scale-up; no runs of like pods then.
+    """
+
+    def __init__(self, estimate: EstimateResult, *, one_by_one: Sequence[PodRecord] | None = None) -> None:
         self._estimate = estimate
         self._one_by_one = one_by_one
 
     @cached_property
     def _runs(self) -> list[PodRun]:
-        if self._one_by_one:
-            return [PodRun(record.pod, record=record) for record in self._estimate.scheduled_records]
+        records = self._one_by_one
+        if records is not None:
+            numbers = self._estimate.pod_of[self._estimate.order_numbers].tolist()
+            return [PodRun(records[i].pod, record=records[i]) for i in numbers]
         return [PodRun(record.pod, count, record) for record, count in self._estimate.runs]
 
     def __len__(self) -> int:

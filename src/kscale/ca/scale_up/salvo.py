@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import replace as replace_input
 from datetime import timedelta
 from itertools import count
 from typing import Any
@@ -11,6 +12,7 @@ import msgspec
 import numpy as np
 
 from kscale.ca.cluster_state import ClusterState
+from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.groups import Groups
 from kscale.ca.orchestrator import Orchestration, orchestrate_steps
 from kscale.ca.scale_up.scene import bind, hold_claims, put
@@ -87,6 +89,9 @@ def salvo_steps(
         if done.status.result != SUCCESSFUL or not triggered or not pending or elapsed() >= budget:
             return result
         state, cursor, groups, templates = done.state, done.cursor, done.groups, done.templates
+        if done.compared:
+            known = given.get("expander_input") or ExpanderInput()
+            given["expander_input"] = replace_input(known, compared=done.compared)
         suffix = f"salvo-{number}"
         for info in done.status.scale_ups:
             for copy in range(info.new - info.current):

@@ -67,7 +67,9 @@ def command(
     ] = None,
     grpc_cert: Annotated[
         str | None,
-        typer.Option("--grpc-expander-cert", metavar="FILE", help="The certificate, PEM, that the server must have."),
+        typer.Option(
+            "--grpc-expander-cert", metavar="FILE", help="Certificates (PEM) that the server's is checked by."
+        ),
     ] = None,
     all_groups: Annotated[
         bool, typer.Option("--all-groups", help="Show every group, and what each says of every kind of pod.")
@@ -184,12 +186,11 @@ def _check_expanders(options: AutoscalingOptions) -> None:
     except AutoscalerError as error:
         raise typer.BadParameter(f"{error}; there are {', '.join(EXPANDER_NAMES)}", param_hint="--expander") from None
     if GRPC in options.expander_names and not options.legacy:
-        for given, option, why in (
-            (options.grpc_expander_url, "--grpc-expander-url", ""),
-            (options.grpc_expander_cert, "--grpc-expander-cert", ": insecure connections are not allowed"),
-        ):
-            if not given:
-                raise typer.BadParameter(f"the grpc expander needs {option}{why}", param_hint="--expander")
+        if not options.grpc_expander_url:
+            raise typer.BadParameter("the grpc expander needs --grpc-expander-url", param_hint="--expander")
+        if not options.grpc_expander_cert:
+            text = "GRPC Expander Cert not specified, insecure connections not allowed: give --grpc-expander-cert"
+            raise typer.BadParameter(text, param_hint="--expander")
 
 
 def _ranker(options: AutoscalingOptions) -> AbstractContextManager[GrpcExpander | None]:

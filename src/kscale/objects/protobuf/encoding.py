@@ -104,12 +104,18 @@ def _writer(field: Field) -> _Writer:
             out += varint(len(written))
         out += written
 
+    absent = bytearray()
+    if not field.form:
+        one(None, absent, _Trace())
+
     def single(data: Mapping[str, Any], out: bytearray, trace: _Trace) -> None:
         given = data.get(field.member)
-        if given is not None or not field.form:
-            trace.path.append(field.member)
-            one(given, out, trace)
-            trace.path.pop()
+        if given is None:
+            out += absent
+            return
+        trace.path.append(field.member)
+        one(given, out, trace)
+        trace.path.pop()
 
     def repeated(data: Mapping[str, Any], out: bytearray, trace: _Trace) -> None:
         given = data.get(field.member)

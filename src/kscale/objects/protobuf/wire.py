@@ -8,6 +8,7 @@ __all__ = ["WireError", "bytes_field", "fields_of", "key", "varint"]
 
 VARINT, FIXED64, LENGTH, FIXED32 = 0, 1, 2, 5
 _NUMBER_BITS = 64
+_SMALL = [bytes([number]) for number in range(0x80)]
 
 
 class WireError(ValueError):
@@ -16,6 +17,8 @@ class WireError(ValueError):
 
 def varint(number: int) -> bytes:
     """A number, seven bits a byte; a negative one as 64 bits of two's complement."""
+    if 0 <= number < 0x80:
+        return _SMALL[number]
     number &= (1 << _NUMBER_BITS) - 1
     out = bytearray()
     while number > 0x7F:
