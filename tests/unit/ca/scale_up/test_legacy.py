@@ -9,18 +9,21 @@ from msgspec.structs import replace
 
 import kscale
 from ca_objects import T0, at, node, owner, pod
+from kscale import ca
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, HourlyPrices, LoopState
 from kscale.ca.groups import Group
 from kscale.ca.options import ResourceLimiter, ResourceRange
 from kscale.ca.scale_up.decision import ScaleUpPlan
 from kscale.ca.scale_up.legacy.limits import UNKNOWN, apply_limits, exceeded, left_limits, resources_delta
 from kscale.ca.scale_up.legacy.loop import schedulable_somewhere
+from kscale.ca.scale_up.legacy.provisioning import best_label_set, legacy_candidates
 from kscale.errors import InputError
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod, PodStatus
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 
 
@@ -241,6 +244,119 @@ def test_groups_that_could_be_made() -> None:
     found = legacy(cluster, [candidate], {"node_autoprovisioning_enabled": True})
     assert [str(info) for info in found.scale_ups] == ["{made 0->1 (max: 5)}"]
     assert [made.main for made in found.created_groups] == ["made"]
+
+
+def _steps(cluster: Cluster, groups: list[NodeGroup], *answers: Any, **flags: Any) -> tuple[list[Any], ScaleUpPlan]:
+    options = AutoscalingOptions.for_profile("legacy", **flags)
+    steps = ca.scale_up_steps(cluster, groups, now=T0, options=options)
+    asked: list[Any] = []
+    waiting_answers = list(answers)
+    try:
+        asked.append(next(steps))
+        while True:
+            asked.append(steps.send(waiting_answers.pop(0) if waiting_answers else None))
+    except StopIteration as stop:
+        return asked, stop.value
+
+
+def test_groups_that_are_made_are_told() -> None:
+    cluster = Cluster([machine("n", 100), waiting("p", 900)])
+    candidate = NodeGroup(
+        id="m1", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
+    )
+    asked, found = _steps(cluster, [candidate], node_autoprovisioning_enabled=True)
+    assert asked == [ca.CreateGroup(group="m1"), ca.IncreaseSize(group="m1", delta=1)]
+    assert [event.message for event in found.events][:2] == [
+        "NodeAutoprovisioning: created new node group m1",
+        "Scale-up: setting group m1 size to 1 instead of 0 (max: 5)",
+    ]
+    _, failed = _steps(cluster, [candidate], AutoscalerError("", "no room"), node_autoprovisioning_enabled=True)
+    assert (failed.error.type, failed.error.message) == ("cloudProviderError", "no room")
+    assert failed.events[0].message == "NodeAutoprovisioning: attempt to create node group m1 failed: no room"
+    enough = {"node_autoprovisioning_enabled": True, "max_autoprovisioned_node_group_count": 1}
+    there = NodeGroup(id="made", max_size=1, nodes=["n"], target_size=1, autoprovisioned=True)
+    assert legacy(cluster, [there, candidate], enough).scale_ups == []
+
+
+def _selecting(name: str, cpu: int, gpus: int = 0, **selector: str) -> Pod:
+    made = waiting(name, cpu)
+    (one,) = made.spec.containers
+    requests = {**(one.resources.requests or {}), **({"nvidia.com/gpu": Quantity(str(gpus))} if gpus else {})}
+    one = replace(one, resources=replace(one.resources, requests=requests))
+    labels = {key.replace("__", "/").replace("_", "."): value for key, value in selector.items()}
+    return replace(made, spec=replace(made.spec, containers=[one], node_selector=labels or None))
+
+
+@pytest.mark.parametrize(
+    ("pods", "labels"),
+    [
+        ([], {}),
+        ([_selecting("a", 100)], {}),
+        ([_selecting("a", 100), _selecting("b", 200, disk="ssd")], {"disk": "ssd"}),
+        ([_selecting("a", 300, disk="hdd"), _selecting("b", 200, disk="ssd")], {"disk": "hdd"}),
+        (
+            [_selecting("a", 300, disk="hdd"), *(_selecting(f"b{i}", 200, disk="ssd") for i in range(2))],
+            {"disk": "ssd"},
+        ),
+        ([_selecting("a", 300, disk="hdd"), _selecting("b", 200, team="x")], {"disk": "hdd", "team": "x"}),
+        ([_selecting("a", 300, disk="hdd"), _selecting("b", 200, kubernetes_io__os="x", team="x")], {"disk": "hdd"}),
+        ([_selecting("a", 300, kubernetes_io__os="x")], {"kubernetes.io/os": "x"}),
+        ([_selecting("a", 0, disk="hdd"), _selecting("b", 49, disk="ssd")], {"disk": "hdd"}),
+    ],
+)
+def test_the_labels_that_most_pods_want(pods: list[Pod], labels: dict[str, str]) -> None:
+    assert best_label_set(pods) == labels
+
+
+def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
+    gpu_label = "example.com/accelerator"
+    pods = [
+        _selecting("plain", 700, disk="ssd"),
+        _selecting("one", 100, 1),
+        _selecting("two", 100, 2, example_com__accelerator="v100"),
+        _selecting("four", 100, 4, example_com__accelerator="v100"),
+    ]
+    types = [ca.Group(id=name, max_size=5, exists=False, autoprovisioned=True) for name in ("m1", "m2", "hdd", "dgx")]
+    nodes = {
+        "m1": machine("t1", 1000),
+        "hdd": machine("t3", 1000, labels={"disk": "hdd"}),
+        "dgx": machine("t4", 1000),
+    }
+    assert nodes["dgx"].status.capacity is not None
+    nodes["dgx"].status.capacity["nvidia.com/gpu"] = Quantity("8")
+    found = legacy_candidates(
+        types,
+        {name: NodeTemplate(node=item) for name, item in nodes.items()},
+        ca.Groups(),
+        pods,
+        AutoscalingOptions.for_profile("legacy", node_autoprovisioning_enabled=True),
+    )
+    got = {
+        group.id: (
+            found.templates[group.id].node.metadata.labels,
+            str((found.templates[group.id].node.status.allocatable or {}).get("nvidia.com/gpu", 0)),
+        )
+        for group in found.groups
+    }
+    k80, v100 = {gpu_label: "nvidia-tesla-k80"}, {gpu_label: "v100"}
+    assert got == {
+        "m1": ({"disk": "ssd", **v100}, "0"),
+        "m1-nvidia-tesla-k80": (k80, "1"),
+        "m1-v100": (v100, "4"),
+        "hdd-nvidia-tesla-k80": ({"disk": "hdd", **k80}, "1"),
+        "hdd-v100": ({"disk": "hdd", **v100}, "4"),
+        "dgx": ({"disk": "ssd", **v100}, "0"),
+    }
+    assert found.warnings == ["node group hdd could not be made with the labels that pods want: disk=ssd (it has hdd)"]
+
+
+def test_a_pod_that_wants_a_device_gets_a_group_with_one() -> None:
+    cluster = Cluster([machine("n", 100), _selecting("p", 500, 2)])
+    candidate = NodeGroup(
+        id="m1", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
+    )
+    found = legacy(cluster, [candidate], {"node_autoprovisioning_enabled": True})
+    assert [str(info) for info in found.scale_ups] == ["{m1-nvidia-tesla-k80 0->1 (max: 5)}"]
 
 
 def test_templates_from_a_description_get_the_daemonsets_that_fit() -> None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
 from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up, upcoming_count
-from kscale.ca.errors import INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.estimator.legacy import basic_estimate, old_binpacking_estimate
 from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.ca.events import Event
@@ -182,12 +182,19 @@ class _Run:
         """Makes a group that does not exist, before limits are looked at."""
         made = yield CreateGroup(group=group.id)
         if isinstance(made, AutoscalerError):
-            raise made
+            text = f"NodeAutoprovisioning: attempt to create node group {group.id} failed: {made.message}"
+            self.say("Warning", "FailedToCreateNodeGroup", text)
+            raise AutoscalerError(made.type or CLOUD_PROVIDER_ERROR, made.message)
         main = made.main if isinstance(made, CreatedNodeGroups) else replace(group, exists=True, target_size=0)
         self.passing[main.id], self.templates[main.id] = self.passing[group.id], self.templates[group.id]
         self.found.created.append(main.id)
+        self.say("Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}")
         self.found.groups = self.groups = Groups([*self.groups, main], self.groups.node_errors)
         return main
+
+    def say(self, kind: str, reason: str, message: str) -> None:
+        where = f"ConfigMap/{self.options.namespace}/{self.options.status_config_map_name}"
+        self.found.events.append(Event(object=where, type=kind, reason=reason, message=message))
 
     def similar_to(self, chosen: Group, best: LegacyOption, now: datetime) -> list[Group]:
         """The group, and those that may share its new nodes: each takes every pod of the option."""
@@ -216,7 +223,10 @@ def scale_up_1_3_steps(
     rng: Rng | None = None,
     profile: SchedulerProfile | None = None,
 ) -> Generator[Any, Any, LegacyScaleUp]:
-    """ScaleUp of release 1.3; ``nodes`` are the *ready* ones. Yields :class:`CreateGroup` and :class:`IncreaseSize`."""
+    """ScaleUp of release 1.3; ``nodes`` are the *ready* ones, ``candidates`` groups that may be made.
+
+    Yields :class:`CreateGroup` and :class:`IncreaseSize`.
+    """
     found = LegacyScaleUp(state=state, groups=groups, remaining=list(range(len(pods))))
     if not pods:
         return found
@@ -234,7 +244,7 @@ def _scale_up(
     found, options, gpu_label = run.found, run.options, run.given.gpu_label
     left = run.left(nodes)
     coming = run.coming()
-    every = [*run.groups, *_allowed_candidates(run.groups, candidates, options)]
+    every = [*run.groups, *candidates]
     for group in every:
         why = _why_not(group, run.templates, found.state, now, options, left, gpu_label)
         if why is not None:
@@ -257,19 +267,13 @@ def _scale_up(
     new_nodes = apply_limits(new_nodes, left, delta)
     found.plan = _balance(run.similar_to(chosen, best, now), new_nodes)
     done = yield from execute_steps(found.plan, run.groups, found.state, now=now, options=options)
-    found.state, found.events = done.state, [event for event in done.events if "size set to" not in event.message]
+    found.state = done.state
+    found.events += [event for event in done.events if "size set to" not in event.message]
     if done.error is not None:
         raise done.error
     found.groups = run.groups.with_targets({info.group: info.new for info in found.plan})
     found.scaled_up = True
     found.awaiting = sorted(set(range(len(run.pods))) - set(found.remaining) - set(best.pods))
-
-
-def _allowed_candidates(groups: Groups, candidates: Sequence[Group], options: AutoscalingOptions) -> Sequence[Group]:
-    made = sum(group.autoprovisioned for group in groups)
-    if options.node_autoprovisioning_enabled and made < options.max_autoprovisioned_node_group_count:
-        return candidates
-    return ()
 
 
 def _why_not(

@@ -18,6 +18,7 @@ from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split
 from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan
 from kscale.ca.scale_up.legacy.flow import LegacyScaleUp, legacy_upcoming, scale_up_1_3_steps
+from kscale.ca.scale_up.legacy.provisioning import legacy_candidates
 from kscale.ca.scale_up.legacy.templates import legacy_templates
 from kscale.ca.scale_up.report import ExpanderScore, GroupRejection, PendingPods, PodCounts, ScaleUpChoice
 from kscale.ca.scale_up.scene import Scene
@@ -232,11 +233,16 @@ def legacy_loop_steps(
     before.scale_down_disabled |= gate.scale_down_disabled
     if gate.result:
         return LegacyScaleUpPlan(result=gate.result, state=state, **given)
+    could_be = legacy_candidates(
+        scene.candidates, made, scene.groups, [record.pod for record in asked], options, expander_input.gpu_label
+    )
+    before.warnings += could_be.warnings
+    made = {name: item for name, item in made.items() if name in scene.groups} | could_be.templates
     done = yield from scale_up_1_3_steps(
         snapshot,
         asked,
         scene.groups,
-        candidates=scene.candidates,
+        candidates=could_be.groups,
         nodes=scene.lists.ready,
         templates=made,
         state=update.state,
