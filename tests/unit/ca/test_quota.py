@@ -129,3 +129,19 @@ def test_minimum_side() -> None:
 
 def test_an_absurd_delta_wraps_as_upstream_does() -> None:
     assert _tracker({"cpu": 1}).check(None, _cores(4, 0), 1 << 62).allowed == 1 << 62
+
+
+def test_devices_that_are_used_up() -> None:
+    used = _gpu_node()
+    tracker = QuotaTracker.maximum([Quota(id="test", limits={"gpu": 1})], [used], ca.Groups(), gpu_label=_LABEL)
+    check = tracker.check(None, _gpu_node(), 2)
+    assert check.allowed == 0
+    assert [item.message for item in check.exceeded] == ['exceeded quota: "test", resources: gpu']
+
+
+def test_one_message_for_each_quota() -> None:
+    check = _tracker({"cpu": 1, "memory": 200}, {"nodes": 1}).check(None, _cores(2, 400), 2)
+    assert [item.message for item in check.exceeded] == [
+        'exceeded quota: "Q1", resources: cpu, memory',
+        'exceeded quota: "Q2", resources: nodes',
+    ]

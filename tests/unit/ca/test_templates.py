@@ -171,3 +171,81 @@ def test_a_fresh_copy_keeps_the_taints() -> None:
     assert len(copy.node.spec.taints) == 1
     assert [(each.name, each.spec.node_name) for each in copy.pods] == [("a-e-0", "n1-e-0")]
     assert template.node.name == "n1"
+
+
+# -- upstream's table of pods on templates -----------------------------------------------------------------------------
+
+_MIRROR = {"kubernetes.io/config.mirror": ""}
+_GOING = "2026-01-01T00:00:00Z"
+_SETS = {
+    "ds1": {},
+    "ds2": {},
+    "ds3": {"nodeSelector": {"key": "value"}},
+    "ds4": {"priorityClassName": "system-node-critical"},
+}
+_PLAIN = [pod("p1"), pod("p2", "ReplicaSet", "r")]
+_MIRRORS = [
+    pod("p3", annotations=_MIRROR),
+    pod("p4", annotations=_MIRROR, deletionTimestamp=_GOING),
+]
+_DAEMONS = [
+    pod("ds1-run", "DaemonSet", "uid-ds1"),
+    pod("ds2-run", "DaemonSet", "uid-ds2", deletionTimestamp=_GOING),
+]
+
+
+@pytest.mark.parametrize(
+    ("pods", "forced", "sets", "left"),
+    [
+        ([], False, False, []),
+        ([], True, False, []),
+        (_PLAIN, False, False, []),
+        (_MIRRORS, False, False, ["p3"]),
+        (_DAEMONS, False, False, ["ds1"]),
+        (_DAEMONS, False, True, ["ds1", "ds4"]),
+        (_DAEMONS, True, False, ["ds1"]),
+        (_DAEMONS, True, True, ["ds1", "ds2", "ds4"]),
+        ([*_PLAIN, *_MIRRORS, *_DAEMONS], False, True, ["p3", "ds1", "ds4"]),
+        ([*_PLAIN, *_MIRRORS, *_DAEMONS], True, True, ["p3", "ds1", "ds2", "ds4"]),
+    ],
+)
+def test_upstreams_table_of_pods(pods: list[Pod], forced: bool, sets: bool, left: list[str]) -> None:
+    found = [daemonset(name, **spec) for name, spec in _SETS.items()] if sets else []
+    made = template_from_node(node(), pods, found, "g", suffix="7", force_daemonsets=forced)
+    assert [each.name.split("-")[0] for each in made.pods] == left
+
+
+@pytest.mark.parametrize(
+    ("pods", "left"),
+    [([], ["ds1", "ds2", "ds4"]), ([*_PLAIN, *_MIRRORS, *_DAEMONS], ["p3", "ds1", "ds2", "ds4"])],
+)
+def test_templates_of_a_group_get_every_daemonset(pods: list[Pod], left: list[str]) -> None:
+    sets = [daemonset(name, **spec) for name, spec in _SETS.items()]
+    made = template_from_group(NodeTemplate(node=node(), pods=pods), sets, "g", suffix="7")
+    assert [each.name.split("-")[0] for each in made.pods] == left
+
+
+@pytest.mark.parametrize(("cpu", "selector", "count"), [("100m", {}, 1), ("100m", {"a": "b"}, 0), ("4", {}, 1)])
+def test_a_daemonset_runs_whether_it_fits_or_not(cpu: str, selector: dict[str, str], count: int) -> None:
+    containers = [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]
+    found = daemonset("ds", containers=containers, nodeSelector=selector)
+    small = from_dict({"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": "1"}}}, Node)
+    made = template_from_node(small, [], [found], "g", suffix="7", force_daemonsets=True)
+    assert len(made.pods) == count
+
+
+def test_upstreams_row_of_taints() -> None:
+    ours = "cluster-autoscaler.kubernetes.io"
+    config = TaintConfig(startup_taints=frozenset({"ignore-me"}), status_taints=frozenset({"status-me"}))
+    taints = [
+        f"ignore-taint.{ours}/another",
+        f"startup-taint.{ours}/some",
+        "test-taint",
+        "ToBeDeletedByClusterAutoscaler",
+        "ignore-me",
+        "status-me",
+        "node.kubernetes.io/memory-pressure",
+        f"ignore-taint.{ours}/to-be-ignored",
+    ]
+    made = template_from_node(node(*taints), [], [], "g", suffix="7", taints=config)
+    assert [taint.key for taint in made.node.spec.taints] == ["test-taint"]

@@ -215,3 +215,40 @@ def test_a_dry_run_begins_to_make_groups_too() -> None:
     _, done = world.scale_up([pod("p", 80, 0)], candidates=[candidate], options=_options(async_node_groups=True))
     made = done.groups["T1"]
     assert (made.exists, made.async_upcoming, made.target_size) == (False, True, 1)
+
+
+# -- similar groups ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("balanced", "second", "similar"),
+    [
+        (False, {}, []),
+        (True, {}, ["ng2"]),
+        (True, {"pool": "other"}, []),
+    ],
+)
+def test_groups_that_may_share(balanced: bool, second: dict[str, str], similar: list[str]) -> None:
+    """One kind of pod wants a label that the second group has or lacks; another kind fits the second group alone."""
+    nodes = {
+        "ng1": [node("n1", 1000, 100, ready=True, labels={"pool": "mine", "ng": "1"})],
+        "ng2": [node("n2", 1000, 100, ready=True, labels={"pool": "mine", "ng": "2", **second})],
+    }
+    world = World(nodes, [_on(f"full-{i}", 1000, 0, f"n{i}") for i in (1, 2)])
+    pending = [
+        pod("any", 900, 0),
+        pod("bound", 900, 0, spec={"node_selector": {"pool": "mine"}}),
+        pod("only", 900, 0, spec={"node_selector": {"ng": "2"}}),
+    ]
+    options = _options(balance_similar_node_groups=balanced)
+    _, done = world.scale_up(
+        pending, options=options, comparator=ca.Comparator(ignored_labels=("pool", "ng")), **_first("ng1")
+    )
+    assert {option.group: option.similar for option in done.options}["ng1"] == similar
+
+
+def test_a_group_that_takes_no_pod_shares_with_none() -> None:
+    world = World({name: [_ready(f"n-{name}", 1000, 100)] for name in ("ng1", "ng2")})
+    _, done = world.scale_up([pod("p", 9000, 0)], options=_options(balance_similar_node_groups=True))
+    assert done.options == []
+    assert done.status.result == "ScaleUpNoOptionsAvailable"

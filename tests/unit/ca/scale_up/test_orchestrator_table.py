@@ -330,4 +330,9 @@ def test_what_skipped_groups_would_have_said(simulated: bool) -> None:
         assert left["default/p1"] == left["default/p2"] == ({"ng2"}, {"ng1", "ng3"})
     _, done = world.scale_up([pod("p1", 1500, 0), pod("p2", 3000, 0), pod("p3", 500, 0)], options=options)
     assert done.status.result == "ScaleUpSuccessful"
+    again = {
+        item.pod: (set(item.rejected_groups), set(item.skipped_groups))
+        for item in done.status.pods_remain_unschedulable
+    }
+    assert again == left
     assert done.status.pods_await_evaluation == []
