@@ -25,7 +25,7 @@ from kscale.series.prometheus_reader import read_prometheus
 from kscale.series.usage_csv import CsvFile
 from kscale.series.usage_names import CPU, MEMORY, column_names
 
-__all__ = ["UsageBatch", "read_usage"]
+__all__ = ["UsageBatch", "UsageFiles", "read_usage"]
 
 _T = TypeVar("_T")
 _MOST_WORKERS: Final = 4
@@ -75,6 +75,35 @@ def read_usage(
         yield from _prometheus(path, columns)
     else:
         raise InputError(Problem("usage is read from .parquet, .csv or .json (a Prometheus range answer)", str(path)))
+
+
+@dataclass(frozen=True, slots=True)
+class UsageFiles:
+    """The batches of several files, whenever asked for: arguments as of :func:`read_usage`.
+
+    Parquet and CSV files come by the first time in each, so that it does not matter in which order they are named.
+    """
+
+    paths: Sequence[Path]
+    columns: Mapping[str, str] | None = None
+    unit: str = "s"
+    threads: int = 2
+
+    def __iter__(self) -> Iterator[UsageBatch]:
+        for path in self._ordered():
+            yield from self._read(path)
+
+    def _read(self, path: Path) -> Iterator[UsageBatch]:
+        return read_usage(path, columns=self.columns, unit=self.unit, threads=self.threads)
+
+    def _ordered(self) -> list[Path]:
+        if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
+            return list(self.paths)  # one answer of Prometheus would be read twice
+        firsts = []
+        for path in self.paths:
+            first = next(self._read(path), None)
+            firsts.append(0 if first is None else int(first.time.min()))
+        return [self.paths[i] for i in sorted(range(len(firsts)), key=firsts.__getitem__)]
 
 
 def _ahead(parts: Iterator[Callable[[], _T]], threads: int) -> Iterator[_T]:

@@ -23,6 +23,7 @@ from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
 from kscale.vpa.clock import UNSET, to_text
 from kscale.vpa.feed import Feed
+from kscale.vpa.history import take_in
 from kscale.vpa.model import ClusterState
 from kscale.vpa.oom import OutOfMemory, evicted_for_memory, last_out_of_memory, usage_of
 from kscale.vpa.options import RecommenderOptions
@@ -101,7 +102,7 @@ def advise(
 
     ``namespaces``, ``kinds`` (``Deployment``, ...) and ``selector`` (labels of pod templates) choose workloads.
     A container with fewer CPU samples than ``points_required`` gets no advice. ``progress`` is told the number of rows
-    read so far.
+    read so far. A ``history`` that can be read twice may come in any order (see :func:`~kscale.vpa.history.take_in`).
     """
     strategy = strategy or Recommender()
     options = options or RecommenderOptions()
@@ -123,23 +124,22 @@ def advise(
     if workloads.items and not asked and not notes:
         notes = ["no workload is all of what was asked for"]
     chosen = [item for item in asked if in_charge(item.vpa, options)]
-    state = ClusterState(options, threads=threads)
-    feed = Feed(state, workloads, strategy, {item.identity for item in chosen}, namespaces, now)
+    pods = [pod for item in chosen for pod in (*item.pods, *item.finished)]
+    vpas = [msgspec.structs.replace(item.vpa, status=VerticalPodAutoscalerStatus()) for item in chosen]
+
+    def prepare() -> Feed:
+        state = ClusterState(options, threads=threads)
+        state.store.reserve(sum(len(item.containers) for item in chosen), sum(len(p.spec.containers) for p in pods))
+        load_vpas(state, vpas, controllers, now or 0)
+        load_pods(state, pods, now or 0)
+        return Feed(state, workloads, strategy, {item.identity for item in chosen}, namespaces, now)
+
+    feed = take_in(history, prepare, progress)
+    state = feed.state
     feed.counts["workloads in namespaces that the recommender leaves alone"] += len(asked) - len(chosen)
     for (namespace, text), count in workloads.aside.items():
         if not namespaces or namespace in namespaces:
             feed.counts[text] += count
-    pods = [pod for item in chosen for pod in (*item.pods, *item.finished)]
-    vpas = [msgspec.structs.replace(item.vpa, status=VerticalPodAutoscalerStatus()) for item in chosen]
-    state.store.reserve(sum(len(item.containers) for item in chosen), sum(len(p.spec.containers) for p in pods))
-    load_vpas(state, vpas, controllers, now or 0)
-    load_pods(state, pods, now or 0)
-    rows = 0
-    for batch in history:
-        feed.add(batch)
-        rows += len(batch)
-        if progress is not None:
-            progress(rows)
     ooms = _out_of_memory(cluster, pods, feed)
     moment = now if now is not None else feed.newest
     if moment == UNSET:
@@ -272,13 +272,19 @@ def _amount(amounts: ResourceList | None, name: str) -> int | None:
 def _container_advice(item: Workload, name: str, advised: Advised, samples: int, info: list[str]) -> ContainerAdvice:
     resources = item.containers[name].resources
     live = [current_resources(pod, name) for pod in item.pods if any(c.name == name for c in pod.spec.containers)]
-    requests, limits = live[0] if live else (resources.requests, resources.limits)
-    if any(_amount(one, resource) != _amount(requests, resource) for one, _ in live for resource in (CPU, MEMORY)):
+    given = live or [(resources.requests, resources.limits)]
+    distinct = {
+        resource: sorted({_amount(one, resource) for one, _ in given}, key=lambda amount: (amount is not None, amount))
+        for resource in (CPU, MEMORY)
+    }
+    if any(len(amounts) > 1 for amounts in distinct.values()):
         info.append("requests differ")
+    requests, limits = given[0]
     own = {r.container_name: r for r in _status_recommendations(item)} if not item.implied else {}
     compared = (own[name].target or {}) if name in own else {}
     cpu = ResourceAdvice(
         request=_amount(requests, CPU),
+        requests=distinct[CPU],
         requested=sum(_amount(one, CPU) or 0 for one, _ in live),
         limit=_amount(limits, CPU),
         target=advised.cpu_request,
@@ -290,6 +296,7 @@ def _container_advice(item: Workload, name: str, advised: Advised, samples: int,
     )
     memory = ResourceAdvice(
         request=_amount(requests, MEMORY),
+        requests=distinct[MEMORY],
         requested=sum(_amount(one, MEMORY) or 0 for one, _ in live),
         limit=_amount(limits, MEMORY),
         target=advised.memory_request,
@@ -299,8 +306,8 @@ def _container_advice(item: Workload, name: str, advised: Advised, samples: int,
         uncapped_target=advised.memory_uncapped,
         compare=_amount(compared, MEMORY),
     )
-    cpu.severity = severity_of(cpu.request, cpu.target, CPU_STEPS)
-    memory.severity = severity_of(memory.request, memory.target, MEMORY_STEPS)
+    cpu.severity = severity_of(cpu.requests, cpu.target, CPU_STEPS)
+    memory.severity = severity_of(memory.requests, memory.target, MEMORY_STEPS)
     return ContainerAdvice(
         namespace=item.key.namespace,
         workload=item.name,

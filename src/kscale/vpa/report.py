@@ -36,6 +36,8 @@ class ResourceAdvice(msgspec.Struct, kw_only=True, rename="camel"):
 
     request: int | None = None
     """Of the first live pod, else of the template."""
+    requests: list[int | None] = []
+    """All that live pods have (else the template), each once: None first, then ascending."""
     requested: int = 0
     """All live pods together."""
     limit: int | None = None
@@ -109,13 +111,15 @@ class RecommendationReport(Record, frozen=True):
     """What the packer makes of it, when asked."""
 
 
-def severity_of(current: int | None, target: int | None, steps: Sequence[tuple[int, str]]) -> str:
-    """How far the current request is from the target, as a word."""
+def severity_of(current: Iterable[int | None], target: int | None, steps: Sequence[tuple[int, str]]) -> str:
+    """How far the current request is from the target, as a word; of several requests that which is farthest."""
     if target is None:
         return "unknown"
-    if current is None:
-        return "warning"
-    return next((name for least, name in steps if abs(current - target) >= least), "good")
+    found = [
+        "warning" if one is None else next((name for least, name in steps if abs(one - target) >= least), "good")
+        for one in current
+    ]
+    return max(found, key=SEVERITIES.index, default="warning")
 
 
 def totals(containers: Iterable[ContainerAdvice]) -> tuple[tuple[int, int], tuple[int, int]]:
@@ -142,7 +146,7 @@ def with_quality(report: RecommendationReport, quality: str) -> RecommendationRe
             if quality == "burstable":
                 target = resource.target if resource.lower_bound is None else resource.lower_bound
                 limit = resource.target_limit if resource.upper_bound is None else resource.upper_bound
-            severity = severity_of(resource.request, target, steps)
+            severity = severity_of(resource.requests, target, steps)
             both.append(msgspec.structs.replace(resource, target=target, target_limit=limit, severity=severity))
         worst = max((both[0].severity, both[1].severity), key=SEVERITIES.index)
         containers.append(msgspec.structs.replace(one, cpu=both[0], memory=both[1], severity=worst))

@@ -81,6 +81,7 @@ class Workloads:
         self.controllers = controllers
         self.options = options or RecommenderOptions()
         self.items: dict[Identity, Workload] = {}
+        self._by_namespace: dict[str, list[Workload]] | None = None
         self.aside: Counter[tuple[str, str]] = Counter()
         """(namespace, text) -> how many."""
         self.unresolved: list[tuple[str, str]] = []
@@ -210,13 +211,17 @@ class Workloads:
     def owner_by_labels(self, namespace: str, labels: Mapping[str, str]) -> Workload | None:
         """The one workload whose selector matches a pod's labels as Prometheus has them; None if several do.
 
-        Prometheus knows names of labels with underscores only; they are compared with those of the pod templates.
+        Prometheus knows names of labels with underscores only; they are compared with those of the pod templates and
+        of the selectors.
         """
         found = []
-        for (place, _, _), item in self.items.items():
-            if place != namespace:
-                continue
-            own = {key: labels[name] for key in item.labels if (name := _NOT_A_NAME.sub("_", key)) in labels}
+        if self._by_namespace is None:
+            self._by_namespace = {}
+            for (place, _, _), item in self.items.items():
+                self._by_namespace.setdefault(place, []).append(item)
+        for item in self._by_namespace.get(namespace, ()):
+            keys = item.labels.keys() | {each.key for each in item.selector.requirements}
+            own = {key: labels[name] for key in keys if (name := _NOT_A_NAME.sub("_", key)) in labels}
             if own and item.selector.matches(own):
                 found.append(item)
         return found[0] if len(found) == 1 else None

@@ -1,0 +1,101 @@
+"""``kscale recommend --effect``: nodes saved, and what they are worth."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from unit.cli.recommend.support import (
+    answer,
+    dump,
+    node,
+    recommend,
+    rows,
+    with_items,
+)
+
+
+def test_effect_on_the_number_of_nodes(cluster: Path) -> None:
+    given = dump()
+    pod = given["items"].pop()
+    for i in range(4):
+        given["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"web-5d4f8-abcd{i}"}})
+    cluster.write_text(json.dumps({**given, "items": [*given["items"], node()]}))
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}")]
+    record = answer(recommend(cluster, lines, "--effect", "-o", "json"))
+    assert record["effect"] == {
+        "node": "n1", "pods": 4, "nodesBefore": 2, "nodesAfter": 1, "homelessBefore": 0, "homelessAfter": 0,
+        "noLongerFit": [], "nodePrice": None, "savedPerHour": None,
+    }  # fmt: skip
+    assert "need 1 nodes instead of 2." in recommend(cluster, lines, "--effect").stdout
+
+
+def priced(cluster: Path, **labels: str) -> None:
+    given = dump()
+    pod = given["items"].pop()
+    for i in range(4):
+        given["items"].append({**pod, "metadata": {**pod["metadata"], "name": f"web-5d4f8-abcd{i}"}})
+    machine = node()
+    machine["metadata"]["labels"] = labels
+    cluster.write_text(json.dumps({**given, "items": [*given["items"], machine]}))
+
+
+CATALOGUE = (
+    "instance_type,arch,vcpu,memory_mib,gpu,ondemand_usd_per_hour_us_east_1,ondemand_usd_per_hour_eu_west_1\n"
+    "m9.small,amd64,1,4096,0,0.05,0.06\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("labels", "price"),
+    [
+        ({"node.kubernetes.io/instance-type": "m9.small"}, 0.05),
+        ({"node.kubernetes.io/instance-type": "m9.small", "topology.kubernetes.io/region": "eu-west-1"}, 0.06),
+        ({"node.kubernetes.io/instance-type": "m9.small", "topology.kubernetes.io/region": "mars-1"}, 0.05),
+        ({"node.kubernetes.io/instance-type": "m9.huge"}, None),
+        ({}, None),
+    ],
+)
+def test_worth_at_catalogue_prices(cluster: Path, labels: dict[str, str], price: float | None) -> None:
+    priced(cluster, **labels)
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}")]
+    catalogue = cluster.parent / "types.csv"
+    catalogue.write_text(CATALOGUE)
+    run = recommend(cluster, lines, "--effect", "--catalogue", catalogue, "-o", "json")
+    effect = answer(run)["effect"]
+    assert (effect["nodePrice"], effect["savedPerHour"]) == (price, price)
+    assert ("no price for nodes like n1" in run.stderr) == (price is None)
+    table = recommend(cluster, lines, "--effect", "--catalogue", catalogue).stdout
+    assert ("an hour a node that saves" in table) == (price is not None)
+    assert recommend(cluster, lines, "--catalogue", catalogue).code == 2
+
+
+def test_worth_at_the_prices_of_groups(cluster: Path) -> None:
+    priced(cluster, pool="a")
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}")]
+    groups = cluster.parent / "groups.yaml"
+    groups.write_text(yaml.safe_dump({"groups": [{"id": "a", "nodeSelector": {"pool": "a"}, "price": 2.5}]}))
+    effect = answer(recommend(cluster, lines, "--effect", "-g", groups, "-o", "json"))["effect"]
+    assert (effect["nodePrice"], effect["savedPerHour"]) == (2.5, 2.5)
+    table = recommend(cluster, lines, "--effect", "-g", groups).stdout
+    assert "At 2.5 an hour a node that saves 2.5 an hour, 1,825 a month." in table
+
+
+def test_pods_that_would_no_longer_fit(cluster: Path) -> None:
+    priced(cluster)
+    lines = [line for i in range(4) for line in rows(200, pod=f"web-5d4f8-abcd{i}", cpu=3)]
+    run = recommend(cluster, lines, "--effect")
+    assert "Pods that fit on no such node: 4 (before: 0); not packed." in run.stdout
+    assert "Pods that would no longer fit: shop/web-5d4f8-abcd0, " in run.stdout
+
+
+def test_effect_without_a_place_for_any_pod(cluster: Path) -> None:
+    assert "The dump has no nodes: nothing to pack the pods onto." in recommend(cluster, rows(150), "--effect").stdout
+    tiny = node()
+    tiny["status"]["allocatable"] = tiny["status"]["capacity"] = {"cpu": "10m", "memory": "4Gi", "pods": "110"}
+    with_items(cluster, tiny)
+    said = recommend(cluster, rows(150), "--effect").stdout
+    assert "None of the 1 running pods fits on an empty node like n1: nothing is packed." in said

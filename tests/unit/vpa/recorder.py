@@ -1,0 +1,54 @@
+"""One container whose samples are read back from its histograms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kscale.vpa import ClusterState, RecommenderOptions, Usage
+from kscale.vpa.histogram import MEMORY_OPTIONS
+
+HOUR = 3600 * 10**9
+DAY = 24 * HOUR
+T0 = 1492536905 * 10**9  # 2017-04-18T17:35:05Z
+MIB = 2**20
+NAME = ("default", "pod", "app")
+
+
+class Recorder:
+    """One container; what it adds to its histograms is read back from the weights."""
+
+    def __init__(self, interval: float = 86400.0, **options: Any) -> None:
+        self.state = ClusterState(RecommenderOptions(memory_aggregation_interval=interval, **options))
+        one = self.state.add_pod("default", "pod", {"app": "x"}, "Running", T0)
+        self.state.add_container(one, "app", (0, 0), T0)
+
+    def add(self, *events: tuple[int, int, int]) -> list[bool]:
+        """(time, value, kind): whether each was taken."""
+        taken = []
+        for time, value, kind in events:
+            refused = self.state.add_usage(Usage.from_events([(NAME, time, value, kind)]), T0)
+            taken.append(not refused)
+        return taken
+
+    def memory(self) -> dict[int, float]:
+        """Bucket -> weight of memory peaks."""
+        weights = self.state.store.memory.weights[0]
+        return {int(b): float(weights[b]) for b in np.flatnonzero(weights)}
+
+    @property
+    def window_end(self) -> int:
+        return int(self.state.store.window_end[0])
+
+
+def bucket(size: int) -> int:
+    return MEMORY_OPTIONS.find_bucket(float(size))
+
+
+def cluster(*names: tuple[str, str, dict[str, str]]) -> ClusterState:
+    state = ClusterState()
+    for namespace, name, labels in names:
+        one = state.add_pod(namespace, name, labels, "Running", T0)
+        state.add_container(one, "app", (0, 0), T0)
+    return state

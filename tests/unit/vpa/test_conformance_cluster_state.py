@@ -1,0 +1,320 @@
+"""Upstream's own tables on aggregates and cluster state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kscale.objects.apps import Deployment
+from kscale.objects.decode import from_dict
+from kscale.objects.quantity import Quantity
+from kscale.objects.selector_text import parse_selector
+from kscale.objects.vpa import (
+    container_policy,
+)
+from kscale.vpa import ClusterState, Controllers, RecommenderOptions, Round, Usage, run_once
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
+from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store, apply_policy
+from kscale.vpa.model.vpa import Vpa
+from kscale.vpa.recommender import in_charge
+from unit.vpa.builders import container, pod, recommendation, recommended, vpa
+from unit.vpa.recorder import DAY, HOUR, NAME, T0, cluster
+
+
+@pytest.mark.parametrize(
+    ("count", "hours", "expired"), [(8, 7 * 24, False), (8, 8 * 24, True), (4, 95, False), (4, 96, True)]
+)
+@pytest.mark.parametrize("empty", [True, False])
+def test_expiry(count: int, hours: int, expired: bool, empty: bool) -> None:
+    store = Store(RecommenderOptions(memory_aggregation_interval_count=count))
+    aggregate = Aggregate(AggregateKey("n", "c", ""), store.take_row(), T0)
+    if not empty:
+        store.samples[aggregate.row], store.last[aggregate.row] = 1, T0
+    assert store.is_expired(aggregate, T0 + hours * HOUR) == expired
+
+
+@pytest.mark.parametrize(
+    ("policy", "mode", "resources"),
+    [
+        (None, "Auto", ("cpu", "memory")),
+        ({"mode": "Auto"}, "Auto", ("cpu", "memory")),
+        ({"mode": "Off"}, "Off", ("cpu", "memory")),
+        ({"controlledResources": ["cpu", "memory"]}, "Auto", ("cpu", "memory")),
+        ({"controlledResources": []}, "Auto", ()),
+        ({"controlledResources": ["memory"]}, "Auto", ("memory",)),
+    ],
+)
+def test_policy(policy: dict[str, Any] | None, mode: str, resources: tuple[str, ...]) -> None:
+    given = vpa(policies=[{"containerName": "*", **policy}] if policy is not None else None)
+    assert apply_policy(container_policy("app", given.spec.resource_policy)) == (mode, resources)
+
+
+@pytest.mark.parametrize("gate", [True, False])
+def test_per_vpa_settings_need_their_gate(gate: bool) -> None:
+    store = Store(RecommenderOptions(feature_gates={"PerVPAConfig": gate}))
+    aggregate = Aggregate(AggregateKey("n", "c", ""), store.take_row(), T0)
+    policies = [
+        {
+            "containerName": "c",
+            "memoryAggregationIntervalSeconds": 3600,
+            "memoryAggregationIntervalCount": 4,
+            "oomBumpUpRatio": "1500m",
+        }
+    ]
+    store.apply_policy(aggregate, container_policy("c", vpa(policies=policies).spec.resource_policy))
+    assert (store.interval[0], store.interval_count[0], store.oom_ratio[0]) == (
+        (HOUR, 4, 1.5) if gate else (DAY, 8, 1.2)
+    )
+
+
+def test_policies_by_name() -> None:
+    both = [
+        {"containerName": "*", "mode": "Off"},
+        {"containerName": "a", "mode": "Auto"},
+        {"containerName": "*", "mode": "Auto"},
+    ]
+    policy = vpa(policies=both).spec.resource_policy
+    first, default = container_policy("a", policy), container_policy("b", policy)
+    assert first is not None
+    assert default is not None
+    assert (first.mode, default.mode) == ("Auto", "Auto")
+
+
+def test_who_shares_an_aggregate() -> None:
+    labels = {"app": "x"}
+    assert len(cluster(("n", "a", labels), ("n", "b", labels)).aggregates) == 1
+    assert len(cluster(("n", "a", labels), ("m", "b", labels)).aggregates) == 2
+    assert len(cluster(("n", "a", labels), ("n", "b", {"app": "y"})).aggregates) == 2
+
+
+@pytest.mark.parametrize(
+    ("selector", "counts"), [("app=x", 2), ("app=y", 1), ("", 3), ("app=z", 0), ("app in (x,y)", 3)]
+)
+@pytest.mark.parametrize("first", ["pods", "vpa"])
+def test_pod_count(selector: str, counts: int, first: str) -> None:
+    pods = [
+        ("default", "a", {"app": "x"}),
+        ("default", "b", {"app": "x"}),
+        ("default", "c", {"app": "y"}),
+        ("o", "d", {"app": "x"}),
+    ]
+    state = cluster(*pods) if first == "pods" else ClusterState()
+    found = state.add_vpa(vpa(), parse_selector(selector))
+    if first == "vpa":
+        for namespace, name, labels in pods:
+            state.add_pod(namespace, name, labels, "Running", T0)
+    assert found.pod_count == counts
+
+
+def test_labels_and_selectors_that_change() -> None:
+    state = cluster(("default", "a", {"app": "x"}))
+    found = state.add_vpa(vpa(), parse_selector("app=x"))
+    assert {key.labels for key in found.aggregates} == {"app=x"}
+    state.add_pod("default", "a", {"app": "y"}, "Running", T0)
+    assert (found.pod_count, {key.labels for key in found.aggregates}) == (0, {"app=x"})
+    found = state.add_vpa(vpa(), parse_selector("app=y"))
+    assert (found.pod_count, {key.labels for key in found.aggregates}) == (1, {"app=y"})
+    found = state.add_vpa(vpa(), parse_selector("app=none"))
+    assert (found.pod_count, found.aggregates) == (0, {})
+    assert not any(aggregate.is_under_vpa for aggregate in state.aggregates.values())
+
+
+@pytest.mark.parametrize(
+    ("phase", "age", "sample", "controller", "removed"),
+    [
+        ("Running", 9 * DAY, True, False, True),
+        ("Running", 60 * 10**9, False, False, False),
+        ("Running", 9 * DAY, False, False, True),
+        ("Succeeded", 60 * 10**9, False, False, True),
+        ("Succeeded", 60 * 10**9, False, True, False),
+        ("Running", 7 * DAY, True, False, False),
+    ],
+)
+def test_garbage(phase: str, age: int, sample: bool, controller: bool, removed: bool) -> None:
+    state = ClusterState()
+    one = state.add_pod("default", "pod", {"app": "x"}, phase, T0)
+    state.add_container(one, "app", (0, 0), T0)
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
+    found = state.add_vpa(vpa(targetRef=target), parse_selector("app=x"))
+    if sample:
+        state.add_usage(Usage.from_events([(NAME, T0, 100, CPU_SAMPLE)]), T0)
+    body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}}
+    controllers = Controllers([from_dict(body, Deployment)] if controller else [])
+    assert bool(state.collect_garbage(T0 + age, controllers)) == removed
+    assert bool(found.aggregates) != removed
+    if removed:
+        state.add_usage(Usage.from_events([(NAME, T0 + 10 * DAY, 100, CPU_SAMPLE)]), T0 + 10 * DAY)
+        assert len(found.aggregates) == 1
+
+
+def test_garbage_at_most_hourly() -> None:
+    state = cluster(("default", "pod", {"app": "x"}))
+    later = T0 + 9 * DAY
+    state.last_gc = later - 60 * 10**9
+    assert state.collect_garbage(later, Controllers()) == []
+    state.last_gc = later - HOUR
+    assert len(state.collect_garbage(later, Controllers())) == 1
+
+
+def test_unknown_pods_and_containers() -> None:
+    state = cluster(("namespace-1", "known", {}))
+    events = [
+        (("namespace-1", "pod-1", "app"), T0, 1, CPU_SAMPLE),
+        (("namespace-1", "pod-1", "app"), T0, 1, OOM),
+        (("namespace-1", "known", "other"), T0, 1, CPU_SAMPLE),
+        (("namespace-1", "known", "other"), T0, 1, OOM),
+    ]
+    assert [error.error for error in state.add_usage(Usage.from_events(events), T0)] == [
+        "KeyError: {namespace-1 pod-1}",
+        "KeyError: {namespace-1 pod-1}",
+        "KeyError: {{namespace-1 known} other}",
+        "KeyError: other",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("has", "last", "remembered", "text"),
+    [
+        (True, -10, False, ""),
+        (False, -10, True, ""),
+        (False, -40, True, "VPA default/name is missing recommendation for more than 30m0s"),
+        (False, None, True, ""),
+    ],
+)
+def test_missing_recommendations(has: bool, last: int | None, remembered: bool, text: str) -> None:
+    state = ClusterState()
+    found = state.add_vpa(vpa(), parse_selector("app=x"))
+    found.recommendation = recommendation(recommended("app", ("1", None))) if has else None
+    if last is not None:
+        state.without_recommendation[found.key] = T0 + last * 60 * 10**9
+    assert state.record_recommendation(found, T0) == text
+    assert (found.key in state.without_recommendation) == remembered
+
+
+@pytest.mark.parametrize(
+    ("pods", "has", "expected"),
+    [
+        (1, True, [("RecommendationProvided", "True", "", "")]),
+        (0, True, [("NoPodsMatched", "True"), ("RecommendationProvided", "True", "", "")]),
+        (1, False, [("RecommendationProvided", "False", "", "")]),
+        (0, False, [("NoPodsMatched", "True"),
+                    ("RecommendationProvided", "False", "NoPodsMatched", "No pods match this VPA object")]),
+    ],
+)  # fmt: skip
+def test_conditions(pods: int, has: bool, expected: list[tuple[str, ...]]) -> None:
+    found = Vpa("default", "name", parse_selector("app=x"), pod_count=pods)
+    found.recommendation = recommendation(recommended("app", ("1", None))) if has else None
+    found.update_conditions(T0)
+    shown = [(c.type, c.status, c.reason, c.message) for c in found.status().conditions]
+    assert [line[: len(want)] for line, want in zip(shown, expected, strict=True)] == expected
+    first = {c.type: c.last_transition_time for c in found.status().conditions}
+    found.update_conditions(T0 + HOUR)
+    assert {c.type: c.last_transition_time for c in found.status().conditions} == first
+
+
+@pytest.mark.parametrize(
+    ("recommender", "named", "taken"),
+    [
+        ("default", [], True),
+        ("default", ["default"], True),
+        ("default", ["other"], False),
+        ("other", [], False),
+        ("other", ["other"], True),
+    ],
+)
+def test_which_recommender(recommender: str, named: list[str], taken: bool) -> None:
+    given = vpa(recommenders=[{"name": name} for name in named])
+    assert in_charge(given, RecommenderOptions(recommender_name=recommender)) == taken
+
+
+def test_namespaces() -> None:
+    assert not in_charge(vpa(), RecommenderOptions(ignored_vpa_object_namespaces=["default"]))
+    assert not in_charge(vpa(), RecommenderOptions(vpa_object_namespace="other"))
+
+
+@pytest.mark.parametrize(
+    ("selector", "tracked"),
+    [
+        ("name=vpa-pod", 1),
+        ("name=vpa-pod,type=stateful", 1),
+        ("name=other", 0),
+        ("environment in (staging, qa),name=vpa-pod", 1),
+    ],
+)
+@pytest.mark.parametrize("saver", [True, False])
+def test_memory_saver(selector: str, tracked: int, saver: bool) -> None:
+    state = ClusterState(RecommenderOptions(memory_saver=saver))
+    state.add_vpa(vpa(), parse_selector(selector))
+    labels = {"name": "vpa-pod", "type": "stateful", "environment": "qa"}
+    run_once(state, Round(pods=[pod(container("app"), labels=labels)]), now=T0)
+    assert len(state.pods) == (tracked if saver else 1)
+
+
+def test_counts_by_container_name() -> None:
+    """Two pods of other labels, containers A and B in one, A and C in the other, one sample each."""
+    state = ClusterState()
+    found = state.add_vpa(vpa(), parse_selector("app in (x, y)"))
+    events = []
+    for pod_name, labels, containers in (("one", {"app": "x"}, "AB"), ("two", {"app": "y"}, "AC")):
+        one = state.add_pod("default", pod_name, labels, "Running", T0)
+        for name in containers:
+            state.add_container(one, name, (0, 0), T0)
+            events += [(("default", pod_name, name), T0, 1000, CPU_SAMPLE)]
+            events += [(("default", pod_name, name), T0, 2 * 10**9, MEMORY_SAMPLE)]
+    assert state.add_usage(Usage.from_events(events), T0) == []
+    merged = state.containers_of([found])
+    counts = {name: int(merged.store.samples[row]) for row, (_, name) in enumerate(merged.names)}
+    assert counts == {"A": 2, "B": 1, "C": 1}
+
+
+@pytest.mark.parametrize("phase", ["Running", "Pending", "Succeeded", "Failed"])
+def test_pods_count_whatever_their_labels_and_phase(phase: str) -> None:
+    state = ClusterState()
+    state.add_pod("default", "labelled", {"app": "x"}, phase, T0)
+    state.add_pod("default", "bare", {}, phase, T0)
+    assert state.add_vpa(vpa(), parse_selector("")).pod_count == 2
+
+
+@pytest.mark.parametrize(
+    ("policies", "mode"),
+    [
+        (None, "Auto"),
+        ([{"containerName": "*", "mode": "Off"}], "Off"),
+        ([{"containerName": "app", "mode": "Auto"}, {"containerName": "*", "mode": "Off"}], "Auto"),
+        ([{"containerName": "other", "mode": "Off"}], "Auto"),
+    ],
+)
+def test_policies_that_change(policies: list[dict[str, Any]] | None, mode: str) -> None:
+    state = cluster(("default", "pod", {"app": "x"}))
+    state.add_vpa(vpa(), parse_selector("app=x"))
+    (aggregate,) = state.aggregates.values()
+    assert aggregate.scaling_mode == "Auto"
+    state.add_vpa(vpa(policies=policies, updatePolicy={"updateMode": "Off"}), parse_selector("app=x"))
+    assert (aggregate.scaling_mode, aggregate.update_mode) == (mode, "Off")
+
+
+@pytest.mark.parametrize(
+    ("api_version", "kept"),
+    [
+        ("autoscaling.k8s.io/v1", "v1"),
+        ("autoscaling.k8s.io/v1beta2", "v1beta2"),
+        ("autoscaling.k8s.io/v1beta1", "v1beta1"),
+        ("", "v1"),
+    ],
+)
+def test_version_of_the_object(api_version: str, kept: str) -> None:
+    given = vpa()
+    given.api_version = api_version
+    assert ClusterState().add_vpa(given, parse_selector("app=x")).api_version == kept
+
+
+def test_containers_that_a_recommendation_leaves_out_keep_theirs() -> None:
+    state = cluster(("default", "pod", {"app": "x"}))
+    state.add_container(state.pods["default", "pod"], "other", (0, 0), T0)
+    found = state.add_vpa(vpa(), parse_selector("app=x"))
+    for names, cpu in ((("app", "other"), "1"), (("app",), "2")):
+        items = [{**recommended(n, (cpu, None)), "uncappedTarget": {"cpu": cpu}} for n in names]
+        found.update_recommendation(recommendation(*items))
+    last = {key.container: aggregate.last_recommendation for key, aggregate in found.aggregates.items()}
+    assert last == {"app": {"cpu": Quantity("2")}, "other": {"cpu": Quantity("1")}}

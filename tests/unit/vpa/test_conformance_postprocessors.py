@@ -1,0 +1,164 @@
+"""Upstream's own tables on post-processors and checkpoints."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kscale.objects.decode import from_dict
+from kscale.objects.quantity import Quantity
+from kscale.objects.selector_text import parse_selector
+from kscale.objects.vpa import (
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+)
+from kscale.vpa import ClusterState
+from kscale.vpa.checkpoint import load_all, store_all
+from kscale.vpa.model import MEMORY_SAMPLE
+from kscale.vpa.postprocess import apply_policy as cap_to_policy
+from kscale.vpa.postprocess import integer_cpu, integer_cpu_containers
+from kscale.vpa.postprocess.integer_cpu import container_name
+from unit.vpa.builders import recommendation, recommended, vpa
+from unit.vpa.recorder import DAY, T0, Recorder, cluster
+
+
+@pytest.mark.parametrize(
+    ("key", "prefix", "suffix", "name"),
+    [
+        ("abc", "a", "c", "b"),
+        ("abc", "z", "x", ""),
+        (
+            "vpa-post-processor.kubernetes.io/kafka_integerCPU",
+            "vpa-post-processor.kubernetes.io/",
+            "_integerCPU",
+            "kafka",
+        ),
+    ],
+)
+def test_annotation_names(key: str, prefix: str, suffix: str, name: str) -> None:
+    assert container_name(key, prefix, suffix) == name
+
+
+@pytest.mark.parametrize(("cpu", "rounded"), [("8.6", "9"), ("5.2", "6"), ("8", "8"), ("8.1", "9"), ("8.9", "9")])
+def test_integer_cpu(cpu: str, rounded: str) -> None:
+    annotations = {"vpa-post-processor.kubernetes.io/container1_integerCPU": "true"}
+    given = recommendation(recommended("container1", (cpu, "200Mi")), recommended("container2", ("8.2", "1")))
+    one, other = integer_cpu(given, annotations).container_recommendations
+    assert one.target == {"cpu": Quantity(rounded), "memory": Quantity("200Mi")}
+    assert other.target == {"cpu": Quantity("8.2"), "memory": Quantity("1")}
+    assert integer_cpu(given, {"vpa-post-processor.kubernetes.io/container1_integerCPU": "yes"}) is given
+    assert integer_cpu_containers({"vpa-post-processor.kubernetes.io/_integerCPU": "true"}) == set()
+
+
+@pytest.mark.parametrize(
+    ("policy", "most", "expected"),
+    [
+        ({}, {}, (42, 31, 53)),
+        ({"minAllowed": 50}, {}, (50, 50, 53)),
+        ({"maxAllowed": 40}, {}, (40, 31, 40)),
+        ({}, {"both": 40}, (40, 31, 40)),
+        ({"minAllowed": 35}, {"both": 50}, (42, 35, 50)),
+    ],
+)
+def test_policy_bounds(policy: dict[str, int], most: dict[str, int], expected: tuple[int, int, int]) -> None:
+    def both(number: int) -> tuple[str, str]:
+        return f"{number}m", f"{number}Mi"
+
+    item = recommended("foo", both(42), both(31), both(53))
+    item["uncappedTarget"] = item["target"]
+    bounds = {key: dict(zip(("cpu", "memory"), both(number), strict=True)) for key, number in policy.items()}
+    given = vpa(policies=[{"containerName": "foo", **bounds}] if policy else None)
+    limit = {k: Quantity(v) for k, v in zip(("cpu", "memory"), both(most["both"]), strict=True)} if most else None
+    capped = cap_to_policy(recommendation(item), given.spec.resource_policy, limit)
+    assert capped is not None
+    (made,) = capped.container_recommendations
+    for found, number in zip(
+        (made.target, made.lower_bound, made.upper_bound, made.uncapped_target), (*expected, 42), strict=True
+    ):
+        assert found == {k: Quantity(v) for k, v in zip(("cpu", "memory"), both(number), strict=True)}
+    assert cap_to_policy(None, None) is None
+
+
+@pytest.mark.parametrize(
+    ("most", "cpu", "memory"),
+    [
+        ({"memory": "40Mi"}, ("40m", "31m", "40m"), ("40Mi", "31Mi", "40Mi")),
+        ({"cpu": "30m", "memory": "30Mi"}, ("40m", "31m", "40m"), ("30Mi", "30Mi", "30Mi")),
+    ],
+)
+def test_policy_and_global_bounds_are_merged_by_resource(
+    most: dict[str, str], cpu: tuple[str, ...], memory: tuple[str, ...]
+) -> None:
+    item = recommended("foo", ("42m", "42Mi"), ("31m", "31Mi"), ("53m", "53Mi"))
+    policy = vpa(policies=[{"containerName": "foo", "maxAllowed": {"cpu": "40m"}}]).spec.resource_policy
+    capped = cap_to_policy(recommendation(item), policy, {name: Quantity(text) for name, text in most.items()})
+    assert capped is not None
+    (made,) = capped.container_recommendations
+    for found, amounts in zip(
+        (made.target, made.lower_bound, made.upper_bound), zip(cpu, memory, strict=True), strict=True
+    ):
+        assert found == {"cpu": Quantity(amounts[0]), "memory": Quantity(amounts[1])}
+    assert policy is not None
+    assert policy.container_policies[0].max_allowed == {"cpu": Quantity("40m")}
+
+
+def test_the_open_window_stays_out_of_a_checkpoint() -> None:
+    recorder = Recorder()
+    found = recorder.state.add_vpa(vpa(), parse_selector("app=x"))
+    recorder.add((T0, 2**30, MEMORY_SAMPLE))
+    (early,) = store_all(recorder.state, [found], T0)
+    assert early.status.memory_histogram.bucket_weights == {}
+    (late,) = store_all(recorder.state, [found], T0 + DAY)
+    assert late.status.memory_histogram.bucket_weights
+    assert late.status.version == "v3"
+
+
+@pytest.mark.parametrize(("status", "written"), [(None, True), ("False", True), ("True", False)])
+def test_no_checkpoint_while_history_is_fetched(status: str | None, written: bool) -> None:
+    state = cluster(("default", "pod", {"app": "x"}))
+    found = state.add_vpa(vpa(), parse_selector("app=x"))
+    if status is not None:
+        found.set_condition("FetchingHistory", status == "True", "", "", T0)
+    assert bool(store_all(state, [found], T0)) == written
+
+
+def test_oldest_checkpoints_are_written_first() -> None:
+    state = cluster(("default", "pod", {"app": "x"}))
+    found = []
+    for name, written in (("b", 20000), ("c", 10000), ("a", -(2**63))):
+        given = from_dict({"metadata": {"name": name, "namespace": "default"}}, VerticalPodAutoscaler)
+        found.append(state.add_vpa(given, parse_selector("app=x")))
+        found[-1].checkpoint_written = written
+    assert [item.vpa for item in store_all(state, found, T0)] == ["a", "c", "b"]
+    assert {vpa.checkpoint_written for vpa in found} == {T0}
+
+
+@pytest.mark.parametrize(
+    ("vpa_name", "status", "text"),
+    [
+        ("gone", {}, "cannot load checkpoint to missing VPA object default/gone"),
+        (
+            "name",
+            {"version": "foo"},
+            "cannot load checkpoint for VPA default/name. Reason: unsupported checkpoint version foo",
+        ),
+        (
+            "name",
+            {"version": "v3", "memoryHistogram": {"bucketWeights": {"176": 1}, "totalWeight": 1.0}},
+            (
+                "cannot load checkpoint for VPA default/name. "
+                "Reason: checkpoint has bucket 176 that is exceeding histogram buckets 176"
+            ),
+        ),
+    ],
+)
+def test_bad_checkpoints(vpa_name: str, status: dict[str, Any], text: str) -> None:
+    state = ClusterState()
+    state.add_vpa(vpa(), parse_selector("app=x"))
+    body = {
+        "metadata": {"namespace": "default"},
+        "spec": {"vpaObjectName": vpa_name, "containerName": "c"},
+        "status": status,
+    }
+    assert load_all(state, [from_dict(body, VerticalPodAutoscalerCheckpoint)], T0) == [text]
