@@ -4,41 +4,38 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from datetime import UTC, datetime, timedelta
-from functools import cached_property, partial
+from datetime import datetime, timedelta
+from functools import partial
 
 import msgspec
 import numpy as np
 
-from kscale.ca.clock import duration_ns, moment_ns
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_config
-from kscale.ca.groups import Groups, groups_of
-from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions, ResourceLimiter
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.groups import Groups
+from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.pod_lists.degradation import may_scale_down
-from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, NodeInGroup, budget_groups, crop, in_groups
 from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
 from kscale.ca.scale_down.drain_codes import BLOCKS, MOVES, MOVES_UNLESS_PDB, WAITS, DrainCodes
-from kscale.ca.scale_down.drainability.context import DrainContext, Listers
-from kscale.ca.scale_down.eligibility import Eligibility, eligibility
-from kscale.ca.scale_down.node_devices import claims_of, local_slices
+from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.eligibility import Eligibility
+from kscale.ca.scale_down.node_judge import NodeJudge
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
 from kscale.ca.scale_down.plan import Alone, ScaleDownPlan, not_tried
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
 from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
+from kscale.ca.scale_down.scene import Scene
 from kscale.ca.scale_down.soft_taints import soft_taints
 from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
+from kscale.ca.scale_down.unneeded_limit import shortest_interval, unneeded_limit
 from kscale.ca.scale_down.unremovable import UnremovableNodes
-from kscale.ca.scale_down.usage_columns import UsageColumns
-from kscale.ca.scale_down.utilization import Usage
 from kscale.ca.state import LoopState
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
-from kscale.objects.resource import ResourceSlice
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.record import PodRecord
@@ -90,31 +87,26 @@ def scale_down(
     Raises InputError for a disruption budget with a broken selector, for a ``now`` without time zone or before the last
     loop's, for times and durations that lead out of the calendar, and for ``exhaustive`` with the legacy profile.
     """
-    if now.tzinfo is None:
-        raise InputError("now has no time zone")
     options = options or AutoscalingOptions()
     before = state or LoopState()
     if exhaustive and options.legacy:
         raise InputError("exhaustive knows no legacy profile: it is no decision of any release")
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
+    scene = Scene(snapshot, groups, now, options, before)
     try:
         if options.legacy:
             from kscale.ca.scale_down.legacy.planner import legacy_scale_down
 
             return legacy_scale_down(
-                snapshot,
-                groups,
-                now=now,
-                options=options,
-                state=state,
+                scene,
                 limits=limits,
                 in_progress=[*deleting, *draining],
                 disabled=disabled,
                 gpu_label=gpu_label,
                 profile=profile,
             )
-        loop = _Loop(snapshot, groups, now, options, state, profile, exhaustive, max_simulations, threads)
+        loop = _Loop(scene, profile, exhaustive, max_simulations, threads)
         return loop.run(limits, deleting, draining, recent_evictions, upcoming, disabled, gpu_label)
     except OverflowError:
         raise InputError("now, a time of the state or a duration of the options leads out of the calendar") from None
@@ -125,35 +117,30 @@ class _Loop:
 
     def __init__(
         self,
-        snapshot: Snapshot,
-        groups: Groups | Iterable[NodeGroup],
-        now: datetime,
-        options: AutoscalingOptions,
-        state: LoopState | None,
+        scene: Scene,
         profile: SchedulerProfile | None,
         exhaustive: bool,
         max_simulations: int | None,
         threads: int | None,
     ) -> None:
-        self.options = options
+        self.scene = scene
+        self.options = scene.options
         self.max_simulations = max_simulations
         self.threads = threads
         self.judge_alone: partial[Alone] | None = None
         self.injected: list[PodRecord] = []
-        self.snapshot = snapshot = snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff)
+        self.snapshot = scene.snapshot
         self.exhaustive = exhaustive
-        self.nodes: list[Node] = snapshot.columns.objects
-        self.groups = (
-            groups if isinstance(groups, Groups) else groups_of(groups, self.nodes, options.node_group_defaults)
-        )
-        self.now_ns = moment_ns(now)
-        self.now = now.astimezone(UTC)  # zones with summer time do not add up
-        self.before = state or LoopState()
-        self.memory = self.before.scale_down
+        self.nodes = scene.nodes
+        self.groups = scene.groups
+        self.now_ns = scene.now_ns
+        self.now = scene.now
+        self.before = scene.before
+        self.memory = scene.before.scale_down
         self.profile = profile
-        self.interval = 1 if exhaustive else self._interval()
-        self.listers = Listers(snapshot.informers.workloads)
-        self.pdbs = tracker_of(snapshot.informers.budgets)
+        self.interval = 1 if exhaustive else shortest_interval(self.memory, scene.options, scene.now)
+        self.listers = scene.listers
+        self.pdbs = scene.pdbs
         self.unremovable = UnremovableNodes(until={} if exhaustive else self.memory.unremovable_until)
         self.judged: dict[str, Eligibility] = {}
         self.failures: dict[str, UnremovableCandidate] = {}
@@ -298,9 +285,10 @@ class _Loop:
         """The removable nodes, in the order found; reasons for the others go to ``unremovable``."""
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         eligible = []
-        sums = UsageColumns(simulator.pods, len(self.nodes), self.now_ns)
+        judge = NodeJudge(self.scene, simulator, self.injected_on, gpu_label)
         for name in names:
-            judged = self.judged[name] = self._eligibility(name, simulator, sums, gpu_label)
+            recent = self.unremovable.is_recent(name)
+            judged = self.judged[name] = judge.judge(name, recently_unremovable=recent)
             if judged.reason is None:
                 eligible.append(name)
             else:
@@ -308,7 +296,7 @@ class _Loop:
         if self.exhaustive:
             self.judge_alone = partial(self._alone, eligible, destinations.copy())
             return self._removable(eligible, simulator, destinations)
-        limit = self._limit(before)
+        limit = unneeded_limit(before, self.interval, self.options)
         atomic = np.fromiter(map(self._is_atomic, eligible), np.uint8)
         looked = eligible if self.max_simulations is None else eligible[: self.max_simulations]
         found = self._judge(looked, simulator, destinations, limit=limit, atomic=atomic[: len(looked)])
@@ -352,65 +340,7 @@ class _Loop:
                 del self.unremovable.nodes[answer.node]
         return answers
 
-    def _eligibility(
-        self, name: str, simulator: RemovalSimulator, columns: UsageColumns, gpu_label: str
-    ) -> Eligibility:
-        n = self.snapshot.columns.index[name]
-        node = self.nodes[n]
-        slices = self._slices.get(name, []) if self.options.enable_dynamic_resource_allocation else []
-        gpu = gpu_config(gpu_label, node)
-        summed = name not in self.injected_on
-        pods: Sequence[Pod] = ()
-        if slices or gpu is not None or not summed or not columns.knows(n):
-            pods = simulator.pods_on(name)
-
-        def sums(own: NodeGroupAutoscalingOptions) -> Usage | None:
-            return columns.usage(
-                n,
-                skip_daemon_set_pods=own.ignore_daemonsets_utilization,
-                skip_mirror_pods=self.options.ignore_mirror_pods_utilization,
-            )
-
-        return eligibility(
-            node,
-            pods,
-            groups=self.groups,
-            options=self.options,
-            now_ns=self.now_ns,
-            gpu=gpu,
-            recently_unremovable=self.unremovable.is_recent(name),
-            dra_slices=slices,
-            dra_claims=claims_of(pods, self.snapshot) if slices else (),
-            sums=sums if summed else None,
-        )
-
-    @cached_property
-    def _slices(self) -> dict[str, list[ResourceSlice]]:
-        return local_slices(self.snapshot)
-
     # -- limits ------------------------------------------------------------------------------------------------------
-
-    def _interval(self) -> int:
-        """The shortest time between two loops so far, in nanoseconds; before the second, the unneeded time."""
-        shortest = self.memory.update_interval
-        if shortest is None:
-            shortest = duration_ns(self.options.scale_down_unneeded_time) or 1
-        if self.memory.last_update is None:
-            return shortest
-        passed = self.now_ns - moment_ns(self.memory.last_update)
-        if passed < 0:
-            raise InputError(f"now ({self.now}) is before the last loop ({self.memory.last_update})")
-        return min(shortest, passed)
-
-    def _limit(self, before: int) -> int:
-        """How many nodes may be unneeded: upstream's unneededNodesLimit.
-
-        Two loops at one moment would divide by zero in upstream; here that moment counts as a nanosecond.
-        """
-        most = self.options.max_scale_down_parallelism
-        interval = max(self.interval, 1)
-        unneeded_time = duration_ns(self.options.scale_down_unneeded_time)
-        return min(before + 2 * most, most * (max(unneeded_time, interval) // interval) + most)
 
     def _is_atomic(self, name: str) -> bool:
         try:
@@ -422,14 +352,7 @@ class _Loop:
     def _cooldown(self, disabled: bool) -> bool:
         if self.exhaustive:
             return False
-        if disabled or self.options.scale_down_delay_type_local:
-            return disabled
-        delays: tuple[tuple[datetime | None, timedelta], ...] = (
-            (self.memory.last_scale_up, self.options.scale_down_delay_after_add),
-            (self.memory.last_failure, self.options.scale_down_delay_after_failure),
-            (self.memory.last_scale_down, self.options.scale_down_delay_after_delete),
-        )
-        return any(time is not None and self.now - time < delay for time, delay in delays)
+        return disabled or (not self.options.scale_down_delay_type_local and self.scene.settles)
 
     # -- choice ------------------------------------------------------------------------------------------------------
 

@@ -68,8 +68,11 @@ class UsageColumns:
         columns = self._of.get(asked)
         if columns is None:
             columns = self._of[asked] = self._columns(*asked)
-        cpu, memory, skipped_cpu, skipped_memory = (column[node] for column in columns)
-        return Usage(used={CPU: cpu, MEMORY: memory}, skipped={CPU: skipped_cpu, MEMORY: skipped_memory})
+        cpu, memory, skipped_cpu, skipped_memory = columns
+        return Usage(
+            used={CPU: cpu[node], MEMORY: memory[node]},
+            skipped={CPU: skipped_cpu[node], MEMORY: skipped_memory[node]},
+        )
 
     def _columns(self, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> list[list[int]]:
         """Used cpu and memory, then those of pods that are left aside, by node."""

@@ -65,7 +65,7 @@ class ApiError(msgspec.Struct, frozen=True):
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """How an action went and when it was over: what it gives (see there), or an error."""
+    """How an action went and when it was over (in UTC: other zones may not add up): what it gives, or an error."""
 
     at: datetime
     value: Any = None

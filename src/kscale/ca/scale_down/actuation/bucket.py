@@ -12,6 +12,7 @@ from kscale.ca.clock import moment_ns
 from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
 from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.expendable import is_expendable
 from kscale.ca.scale_down.actuation.actions import (
     InBackground,
     ListControllers,
@@ -112,8 +113,7 @@ def _problem(node: Node, pods: Sequence[Pod], context: DrainContext, drain: bool
 def _by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) -> dict[str, list[Pod]]:
     found: dict[str, list[Pod]] = {name: [] for name in names}
     for pod in pods:
-        expendable = pod.spec.priority is not None and pod.spec.priority < cutoff
-        if not expendable and pod.spec.node_name in found:
+        if pod.spec.node_name in found and not is_expendable(pod, cutoff):
             found[pod.spec.node_name].append(pod)
     return found
 

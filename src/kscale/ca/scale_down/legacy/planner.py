@@ -10,38 +10,33 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from kscale.ca.clock import moment_ns
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group, Groups, groups_of
+from kscale.ca.groups import Group
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
-from kscale.ca.options import AutoscalingOptions, ResourceLimiter
-from kscale.ca.pod_lists.expendable import snapshot_without_expendable
+from kscale.ca.options import ResourceLimiter
 from kscale.ca.quota import NODES, NodeResources
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes, NodeInGroup
 from kscale.ca.scale_down.candidates import prefilter
-from kscale.ca.scale_down.drainability.context import DrainContext, Listers
+from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.legacy.pod_checks import pods_to_drain
 from kscale.ca.scale_down.legacy.simulation import LegacySimulator
 from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_down.legacy.utilization import legacy_utilization
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
-from kscale.ca.scale_down.pdb import tracker_of
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
+from kscale.ca.scale_down.scene import Scene
 from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode
-from kscale.ca.state import LoopState
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeGroup
 from kscale.scheduling.profile import SchedulerProfile
-from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["legacy_scale_down"]
 
@@ -49,12 +44,8 @@ _RECHECK = timedelta(minutes=5)
 
 
 def legacy_scale_down(
-    snapshot: Snapshot,
-    groups: Groups | Iterable[NodeGroup],
+    scene: Scene,
     *,
-    now: datetime,
-    options: AutoscalingOptions,
-    state: LoopState | None = None,
     limits: ResourceLimiter | None = None,
     in_progress: Sequence[NodeInGroup] = (),
     disabled: bool = False,
@@ -65,45 +56,33 @@ def legacy_scale_down(
 
     A state that knows no loop yet counts as a process that has just started: all three cooldowns begin now.
     """
-    return _Loop(snapshot, groups, now, options, state, in_progress, gpu_label, profile).run(limits, disabled)
+    memory = scene.before.scale_down
+    if not memory.started:
+        now = scene.now
+        memory = replace(memory, last_scale_up=now, last_scale_down=now, last_failure=now, started=True)
+        scene.before = replace(scene.before, scale_down=memory)
+    return _Loop(scene, in_progress, gpu_label, profile).run(limits, disabled)
 
 
 class _Loop:
     def __init__(
-        self,
-        snapshot: Snapshot,
-        groups: Groups | Iterable[NodeGroup],
-        now: datetime,
-        options: AutoscalingOptions,
-        state: LoopState | None,
-        in_progress: Sequence[NodeInGroup],
-        gpu_label: str,
-        profile: SchedulerProfile | None,
+        self, scene: Scene, in_progress: Sequence[NodeInGroup], gpu_label: str, profile: SchedulerProfile | None
     ) -> None:
-        self.now_ns = moment_ns(now)
-        self.now = now = now.astimezone(UTC)  # zones with summer time do not add up
-        self.options = options
-        self.nodes: list[Node] = snapshot.columns.objects
-        self.groups = (
-            groups if isinstance(groups, Groups) else groups_of(groups, self.nodes, options.node_group_defaults)
-        )
-        self.before = state or LoopState()
-        memory = self.before.scale_down
-        if not memory.started:
-            memory = replace(memory, last_scale_up=now, last_scale_down=now, last_failure=now, started=True)
-        self.memory = memory
+        self.scene = scene
+        self.now_ns = scene.now_ns
+        self.now = scene.now
+        self.options = scene.options
+        self.nodes = scene.nodes
+        self.groups = scene.groups
+        self.before = scene.before
+        self.memory = memory = scene.before.scale_down
         self.in_progress = {item.node for item in in_progress}
         self.gpu_label = gpu_label
-        self.pdbs = tracker_of(snapshot.informers.budgets)
-        self.listers = Listers(snapshot.informers.workloads)
+        self.pdbs = scene.pdbs
+        self.listers = scene.listers
         self.usage: UsageTracker = memory.usage.copy()
         self.simulator = LegacySimulator(
-            snapshot,
-            snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff),
-            usage=self.usage,
-            hints=memory.hints,
-            now=now,
-            profile=profile,
+            scene.whole, scene.snapshot, usage=self.usage, hints=memory.hints, now=scene.now, profile=profile
         )
         self.unremovable_until: dict[str, datetime] = {}
         self.unremovable: dict[str, UnremovableNode] = {}
@@ -120,7 +99,7 @@ class _Loop:
         after_update = dict(self.unremovable)
         unneeded = [self._unneeded(name, time) for name, time in since.items()]
         chosen: NodesToDelete | None = None
-        if self._cooldown(disabled):
+        if disabled or self.scene.settles:
             result = "ScaleDownInCooldown"
         elif self.in_progress:
             result = "ScaleDownInProgress"
@@ -157,15 +136,6 @@ class _Loop:
                 ),
             ),
         )
-
-    def _cooldown(self, disabled: bool) -> bool:
-        memory, options = self.memory, self.options
-        delays = (
-            (memory.last_scale_up, options.scale_down_delay_after_add),
-            (memory.last_failure, options.scale_down_delay_after_failure),
-            (memory.last_scale_down, options.scale_down_delay_after_delete),
-        )
-        return disabled or any(time is not None and self.now - time < delay for time, delay in delays)
 
     def _delete(self, chosen: NodesToDelete | None) -> CroppedNodes:
         def buckets(names: Iterable[str]) -> list[GroupNodes]:

@@ -1,0 +1,71 @@
+"""Which nodes of a snapshot are worth simulating: eligibility with sums that are worked out once for all nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from kscale.ca.gpu import gpu_config
+from kscale.ca.options import NodeGroupAutoscalingOptions
+from kscale.ca.scale_down.eligibility import Eligibility, eligibility
+from kscale.ca.scale_down.node_devices import claims_of, local_slices
+from kscale.ca.scale_down.removal import RemovalSimulator
+from kscale.ca.scale_down.scene import Scene
+from kscale.ca.scale_down.usage_columns import UsageColumns
+from kscale.ca.scale_down.utilization import Usage
+from kscale.objects.core import Pod
+from kscale.objects.resource import ResourceSlice
+
+__all__ = ["NodeJudge"]
+
+
+class NodeJudge:
+    """Verdicts of :func:`~.eligibility.eligibility` on nodes as they are when the judge is made.
+
+    ``changed``: nodes that have other pods than the snapshot says; these are summed up pod by pod.
+    """
+
+    __slots__ = ("_changed", "_columns", "_gpu_label", "_index", "_scene", "_simulator", "_skips_mirror", "_slices")
+
+    def __init__(self, scene: Scene, simulator: RemovalSimulator, changed: Collection[str], gpu_label: str) -> None:
+        self._scene = scene
+        self._simulator = simulator
+        self._changed = changed
+        self._gpu_label = gpu_label
+        self._index = scene.snapshot.columns.index
+        self._columns = UsageColumns(simulator.pods, len(scene.nodes), scene.now_ns)
+        self._skips_mirror = scene.options.ignore_mirror_pods_utilization
+        self._slices: dict[str, list[ResourceSlice]] = {}
+        if scene.options.enable_dynamic_resource_allocation:
+            self._slices = local_slices(scene.snapshot)
+
+    def judge(self, name: str, *, recently_unremovable: bool) -> Eligibility:
+        """One node of the snapshot."""
+        scene, columns = self._scene, self._columns
+        n = self._index[name]
+        node = scene.nodes[n]
+        slices = self._slices.get(name, ())
+        gpu = gpu_config(self._gpu_label, node)
+        summed = name not in self._changed and columns.knows(n)
+        pods: Sequence[Pod] = ()
+        if slices or gpu is not None or not summed:
+            pods = self._simulator.pods_on(name)
+
+        def sums(own: NodeGroupAutoscalingOptions) -> Usage | None:
+            return columns.usage(
+                n,
+                skip_daemon_set_pods=own.ignore_daemonsets_utilization,
+                skip_mirror_pods=self._skips_mirror,
+            )
+
+        return eligibility(
+            node,
+            pods,
+            groups=scene.groups,
+            options=scene.options,
+            now_ns=scene.now_ns,
+            gpu=gpu,
+            recently_unremovable=recently_unremovable,
+            dra_slices=slices,
+            dra_claims=claims_of(pods, scene.snapshot) if slices else (),
+            sums=sums if summed else None,
+        )

@@ -1,0 +1,76 @@
+"""What a loop of scale-down finds, whichever planner decides."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from kscale.ca.clock import moment_ns
+from kscale.ca.groups import Groups, groups_of
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.expendable import snapshot_without_expendable
+from kscale.ca.scale_down.drainability.context import Listers
+from kscale.ca.scale_down.pdb import tracker_of
+from kscale.ca.state import LoopState
+from kscale.errors import InputError
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["Scene"]
+
+
+class Scene:
+    """The cluster at one moment, its groups, and what earlier loops remember.
+
+    ``whole``: the snapshot; ``snapshot``: the same without expendable pods. ``now``: in UTC. ``pdbs`` are charged while
+    the loop goes on.
+    """
+
+    __slots__ = (
+        "before",
+        "groups",
+        "listers",
+        "nodes",
+        "now",
+        "now_ns",
+        "options",
+        "pdbs",
+        "snapshot",
+        "whole",
+    )
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        groups: Groups | Iterable[NodeGroup],
+        now: datetime,
+        options: AutoscalingOptions,
+        before: LoopState,
+    ) -> None:
+        """Raises InputError for a ``now`` without time zone and for a disruption budget with a broken selector."""
+        if now.tzinfo is None:
+            raise InputError("now has no time zone")
+        self.now_ns = moment_ns(now)
+        self.now = now.astimezone(UTC)  # zones with summer time do not add up
+        self.options = options
+        self.before = before
+        self.whole = snapshot
+        self.snapshot = snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff)
+        self.nodes: list[Node] = snapshot.columns.objects
+        self.groups = (
+            groups if isinstance(groups, Groups) else groups_of(groups, self.nodes, options.node_group_defaults)
+        )
+        self.listers = Listers(snapshot.informers.workloads)
+        self.pdbs = tracker_of(snapshot.informers.budgets)
+
+    @property
+    def settles(self) -> bool:
+        """The cluster changed a short time ago: whatever grew, went, or failed to go."""
+        memory, options = self.before.scale_down, self.options
+        changes = (
+            (memory.last_scale_up, options.scale_down_delay_after_add),
+            (memory.last_failure, options.scale_down_delay_after_failure),
+            (memory.last_scale_down, options.scale_down_delay_after_delete),
+        )
+        return any(time is not None and self.now - time < delay for time, delay in changes)
