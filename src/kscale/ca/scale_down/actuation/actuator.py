@@ -22,6 +22,7 @@ from kscale.ca.scale_down.actuation.report import describe, scale_down_node
 from kscale.ca.scale_down.actuation.results import ScaleDownNode, StartedDeletion
 from kscale.ca.scale_down.actuation.update_latency import PastLatencies
 from kscale.ca.scale_down.budgets import GroupNodes, budget_groups, crop, in_groups
+from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.snapshot.snapshot import Snapshot
 
@@ -59,7 +60,11 @@ class Actuator:
         ``empty``, ``drain``: names, before the budgets (``plan.chosen``); ``snapshot``, ``groups``: of the same loop.
         It gives a :class:`StartedDeletion` as soon as all nodes are tainted; the rest goes on in the background.
         ``force``: pods that cannot be evicted, and nodes that cannot be prepared, are deleted all the same.
+        Nodes of no group are passed over, as upstream has it. Raises InputError for a name that is no node.
         """
+        for name in (*empty, *drain):
+            if name not in snapshot.columns.index:
+                raise InputError(f"there is no node {name}")
         return partial(self._start, list(empty), list(drain), snapshot, groups, force)
 
     def _start(

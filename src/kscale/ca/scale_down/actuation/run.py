@@ -62,6 +62,8 @@ class Simulation:
             return
 
         def resume(found: Outcome) -> None:
+            if found.at < self.now:
+                raise ValueError(f"{type(action).__name__} ended at {found.at}, before it began ({self.now})")
             self._at(found.at, lambda _: self._advance(steps, found, done))
 
         match action:
@@ -94,6 +96,8 @@ class Simulation:
 
             self.start(machine, done)
 
+        if at_most is not None and at_most < 1:
+            raise ValueError(f"{at_most} machines at a time never end")
         if not machines:
             resume(Outcome(at=self.now, value=values))
         for _ in range(len(machines) if at_most is None else min(at_most, len(machines))):

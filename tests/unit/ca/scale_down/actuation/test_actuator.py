@@ -18,6 +18,7 @@ from kscale.ca.scale_down.actuation.remember import remember, remember_start
 from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.scale_down.actuation.run import Simulation, run
 from kscale.ca.scale_down.candidates import GroupChanges
+from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
 from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
@@ -522,3 +523,17 @@ def test_a_failure_before_it_begins_is_kept() -> None:
     started = broken(Case("a0"), taint="a0").run()
     state = remember_start(ca.LoopState(), started, T0)
     assert (state.scale_down.last_scale_down, state.scale_down.last_failure) == (None, T0)
+
+
+def test_a_node_that_is_none() -> None:
+    case = Case("a0")
+    with pytest.raises(InputError, match="there is no node a7"):
+        case.actuator.start_deletion(["a0"], ["a7"], case.snapshot, case.groups)
+
+
+def test_a_node_of_no_group_is_passed_over() -> None:
+    case = Case("a0 a1")
+    case.groups = ca.Groups([ca.Group(id="a", max_size=9, target_size=1, nodes=["a0"], instances=["a0"])])
+    started = case.run()
+    assert [item.node for item in started.nodes] == ["a0"]
+    assert case.world.marks == {"a0": KEPT}

@@ -75,3 +75,17 @@ def test_up_to_a_moment() -> None:
     assert simulation.now == T0 + 7 * SECOND
     simulation.run()
     assert (log[-1], simulation.now, simulation.idle) == (("a", 10), T0 + 10 * SECOND, True)
+
+
+def test_what_cannot_be() -> None:
+    def too_few(now: datetime) -> do.Steps[Any]:
+        return (yield from do.Progress(now).together([partial(sleeper, [], "a", [])], at_most=0))
+
+    with pytest.raises(ValueError, match="0 machines at a time never end"):
+        run(too_few, nobody, now=T0)
+
+    def reader(now: datetime) -> do.Steps[Any]:
+        return (yield from do.Progress(now).act(do.GetNode(name="n")))
+
+    with pytest.raises(ValueError, match=r"GetNode ended at .*, before it began"):
+        run(reader, lambda action, now: do.Outcome(at=now - SECOND), now=T0)
