@@ -51,8 +51,8 @@ def test_every_deletion_ends(
     """``stray``: pods that came to empty nodes meanwhile.
 
     A node whose deletion began has one result in the end: deleted nodes keep their taint, all others have lost it, and
-    nothing is under way any more. But where nodes to drain cannot be tainted, empty ones of a group that goes whole wait
-    for them for ever, as upstream has it.
+    nothing is under way any more. But where nodes to drain cannot be tainted, empty ones of a group that goes whole
+    wait for them for ever, as upstream has it.
     """
     flags = {f"{letter}{i}": each for letter, members in groups.items() for i, each in enumerate(members)}
     nodes = [node(name, 8000, 8000, ready=True) for name in flags]
