@@ -117,6 +117,7 @@ def groups_of(node_groups: Iterable[NodeGroup], nodes: Sequence[Node], defaults:
     each other and a ``from_node`` that does not exist.
     """
     by_name = {node.metadata.name: node for node in nodes}
+    provider_ids = {name: node.spec.provider_id or name for name, node in by_name.items()}
     labelled = _Labelled(nodes)
     taken: set[str] = set()
     found: dict[str, Group] = {}
@@ -132,7 +133,9 @@ def groups_of(node_groups: Iterable[NodeGroup], nodes: Sequence[Node], defaults:
         if item.from_node is not None and item.from_node not in by_name:
             problems.append(Problem(f"there is no node {item.from_node}", object=where, field="fromNode"))
             continue
-        members = [name for name in _members(item, labelled) if name not in taken]
+        members = _members(item, labelled)
+        if not taken.isdisjoint(members):
+            members = [name for name in members if name not in taken]
         taken.update(members)
         found[item.id] = Group(
             id=item.id,
@@ -141,7 +144,7 @@ def groups_of(node_groups: Iterable[NodeGroup], nodes: Sequence[Node], defaults:
             target_size=len(members) if item.target_size is None else item.target_size,
             nodes=members,
             instances=[
-                *(by_name[name].spec.provider_id or name for name in members if name in by_name),
+                *[provider_ids[name] for name in members if name in provider_ids],
                 *item.unregistered_instances,
             ],
             template=_template(item, by_name),

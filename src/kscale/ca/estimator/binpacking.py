@@ -75,6 +75,8 @@ class GroupedPods:
         self.asked = np.zeros((len(self.starts) - 1, 2))
         """float64[groups, 2]: cpu and memory of a group's first pod; an empty group asks for nothing."""
         self._sums: dict[bytes, tuple[int, int]] = {}
+        self.counted: NDArray[np.int64] | None = None
+        """``class_counts``, once somebody asked."""
         taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
         some = np.flatnonzero(np.diff(self.starts) > 0)
         if len(some):
@@ -89,6 +91,7 @@ class GroupedPods:
         part.members = self.members[positions]
         part.class_of = self.class_of[positions]
         part.asked = self.asked[groups]
+        part.counted = None
         return part
 
     def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
@@ -102,6 +105,13 @@ class GroupedPods:
         """The class of a group's first pod; None for an empty group."""
         start = self.starts[group]
         return None if start == self.starts[group + 1] else self.unique[self.class_of[start]]
+
+    @property
+    def class_counts(self) -> NDArray[np.int64]:
+        """How many pods there are of each class: int64[classes]."""
+        if self.counted is None:
+            self.counted = np.bincount(self.class_of, minlength=len(self.unique))
+        return self.counted
 
     def requested(self, counts: NDArray[np.int64]) -> tuple[int, int]:
         """What so many pods of each class (int64[classes]) request together: (cpu, memory) in billionths."""

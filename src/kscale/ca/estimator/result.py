@@ -110,8 +110,10 @@ class EstimateResult:
     @cached_property
     def requested(self) -> tuple[int, int]:
         """What the pods that fit request together, exactly: (cpu, memory) in billionths of a core and of a byte."""
-        counts = np.bincount(self._class_of[self.order_numbers], minlength=len(self._pods.unique))
-        return self._pods.requested(counts)
+        pods = self._pods
+        if len(self.order_numbers) == len(pods.members):
+            return pods.requested(pods.class_counts)
+        return pods.requested(np.bincount(self._class_of[self.order_numbers], minlength=len(pods.unique)))
 
     @cached_property
     def placement(self) -> dict[str, str]:

@@ -61,14 +61,20 @@ class WaitingPods:
     @property
     def in_play(self) -> list[Pod]:
         """One pod of each kind that occurs, in the order the kinds were met first."""
-        return [self.examples[number] for number in np.unique(self.kind).tolist()]
+        return [self.examples[number] for number in self._present.tolist()]
+
+    @property
+    def _present(self) -> NDArray[np.int64]:
+        """The kinds that occur, ascending."""
+        return np.flatnonzero(np.bincount(self.kind, minlength=len(self.examples)))
 
     def among(self, chosen: Iterable[Pod]) -> NDArray[np.bool_]:
         """Whose example is among these (by identity): bool[n]."""
         wanted = {id(pod) for pod in chosen}
-        numbers, where = np.unique(self.kind, return_inverse=True)
-        found = np.array([id(self.examples[number]) in wanted for number in numbers.tolist()], dtype=np.bool_)
-        return found[where.reshape(-1)] if len(found) else np.zeros(0, np.bool_)
+        found = np.zeros(len(self.examples), dtype=np.bool_)
+        for number in self._present.tolist():
+            found[number] = id(self.examples[number]) in wanted
+        return found[self.kind]
 
     def kept_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> WaitingPods:
         """What a rule that only leaves pods out keeps."""
