@@ -55,7 +55,7 @@ def read_prometheus(
                 )
             )
         results = msgspec.json.decode(answer.data.result, type=list[_Result])
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(Problem(f"not a Prometheus answer: {error}", source)) from None
     names = [(columns or {}).get(name, name) for name in KEY_COLUMNS]
     keys = [SeriesKey(*(result.metric.get(name, "") for name in names)) for result in results]

@@ -91,7 +91,10 @@ class CsvFile:
             text = line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise InputError(Problem(f"not UTF-8: {error}", str(self.path))) from None
-        self.header = [name.strip() for name in next(csv.reader([text]), [])]
+        try:
+            self.header = [name.strip() for name in next(csv.reader([text]), [])]
+        except csv.Error as error:
+            raise InputError(Problem(f"a header that is not CSV: {error}", str(self.path))) from None
         self.wanted = check_columns(self.header, self.names, str(self.path))
         self._roles = _roles(self.header, self.names)
         return len(line) + len(end)

@@ -196,17 +196,31 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None) -> Iterator[Usage
         lengths = [one.stop - one.start for one in rows]
         if not sum(lengths):
             continue
+        made: dict[tuple[SeriesKey, str, tuple[tuple[str, str], ...]], int] = {}
+        numbers = [made.setdefault(_whose(series.keys[i], series.labels[i], columns), len(made)) for i in wanted]
+        of_row = np.repeat(np.array(numbers, np.int32), lengths)
+        times = np.concatenate([series.time[one] for one in rows])
         values = np.concatenate([series.value[one] for one in rows])
-        labels = [series.labels[i] for i in wanted]
+        if len(made) < len(wanted):  # a container that was restarted has several: upstream sorts its samples by time
+            order = np.lexsort((times, of_row))
+            of_row, times, values = of_row[order], times[order], values[order]
         yield UsageBatch(
-            [series.keys[i] for i in wanted],
-            [each.get((columns or {}).get("workload", "workload"), "") for each in labels],
-            np.repeat(np.arange(len(wanted), dtype=np.int32), lengths),
-            np.concatenate([series.time[one] for one in rows]),
+            [key for key, _, _ in made],
+            [workload for _, workload, _ in made],
+            of_row,
+            times,
             None if memory else values,
             values if memory else None,
-            [_pod_labels(each) for each in labels],
+            [dict(labels) for _, _, labels in made],
         )
+
+
+def _whose(
+    key: SeriesKey, labels: Mapping[str, str], columns: Mapping[str, str] | None
+) -> tuple[SeriesKey, str, tuple[tuple[str, str], ...]]:
+    """What a series of Prometheus is of: the container, the workload that it names, the labels of its pod."""
+    named = labels.get((columns or {}).get("workload", "workload"), "")
+    return key, named, tuple(sorted(_pod_labels(labels).items()))
 
 
 def _pod_labels(labels: Mapping[str, str]) -> dict[str, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,59 @@ def test_a_column_that_comes_twice_is_named(tmp_path: Path) -> None:
     path.write_text("time,namespace,pod,container,cpu_cores,memory_bytes,pod\n1,shop,a,app,1,2,b\n")
     with pytest.raises(InputError, match=r"twice\.csv: the column 'pod' comes twice"):
         read(path)
+
+
+@pytest.mark.parametrize(
+    "header", [HEADER.replace("\n", "\r") + "1,shop,a,app,1,2\r", "x" * 200_000 + "\n"], ids=["returns", "long"]
+)
+def test_a_header_that_is_not_csv_is_named(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "old.csv"
+    path.write_text(header)
+    with pytest.raises(InputError, match=r"old\.csv: a header that is not CSV"):
+        read(path)
+
+
+def answered(path: Path, *series: tuple[dict[str, str], list[Any]]) -> Path:
+    result = [{"metric": metric, "values": values} for metric, values in series]
+    path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}))
+    return path
+
+
+def test_a_restarted_container_has_several_series(tmp_path: Path) -> None:
+    app = {"__name__": "cpu", "namespace": "shop", "pod": "a", "container": "app"}
+    path = answered(
+        tmp_path / "usage.json",
+        ({**app, "id": "f"}, [[3, "3"], [5, "5"]]),
+        ({**app, "pod": "b"}, [[1, "7"]]),
+        ({**app, "id": "0"}, [[1, "1"], [4, "4"]]),
+        ({**app, "pod": "b", "label_app": "web"}, [[2, "8"]]),
+    )
+    (batch,) = read_usage(path)
+    assert [key.pod for key in batch.keys] == ["a", "b", "b"]
+    assert [dict(labels) for labels in batch.labels] == [{}, {}, {"app": "web"}]
+    assert batch.cpu is not None
+    found = zip(batch.series.tolist(), (batch.time // 10**9).tolist(), batch.cpu.tolist(), strict=True)
+    assert list(found) == [(0, 1, 1), (0, 3, 3), (0, 4, 4), (0, 5, 5), (1, 1, 7), (2, 2, 8)]
+
+
+@pytest.mark.parametrize("time", [1767582000123, 2**32, -1e14])
+@pytest.mark.parametrize("value", ["1", " 1"])
+def test_times_that_are_no_seconds_are_refused(tmp_path: Path, time: float, value: str) -> None:
+    path = answered(tmp_path / "usage.json", ({"pod": "a"}, [[time, value]]))
+    with pytest.raises(InputError, match=r"data\.result\[0\]\.values: a time that is too far from 1970"):
+        list(read_usage(path))
+
+
+@pytest.mark.parametrize(
+    "part", [b'{"pod":"\xff"}', b'{},"more":' + b"[" * 100_000 + b"]" * 100_000], ids=["bytes", "depth"]
+)
+def test_damaged_answers_are_named(tmp_path: Path, part: bytes) -> None:
+    path = tmp_path / "usage.json"
+    path.write_bytes(
+        b'{"status":"success","data":{"resultType":"matrix","result":[{"metric":%b,"values":[[1,"1"]]}]}}' % part
+    )
+    with pytest.raises(InputError, match=r"usage\.json: not a Prometheus answer"):
+        list(read_usage(path))
 
 
 def write_parquet(path: Path, rows: list[Row], groups: int) -> None:

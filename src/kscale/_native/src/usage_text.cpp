@@ -14,6 +14,7 @@ namespace {
 
 constexpr std::int64_t kSecond = 1000000000;
 constexpr std::int64_t kFarthest = std::int64_t{1} << 62;  // nanoseconds from 1970
+constexpr double kFarthestSecond = 4294967296.0;           // 2^32: its nanoseconds fit
 
 bool is_digit(char c) noexcept { return static_cast<unsigned char>(c - '0') < 10; }
 
@@ -233,7 +234,7 @@ std::ptrdiff_t points(const char* text, std::size_t size, std::ptrdiff_t room, s
     // JSON has no numbers with zeros in front.
     const char* digit = p + (p < end && *p == '-' ? 1 : 0);
     if (end - digit > 1 && *digit == '0' && is_digit(digit[1])) return -1;
-    if (!decimal(p, end, time) || std::fabs(time) >= 1e15 || !eat(',') || !eat('"')) return -1;
+    if (!decimal(p, end, time) || std::fabs(time) >= kFarthestSecond || !eat(',') || !eat('"')) return -1;
     if (word("NaN")) {
       value[n] = std::numeric_limits<double>::quiet_NaN();
     } else if (word("+Inf")) {
