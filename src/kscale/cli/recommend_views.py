@@ -240,12 +240,15 @@ def _headline(advice: RecommendationReport) -> str:
     if not advice.containers:
         return f"No workload to recommend for{': ' + '; '.join(advice.notes) if advice.notes else ''}."
     cpu, memory = advice.change_millicores, advice.change_bytes
+    now = f"(of {advice.requested_millicores / 1000:,.4g} cpu, {_memory(advice.requested_bytes)})"
+    if all(one.cpu.target is None and one.memory.target is None for one in advice.containers):
+        return f"No advice: requests would stay as they are {now}."
+    if cpu == memory == 0:
+        return f"Requests would stay as they are {now}."
     changes = (
         f"{'fall' if cpu < 0 else 'rise'} by {abs(cpu) / 1000:,.4g} cpu",
         f"{'fall' if memory < 0 else 'rise'} by {_memory(abs(memory))}",
     )
     same = (cpu < 0) == (memory < 0)
     text = f"{changes[0]} and {_memory(abs(memory)) if same else changes[1]}"
-    return (
-        f"Requests would {text} (of {advice.requested_millicores / 1000:,.4g} cpu, {_memory(advice.requested_bytes)})."
-    )
+    return f"Requests would {text} {now}."

@@ -137,7 +137,7 @@ def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> I
             yield found
 
 
-def _of_table(table: Any, names: Mapping[str, str], unit: str, source: str) -> UsageBatch | None:
+def _of_table(table: Any, names: Mapping[str, str], unit: str, source: str, before: int = 0) -> UsageBatch | None:
     from kscale.series import usage_tables as arrow
 
     if table.num_rows == 0:
@@ -147,7 +147,7 @@ def _of_table(table: Any, names: Mapping[str, str], unit: str, source: str) -> U
         keys,
         workloads,
         series,
-        arrow.times(table.column(names["time"]), unit, source),
+        arrow.times(table.column(names["time"]), unit, source, before),
         arrow.numbers(table, names[CPU], source),
         arrow.numbers(table, names[MEMORY], source),
     )
@@ -166,7 +166,7 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
             from kscale.series import usage_tables as arrow
 
             table = arrow.csv_table(found.text, file.header, file.wanted, names, str(path), rows)
-            batch = _of_table(table, names, unit, str(path))
+            batch = _of_table(table, names, unit, str(path), rows)
         if batch is not None and len(batch):
             rows += len(batch)
             yield batch

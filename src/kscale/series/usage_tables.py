@@ -33,6 +33,7 @@ _FARTHEST: Final = 1 << 62
 """Nanoseconds; the recommender's kernels take no time that is further from 1970."""
 _TOO_FAR: Final = "{} is too far from 1970: is the unit right?"
 _ROW = re.compile(r"Row #(\d+)")
+_COLUMN = re.compile(r"In CSV column #(\d+)")
 
 
 def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[], Any]]:
@@ -110,6 +111,7 @@ def csv_table(
     except pa.ArrowInvalid as error:
         problem = error
     told = _ROW.sub(lambda found: f"row {before + int(found[1])}", str(problem))
+    told = _COLUMN.sub(lambda found: f"column {header[int(found[1])]!r}", told)
     raise InputError(Problem(f"not readable as CSV: {told}", source))
 
 
@@ -162,8 +164,8 @@ def keys(table: Any, names: Mapping[str, str], source: str) -> tuple[list[Series
     return made, workloads, series
 
 
-def times(column: Any, unit: str, source: str) -> NDArray[np.int64]:
-    """Nanoseconds since 1970, between the years 1823 and 2116."""
+def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.int64]:
+    """Nanoseconds since 1970, between the years 1823 and 2116; ``before``: rows of the file in front of these."""
     if column.null_count:
         raise InputError(Problem(f"{column.null_count} rows without time", source, field="time"))
     kind = column.type
@@ -179,9 +181,15 @@ def times(column: Any, unit: str, source: str) -> NDArray[np.int64]:
             if scale < 1000:
                 return np.rint(fractions * scale).astype(np.int64)
             return np.rint(fractions * 1e3).astype(np.int64) * (scale // 1000)
-        return _scaled(
-            np.array([parse_time(text, scale) for text in column.cast(pa.string()).to_pylist()], np.int64), 1
-        )
+        found = np.empty(len(column), np.int64)
+        for i, text in enumerate(column.cast(pa.string()).to_pylist()):
+            try:
+                found[i] = parse_time(text, scale)
+            except (ValueError, OverflowError) as error:
+                raise InputError(Problem(str(error), source, f"row {before + i + 1}", "time")) from None
+        return _scaled(found, 1)
+    except InputError:
+        raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise InputError(Problem(str(error), source, field="time")) from None
 

@@ -45,6 +45,8 @@ from kscale.vpa.workloads import Identity, Workload, Workloads
 
 __all__ = ["advise"]
 
+_LONG_AGO: Final = 946684800 * 10**9
+"""2000-01-01: no container is older."""
 _DISCARDED: Final = "containers killed for memory too long ago, or unknown, discarded"
 
 
@@ -143,7 +145,11 @@ def advise(
     ooms = _out_of_memory(cluster, pods, feed)
     moment = now if now is not None else feed.newest
     if moment == UNSET:
-        moment = max((event.time for event in ooms), default=0)
+        moment = max((event.time for event in ooms), default=UNSET)
+    if UNSET < feed.newest < _LONG_AGO:
+        notes.append(f"the newest sample is of {to_text(feed.newest)}: is the unit of time right?")
+    shown = to_text(moment)
+    moment = max(moment, 0)
     # Upstream collects garbage after it has recommended; nothing looks at the state after this one round.
     state.last_gc = moment
     result = run_once(
@@ -168,7 +174,7 @@ def advise(
             killed[key] = max(killed.get(key, 0), amount)
     seen = [text for place, text in workloads.unresolved if not namespaces or place in namespaces]
     notes += [*seen, *result.diagnostics]
-    return _report(chosen, result, feed, moment, killed, cluster, points_required, notes)
+    return _report(chosen, result, feed, moment, shown, killed, cluster, points_required, notes)
 
 
 def _asked_in_vain(
@@ -205,6 +211,7 @@ def _report(
     result: RecommenderResult,
     feed: Feed,
     moment: int,
+    shown: str | None,
     killed: Mapping[tuple[str, str, str, str], int],
     cluster: Any,
     points_required: int,
@@ -246,7 +253,7 @@ def _report(
     requested, change = totals(containers)
     return RecommendationReport(
         strategy=strategy.name,
-        now=to_text(moment),
+        now=shown,
         containers=containers,
         requested_millicores=requested[0],
         requested_bytes=requested[1],

@@ -95,7 +95,7 @@ class RecommendationReport(Record, frozen=True):
 
     strategy: str
     now: str | None
-    """The moment that the recommendation is for: the last sample unless given."""
+    """The moment that the recommendation is for: the last sample unless given; None where there is none."""
     containers: list[ContainerAdvice]
     requested_millicores: int
     requested_bytes: int

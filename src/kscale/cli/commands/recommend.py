@@ -138,6 +138,8 @@ def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable
 def _say(advice: RecommendationReport, terminal: Any) -> None:
     for name, count in advice.counts.items():
         (terminal.note if name == "samples" else terminal.warn)(f"{count:,} {name}")
+    if advice.containers and not advice.counts.get("samples") and not any(one.samples for one in advice.containers):
+        terminal.warn("no samples of these workloads")
     both = sorted({f"{one.namespace}/{one.workload}" for one in advice.containers if "HPA detected" in one.info})
     if both:
         terminal.warn(f"an HPA scales by a resource that these requests are of: {', '.join(both[:5])}")

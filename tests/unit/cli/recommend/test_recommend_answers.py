@@ -65,7 +65,7 @@ def test_choice_and_fail_on(cluster: Path) -> None:
         ("-l", "app=db", "no workload with the pod labels app=db"),
     ):
         run = recommend(cluster, rows(200), option, value)
-        assert run.stdout.startswith("No workload")
+        assert run.stdout.startswith(f"No workload to recommend for: {said}.")
         assert said in run.stderr
         assert "samples" not in run.stderr  # none were asked for
     assert recommend(cluster, rows(200), "--fail-on", "severity>=warning").code == 1

@@ -213,6 +213,31 @@ def test_compressed_and_cut_lines(cluster: Path) -> None:
     assert "row 201" in said
 
 
+def test_cells_that_cannot_be_are_named(cluster: Path) -> None:
+    good, at = "".join(rows(99)), f"{START + 99 * 60},shop,web-5d4f8-abcde,app"
+    said = refused(cluster, "cell.csv", f"{HEADER}{good}{at},much,1\n".encode())
+    assert "cell.csv: not readable as CSV: column 'cpu_cores': row 100: CSV conversion error to double" in said
+    said = refused(cluster, "time.csv", f"{HEADER}{good}soon,shop,web-5d4f8-abcde,app,1,1\n".encode())
+    assert 'time.csv: row 100: time: "soon" is not a time' in said
+    said = refused(cluster, "twice.csv", b"pod,time,pod,namespace,container,cpu_cores\n")
+    assert "twice.csv: the column 'pod' comes twice" in said
+
+
+def test_a_wrong_unit_of_time_is_suspected(cluster: Path) -> None:
+    run = recommend(cluster, rows(150), "--time-unit", "ms")
+    assert run.code == 0
+    assert "the newest sample is of 1970-01-21T10:59:40Z: is the unit of time right?" in run.stderr
+
+
+def test_a_history_of_others(cluster: Path) -> None:
+    run = recommend(cluster, [])
+    assert run.stdout.startswith("No advice: requests would stay as they are (of 0.5 cpu, 1Gi).")
+    assert "warning: no samples of these workloads" in run.stderr
+    record = answer(recommend(cluster, [], "-o", "json"))
+    assert record["now"] is None
+    assert [one["info"] for one in record["containers"]] == [["no data"]]
+
+
 @pytest.mark.parametrize(
     ("time", "more", "said"),
     [
