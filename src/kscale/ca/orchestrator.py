@@ -145,6 +145,7 @@ def orchestrate_steps(
     if isinstance(candidates, AutoscalerError):
         return run.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
     run.every = Groups([*groups, *candidates], groups.node_errors)
+    started = elapsed()
     limits = [cluster_maximum(run.options.resource_limiter)] if quotas is None else quotas
     try:
         if isinstance(limits, AutoscalerError):
@@ -154,7 +155,7 @@ def orchestrate_steps(
         text = f"could not create quotas tracker: {error.message}"
         return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
     run.filter(tracker)
-    run.find_options(stop_after_options, elapsed)
+    run.find_options(stop_after_options, lambda: elapsed() - started > run.options.max_binpacking_time)
     if not run.found:
         return run.finish(NO_OPTIONS_AVAILABLE)
     names = run.options.expander_names if expanders is None else expanders

@@ -155,15 +155,14 @@ class ExpansionFinder:
     def is_safe(self, group: Group) -> bool:
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.now, self.options)
 
-    def find_options(self, stop_after: int, elapsed: Callable[[], timedelta]) -> None:
-        started = elapsed()
+    def find_options(self, stop_after: int, time_is_up: Callable[[], bool]) -> None:
         for group in self.filtered.valid:
             option = self.option(group)
             if option is not None:
                 self.found.append(option)
             if stop_after and len(self.found) >= stop_after:
                 break
-            if elapsed() - started > self.options.max_binpacking_time:
+            if time_is_up():
                 break
 
     def option(self, group: Group) -> ExpansionOption | None:
