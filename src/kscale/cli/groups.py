@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -12,6 +13,7 @@ import typer
 from kscale.capacity.records import UNLIMITED
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
+from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
@@ -43,7 +45,7 @@ class GroupSource(OptionGroup):
         self._check()
         from kscale.capacity.templates import with_templates
 
-        return with_templates(cluster, snapshot, self._named(snapshot, terminal))
+        return with_templates(cluster, snapshot, self._named(cluster, snapshot, terminal))
 
     def _check(self) -> None:
         if self.node is not None and (self.groups_file is not None or self.catalogue is not None):
@@ -55,8 +57,8 @@ class GroupSource(OptionGroup):
         if self.catalogue is not None and self.groups_file is None and not self.instance_type:
             raise typer.BadParameter("--catalogue needs --instance-type, or -g", param_hint="--catalogue")
 
-    def _named(self, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
-        from kscale.capacity.groups import read_groups, recognise_groups
+    def _named(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
+        from kscale.capacity.groups import read_groups
 
         if self.groups_file is not None:
             return read_groups(self.groups_file, node_names=snapshot.columns.index, catalogue=self.catalogue)
@@ -70,13 +72,26 @@ class GroupSource(OptionGroup):
                 NodeGroup(id=kind.name, template=kind.template(), price=kind.price(), target_size=0, max_size=UNLIMITED)
                 for kind in types
             ]
-        found = recognise_groups(snapshot.columns.objects)
+        return self._recognised(cluster, snapshot.columns.objects, terminal)
+
+    def _recognised(self, cluster: Cluster, nodes: Sequence[Node], terminal: Terminal) -> list[NodeGroup]:
+        """What the dump itself says: the groups of Cluster API, then those in the labels of other nodes."""
+        from kscale.capacity.groups import MACHINE_KINDS, machine_groups, recognise_groups
+
+        machines = machine_groups([each for kind in MACHINE_KINDS for each in cluster.all(kind)], nodes)
+        for text in machines.warnings:
+            terminal.warn(text)
+        if machines.groups:
+            terminal.note(f"node groups of Cluster API in the input: {len(machines.groups):,}")
+        taken = {name for group in machines.groups for name in group.nodes}
+        found = recognise_groups(node for node in nodes if node.metadata.name not in taken)
         if found.groups:
             who = ", ".join(dict.fromkeys(each.provider for each in found.groups))
             terminal.note(f"node groups recognised in the labels ({who}): {len(found.groups):,}; sizes have no limit")
         if found.others:
             terminal.note(f"nodes in no recognised group: {len(found.others):,}")
-        return [msgspec.structs.replace(each.group, max_size=UNLIMITED) for each in found.groups]
+        unlimited = [msgspec.structs.replace(each.group, max_size=UNLIMITED) for each in found.groups]
+        return [*machines.groups, *unlimited]
 
     def words(self) -> list[str]:
         """The options that name the groups, as they would be typed again."""

@@ -46,6 +46,9 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     ("scheduling.k8s.io", "PriorityClass"): "kscale.objects.classes:PriorityClass",
     ("node.k8s.io", "RuntimeClass"): "kscale.objects.classes:RuntimeClass",
     ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.quota:CapacityQuota",
+    **{("cluster.x-k8s.io", kind): f"kscale.objects.cluster_api:{kind}" for kind in (
+        "MachineDeployment", "MachineSet", "MachinePool",
+    )},
 }  # fmt: skip
 """(API group, kind) or (API group/version, kind) -> ``module:Class``; the entry with the version goes first.
 

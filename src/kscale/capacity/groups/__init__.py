@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from kscale.capacity.groups.entry import GroupEntry, GroupOptions, groups_schema, groups_schema_text
+from kscale.capacity.groups.machines import MACHINE_KINDS, MachineGroups, machine_groups
 from kscale.capacity.groups.reading import groups_from, read_groups
 from kscale.capacity.groups.recognition import Recognised, RecognisedGroup, example_node, recognise_groups
 from kscale.capacity.groups.templates import group_template, members_of
 
 __all__ = [
+    "MACHINE_KINDS",
     "GroupEntry",
     "GroupOptions",
+    "MachineGroups",
     "Recognised",
     "RecognisedGroup",
     "example_node",
@@ -17,6 +20,7 @@ __all__ = [
     "groups_from",
     "groups_schema",
     "groups_schema_text",
+    "machine_groups",
     "members_of",
     "read_groups",
     "recognise_groups",

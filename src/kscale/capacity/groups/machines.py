@@ -1,0 +1,200 @@
+"""Node groups that Cluster API describes: MachineDeployments, MachineSets and MachinePools with the autoscaler's
+annotations (upstream: ``cloudprovider/clusterapi``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from kscale.objects.cluster_api import MachineDeployment, MachinePool, MachineSet
+from kscale.objects.core import Node, NodeSpec, NodeStatus, Taint
+from kscale.objects.durations import parse_duration
+from kscale.objects.meta import KubeObject, ObjectMeta
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
+from kscale.objects.owners import controller_of
+from kscale.objects.quantity import Quantity, QuantityError
+
+__all__ = ["MACHINE_KINDS", "MachineGroups", "machine_groups"]
+
+MACHINE_KINDS: Final = ("MachineDeployment", "MachineSet", "MachinePool")
+_Owner = MachineDeployment | MachineSet | MachinePool
+_GROUP: Final = "cluster.x-k8s.io"
+_MIN, _MAX = (f"{_GROUP}/cluster-api-autoscaler-node-group-{which}-size" for which in ("min", "max"))
+_PAUSED: Final = f"{_GROUP}/paused"
+_OPTIONS: Final = f"{_GROUP}/autoscaling-options-"
+_CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
+_AMOUNTS: Final = {"cpu": "cpu", "memory": "memory", "ephemeral-disk": "ephemeral-storage", "maxPods": "pods"}
+_MOST_PODS: Final = "110"
+_DRIVERS: Final = ("dra-driver", "csi-driver")
+
+
+class MachineGroups(msgspec.Struct, kw_only=True):
+    """The groups, in the order of the objects, and what is not as it was meant, by object."""
+
+    groups: list[NodeGroup] = []
+    warnings: list[str] = []
+
+
+def machine_groups(objects: Iterable[KubeObject], nodes: Iterable[Node]) -> MachineGroups:
+    """The groups that the autoscaler would find: those with both size annotations, a maximum above 0 and either
+    machines, or cpu and memory by annotation, which say what a new node is while there is none.
+
+    ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
+    read are left out and told.
+    """
+    owners = [each for each in objects if isinstance(each, _Owner)]
+    home: dict[str, str] = {}
+    for each in owners:
+        above = controller_of(each.metadata)
+        if isinstance(each, MachineSet) and above is not None and above.kind == "MachineDeployment":
+            home[_id(each)] = f"MachineDeployment/{each.namespace}/{above.name}"
+    members: dict[str, list[str]] = {}
+    for node in nodes:
+        owner = _owner_of(node)
+        if owner:
+            members.setdefault(home.get(owner, owner), []).append(node.metadata.name)
+    found = MachineGroups()
+    for each in owners:
+        name = _id(each)
+        if name in home:
+            continue
+        try:
+            group = _group(each, members.get(name, []), found.warnings)
+        except ValueError as error:
+            found.warnings.append(f"{name} cannot be scaled: {error}")
+            continue
+        if group is not None:
+            found.groups.append(group)
+    return found
+
+
+def _id(each: KubeObject) -> str:
+    return f"{type(each).__name__}/{each.namespace}/{each.name}"
+
+
+def _owner_of(node: Node) -> str:
+    """The identity of the owner that Cluster API writes on a node; empty without one."""
+    notes = node.metadata.annotations or {}
+    name = notes.get(f"{_GROUP}/owner-name")
+    if not name:
+        return ""
+    namespace = notes.get(f"{_GROUP}/cluster-namespace", "default")
+    return f"{notes.get(f'{_GROUP}/owner-kind', 'MachineSet')}/{namespace}/{name}"
+
+
+def _group(
+    each: MachineDeployment | MachineSet | MachinePool, nodes: list[str], warnings: list[str]
+) -> NodeGroup | None:
+    """None for one that nobody wants scaled. Raises ValueError for what cannot be read."""
+    notes = each.metadata.annotations or {}
+    if _MIN not in notes and _MAX not in notes:
+        return None
+    least, most = _size(notes, "min", _MIN), _size(notes, "max", _MAX)
+    if most < least:
+        raise ValueError(f"its maximum size {most} is below its minimum {least}")
+    if most == 0:
+        return None
+    if _PAUSED in notes:
+        raise ValueError(f"annotation {_PAUSED}")
+    replicas = each.spec.replicas or 0
+    template = _template(each, notes)
+    if template is None and not replicas:
+        raise ValueError("it has no machines, and no annotations say what one would be (cpu and memory)")
+    driven = [what for what in _DRIVERS if _CAPACITY + what in notes]
+    if driven:
+        warnings.append(f"{_id(each)}: not looked at: {', '.join(_CAPACITY + what for what in driven)}")
+    return NodeGroup(
+        id=_id(each),
+        min_size=least,
+        max_size=most,
+        target_size=replicas,
+        nodes=nodes,
+        # A node that exists is a better model.
+        template=None if nodes else template,
+        options=_options(each, notes, warnings),
+    )
+
+
+def _size(notes: dict[str, str], which: str, key: str) -> int:
+    if key not in notes:
+        raise ValueError(f"missing {which} annotation")
+    try:
+        size = int(notes[key])
+    except ValueError:
+        size = -1
+    if size < 0:
+        raise ValueError(f"invalid {which} annotation")
+    return size
+
+
+def _template(each: KubeObject, notes: dict[str, str]) -> NodeTemplate | None:
+    """What a new node is, by annotations. Raises ValueError for amounts that cannot be read."""
+    capacity: dict[str, Quantity] = {"pods": Quantity(_MOST_PODS)}
+    for key, resource in _AMOUNTS.items():
+        if _CAPACITY + key in notes:
+            capacity[resource] = _amount(notes, key)
+    kind = notes.get(_CAPACITY + "gpu-type")
+    if kind and _CAPACITY + "gpu-count" in notes:
+        capacity[kind] = _amount(notes, "gpu-count")
+    if not {"cpu", "memory"} <= capacity.keys():
+        return None
+    labels = {"kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
+    for pair in _listed(notes, "labels"):
+        key, equal, value = pair.partition("=")
+        if not equal:
+            raise ValueError(f"annotation {_CAPACITY}labels: {pair!r} is no label")
+        labels[key] = value
+    taints = []
+    for text in _listed(notes, "taints"):
+        pair, colon, effect = text.rpartition(":")
+        key, _, value = pair.partition("=")
+        if not colon or not key:
+            raise ValueError(f"annotation {_CAPACITY}taints: {text!r} is no taint")
+        taints.append(Taint(key=key, value=value, effect=effect))
+    node = Node(
+        metadata=ObjectMeta(name=f"{each.name}-template", labels=labels),
+        spec=NodeSpec(taints=taints),
+        status=NodeStatus(capacity=capacity, allocatable=dict(capacity)),
+    )
+    return NodeTemplate(node=node)
+
+
+def _amount(notes: dict[str, str], key: str) -> Quantity:
+    try:
+        amount = Quantity(notes[_CAPACITY + key])
+    except QuantityError:
+        raise ValueError(f"annotation {_CAPACITY}{key}: {notes[_CAPACITY + key]!r} is no amount") from None
+    if amount.sign < 0:
+        raise ValueError(f"annotation {_CAPACITY}{key}: {notes[_CAPACITY + key]!r} is negative")
+    return amount
+
+
+def _listed(notes: dict[str, str], key: str) -> list[str]:
+    return [part.strip() for part in notes.get(_CAPACITY + key, "").split(",") if part.strip()]
+
+
+_Read = Callable[[str], Any]
+_OPTION_FIELDS: dict[str, tuple[str, _Read]] = {
+    "scaledownutilizationthreshold": ("scale_down_utilization_threshold", float),
+    "scaledowngpuutilizationthreshold": ("scale_down_gpu_utilization_threshold", float),
+    "scaledownunneededtime": ("scale_down_unneeded_time", lambda text: parse_duration(text) / 1e9),
+    "scaledownunreadytime": ("scale_down_unready_time", lambda text: parse_duration(text) / 1e9),
+    "maxnodeprovisiontime": ("max_node_provision_time", lambda text: parse_duration(text) / 1e9),
+    "maxnodestartuptime": ("max_node_startup_time", lambda text: parse_duration(text) / 1e9),
+}
+
+
+def _options(each: KubeObject, notes: dict[str, str], warnings: list[str]) -> NodeGroupOptions | None:
+    """The options of the group; those that cannot be read are as for other groups, and told."""
+    given: dict[str, Any] = {}
+    for key, (field, read) in _OPTION_FIELDS.items():
+        text = notes.get(_OPTIONS + key)
+        if text is None:
+            continue
+        try:
+            given[field] = read(text)
+        except ValueError:
+            warnings.append(f"{_id(each)}: annotation {_OPTIONS}{key}: {text!r} cannot be read and does not count")
+    return NodeGroupOptions(**given) if given else None

@@ -1,0 +1,154 @@
+"""Node groups that Cluster API describes in a dump."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kscale.capacity.groups import machine_groups
+from kscale.objects.core import Node
+from kscale.objects.decode import from_dict
+from kscale.objects.kinds import find_kind
+from unit.cli.support import kscale as run
+
+_G = "cluster.x-k8s.io"
+_SIZE = f"{_G}/cluster-api-autoscaler-node-group"
+_SIZES = {f"{_SIZE}-min-size": "1", f"{_SIZE}-max-size": "5"}
+_CAPACITY = "capacity.cluster-autoscaler.kubernetes.io/"
+_SIZED = {f"{_CAPACITY}cpu": "4", f"{_CAPACITY}memory": "16Gi"}
+
+
+def _data(
+    name: str, notes: dict[str, str], replicas: int | None = 2, kind: str = "MachineDeployment"
+) -> dict[str, Any]:
+    return {
+        "apiVersion": f"{_G}/v1beta1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": "fleet", "uid": name, "annotations": notes},
+        "spec": {"replicas": replicas, "template": {"spec": {"clusterName": "c"}}},
+    }
+
+
+def _machines(*items: dict[str, Any]) -> list[Any]:
+    found = []
+    for item in items:
+        kind = find_kind(item["apiVersion"], item["kind"])
+        assert kind is not None
+        found.append(from_dict(item, kind))
+    return found
+
+
+def _node_data(name: str, owner: str, kind: str = "MachineSet") -> dict[str, Any]:
+    notes = {f"{_G}/owner-kind": kind, f"{_G}/owner-name": owner, f"{_G}/cluster-namespace": "fleet"}
+    amounts = {"cpu": "2", "memory": "8Gi", "pods": "110"}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-05-01T00:00:00Z"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "annotations": notes},
+        "status": {"allocatable": amounts, "capacity": amounts, "conditions": [ready]},
+    }
+
+
+def test_a_deployment_its_set_and_its_nodes_are_one_group() -> None:
+    owned = _data("md-abc", _SIZES, kind="MachineSet")
+    owned["metadata"]["ownerReferences"] = [
+        {"apiVersion": f"{_G}/v1beta1", "kind": "MachineDeployment", "name": "md", "uid": "md", "controller": True}
+    ]
+    nodes = [from_dict(_node_data(name, "md-abc"), Node) for name in ("n1", "n2")]
+    found = machine_groups(_machines(_data("md", _SIZES, 3), owned, _data("plain", {})), nodes)
+    assert found.warnings == []
+    (group,) = found.groups
+    assert (group.id, group.min_size, group.max_size, group.target_size) == ("MachineDeployment/fleet/md", 1, 5, 3)
+    assert (group.nodes, group.template) == (["n1", "n2"], None)
+
+
+def test_annotations_say_what_a_new_node_is() -> None:
+    notes = {
+        **_SIZES,
+        **_SIZED,
+        f"{_CAPACITY}gpu-type": "nvidia.com/gpu",
+        f"{_CAPACITY}gpu-count": "2",
+        f"{_CAPACITY}ephemeral-disk": "100Gi",
+        f"{_CAPACITY}maxPods": "200",
+        f"{_CAPACITY}labels": "pool=gpu,kubernetes.io/arch=arm64",
+        f"{_CAPACITY}taints": "gpu=yes:NoSchedule, spot:NoExecute",
+        f"{_CAPACITY}csi-driver": "ebs=25",
+        f"{_G}/autoscaling-options-scaledownunneededtime": "5m",
+        f"{_G}/autoscaling-options-scaledownutilizationthreshold": "much",
+    }
+    found = machine_groups(_machines(_data("gpu", notes, 0, "MachinePool")), [])
+    (group,) = found.groups
+    assert group.template is not None
+    node = group.template.node
+    assert {name: str(amount) for name, amount in (node.status.allocatable or {}).items()} == {
+        "cpu": "4",
+        "memory": "16Gi",
+        "ephemeral-storage": "100Gi",
+        "nvidia.com/gpu": "2",
+        "pods": "200",
+    }
+    assert node.metadata.labels == {"kubernetes.io/os": "linux", "kubernetes.io/arch": "arm64", "pool": "gpu"}
+    assert [(taint.key, taint.value, taint.effect) for taint in node.spec.taints] == [
+        ("gpu", "yes", "NoSchedule"),
+        ("spot", "", "NoExecute"),
+    ]
+    assert group.options is not None
+    assert (group.options.scale_down_unneeded_time, group.options.scale_down_utilization_threshold) == (300, None)
+    option = f"{_G}/autoscaling-options-scaledownutilizationthreshold"
+    assert found.warnings == [
+        f"MachinePool/fleet/gpu: not looked at: {_CAPACITY}csi-driver",
+        f"MachinePool/fleet/gpu: annotation {option}: 'much' cannot be read and does not count",
+    ]
+
+
+_LEAST, _MOST = _SIZES
+
+
+@pytest.mark.parametrize(
+    ("notes", "replicas", "said"),
+    [
+        ({_MOST: "5"}, 1, "missing min annotation"),
+        ({_LEAST: "1"}, 1, "missing max annotation"),
+        ({**_SIZES, _LEAST: "few"}, 1, "invalid min annotation"),
+        ({**_SIZES, _MOST: "-1"}, 1, "invalid max annotation"),
+        ({**_SIZES, _LEAST: "9"}, 1, "its maximum size 5 is below its minimum 9"),
+        ({**_SIZES, f"{_G}/paused": ""}, 1, f"annotation {_G}/paused"),
+        (_SIZES, 0, "no machines, and no annotations say what one would be"),
+        ({**_SIZES, **_SIZED, f"{_CAPACITY}cpu": "lots"}, 0, "'lots' is no amount"),
+        ({**_SIZES, **_SIZED, f"{_CAPACITY}memory": "-1"}, 0, "'-1' is negative"),
+        ({**_SIZES, **_SIZED, f"{_CAPACITY}labels": "pool"}, 0, "'pool' is no label"),
+        ({**_SIZES, **_SIZED, f"{_CAPACITY}taints": "pool"}, 0, "'pool' is no taint"),
+        ({_LEAST: "0", _MOST: "0"}, 1, ""),
+        ({}, 1, ""),
+    ],
+)
+def test_owners_that_cannot_be_scaled(notes: dict[str, str], replicas: int, said: str) -> None:
+    found = machine_groups(_machines(_data("md", notes, replicas)), [])
+    assert found.groups == []
+    assert len(found.warnings) == bool(said)
+    assert all(
+        text.startswith("MachineDeployment/fleet/md cannot be scaled: ") and said in text for text in found.warnings
+    )
+
+
+def test_on_the_command_line_they_need_no_groups_file(tmp_path: Path) -> None:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "p", "namespace": "shop", "creationTimestamp": "2026-05-01T00:00:00Z"},
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]},
+        "status": {"phase": "Pending", "conditions": [condition]},
+    }
+    items = [_node_data("n1", "small", "MachineDeployment"), pod]
+    items += [_data("small", _SIZES, 1), _data("large", {**_SIZES, **_SIZED}, 0), _data("odd", {_MOST: "5"})]
+    (tmp_path / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    got = run("scale-up", "-f", tmp_path / "dump.json", "--now", "2026-05-04T12:00:00Z")
+    assert got.stdout.startswith("Scale up MachineDeployment/fleet/large 0 -> 1 (1 node) for 1 of 1 pod.")
+    assert "node groups of Cluster API in the input: 2" in got.stderr
+    assert "MachineDeployment/fleet/odd cannot be scaled: missing min annotation" in got.stderr
+    assert "is not known" not in got.stdout
