@@ -109,7 +109,8 @@ def report_scale_down(
         gpu_label=gpu_label,
     )
     drained = plan.drain
-    nodes = [_node(name, plan, drained, groups, options, snapshot) for name in snapshot.nodes]
+    going_now = {*drained, *plan.delete_empty}
+    nodes = [_node(name, plan, going_now, drained, groups, options, snapshot) for name in snapshot.nodes]
     going = [item for item in nodes if item.decision in ("delete empty", "drain")]
     report = ScaleDownReport(
         result=plan.result,
@@ -146,6 +147,7 @@ def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list
 def _node(
     name: str,
     plan: ScaleDownPlan,
+    going_now: set[str],
     drained: dict[str, dict[str, str]],
     groups: Groups,
     options: AutoscalingOptions,
@@ -157,7 +159,7 @@ def _node(
     removable = plan.removable.get(name)
     unremovable = plan.unremovable.get(name)
     since = plan.state.scale_down.unneeded_since.get(name)
-    going = name in drained or name in plan.delete_empty
+    going = name in going_now
     if going:
         decision = "drain" if name in drained else "delete empty"
     else:

@@ -34,7 +34,7 @@ def why_it_stays(
     if plan.result == "ScaleDownNotTried":
         return "not looked at: this loop may not scale down"
     if node in plan.skipped:
-        return "not looked at: enough nodes are unneeded already"
+        return "not looked at: enough nodes are unneeded already, or the time was up"
     found = plan.unremovable.get(node)
     if found is None:
         waiting = next((item for item in plan.unneeded if item.name == node), None)
@@ -45,7 +45,9 @@ def why_it_stays(
     match found.reason:
         case reasons.NOT_UNDERUTILIZED if judged and judged.utilization and judged.threshold is not None:
             used = judged.utilization
-            return f"{used.utilization:.0%} of its {used.resource_name} is requested, more than {judged.threshold:.0%}"
+            # The planner of 2019 wants less than the threshold.
+            over = "as much as" if used.utilization == judged.threshold else "more than"
+            return f"{used.utilization:.0%} of its {used.resource_name} is requested, {over} {judged.threshold:.0%}"
         case reasons.NO_PLACE_TO_MOVE_PODS:
             failure = plan.failures.get(node)
             pod = failure.homeless if failure and failure.homeless else "a pod"
@@ -62,6 +64,8 @@ def why_it_stays(
 def _unneeded(plan: ScaleDownPlan) -> str:
     if plan.result == "ScaleDownInCooldown":
         return "unneeded; the cluster changed a short time ago and is left to settle"
+    if plan.chosen is not None and plan.chosen.error is not None:
+        return f"unneeded; nothing is deleted in this loop: {plan.chosen.error}"
     return "unneeded; as many nodes as are allowed at a time are being deleted"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 
@@ -25,6 +25,7 @@ from kscale.ca.scale_down.node_judge import NodeJudge
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
 from kscale.ca.scale_down.plan import Alone, ScaleDownPlan, not_tried
+from kscale.ca.scale_down.reasons import NODE_GROUP_MIN_SIZE_REACHED
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
 from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
 from kscale.ca.scale_down.scene import Scene
@@ -76,7 +77,9 @@ def scale_down(
 
     ``exhaustive`` answers another question than upstream's loop, outside exact mode: which nodes could go together, if
     all of them were judged, none had to wait, and nothing but minimum sizes and resources limited their number.
-    Candidates that failed are asked again until none more can go, so no node can be added to the set. Besides,
+    Candidates that failed are asked again until none more can go, with the pods that moved where they are now; another
+    order of candidates may give another set. A node that turns out to be held by a minimum, by its group, or by pods
+    that are to finish first is left out, and the others are judged without it. Besides,
     ``plan.alone`` judges every eligible node as if no other went, when it is first read: on ``threads`` (None: as many
     as there are CPUs) with the same answers for any number of them. The state comes back as it was.
 
@@ -106,8 +109,16 @@ def scale_down(
                 gpu_label=gpu_label,
                 profile=profile,
             )
-        loop = _Loop(scene, profile, exhaustive, max_simulations, threads)
-        return loop.run(limits, deleting, draining, recent_evictions, upcoming, disabled, gpu_label)
+        evicted = list(recent_evictions)
+        barred: dict[str, str] = {}
+        while True:
+            loop = _Loop(scene, profile, exhaustive, max_simulations, threads, barred)
+            plan = loop.run(limits, deleting, draining, evicted, upcoming, disabled, gpu_label)
+            if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
+                return plan
+            # Nodes that may not go after all have taken room, and given some: once more without them.
+            barred |= plan.chosen.unremovable
+            scene = Scene(snapshot, scene.groups, now, options, before)
     except OverflowError:
         raise InputError("now, a time of the state or a duration of the options leads out of the calendar") from None
 
@@ -122,8 +133,11 @@ class _Loop:
         exhaustive: bool,
         max_simulations: int | None,
         threads: int | None,
+        barred: Mapping[str, str],
     ) -> None:
         self.scene = scene
+        self.barred = barred
+        self.in_progress: Counter[str] = Counter()
         self.options = scene.options
         self.max_simulations = max_simulations
         self.threads = threads
@@ -166,6 +180,7 @@ class _Loop:
         candidates = self._candidates(present, simulator)
         self.injected_on = set(hints.hints.values())
         going = {item.node for item in (*deleting, *draining)}
+        self.in_progress = Counter(item.group for item in (*deleting, *draining))
         removable = self._categorize(
             [name for name in candidates if name not in going],
             simulator,
@@ -197,7 +212,7 @@ class _Loop:
                 options=self.options,
                 now=self.now,
                 limits=limits,
-                deletions_in_progress=Counter(item.group for item in (*deleting, *draining)),
+                deletions_in_progress=self.in_progress,
                 gpu_label=gpu_label,
             )
             for name, reason in chosen.unremovable.items():
@@ -295,7 +310,7 @@ class _Loop:
                 self.unremovable.add(name, judged.reason)
         if self.exhaustive:
             self.judge_alone = partial(self._alone, eligible, destinations.copy())
-            return self._removable(eligible, simulator, destinations)
+            return self._removable_without_barred(eligible, simulator, destinations)
         limit = unneeded_limit(before, self.interval, self.options)
         atomic = np.fromiter(map(self._is_atomic, eligible), np.uint8)
         looked = eligible if self.max_simulations is None else eligible[: self.max_simulations]
@@ -307,6 +322,30 @@ class _Loop:
         """What would become of each node if no other went: in a cluster that no removal has changed."""
         simulator, _ = self._simulator(tracker_of(self.snapshot.informers.budgets))
         return dict(zip(names, simulator.judge_alone(names, destinations, threads=self.threads), strict=True))
+
+    def _removable_without_barred(
+        self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]
+    ) -> list[RemovableNode]:
+        """The same without the nodes that were held before, but for those whose group has room again."""
+        for name, reason in self.barred.items():
+            self.unremovable.add(name, reason)
+        removable = self._removable([name for name in names if name not in self.barred], simulator, destinations)
+        left = {group.id: group.target_size - self.in_progress[group.id] - group.min_size for group in self.groups}
+        for item in removable:
+            left[self._group_of(item.node)] -= 1
+        for name, reason in self.barred.items():
+            group = self._group_of(name)
+            if reason == NODE_GROUP_MIN_SIZE_REACHED and left[group] > 0:
+                del self.unremovable.nodes[name]
+                more = self._removable([name], simulator, destinations)
+                left[group] -= len(more)
+                removable += more
+        return removable
+
+    def _group_of(self, name: str) -> str:
+        group = self.groups.of_node(name)
+        assert group is not None  # or it were no candidate
+        return group.id
 
     def _removable(
         self, names: list[str], simulator: RemovalSimulator, destinations: np.ndarray[tuple[int], np.dtype[np.uint8]]

@@ -147,6 +147,47 @@ def test_what_others_remember_stays() -> None:
     assert (after.cluster, after.scale_up, after.templates) == (state.cluster, state.scale_up, state.templates)
 
 
+# -- exhaustive -------------------------------------------------------------------------------------------------------
+
+
+def test_a_node_that_is_held_after_all_takes_no_room_of_others() -> None:
+    """One of a1 and a2 has to stay: b finds room that it would not have if both went."""
+    objects = [worker("a1"), worker("a2"), worker("b"), worker("c"), on("a1", 1000), on("a2", 1000), on("b", 1000),
+               on("c", 100)]  # fmt: skip
+    groups = [
+        ca.Group(id="a", min_size=1, max_size=9, target_size=2, nodes=["a1", "a2"]),
+        ca.Group(id="b", min_size=0, max_size=9, target_size=1, nodes=["b"]),
+    ]
+    found = loop(objects, groups, exhaustive=True)
+    assert list(found.drain) == ["a1", "b"]
+    assert found.unremovable["a2"].reason == "NodeGroupMinSizeReached"
+    assert set(found.alone) == {"a1", "a2", "b"}
+
+
+def test_a_node_with_pods_that_are_to_finish_takes_no_room_of_others() -> None:
+    waits = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "on-completion"}
+    last = on("a", 100, annotations=waits)
+    last.metadata.name = last.metadata.uid = "last"
+    objects = [worker("a"), worker("b"), worker("c"), on("a", 600), last, on("b", 700), on("c", 1000)]
+    group = ca.Group(id="g", min_size=0, max_size=9, target_size=2, nodes=["a", "b"])
+    found = loop(objects, [group], exhaustive=True)
+    assert list(found.drain) == ["b"]
+    assert found.unremovable["a"].reason == "BlockedByOnCompletionPod"
+
+
+# -- the planner of 2019 ----------------------------------------------------------------------------------------------
+
+
+def test_times_that_a_first_loop_is_told_count() -> None:
+    told = {"last_scale_up": T0 - 60 * MINUTE, "last_scale_down": T0 - 60 * MINUTE, "last_failure": T0 - 60 * MINUTE}
+    group = ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
+    snapshot, options = Cluster([worker("n1")]).snapshot(), ca.AutoscalingOptions.for_profile("legacy")
+    for memory, result in ((told, "ScaleDownNoUnneeded"), ({**told, "last_failure": None}, "ScaleDownInCooldown")):
+        state = ca.LoopState(scale_down=ca.ScaleDownState(**memory))
+        found = kscale.scale_down(snapshot, ca.Groups([group]), now=T0, options=options, state=state)
+        assert found.result == result
+
+
 # -- times -----------------------------------------------------------------------------------------------------------
 
 

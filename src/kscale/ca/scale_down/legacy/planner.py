@@ -54,12 +54,19 @@ def legacy_scale_down(
 ) -> ScaleDownPlan:
     """Decide one loop as release 1.3 does. Arguments and errors as :func:`kscale.scale_down`.
 
-    A state that knows no loop yet counts as a process that has just started: all three cooldowns begin now.
+    A state that knows no loop yet counts as a process that has just started: cooldowns begin now,
+    but for those whose time the state has.
     """
     memory = scene.before.scale_down
     if not memory.started:
         now = scene.now
-        memory = replace(memory, last_scale_up=now, last_scale_down=now, last_failure=now, started=True)
+        memory = replace(
+            memory,
+            last_scale_up=memory.last_scale_up or now,
+            last_scale_down=memory.last_scale_down or now,
+            last_failure=memory.last_failure or now,
+            started=True,
+        )
         scene.before = replace(scene.before, scale_down=memory)
     return _Loop(scene, in_progress, gpu_label, profile).run(limits, disabled)
 
