@@ -48,7 +48,7 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
         with pq.ParquetFile(path) as file:
             metadata, schema = file.metadata, file.schema_arrow
         wanted = check_columns(schema.names, names, str(path))
-        known = [name for name in schema.names if name in texts]
+        known = [name for name in schema.names if name in texts and not pa.types.is_nested(schema.field(name).type)]
 
         def opened() -> Any:
             return pq.ParquetFile(path, read_dictionary=known, metadata=metadata)
@@ -125,7 +125,7 @@ def _codes(column: Any) -> tuple[NDArray[np.int32], list[str]]:
     if column.num_chunks != 1:
         column = column.unify_dictionaries().combine_chunks()
     array = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    texts = ["" if text is None else str(text) for text in array.dictionary.to_pylist()]
+    texts = ["" if text is None else text for text in array.dictionary.cast(pa.string()).to_pylist()]
     indices = array.indices
     if indices.null_count:
         indices = indices.fill_null(len(texts))

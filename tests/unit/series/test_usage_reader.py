@@ -164,6 +164,18 @@ def write_parquet(path: Path, rows: list[Row], groups: int) -> None:
     pq.write_table(pa.table(dict(zip(names, map(list, columns), strict=True))), path, row_group_size=groups)
 
 
+def test_names_of_other_types_are_texts_or_named(tmp_path: Path) -> None:
+    path = tmp_path / "usage.parquet"
+    fixed = {"time": [1], "namespace": ["shop"], "container": ["app"], "cpu_cores": [1.0], "memory_bytes": [2.0]}
+    for pods, expected_pod in (([b"web"], "web"), ([7], "7"), ([None], "")):
+        pq.write_table(pa.table({**fixed, "pod": pods}), path)
+        assert read(path) == [(10**9, "shop", expected_pod, "app", 1.0, 2.0)]
+    for odd in ([b"\xff"], [["web"]]):
+        pq.write_table(pa.table({**fixed, "pod": odd}), path)
+        with pytest.raises(InputError, match=r"usage\.parquet: names that are not texts"):
+            read(path)
+
+
 def test_row_groups_by_any_number_of_threads(tmp_path: Path) -> None:
     rows = some_rows(50)
     path = tmp_path / "usage.parquet"

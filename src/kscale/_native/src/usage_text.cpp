@@ -261,7 +261,7 @@ KSCALE_CLONES Ends scale_all(const std::int64_t* in, std::ptrdiff_t n, std::int6
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     ends.low = in[i] < ends.low ? in[i] : ends.low;
     ends.high = in[i] > ends.high ? in[i] : ends.high;
-    out[i] = in[i] * unit;
+    out[i] = static_cast<std::int64_t>(static_cast<std::uint64_t>(in[i]) * static_cast<std::uint64_t>(unit));
   }
   return ends;
 }
