@@ -154,16 +154,14 @@ def look_up(const int32_t[::1] table, const int32_t[::1] index, int32_t[::1] out
 
 def in_order(const int32_t[::1] series, const int64_t[::1] times, Py_ssize_t n_series):
     """Whether no series goes back in time."""
-    cdef Py_ssize_t i, n = series.shape[0]
+    cdef Py_ssize_t n = series.shape[0]
     cdef bint found
     cdef vector[int64_t] latest
     if times.shape[0] != n or n_series < 0:
         raise NativeError(f"{n} rows, {times.shape[0]} times, {n_series} series")
     if n == 0:
         return True
-    for i in range(n):
-        if not 0 <= series[i] < n_series:
-            raise NativeError(f"series {series[i]} of {n_series}")
+    check_series(series, n_series)
     latest.assign(n_series, kUnset)
     with nogil:
         found = c_in_order(&series[0], &times[0], n, latest.data())
@@ -344,6 +342,18 @@ cdef class Bank:
             c_load(self.c, row, &index[0], &weights[0], n, total)
 
 
+cdef int check_series(const int32_t[::1] series, Py_ssize_t n_series) except -1:
+    cdef Py_ssize_t i, n = series.shape[0], bad = -1
+    with nogil:
+        for i in range(n):
+            if not 0 <= series[i] < n_series:
+                bad = i
+                break
+    if bad >= 0:
+        raise NativeError(f"series {series[bad]} of {n_series}")
+    return 0
+
+
 cdef int check_times(const int64_t[::1] times) except -1:
     cdef Py_ssize_t i, n = times.shape[0]
     cdef bint near
@@ -456,9 +466,7 @@ cdef class Usage:
                 continue
             if not 0 <= slots[i] < self.n_containers or self.containers.aggregate[slots[i]] < 0:
                 raise NativeError(f"container {slots[i]} of {self.n_containers}, or one without aggregate")
-        for i in range(n):
-            if not 0 <= series[i] < m:
-                raise NativeError(f"series {series[i]} of {m}")
+        check_series(series, m)
         check_times(times)
         if n > 0:
             batch.rows, batch.n_series, batch.now = n, m, now

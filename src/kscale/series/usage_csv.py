@@ -103,18 +103,19 @@ class CsvFile:
         """The lines that begin in [at, end)."""
         try:
             with self.path.open("rb", buffering=0) as file:
-                return self._lines(file.fileno(), at, end, is_inside)
+                return self._lines(file, at, end, is_inside)
         except OSError as error:
             raise InputError(Problem(f"not readable as CSV: {error}", str(self.path))) from None
 
-    def _lines(self, number: int, at: int, end: int, is_inside: bool) -> Slice:
+    def _lines(self, file: BinaryIO, at: int, end: int, is_inside: bool) -> Slice:
         begin = at - 1 if is_inside else at
         buffer: bytearray = getattr(self._buffers, "buffer", None) or bytearray(_SLICE + (1 << 16))
-        filled = _fill(number, buffer, 0, begin, end - begin)
+        file.seek(begin)
+        filled = _fill(file, buffer, 0, end - begin)
         while filled and buffer[filled - 1] != 10:  # up to the end of the last line
             if len(buffer) - filled < 1 << 12:
                 buffer.extend(bytes(len(buffer)))
-            more = _fill(number, buffer, filled, begin + filled, 1 << 12)
+            more = _fill(file, buffer, filled, 1 << 12)
             found = buffer.find(b"\n", filled, filled + more)
             filled = found + 1 if found >= 0 else filled + more
             if not more:
@@ -136,13 +137,13 @@ class CsvFile:
         return Slice(text=bytes(text)) if found is None else Slice(found)
 
 
-def _fill(number: int, buffer: bytearray, at: int, position: int, size: int) -> int:
+def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:
     """Reads into ``buffer[at:]``; how much there was."""
     found = 0
     with memoryview(buffer) as view:
         while found < size:
             with view[at + found : at + size] as rest:
-                more = os.preadv(number, [rest], position + found)
+                more = file.readinto(rest)
             if not more:
                 break
             found += more

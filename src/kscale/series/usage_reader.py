@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -81,7 +82,8 @@ def read_usage(
 class UsageFiles:
     """The batches of several files, whenever asked for: arguments as of :func:`read_usage`.
 
-    Parquet and CSV files come by the first time in each, so that it does not matter in which order they are named.
+    Parquet and CSV files whose first batches do not overlap in time come in the order of these, so that it does not
+    matter in which order parts of a history are named.
     """
 
     paths: Sequence[Path]
@@ -99,11 +101,14 @@ class UsageFiles:
     def _ordered(self) -> list[Path]:
         if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
             return list(self.paths)  # one answer of Prometheus would be read twice
-        firsts = []
+        ranges = []
         for path in self.paths:
             first = next(self._read(path), None)
-            firsts.append(0 if first is None else int(first.time.min()))
-        return [self.paths[i] for i in sorted(range(len(firsts)), key=firsts.__getitem__)]
+            ranges.append((0, 0) if first is None else (int(first.time.min()), int(first.time.max())))
+        ordered = sorted(range(len(ranges)), key=ranges.__getitem__)
+        if any(ranges[a][1] > ranges[b][0] for a, b in pairwise(ordered)):
+            return list(self.paths)
+        return [self.paths[i] for i in ordered]
 
 
 def _ahead(parts: Iterator[Callable[[], _T]], threads: int) -> Iterator[_T]:

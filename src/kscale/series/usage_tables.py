@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,7 @@ _COLUMN = re.compile(r"In CSV column #(\d+)")
 def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[], Any]]:
     """What reads the tables of a file one after the other; each may be called by any thread.
 
-    Row groups come by the first of their times where the file says it, so that a file of shuffled groups is in order.
+    Row groups whose times do not overlap come in the order of these, so that a file of shuffled groups is in order.
     """
     import pyarrow.parquet as pq
 
@@ -69,15 +70,21 @@ def parquet_parts(path: Path, names: Mapping[str, str]) -> Iterator[Callable[[],
 
 
 def _by_time(metadata: Any, schema: Any, name: str) -> list[int]:
-    """The row groups by their first times, in their own order where these are not known."""
+    """The row groups by their times where no two overlap, else in their own order.
+
+    Groups that overlap hold different series, or parts of one that must stay in their order.
+    """
     groups = list(range(metadata.num_row_groups))
+    if any(pa.types.is_nested(field.type) for field in schema):
+        return groups  # columns are counted in another way
     column = schema.names.index(name)
-    if pa.types.is_string(schema.field(name).type) or any(pa.types.is_nested(field.type) for field in schema):
-        return groups
     found = [metadata.row_group(group).column(column).statistics for group in groups]
-    if all(each is not None and each.has_min_max for each in found):
-        groups.sort(key=lambda group: found[group].min)
-    return groups
+    if not all(each is not None and each.has_min_max for each in found):
+        return groups
+    ranges = [(each.min_raw, each.max_raw) for each in found]
+    ordered = sorted(groups, key=ranges.__getitem__)
+    apart = all(ranges[a][1] <= ranges[b][0] for a, b in pairwise(ordered))
+    return ordered if apart else groups
 
 
 def unreadable(error: Exception, path: Path) -> InputError:

@@ -14,7 +14,7 @@ import pytest
 
 from kscale.errors import InputError
 from kscale.series import usage_csv
-from kscale.series.usage_reader import read_usage
+from kscale.series.usage_reader import UsageFiles, read_usage
 
 HEADER = "time,namespace,pod,container,cpu_cores,memory_bytes\n"
 Row = tuple[int, str, str, str, float, float]
@@ -184,11 +184,34 @@ def test_row_groups_by_any_number_of_threads(tmp_path: Path) -> None:
         assert read(path, threads) == expected(rows)
 
 
-def test_row_groups_come_by_their_first_times(tmp_path: Path) -> None:
+def test_row_groups_that_are_apart_come_by_their_times(tmp_path: Path) -> None:
     rows = some_rows(49)
     path = tmp_path / "usage.parquet"
     write_parquet(path, rows[28:] + rows[:28], 7)
     assert read(path) == expected(rows)
+
+
+def test_row_groups_that_overlap_stay_in_their_order(tmp_path: Path) -> None:
+    """The first has young pods alone and the beginning of a series whose end is in the second."""
+    times = [500, 560, 620, 680, 740, 800, 100, 160]
+    pods = ["a", "a", "b", "b", "b", "b", "c", "c"]
+    rows = [(time, "shop", pod, "app", 1.0, 2.0) for time, pod in zip(times, pods, strict=True)]
+    path = tmp_path / "usage.parquet"
+    write_parquet(path, rows, 4)
+    assert read(path) == expected(rows)
+
+
+def test_files_that_are_apart_come_by_their_times(tmp_path: Path) -> None:
+    rows = some_rows(49)
+    early, late = tmp_path / "early.csv", tmp_path / "late.csv"
+    early.write_text(as_csv(rows[:28]))
+    late.write_text(as_csv(rows[28:]))
+    files = UsageFiles([late, early])
+    for _ in range(2):  # whenever asked for
+        times = np.concatenate([batch.time for batch in files])
+        assert times.tolist() == [row[0] * 10**9 for row in rows]
+    both = UsageFiles([late, early, early])
+    assert next(iter(both)).time[0] == rows[28][0] * 10**9
 
 
 def test_large_row_groups_are_read_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

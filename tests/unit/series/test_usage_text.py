@@ -75,6 +75,8 @@ def test_times_are_those_of_the_slow_way(moment: datetime, mark: str, zone: bool
 def test_times_that_are_numbers() -> None:
     assert rows(b"1767582000,a,b,c,1,1\n-5,a,b,c,1,1\n")[0][0] == 1767582000 * SECOND
     assert rows(b"1767582000123,a,b,c,1,1\n", unit=10**6)[0][0] == 1767582000123 * 10**6
+    assert rows(b"1767582000123456789,a,b,c,1,1\n", unit=1)[0][0] == 1767582000123456789
+    assert rows(b"9999999999999999999,a,b,c,1,1\n", unit=1) is None
     for text in ("9999999999999", "1.5", "", "2026-02-29T00:00:00Z", "2026-01-01", "2026-01-01T00:00:60Z", "soon"):
         assert rows(f"{text},a,b,c,1,1\n".encode()) is None
     assert rows(b"2026-01-05T00:00:00+01:00,a,b,c,1,1\n") is None
@@ -159,7 +161,7 @@ def test_points_are_those_of_json(given_points: list[tuple[int, float]], separat
 @pytest.mark.parametrize(
     "text",
     [b"", b"[", b"[[1,2]]", b'[[1,"2"]', b'[[1,"2"],]', b'[["1","2"]]', b'[[1,"2",3]]', b'[[01,"2"]]', b'[[1,"2"]]x',
-     b'[[1,"two"]]', b'[[1,"2 "]]', b'[[1e300,"2"]]'],
+     b'[[1,"two"]]', b'[[1,"2 "]]', b'[[1e300,"2"]]', b'[[5000000000,"2"]]'],
 )  # fmt: skip
 def test_other_points_are_left_to_others(text: bytes) -> None:
     assert native.points(text, np.zeros(4, np.int64), np.zeros(4)) == -1

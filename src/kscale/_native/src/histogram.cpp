@@ -46,8 +46,14 @@ void Buckets::build_thousandths() {
   constexpr std::size_t kSize = 8192;
   if (size() > std::numeric_limits<std::uint16_t>::max()) return;
   thousandths.reserve(kSize);
-  for (std::size_t k = 0; k < kSize; ++k)
-    thousandths.push_back(static_cast<std::uint16_t>(find(static_cast<double>(k) / 1000.0)));
+  for (std::size_t k = 0; k < kSize; ++k) {
+    const std::int64_t bucket = find(static_cast<double>(k) / 1000.0);
+    if (bucket < 0) {  // upstream would crash there: nobody may take the short way
+      thousandths.clear();
+      return;
+    }
+    thousandths.push_back(static_cast<std::uint16_t>(bucket));
+  }
 }
 
 void Buckets::build_table() {

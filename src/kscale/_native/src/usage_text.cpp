@@ -77,15 +77,15 @@ bool time_field(const char*& p, const char* end, std::int64_t unit, std::int64_t
   const char* start = p;
   const bool negative = p < end && *p == '-';
   if (negative) ++p;
-  std::int64_t number = 0;
+  std::uint64_t number = 0;
   int count = 0;
   for (; p < end && is_digit(*p); ++p, ++count) {
-    if (count == 18) return false;
-    number = number * 10 + (*p - '0');
+    if (count == 19) return false;
+    number = number * 10 + static_cast<std::uint64_t>(*p - '0');
   }
   if (count > 0 && ends_field(p, end)) {
-    if (number >= kFarthest / unit) return false;
-    out = (negative ? -number : number) * unit;
+    if (number >= static_cast<std::uint64_t>(kFarthest / unit)) return false;
+    out = static_cast<std::int64_t>(number) * (negative ? -unit : unit);
     return true;
   }
   p = start;
