@@ -17,6 +17,7 @@ from ca_objects import node, pod
 from kscale import ca
 from kscale.drivers import GrpcExpander
 from kscale.drivers.expander_protocol import answered_groups
+from kscale.drivers.grpc_expander import TIMEOUT
 from kscale.errors import InputError
 from kscale.objects.decode import to_dict
 from kscale.objects.protobuf.encoding import encode
@@ -177,7 +178,7 @@ def test_the_time_is_five_seconds_unless_said(server: Server, cert: Path) -> Non
     server.answer = note
     with GrpcExpander(server.url, cert) as rank:
         ca.expand(_options(), "grpc", rank=rank)
-    assert 0 < left[0] <= 5
+    assert 0 < left[0] <= 5 == TIMEOUT
 
 
 def test_long_answers(server: Server, cert: Path) -> None:
@@ -185,7 +186,7 @@ def test_long_answers(server: Server, cert: Path) -> None:
         option = MESSAGES["Option"](nodeGroupId="b", debug="x" * size)
         return lambda request, context: MESSAGES["BestOptionsResponse"](options=[option])
 
-    with GrpcExpander(server.url, cert) as rank:
+    with GrpcExpander(server.url, cert, timeout=60) as rank:
         server.answer = answer(8 << 20)
         assert _groups(ca.expand(_options(), "grpc", rank=rank)) == ["b"]
         server.answer = answer(128 << 20)
@@ -197,7 +198,7 @@ def test_long_answers(server: Server, cert: Path) -> None:
 def test_long_questions(server: Server, cert: Path) -> None:
     server.answer = names("b")
     options = [*_options(), ca.Option(group="d", node_count=1, pods=[], debug="x" * (8 << 20))]
-    with GrpcExpander(server.url, cert) as rank:
+    with GrpcExpander(server.url, cert, timeout=60) as rank:
         assert _groups(ca.expand(options, "grpc", rank=rank)) == ["b"]
 
 
@@ -214,6 +215,17 @@ def test_a_server_with_a_certificate_for_another_host_is_not_asked(issuer: trust
         found = ca.expand(_options(), "grpc", rank=rank)
     assert "code = Unavailable" in found.warnings[0]
     assert other.requests == []
+
+
+@pytest.mark.parametrize("name", ["https_proxy", "http_proxy", "grpc_proxy"])
+def test_no_proxy_is_asked_for_a_server_on_this_machine(
+    server: Server, cert: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    server.answer = names("b")
+    with GrpcExpander(server.url, cert) as rank:
+        assert _groups(ca.expand(_options(), "grpc", rank=rank)) == ["b"]
 
 
 def test_no_server_at_all(issuer: trustme.CA, cert: Path) -> None:
