@@ -79,8 +79,9 @@ def more_of(snapshot: Snapshot, pod: Pod) -> int:
 def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> list[Loss]:
     """What each loss of nodes (by number) would do, each on its own; DaemonSet and mirror pods go with their node.
 
-    The pods look for a place by priority, then in order of appearance, each on the first node that takes it. Nothing is
-    evicted for them, and what is pending stays so.
+    The pods look for a place by priority, then in order of appearance, each on the first node that takes it, from
+    behind the one that took the last. Where none is homeless there is room for all; where some are, another order might
+    have found it. Nothing is evicted for them, and what is pending stays so.
     """
     pods = moving_pods(snapshot)
     classes = pods.classes()

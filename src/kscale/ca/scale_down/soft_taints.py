@@ -26,6 +26,7 @@ def soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups
 
     Nodes of no group, and nodes that are being deleted, are left alone.
     """
+    most = max(0, most)
     names = set(unneeded)
     remove, add = [], []
     for node in nodes:

@@ -64,8 +64,21 @@ BEFORE = str(NOW - 60)
         ([worker("a", going=True), worker("b", BEFORE, going=True)], "a", 10, SoftTaints()),
         ([worker("loose"), worker("other", BEFORE)], "loose", 10, SoftTaints()),
         ([worker("a")], "a", 0, SoftTaints()),
+        ([worker("a"), worker("b", BEFORE)], "a", -1, SoftTaints()),
     ],
-    ids=["mark", "mark-some", "unmark", "unmark-some", "unmark-first", "no-room", "as-it-is", "going", "loose", "off"],
+    ids=[
+        "mark",
+        "mark-some",
+        "unmark",
+        "unmark-some",
+        "unmark-first",
+        "no-room",
+        "as-it-is",
+        "going",
+        "loose",
+        "off",
+        "less",
+    ],
 )
 def test_soft_taints(nodes: list[Node], unneeded: str, most: int, want: SoftTaints) -> None:
     groups = ca.Groups([ca.Group(id="g", nodes=["a", "b"])], {"other": "down"})
