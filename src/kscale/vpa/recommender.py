@@ -21,7 +21,8 @@ from kscale.vpa.clock import UNSET, from_text
 from kscale.vpa.logic.recommender import recommended_amounts
 from kscale.vpa.metrics import Distribution, Observations
 from kscale.vpa.model.aggregates import AggregateKey
-from kscale.vpa.model.cluster import ClusterState, UsageError
+from kscale.vpa.model.cluster import ClusterState
+from kscale.vpa.model.intake import UsageError
 from kscale.vpa.model.usage import Usage
 from kscale.vpa.model.vpa import CONFIG_DEPRECATED, CONFIG_UNSUPPORTED, NO_PODS_MATCHED, Vpa
 from kscale.vpa.options import RecommenderOptions

@@ -13,17 +13,17 @@ import numpy.typing as npt
 from kscale._native import _histogram
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import VerticalPodAutoscaler, container_policy
-from kscale.vpa.clock import go_text
+from kscale.vpa.model import intake
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store
+from kscale.vpa.model.intake import UsageError
 from kscale.vpa.model.label_index import LabelIndex, SelectorIndex
-from kscale.vpa.model.samples import add_grid, compare
-from kscale.vpa.model.usage import CPU_SAMPLE, OOM, ContainerName, Usage
+from kscale.vpa.model.usage import ContainerName, Usage
 from kscale.vpa.model.vpa import Vpa, observe
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.quality import Quality
 from kscale.vpa.target import ControllerKey, Controllers, TargetError
 
-__all__ = ["ClusterState", "ContainerState", "PodState", "UsageError", "label_string"]
+__all__ = ["ClusterState", "ContainerState", "PodState", "label_string"]
 
 GC_INTERVAL: Final = 3600 * 10**9
 MISSING_RECOMMENDATION_PERIOD: Final = 30 * 60 * 10**9
@@ -59,23 +59,6 @@ class PodState:
     phase: str = ""
     containers: dict[str, ContainerState] = field(default_factory=dict)
     init_containers: frozenset[str] = frozenset()
-
-
-class UsageError(NamedTuple):
-    """A sample or an OOM that was refused, and upstream's reason."""
-
-    what: str
-    namespace: str
-    pod: str
-    container: str
-    resource: str
-    time: int
-    error: str
-
-    @property
-    def is_key_error(self) -> bool:
-        """Of a pod or container that the model does not have: expected with ``memory_saver``, where nobody logs it."""
-        return self.error.startswith("KeyError:")
 
 
 class ClusterState:
@@ -277,42 +260,11 @@ class ClusterState:
         Samples of init containers are dropped silently, as upstream does. ``quality`` is told how what was used
         compares with what was recommended.
         """
-        slots = np.full(len(usage.containers), -1, np.int32)
-        refused: dict[int, tuple[str, str]] = {}
-        dropped = np.zeros(len(usage.containers), bool)
-        watched: dict[int, Aggregate] = {}
-        for index, name in enumerate(usage.containers):
-            state = self._resolve(name, index, refused, dropped, now)
-            if state is not None:
-                slots[index] = state.slot
-                if quality is not None:
-                    watched[index] = state.bound or self.find_or_create(self.pods[name[:2]], name[2], now)
-        slot = np.empty(len(usage), np.int32)
-        all_known = _histogram.look_up(slots, np.ascontiguousarray(usage.container), slot)
-        if isinstance(usage.kind, int) and all_known:
-            errors = self._add(usage, slot, usage.kind, None, watched, quality)
-            return [error for _, error in errors]
-        known = slot >= 0
-        kinds = usage.kind if not isinstance(usage.kind, int) else np.full(len(usage), usage.kind, np.uint8)
-        problems = [
-            (int(i), refused[int(usage.container[i])])
-            for i in np.flatnonzero(~known)
-            if not (dropped[usage.container[i]] and kinds[i] != OOM)
-        ]
-        errors = [
-            (i, self._error(usage, i, int(kinds[i]), texts[1] if kinds[i] == OOM else texts[0]))
-            for i, texts in problems
-        ]
-        for cpu in (True, False):
-            wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
-            if len(wanted):
-                errors += self._add(usage, slot, kinds, wanted, watched, quality)
-        return [error for _, error in sorted(errors, key=lambda pair: pair[0])]
+        return intake.add_usage(self, usage, now, quality)
 
     def slot_of(self, name: ContainerName, now: int) -> int:
         """Where the store keeps a container that takes samples, its aggregate in place; -1 if there is none."""
-        state = self._resolve(name, 0, {}, np.zeros(1, bool), now)
-        return -1 if state is None else state.slot
+        return intake.slot_of(self, name, now)
 
     def feed(
         self,
@@ -331,97 +283,6 @@ class ClusterState:
         """
         bank = self.store.cpu.native if cpu else self.store.memory.native
         return self.store.native.feed(bank, cpu, series, time, values, slots, finite, now, self.threads)
-
-    def _resolve(
-        self,
-        name: ContainerName,
-        index: int,
-        refused: dict[int, tuple[str, str]],
-        dropped: npt.NDArray[np.bool_],
-        now: int,
-    ) -> ContainerState | None:
-        """The container's state with its aggregate in place; else the texts for a sample and an OOM."""
-        namespace, pod_name, container = name
-        pod = self.pods.get((namespace, pod_name))
-        if pod is None:
-            text = f"KeyError: {{{namespace} {pod_name}}}"
-            refused[index] = text, text
-            return None
-        state = pod.containers.get(container)
-        if container in pod.init_containers:
-            dropped[index] = True
-        if state is None or dropped[index]:
-            refused[index] = f"KeyError: {{{{{namespace} {pod_name}}} {container}}}", f"KeyError: {container}"
-            return None
-        aggregate = state.bound or self.find_or_create(pod, container, now)
-        self.store.aggregate[state.slot] = aggregate.row
-        return state
-
-    def _add(
-        self,
-        usage: Usage,
-        slot: npt.NDArray[np.int32],
-        kinds: npt.NDArray[np.uint8] | int,
-        where: npt.NDArray[np.int64] | None,
-        watched: Mapping[int, Aggregate],
-        quality: Quality | None,
-    ) -> list[tuple[int, UsageError]]:
-        """Samples of CPU only, or of anything else only: those at ``where``, or all of them."""
-        store = self.store
-        container, time, value, kind = slot, usage.time, usage.value, kinds
-        if where is not None:
-            container, time, value = slot[where], usage.time[where], usage.value[where]
-            kind = kinds if isinstance(kinds, int) else kinds[where]
-        status = np.empty(len(container), np.uint8)
-        time, value = np.ascontiguousarray(time), np.ascontiguousarray(value)
-        cpu = (kind if isinstance(kind, int) else kind[0] if len(kind) else CPU_SAMPLE) == CPU_SAMPLE
-        oom: npt.NDArray[np.uint8] | None = None
-        taken = value
-        if cpu:
-            if not add_grid(store, container, time, value, status, self.threads):
-                store.native.add_cpu(store.cpu.native, container, time, value, status, self.threads)
-        else:
-            if not isinstance(kind, int):
-                oom = (kind == OOM).astype(np.uint8)
-            elif kind == OOM:
-                oom = np.ones(len(container), np.uint8)
-            taken = value.copy() if oom is not None and quality is not None else value
-            store.native.add_memory(
-                store.memory.native,
-                container,
-                time,
-                value,
-                status,
-                oom,
-                self.threads,
-                None if taken is value else taken,
-            )
-        if quality is not None:
-            accepted = np.flatnonzero(status == 0)
-            rows = accepted if where is None else where[accepted]
-            killed = np.zeros(len(accepted), np.bool_) if oom is None else oom[accepted] != 0
-            compare(usage.container[rows], taken[accepted], killed, cpu, watched, quality)
-        errors = []
-        for position in np.flatnonzero(status).tolist():
-            i = position if where is None else int(where[position])
-            number = kind if isinstance(kind, int) else int(kind[position])
-            errors.append((i, self._refusal(usage, i, number, int(status[position]))))
-        return errors
-
-    def _refusal(self, usage: Usage, i: int, kind: int, status: int) -> UsageError:
-        if kind != OOM:
-            return self._error(usage, i, kind, "sample discarded (invalid or out of order)")
-        namespace, pod, container = usage.containers[int(usage.container[i])]
-        reason = "adding OOM sample failed"
-        if status == _histogram.TOO_OLD:
-            reason = f"OOM event will be discarded - it is too old ({go_text(int(usage.time[i]))})"
-        text = f"error while recording OOM for {{{{{namespace} {pod}}} {container}}}, Reason: {reason}"
-        return self._error(usage, i, kind, text)
-
-    @staticmethod
-    def _error(usage: Usage, i: int, kind: int, text: str) -> UsageError:
-        what, resource = ("oom", "") if kind == OOM else ("sample", "cpu" if kind == CPU_SAMPLE else "memory")
-        return UsageError(what, *usage.containers[int(usage.container[i])], resource, int(usage.time[i]), text)
 
     # -- garbage ------------------------------------------------------------------------------------------------
 
