@@ -31,6 +31,7 @@ from kscale._native import (
     _replay,
     _replicas,
     _scoring,
+    _usage_text,
 )
 from kscale.errors import NativeError
 
@@ -56,6 +57,7 @@ MODULES = [
     _replay,
     _replicas,
     _scoring,
+    _usage_text,
 ]
 
 
@@ -211,7 +213,8 @@ def usage_columns() -> dict[str, np.ndarray]:
         "aggregate": np.array([0, 1, 0], np.int32), "oom_ratio": np.array([1.2, 1.2]),
         "oom_min_bump": np.array([1e8, 1e8]), "interval": np.full(2, 10**9), "container": np.array([0, 1, 2], np.int32),
         "times": np.array([1, 5, 9]), "amounts": np.array([10, 20, 30]), "status": np.zeros(3, np.uint8),
-        "is_oom": np.array([0, 1, 0], np.uint8),
+        "is_oom": np.array([0, 1, 0], np.uint8), "series": np.array([0, 2, 1], np.int32),
+        "slots": np.array([2, -1, -2], np.int32), "used": np.array([0.1, 5.0, 99.0]),
     }  # fmt: skip
     for name in ("last_cpu", "last_memory", "window_end", "memory_peak", "oom_peak"):
         columns[name] = np.full(3, _histogram.UNSET)
@@ -232,6 +235,10 @@ def call_usage(c: dict[str, np.ndarray]) -> Any:
     )  # fmt: skip
     usage.add_cpu(bank, c["container"], c["times"], c["amounts"], c["status"], threads=2)
     usage.add_memory(bank, c["container"], c["times"], c["amounts"], c["status"], c["is_oom"], threads=2)
+    for cpu in (True, False):
+        usage.feed(
+            bank, cpu, c["series"], c["times"], c["used"], c["slots"], np.zeros(len(c["slots"]), np.int64), 5, threads=2
+        )
     n = len(c["first_sample"])
     _histogram.recommend(
         bank, bank, c["first_sample"], c["last_sample"], c["samples"], np.zeros((n, 2), np.int64), np.full((2, 3), 0.9),
@@ -250,6 +257,20 @@ def call_knapsack(c: dict[str, np.ndarray]) -> Any:
     return _knapsack.solve(**c, at_least=0, node_limit=10_000, patience=10_000, keep=2)
 
 
+def text_columns() -> dict[str, np.ndarray]:
+    return {
+        "milliseconds": np.zeros(3, np.int64), "values": np.zeros(3), "numbers": np.array([1, 2, 3]),
+        "scaled": np.zeros(3, np.int64),
+    }  # fmt: skip
+
+
+def call_text(c: dict[str, np.ndarray]) -> Any:
+    for text in (b'[[1,"2"],[3,"4"]]', b"[]", b""):
+        _usage_text.points(text, c["milliseconds"], c["values"])
+        _usage_text.points(text, c["milliseconds"], c["values"], 2)
+    return _usage_text.scaled(c["numbers"], 1000, 2**62, c["scaled"])
+
+
 KERNELS: dict[str, tuple[Callable[[], dict[str, np.ndarray]], Callable[[dict[str, np.ndarray]], Any]]] = {
     "replicas": (replicas_columns, call_replicas),
     "groups": (replicas_columns, call_groups),
@@ -261,6 +282,7 @@ KERNELS: dict[str, tuple[Callable[[], dict[str, np.ndarray]], Callable[[dict[str
     "bank": (bank_columns, call_bank),
     "usage": (usage_columns, call_usage),
     "knapsack": (knapsack_columns, call_knapsack),
+    "text": (text_columns, call_text),
 }
 
 
@@ -312,6 +334,21 @@ def test_any_number_anywhere_never_crashes(kernel: str, data: st.DataObject) -> 
         column.flat[where] = data.draw(st.sampled_from(EXTREMES[column.dtype]))
     with contextlib.suppress(REFUSED):
         call(spoilt)
+
+
+ROLES = [_usage_text.TIME, _usage_text.NAME, _usage_text.NAME + 1, _usage_text.CPU, _usage_text.MEMORY]
+fragments = st.sampled_from(
+    [b"1767582000", b"-", b".", b"0.5", b"1e", b"+9", b"shop", b"\xff", b"\0", b'"', b",", b",", b",", b"\n", b"\r\n",
+     b"[[", b"],[", b"]]", b"NaN", b"2026-01-05T00:00:00", b"Z", b"99999999999999999999", b" "]
+)  # fmt: skip
+
+
+@given(st.lists(fragments, max_size=40).map(b"".join))
+def test_any_text_is_read_or_left_to_others(text: bytes) -> None:
+    with contextlib.suppress(*REFUSED):  # UnicodeDecodeError is one
+        _usage_text.csv_rows(text, ROLES, 10**9)
+    for room in (0, 1, 5):
+        assert -1 <= _usage_text.points(text, np.zeros(room, np.int64), np.zeros(room)) <= room
 
 
 # -- the packing engine and the plug-ins ------------------------------------------------------------------------------
@@ -393,10 +430,11 @@ def stub_names(path: Path) -> dict[str, set[str]]:
 
     tree = ast.parse(path.read_text(encoding="utf-8"))
     classes = {node.name: names(node.body) for node in tree.body if isinstance(node, ast.ClassDef)}
-    shapes = {  # of arguments; they exist for the type checker only
+    shapes = {  # of arguments and answers; they exist for the type checker only
         node.name
         for node in tree.body
-        if isinstance(node, ast.ClassDef) and any(isinstance(b, ast.Name) and b.id == "Protocol" for b in node.bases)
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(b, ast.Name) and b.id in ("Protocol", "TypedDict") for b in node.bases)
     }
     return {"": names(tree.body) - shapes, **{name: body for name, body in classes.items() if not name.startswith("_")}}
 
