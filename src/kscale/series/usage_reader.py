@@ -183,7 +183,7 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
 def _prometheus(path: Path, columns: Mapping[str, str] | None) -> Iterator[UsageBatch]:
     """One matrix; its metric's name, or the label ``resource``, says whether it is CPU (cores) or memory (bytes).
 
-    CPU comes first, then memory, as upstream's import has it.
+    CPU comes first, then memory, container by container, as upstream's import has it; pods by name.
     """
     try:
         series = read_prometheus(_content(path), columns=columns, source=str(path), finite=False)
@@ -196,7 +196,7 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None) -> Iterator[Usage
         is_memory[:] = "mem" in path.name.lower()
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for memory in (False, True):
-        wanted = np.flatnonzero(is_memory == memory)
+        wanted = sorted(np.flatnonzero(is_memory == memory).tolist(), key=series.keys.__getitem__)
         rows = [slice(int(bounds[i]), int(bounds[i + 1])) for i in wanted]
         lengths = [one.stop - one.start for one in rows]
         if not sum(lengths):

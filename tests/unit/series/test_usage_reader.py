@@ -125,8 +125,8 @@ def test_a_restarted_container_has_several_series(tmp_path: Path) -> None:
     app = {"__name__": "cpu", "namespace": "shop", "pod": "a", "container": "app"}
     path = answered(
         tmp_path / "usage.json",
-        ({**app, "id": "f"}, [[3, "3"], [5, "5"]]),
         ({**app, "pod": "b"}, [[1, "7"]]),
+        ({**app, "id": "f"}, [[3, "3"], [5, "5"]]),
         ({**app, "id": "0"}, [[1, "1"], [4, "4"]]),
         ({**app, "pod": "b", "label_app": "web"}, [[2, "8"]]),
     )
