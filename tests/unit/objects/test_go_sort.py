@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import zlib
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,6 +44,32 @@ def test_patterns_of_any_length() -> None:
             found = by_first([(number, i) for i, number in enumerate(numbers)])
             assert [pair[0] for pair in found] == sorted(numbers)
             assert sorted(pair[1] for pair in found) == list(range(n))
+
+
+LENGTHS = (13, 49, 50, 64, 300, 3000)
+
+
+@pytest.mark.parametrize(
+    ("keys", "sums"),
+    [
+        (lambda i, n: i % 5, (3655203664, 3550739018, 2884794105, 2537298668, 2100833809, 508754542)),
+        (lambda i, n: min(i, n - i), (44492792, 383843142, 1337866947, 3754988896, 4210990981, 584301733)),
+        (lambda i, n: i * i % 7, (3482789360, 1233930066, 3880377297, 4082513277, 173442486, 4092645841)),
+        (lambda i, n: (n - i) // 3, (3495745504, 3620189981, 999542755, 1103801419, 2929295611, 2820388524)),
+        (lambda i, n: i * 37 % n // 8, (2895825268, 2377957073, 626369087, 3688168145, 3997055886, 3205490174)),
+        (
+            lambda i, n: i // (n // 4 + 1) ^ i % 2,
+            (4000611286, 794339931, 1708208890, 977811942, 4143349247, 1248483204),
+        ),
+    ],
+)
+def test_ties_are_left_as_go_leaves_them(keys: Callable[[int, int], int], sums: tuple[int, ...]) -> None:
+    """Checksums of the orders that ``sort.Slice`` and ``sort.Sort`` of Go 1.26 give; none is that of a stable sort."""
+    for n, expected in zip(LENGTHS, sums, strict=True):
+        pairs = [(keys(i, n), i) for i in range(n)]
+        found = [i for _, i in by_first(pairs)]
+        assert zlib.crc32(repr(found).encode()) == expected, n
+        assert found != [i for _, i in sorted(pairs)]
 
 
 def test_a_bad_order_of_comparisons_is_survived() -> None:
