@@ -85,6 +85,8 @@ def sanitize(session: nox.Session) -> None:
         "-p",
         "no:cacheprovider",
         "tests/native",
+        *map(str, sorted(Path("tests/unit").glob("**/test_*_kernel.py"))),
+        "tests/unit/series/test_usage_text.py",
         *session.posargs,
         env={
             "LD_PRELOAD": " ".join(libraries),
