@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from kscale.ca.orchestrator import orchestrate_steps as orchestrate_steps
     from kscale.ca.pod_lists.degradation import may_scale_down as may_scale_down
     from kscale.ca.pod_lists.enforcer import any_consumes_provisioning_request as any_consumes_provisioning_request
+    from kscale.ca.repair import repair_steps as repair_steps
+    from kscale.ca.scale_down.actuation.actuator import Actuator as Actuator
     from kscale.ca.scale_down.atomic import registered_nodes as registered_nodes
     from kscale.ca.scale_down.budgets import BudgetGroup as BudgetGroup
     from kscale.ca.scale_down.budgets import DeletionsInProgress as DeletionsInProgress
@@ -100,6 +102,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "pod_lists.degradation": ("may_scale_down",),
     "pod_lists.enforcer": ("any_consumes_provisioning_request",),
     "quota": (),
+    "repair": ("repair_steps",),
+    "scale_down.actuation.actuator": ("Actuator",),
     "scale_down.atomic": ("registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"),
     "scale_down.drainability.context": ("DrainContext", "Listers"),
@@ -128,6 +132,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "EXPANDER_NAMES",
+    "Actuator",
     "AsyncInitializer",
     "AutoscalerError",
     "AutoscalingOptions",
@@ -192,6 +197,7 @@ __all__ = [
     "quota",
     "register_group_change",
     "registered_nodes",
+    "repair_steps",
     "salvo_steps",
     "scale_up_steps",
     "scale_up_to_min_size_steps",
