@@ -19,7 +19,9 @@ _KIND: Final = "LoopState"
 _VERSION: Final = 1
 
 
-class ScaleDownState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+class ScaleDownState(
+    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """What scale-down remembers.
 
     - ``unneeded_since``, ``unremovable_until``: by node; ``previous_candidates``: what was unneeded last time.
@@ -47,7 +49,9 @@ class ScaleDownState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", 
     usage: UsageTracker = msgspec.field(default_factory=UsageTracker)
 
 
-class ScaleUpState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+class ScaleUpState(
+    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """What scale-up remembers.
 
     - ``hints``, ``old_hints``: where pods would go on nodes that exist (pod UID -> node), in two generations.
@@ -60,14 +64,18 @@ class ScaleUpState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", om
     degraded_loops: int = 0
 
 
-class RememberedTemplate(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+class RememberedTemplate(
+    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """A template that was made from a real node (as JSON data, without what may be secret), and when."""
 
     template: dict[str, Any]
     added: Moment
 
 
-class LoopState(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+class LoopState(
+    msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
     """``cursor``: where the scan over nodes stands; scale-up and scale-down of one loop share it.
 
     ``cluster``: readiness, requests under way and back-off. ``templates``: what nodes of each group looked like when

@@ -91,10 +91,14 @@ def report_scale_down(
     """The report on one loop, and the state for the next.
 
     ``deleting``, ``draining``: names of nodes whose deletion is under way. The rest, and errors, as
-    :func:`kscale.scale_down`; besides, InputError for a name that is no node.
+    :func:`kscale.scale_down`; besides, InputError for a name that is no node, or that is in both.
     """
     options = options or AutoscalingOptions()
     groups = groups_of(node_groups, snapshot.columns.objects, options.node_group_defaults)
+    deleting, draining = list(deleting), list(draining)
+    for name in draining:
+        if name in deleting:
+            raise InputError(f"node {name} is said to be deleted without pods and to be drained")
     plan = scale_down(
         snapshot,
         groups,
@@ -108,7 +112,7 @@ def report_scale_down(
         threads=threads,
         gpu_label=gpu_label,
     )
-    drained = plan.drain
+    drained = _final_moves(plan.drain, snapshot)
     going_now = {*drained, *plan.delete_empty}
     nodes = [_node(name, plan, going_now, drained, groups, options, snapshot) for name in snapshot.nodes]
     going = [item for item in nodes if item.decision in ("delete empty", "drain")]
@@ -134,6 +138,22 @@ def _orphans(snapshot: Snapshot, now: datetime, options: AutoscalingOptions) -> 
     verdicts = (replica_count.check(pod, context) for pod in pods.exemplars)
     lost = [kind for kind, status in enumerate(verdicts) if status.blocking_reason == "ControllerNotFound"]
     return int(np.isin(pods.kind_of, lost).sum())
+
+
+def _final_moves(drained: dict[str, dict[str, str]], snapshot: Snapshot) -> dict[str, dict[str, str]]:
+    """Of each node its own pods, and where they end: one that lands on a node that goes later moves on with it."""
+    own: dict[str, dict[str, str]] = {}
+    for node, placement in drained.items():
+        here = snapshot.columns.index[node]
+        moves = own[node] = {}
+        for (pod, target), at in zip(placement.items(), snapshot.nodes_of(list(placement)), strict=True):
+            seen = {node}
+            while pod in drained.get(target, ()) and target not in seen:
+                seen.add(target)
+                target = drained[target][pod]
+            if at == here:
+                moves[pod] = target
+    return own
 
 
 def _in_groups(names: Iterable[str], groups: Groups, snapshot: Snapshot) -> list[NodeInGroup]:
@@ -175,5 +195,5 @@ def _node(
         why="" if going else why_it_stays(name, plan, groups, options, snapshot),
         unneeded_since=None if since is None else format_time(since),
         alone=isinstance(plan.alone[name], RemovableNode) if name in plan.alone else None,
-        pods={} if removable is None else removable.placement,
+        pods=drained.get(name, {} if removable is None else removable.placement),
     )

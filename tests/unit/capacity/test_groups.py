@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -122,8 +123,6 @@ ONE = {"id": "a", "fromNode": "n1"}
         ([{**ONE, "template": TEMPLATE}], "groups[0] (a): fromNode: template and fromNode exclude each other"),
         ([{"id": "", "fromNode": "n1"}], "groups[0] (): id: is empty"),
         ([{"fromNode": "n1"}], "groups[0]: object missing required field `id`"),
-        ([{**ONE, "maxSize": 3}], "groups[0] (a): object contains unknown field `maxSize`"),
-        ([{**ONE, "options": {"x": 1}}], "groups[0] (a): options: object contains unknown field `x`"),
         (
             [{**ONE, "options": {"maxNodeProvisionTime": -1}}],
             "groups[0] (a): options.maxNodeProvisionTime: -1.0 is negative or not a number",
@@ -166,6 +165,26 @@ def test_mistakes_are_named(entries, message: str) -> None:
     with pytest.raises(InputError) as caught:
         groups_from(entries, source="g.yaml")
     assert str(caught.value) == f"g.yaml: {message}"
+
+
+@pytest.mark.parametrize(
+    ("entry", "where", "known"),
+    [
+        ({"maxSize": 3}, "object contains unknown field `maxSize`; there are id, min, max, ", "capacity"),
+        ({"options": {"x": 1}}, "options: object contains unknown field `x`; there are ", "maxNodeProvisionTime"),
+        (
+            {"taints": [{"key": "a", "effects": "NoExecute"}]},
+            "taints[0]: object contains unknown field `effects`; there are ",
+            "effect",
+        ),
+    ],
+)
+def test_an_unknown_field_is_told_with_those_that_there_are(entry: dict[str, Any], where: str, known: str) -> None:
+    with pytest.raises(InputError) as caught:
+        groups_from([{**ONE, **entry}])
+    text = str(caught.value)
+    assert text.startswith(f"groups[0] (a): {where}")
+    assert known in text.partition("; there are ")[2].split(", ")
 
 
 def test_all_mistakes_are_reported() -> None:
@@ -318,3 +337,10 @@ def test_no_group_is_refused_by_both() -> None:
             groups_from(data)
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(data, groups_schema())
+
+
+def test_a_key_of_the_file_that_comes_twice(tmp_path: Path) -> None:
+    path = tmp_path / "groups.json"
+    path.write_text('[{"id": "a", "fromNode": "n1", "max": 3, "max": 5}]')
+    with pytest.raises(InputError, match=r"groups\.json: \[0\]\.max: the key max comes twice"):
+        read_groups(path)

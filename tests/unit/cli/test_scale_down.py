@@ -89,6 +89,21 @@ def test_exhaustive(world: World) -> None:
     assert world.run("--exhaustive", "-o", "name").stdout.split() == ["node/n3", "node/n1"]
 
 
+def test_a_pod_is_said_to_go_where_it_ends(world: World) -> None:
+    """One that lands on a node that goes later moves on with that one; it counts once."""
+    names = [f"n{i}" for i in range(1, 5)]
+    pods = [pod(f"p{i}", name) for i, name in enumerate(names)]
+    world.objects(*map(node, names), *pods, {**REPLICAS, "spec": {"replicas": 4}})
+    report = world.report("--exhaustive")
+    stays = {item["node"] for item in report["nodes"] if item["decision"] == "stays"}
+    moves = {item["node"]: item["pods"] for item in report["nodes"] if item["decision"] == "drain"}
+    assert len(stays) == 1
+    assert {pod: target for placement in moves.values() for pod, target in placement.items()} == {
+        f"a/p{i}": min(stays) for i, name in enumerate(names) if name not in stays
+    }
+    assert report["movedPods"] == 3
+
+
 def test_times_are_carried_from_run_to_run(world: World) -> None:
     saved = world.directory / "state.json"
     first = world.report("--state", saved, "--save-state", saved)
@@ -121,6 +136,7 @@ def test_a_state_of_another_version(world: World) -> None:
         ("cursor", -1, "`int` >= 0"),
         ("cursor", 1 << 80, "not a saved loop state"),
         ("kind", "HPAState", "its kind is 'HPAState'"),
+        ("nonsense", 1, "unknown field `nonsense`"),
     ],
 )
 def test_a_state_that_cannot_be_used(world: World, field: str, value: Any, says: str) -> None:
@@ -387,6 +403,7 @@ def test_alone_and_together(world: World) -> None:
         (["--gpu-total", "v100"], "incorrect gpu limit specification: v100"),
         (["--profile", "oldest"], "unknown profile 'oldest'"),
         (["--deleting", "n99"], "there is no node n99"),
+        (["--deleting", "n1", "--draining", "n1"], "node n1 is said to be deleted without pods and to be drained"),
         (["--last-scale-up", "yesterday"], "--last-scale-up"),
         (["--scale-down-utilization-threshold", "-1"], "--scale-down-utilization-threshold"),
     ],

@@ -33,12 +33,11 @@ def why_it_stays(
     """One sentence on a node that is not among those to delete; upstream's reason is in ``plan.unremovable``."""
     if plan.result == "ScaleDownNotTried":
         return "not looked at: this loop may not scale down"
-    if node in plan.skipped:
+    if node in plan.skipped_names:
         return "not looked at: enough nodes are unneeded already, or the time was up"
     found = plan.unremovable.get(node)
     if found is None:
-        waiting = next((item for item in plan.unneeded if item.name == node), None)
-        return _not_a_candidate(node, groups) if waiting is None else _unneeded(plan)
+        return _unneeded(plan) if node in plan.unneeded_by_name else _not_a_candidate(node, groups)
     if found.blocking_pod is not None:
         return _blocked(found.blocking_pod.pod, found.blocking_pod.reason, plan, options, snapshot)
     judged = plan.eligibility.get(node)
@@ -53,7 +52,7 @@ def why_it_stays(
             pod = failure.homeless if failure and failure.homeless else "a pod"
             return f"{pod} fits on no other node that stays"
         case reasons.NOT_UNNEEDED_LONG_ENOUGH | reasons.NOT_UNREADY_LONG_ENOUGH:
-            return _too_young(next(item for item in plan.unneeded if item.name == node))
+            return _too_young(plan.unneeded_by_name[node])
         case reasons.NODE_GROUP_MIN_SIZE_REACHED:
             return _minimum(node, groups)
         case reasons.UNEXPECTED_ERROR:

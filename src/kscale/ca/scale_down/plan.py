@@ -73,6 +73,16 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
         """Nodes to drain now -> the pods to move and where they would land."""
         return {name: self.removable[name].placement for bucket in self.delete.drain for name in bucket.nodes}
 
+    @cached_property
+    def unneeded_by_name(self) -> dict[str, UnneededNode]:
+        """The unneeded nodes by name."""
+        return {item.name: item for item in self.unneeded}
+
+    @cached_property
+    def skipped_names(self) -> frozenset[str]:
+        """The nodes that were left out."""
+        return frozenset(self.skipped)
+
     @property
     def unneeded_since(self) -> dict[str, datetime]:
         """Since when each unneeded node is so."""

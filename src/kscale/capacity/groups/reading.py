@@ -7,17 +7,19 @@ import math
 import os
 import zlib
 from collections.abc import Container, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from kscale.capacity.catalogue import Catalogue, read_catalogue
-from kscale.capacity.groups.entry import GroupEntry
+from kscale.capacity.groups.entry import GroupEntry, GroupOptions, GroupTaint
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import escaped, from_dict, syntax_problem
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
 
 __all__ = ["groups_from", "read_groups"]
@@ -55,7 +57,11 @@ def _plain(raw: bytes, source: str) -> Any:
     name = source.removesuffix(".gz")
     if text.lstrip()[:1] in (b"[", b"{") and not name.endswith((".yaml", ".yml")):
         try:
-            return msgspec.json.decode(text)
+            data = msgspec.json.decode(text)
+            refuse_repeated_keys(text)
+            return data
+        except InputError as error:
+            raise InputError([replace(problem, source=source) for problem in error.problems]) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if isinstance(error, msgspec.DecodeError):
                 raise InputError(syntax_problem(error, text, source)) from None
@@ -71,6 +77,18 @@ def _plain(raw: bytes, source: str) -> Any:
     if not found:
         raise InputError(Problem(_NO_GROUP, source))
     return found[0]
+
+
+_OWN_FIELDS: Final[dict[str, type[msgspec.Struct]]] = {"": GroupEntry, "options": GroupOptions, "taints": GroupTaint}
+
+
+def _with_known_fields(problem: Problem) -> Problem:
+    """Where a field is not known: which are."""
+    owner = _OWN_FIELDS.get(problem.field.partition("[")[0])
+    if owner is None or "unknown field" not in problem.message:
+        return problem
+    known = ", ".join(each.encode_name for each in msgspec.structs.fields(owner))
+    return replace(problem, message=f"{problem.message}; there are {known}")
 
 
 def groups_from(
@@ -103,7 +121,7 @@ def groups_from(
         try:
             entry = from_dict(item, GroupEntry, source=source, object_path=place)
         except InputError as error:
-            problems += error.problems
+            problems += map(_with_known_fields, error.problems)
             continue
         if entry.id in first:
             problems.append(Problem(f"the id is that of groups[{first[entry.id]}]", source, place, "id"))
