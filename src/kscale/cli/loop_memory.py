@@ -11,6 +11,7 @@ import typer
 
 from kscale.cli.moments import parse_moment
 from kscale.cli.options import OptionGroup
+from kscale.errors import StateError
 
 if TYPE_CHECKING:
     from kscale.ca.state import LoopState
@@ -42,7 +43,10 @@ class LoopMemory(OptionGroup):
 
         if self.state is None or not self.state.exists():
             return None
-        return LoopState.from_json(self.state.read_bytes())
+        try:
+            return LoopState.from_json(self.state.read_bytes())
+        except StateError as error:
+            raise StateError(f"{self.state}: {error}") from None
 
     def save(self, state: LoopState) -> None:
         """Leaves it to the next run, if one is meant to follow."""

@@ -89,6 +89,17 @@ def test_exhaustive(world: World) -> None:
     assert world.run("--exhaustive", "-o", "name").stdout.split() == ["node/n3", "node/n1"]
 
 
+def test_groups_that_name_no_node(world: World) -> None:
+    world.groups([{"id": "g", "fromNode": "n1"}])
+    run = world.run()
+    assert run.code == 0
+    assert (
+        "No group has a node: say in the groups file which nodes belong to each (nodes or nodeSelector)." in run.stdout
+    )
+    world.groups([{"id": "g", "nodes": ["n1"]}])
+    assert "No group has a node" not in world.run().stdout
+
+
 def test_a_pod_is_said_to_go_where_it_ends(world: World) -> None:
     """One that lands on a node that goes later moves on with that one; it counts once."""
     names = [f"n{i}" for i in range(1, 5)]
@@ -118,7 +129,7 @@ def test_a_state_of_another_version(world: World) -> None:
     saved.write_text('{"kind": "LoopState", "version": 2}')
     run = world.run("--state", saved)
     assert run.code == 2
-    assert "a loop state of version 2; this is version 1" in run.stderr
+    assert f"error: {saved}: a loop state of version 2; this is version 1" in run.stderr
 
 
 @pytest.mark.parametrize(

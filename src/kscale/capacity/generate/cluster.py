@@ -7,7 +7,7 @@ from typing import IO, Any
 
 import msgspec
 
-from kscale.capacity.generate.fleet import Node, Pool, make_nodes, make_pools
+from kscale.capacity.generate.fleet import POOL_LABEL, Node, Pool, make_nodes, make_pools
 from kscale.capacity.generate.manifests import claims_of, controllers_of, preamble
 from kscale.capacity.generate.placement import VOLUMES_PER_NODE, Placement
 from kscale.capacity.generate.pods import pod_manifest, template_of
@@ -139,6 +139,7 @@ class GeneratedCluster:
                     "max": max(10, 3 * size),
                     "target": size,
                     "fromNode": self._nodes[start].name,
+                    "nodeSelector": {POOL_LABEL: pool.name},
                     "price": pool.instance.price if not pool.spot else round(pool.instance.price * 0.4, 4),
                 }
             )

@@ -7,8 +7,9 @@ from typing import Any
 
 from kscale.capacity.generate.rng import SplitMix64
 
-__all__ = ["CREATED", "REGION", "ZONES", "InstanceType", "Node", "Pool", "make_nodes", "make_pools"]
+__all__ = ["CREATED", "POOL_LABEL", "REGION", "ZONES", "InstanceType", "Node", "Pool", "make_nodes", "make_pools"]
 
+POOL_LABEL = "eks.amazonaws.com/nodegroup"
 REGION = "us-east-1"
 ZONES = ("us-east-1a", "us-east-1b", "us-east-1c")
 CREATED = "2026-03-02T08:11:29Z"
@@ -94,7 +95,7 @@ class Node:
             "beta.kubernetes.io/instance-type": kind.name,
             "beta.kubernetes.io/os": "linux",
             "eks.amazonaws.com/capacityType": "SPOT" if self.pool.spot else "ON_DEMAND",
-            "eks.amazonaws.com/nodegroup": self.pool.name,
+            POOL_LABEL: self.pool.name,
             "failure-domain.beta.kubernetes.io/region": REGION,
             "failure-domain.beta.kubernetes.io/zone": self.zone,
             "kubernetes.io/arch": "amd64",

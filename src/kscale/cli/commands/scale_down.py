@@ -97,14 +97,19 @@ _COLUMNS = (
 )
 
 
+_NO_MEMBERS = "No group has a node: say in the groups file which nodes belong to each (nodes or nodeSelector)."
+
+
 def scale_down_view(report: ScaleDownReport) -> View:
     """Nodes that go first, then those that are unneeded, then the rest with what keeps them."""
     order = {"delete empty": 0, "drain": 1, "unneeded": 2, "stays": 3}
     nodes = sorted(report.nodes, key=lambda item: order[item.decision])
     going = [item for item in nodes if order[item.decision] < 2]
+    homeless = bool(nodes) and all(item.group is None for item in nodes)
     return View(
         headline=_headline(report),
         tables=[Table(_COLUMNS, [_row(item) for item in nodes], limit=max(SHOWN, len(going)))],
+        footer=[_NO_MEMBERS] if homeless else [],
         names=[f"node/{item.node}" for item in going],
     )
 
