@@ -222,7 +222,7 @@ class _Orchestrator(ExpansionFinder):
         except AutoscalerError as error:
             text = f"failed to check resource quotas: {error.message}"
             return self.fail(AutoscalerError(error.type or INTERNAL_ERROR, text), chosen)
-        if new_nodes < capped.new_nodes and self.all_or_nothing:
+        if new_nodes < best.node_count and self.all_or_nothing:
             return self.abort()
         if not group.exists and not group.async_upcoming:
             if self.all_or_nothing and group.max_size < new_nodes:
@@ -391,6 +391,7 @@ class _Orchestrator(ExpansionFinder):
                 error=error.record,
                 pods_triggered=Deferred(lambda: chosen.pods),
                 pods_remain_unschedulable=Deferred(self.remaining),
+                created_groups=self.created_groups(),
             )
         )
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 import msgspec
 import numpy as np
 
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.templates import TaintConfig
 from kscale.capacity.groups import group_template, members_of
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
@@ -17,13 +20,25 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["with_templates"]
 
 
-def with_templates(cluster: Cluster, snapshot: Snapshot, groups: Iterable[NodeGroup]) -> list[NodeGroup]:
+def with_templates(
+    cluster: Cluster,
+    snapshot: Snapshot,
+    groups: Iterable[NodeGroup],
+    *,
+    options: AutoscalingOptions | None = None,
+    now: datetime | None = None,
+) -> list[NodeGroup]:
     """The groups, each with its ``template`` (:func:`~kscale.capacity.groups.group_template`) and ``target_size``.
+
+    ``options``: the autoscaler's, for which taints are left out and which DaemonSets are forced; ``now``: a node that
+    became ready less than a minute before is no good example (None: it is one).
 
     Raises InputError that names every group for which there is nothing to model a node on.
     """
     nodes = snapshot.columns.objects
     daemonsets = list(cluster.all("DaemonSet"))
+    options = options or AutoscalingOptions()
+    taints = TaintConfig.from_options(options)
 
     def pods_on(name: str) -> list[Pod]:
         number = snapshot.columns.index[name]
@@ -40,6 +55,9 @@ def with_templates(cluster: Cluster, snapshot: Snapshot, groups: Iterable[NodeGr
                 daemonsets=daemonsets,
                 csi_nodes=snapshot.informers.csi_nodes,
                 resource_slices=snapshot.informers.resource_slices,
+                now=None if now is None else now.timestamp(),
+                force_daemonsets=options.force_ds,
+                taints=taints,
             )
         except InputError as error:
             problems += error.problems

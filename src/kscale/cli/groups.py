@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -17,6 +17,11 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from kscale.ca.options import AutoscalingOptions
 
 __all__ = ["GroupSource"]
 
@@ -40,12 +45,20 @@ class GroupSource(OptionGroup):
         typer.Option("--instance-type", metavar="NAME", help="A type of the catalogue, as a group. Repeatable."),
     ] = None
 
-    def groups(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
-        """The groups, with their templates."""
+    def groups(
+        self,
+        cluster: Cluster,
+        snapshot: Snapshot,
+        terminal: Terminal,
+        *,
+        options: AutoscalingOptions | None = None,
+        now: datetime | None = None,
+    ) -> list[NodeGroup]:
+        """The groups, with their templates: as an autoscaler with these options makes them at that moment."""
         self._check()
         from kscale.capacity.templates import with_templates
 
-        return with_templates(cluster, snapshot, self._named(cluster, snapshot, terminal))
+        return with_templates(cluster, snapshot, self._named(cluster, snapshot, terminal), options=options, now=now)
 
     def _check(self) -> None:
         if self.node is not None and (self.groups_file is not None or self.catalogue is not None):

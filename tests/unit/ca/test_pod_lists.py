@@ -185,6 +185,7 @@ def gpu_pod(age: int) -> Pod:
     [
         ([], 9, {"max_nodes_total": 1}, 0, "ScaleUpNotNeeded"),
         ([60], 3, {"max_nodes_total": 3}, 0, "ScaleUpLimitedByMaxNodesTotal"),
+        ([60], 5, {"max_nodes_total": 3}, 0, "ScaleUpLimitedByMaxNodesTotal"),
         ([60], 2, {"max_nodes_total": 3}, 0, ""),
         ([1], 2, {}, 0, "ScaleUpInCooldown"),
         ([1, 2], 2, {}, 0, ""),
@@ -192,6 +193,8 @@ def gpu_pod(age: int) -> Pod:
         ([60, gpu_pod(29)], 2, {}, 0, "ScaleUpInCooldown"),
         ([60, gpu_pod(30)], 2, {}, 0, ""),
         ([60], 2, {"enable_graceful_degradation": True}, 4, "ScaleUpInCooldown"),
+        ([], 2, {"enable_graceful_degradation": True}, 4, "ScaleUpInCooldown"),
+        ([], 2, {"enable_graceful_degradation": True}, 3, "ScaleUpNotNeeded"),
         ([60], 2, {"enable_graceful_degradation": True}, 5, ""),
         ([60], 2, {}, 4, ""),
     ],

@@ -128,6 +128,35 @@ def test_what_is_remembered(tmp_path: Path) -> None:
     assert got.stdout.startswith("No node group can grow for 1 pod.")
 
 
+@pytest.mark.parametrize(
+    ("spec", "flag", "grown"),
+    [
+        ({"taints": [{"key": "boot", "effect": "NoSchedule"}]}, "startup-taint=boot", True),
+        ({"taints": [{"key": "boot", "effect": "NoSchedule"}]}, "status-taint=boot", True),
+        ({"taints": [{"key": "boot", "effect": "NoSchedule"}]}, "startup-taint=other", False),
+        ({"unschedulable": True}, "scale-from-unschedulable", True),
+        ({"unschedulable": True}, "scale-from-unschedulable=false", False),
+        ({}, "force-ds=false", True),
+        ({}, "force-ds", False),
+    ],
+)
+def test_flags_that_say_what_a_new_node_is(tmp_path: Path, spec: dict[str, Any], flag: str, grown: bool) -> None:
+    daemon = {"name": "d", "resources": {"requests": {"cpu": "700m"}}}
+    full = pod("full", "900m", nodeName="n")
+    agent = {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "shop", "uid": "agent"},
+        "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": {"spec": {"containers": [daemon]}}},
+    }
+    objects = [{**node("n"), "spec": spec}, {**full, "status": {"phase": "Running"}}, pod("small", "500m"), agent]
+    (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": objects}))
+    (tmp_path / "groups.json").write_text(json.dumps([{"id": "a", "max": 3, "nodes": ["n"]}]))
+    files = ["-f", tmp_path / "dump.json", "-g", tmp_path / "groups.json"]
+    got = run("scale-up", *files, "--now", NOW, "--flag", flag, "-o", "name")
+    assert got.stdout.split() == (["nodegroup/a"] if grown else []), got.stderr
+
+
 def test_pods_of_one_namespace(tmp_path: Path) -> None:
     got = scale_up(tmp_path, [group("a")], "-n", "elsewhere")
     assert (got.code, got.stdout) == (0, "No scale-up is needed.\n")

@@ -58,11 +58,12 @@ def should_scale_up(
 ) -> Gate:
     """The first rule that stops the loop.
 
-    ``enforced``: an enforcer wants the scale-up whatever the other rules say, unless a degraded loop is reserved for
-    scale-down: ``degraded_loops`` counts loops that ran out of time, in a row, this one included.
+    ``enforced``: an enforcer wants the scale-up whatever the other rules say. A degraded loop that is reserved for
+    scale-down says so whatever else holds: ``degraded_loops`` counts loops that ran out of time, in a row, this one
+    included.
     """
     gate = _gate(pods, ready_nodes, now, options)
-    if (enforced or not gate.result) and is_reserved_for_scale_down(degraded_loops, options):
+    if is_reserved_for_scale_down(degraded_loops, options):
         return replace(gate, result=IN_COOLDOWN)
     return replace(gate, result="") if enforced else gate
 
@@ -75,7 +76,7 @@ def _gate(pods: Sequence[Pod], ready_nodes: int, now: datetime, options: Autosca
             object=f"ConfigMap/{options.namespace}/{options.status_config_map_name}",
             type="Warning",
             reason="MaxNodesTotalReached",
-            message=f"Max total nodes in cluster reached: {ready_nodes}",
+            message=f"Max total nodes in cluster reached: {options.max_nodes_total}",
         )
         return Gate(result=LIMITED_BY_MAX_NODES_TOTAL, events=(event,))
     if not options.bypassed_scheduler_names and all_new(pods, now):

@@ -162,7 +162,9 @@ class ScaleUpPlan:
         events = list(self._before.events)
         for done in self.rounds:
             events += [*done.events, *status_events(done.status)]
-        if not self.rounds and self.result == LIMITED_BY_MAX_NODES_TOTAL and self._before.asked is not None:
+        # A loop that raises groups to their minimum tells of that instead.
+        untold = not self.rounds and self._minimum is None
+        if untold and self.result == LIMITED_BY_MAX_NODES_TOTAL and self._before.asked is not None:
             left = [RemainingPod(pod=name) for name in self._before.asked.keys]
             events += status_events(ScaleUpStatus(result=self.result, pods_remain_unschedulable=left))
         if self._minimum is not None:

@@ -215,7 +215,7 @@ class _Loop:
             state = replace(state, cluster=rounds[-1].state, cursor=rounds[-1].cursor)
         minimum: MinSizeScaleUp | None = None
         if options.enforce_node_group_min_size:
-            minimum = yield from self.raise_to_minimum(rounds, made, state)
+            minimum = yield from self.raise_to_minimum(rounds, made, state, given["expander_input"].gpu_label)
             state = replace(state, cluster=minimum.state)
         return ScaleUpPlan(result=result, before=before, rounds=rounds, minimum=minimum, state=state, examples=examples)
 
@@ -319,6 +319,7 @@ class _Loop:
             "options": options,
             "quotas": self.quotas,
             "profile": scene.profile,
+            "known_templates": {group.id for group in scene.groups if group.id in templates},
             "candidates": scene.candidates,
             "daemonsets": scene.daemonsets,
             "cursor": state.cursor,
@@ -336,20 +337,22 @@ class _Loop:
         return [each.done for each in salvo.rounds]
 
     def raise_to_minimum(
-        self, rounds: Sequence[Orchestration], templates: Mapping[str, NodeTemplate], state: LoopState
+        self, rounds: Sequence[Orchestration], templates: Mapping[str, NodeTemplate], state: LoopState, gpu_label: str
     ) -> Generator[Any, Any, MinSizeScaleUp]:
-        """Groups below their minimum size, after everything else."""
+        """Groups below their minimum size, after everything else. Limits count the nodes that scale-ups count."""
         last = rounds[-1] if rounds else None
         known = last.templates if last is not None else templates
         return (
             yield from scale_up_to_min_size_steps(
-                self.scene.lists.ready,
+                self.scene.snapshot.columns.objects,
                 last.groups if last is not None else self.scene.groups,
                 templates={name: item.node for name, item in known.items()},
                 state=state.cluster,
                 now=self.now,
                 options=self.options,
                 quotas=self.quotas,
+                known_templates={group.id for group in self.scene.groups if group.id in templates},
+                gpu_label=gpu_label,
             )
         )
 

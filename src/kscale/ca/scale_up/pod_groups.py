@@ -110,14 +110,16 @@ class PodGroups(Sequence[PodGroup]):
         self.schedulable = np.zeros(self.size, dtype=np.bool_)
 
     def fail(self, failed: Collection[str], reason: str) -> None:
-        """Node groups failed: pods that had no other one stay."""
+        """Node groups failed: pods that had no other one stay. Those that no node group takes any more are let be."""
+        lost = np.zeros(self.size, dtype=np.bool_)
         left = np.zeros(self.size, dtype=np.bool_)
         for name, said in self._said.items():
             if name in failed:
                 said.reject(said.takes, reason)
+                lost |= said.takes
             else:
                 left |= said.takes
-        self.schedulable = self.schedulable & left
+        self.schedulable = self.schedulable & (left | ~lost)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

@@ -136,7 +136,9 @@ def command(
     with _ranker(options) as rank:
         moment, remembered = memory.moment(), memory.remembered()
         cluster, snapshot = read(source, show.terminal, matter=MATTER)
-        groups = _with_members(group_source.groups(cluster, snapshot, show.terminal), snapshot.columns.objects)
+        since = None if options.legacy else moment  # release 1.3 took a node that had just become ready, too
+        described = group_source.groups(cluster, snapshot, show.terminal, options=options, now=since)
+        groups = _with_members(described, snapshot.columns.objects)
         with show.terminal.step("deciding"):
             plan = kscale.scale_up(
                 cluster,

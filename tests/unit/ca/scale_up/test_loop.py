@@ -13,6 +13,7 @@ import kscale
 from ca_objects import T0, at, node, owner, pod
 from kscale import records
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
+from kscale.ca.options import ResourceRange
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod, PodStatus
 from kscale.objects.meta import Condition
@@ -147,6 +148,37 @@ def test_the_limit_on_nodes_ends_the_loop() -> None:
         "pod didn't trigger scale-up: max total nodes in cluster reached",
     ]
     assert [found.pods for found in plan.pending] == [["default/p"]]
+
+
+def test_a_loop_that_raises_groups_to_their_minimum_tells_of_that_only() -> None:
+    cluster = Cluster([machine("n1", 100), waiting("p", 500)])
+    options = AutoscalingOptions(max_nodes_total=1, enforce_node_group_min_size=True)
+    plan = kscale.scale_up(cluster, [group("a")], now=T0, options=options)
+    assert plan.result == "ScaleUpLimitedByMaxNodesTotal"
+    assert [event.reason for event in plan.events] == ["MaxNodesTotalReached"]
+
+
+@pytest.mark.parametrize(("cores", "raised"), [(3, ["{a 0->1 (max: 10)}"]), (2, []), (4, ["{a 0->2 (max: 10)}"])])
+def test_nodes_that_are_not_ready_count_when_groups_are_raised_to_their_minimum(cores: int, raised: list[str]) -> None:
+    unready = [replace(node(name, 1000, 1000, ready=False), api_version="v1", kind="Node") for name in ("n1", "n2")]
+    options = AutoscalingOptions(enforce_node_group_min_size=True, cores_total=ResourceRange(min=0, max=cores))
+    plan = kscale.scale_up(Cluster([*unready]), [group("a", min_size=2)], now=T0, options=options)
+    assert [str(info) for info in plan.min_sizes] == raised
+
+
+def test_a_group_without_template_is_not_ready_even_if_it_failed_before() -> None:
+    cluster = Cluster([machine("n1", 100), waiting("p", 500)])
+    first = kscale.scale_up(cluster, [group("a")], now=T0)
+    failing = kscale.ca.scale_up_steps(cluster, [group("a")], now=T0)
+    next(failing)
+    with pytest.raises(StopIteration) as stop:
+        failing.send(AutoscalerError("", "no"))
+    state = replace(stop.value.value.state, templates={})
+    assert (first.error, stop.value.value.error.message) == (None, "failed to increase node group size: no")
+    bare = NodeGroup(id="a", max_size=10)
+    for described, why in ((group("a"), "in backoff after failed scale-up"), (bare, "not ready for scale-up")):
+        plan = kscale.scale_up(cluster, [described], now=T0 + timedelta(seconds=30), state=state)
+        assert plan.options[0].skipped == [why]
 
 
 def test_a_group_without_template_cannot_grow() -> None:

@@ -186,6 +186,20 @@ def test_groups_that_grow_to_their_maximum_at_once(limits: dict[str, int], reaso
         assert done.skipped["ng2"] == [reason]
 
 
+@pytest.mark.parametrize(("most", "plan"), [(5, {}), (7, {})])
+def test_all_or_nothing_is_all_that_the_option_asks_for(most: int, plan: dict[str, int]) -> None:
+    """A group that grows to its maximum asks for that many nodes, whatever it has: fewer are not all."""
+    world = World({"ng": [_ready("n1", 1000, 1000), _ready("n2", 1000, 1000)]}, ng={"max_size": 5, "options": _ATOMIC})
+    full = [_on("f1", 1000, 0, "n1"), _on("f2", 1000, 0, "n2")]
+    world.placed = full
+    options = ca.AutoscalingOptions(max_nodes_total=most, ok_total_unready_count=0)
+    _, done = world.scale_up([pod("p", 1000, 0)], options=options, all_or_nothing=True)
+    assert done.options[0].node_count == 5
+    assert (_plan(done), done.status.result) == (plan, "ScaleUpNoOptionsAvailable")
+    _, done = world.scale_up([pod("p", 1000, 0)], options=options)
+    assert _plan(done) == {"ng": 5}
+
+
 def test_groups_that_are_not_healthy_are_skipped() -> None:
     world = World({"ng2": [_ready("n2", 1000, 100)]}, ng2={"target_size": 5})
     _, done = world.scale_up([pod("p", 900, 0)])
@@ -233,6 +247,31 @@ def test_groups_that_are_made() -> None:
     )
     assert len(asked) == 1
     assert done.status.failed_creation_groups == ["T1"]
+
+
+def test_pods_that_the_group_that_was_made_does_not_take() -> None:
+    """With others made beside it a group is asked again; pods that nobody takes then are not of those that failed."""
+    world = World({"ng1": [_ready("n1", 100, 100)]})
+    candidate = ca.Group(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
+    small = template(_ready("t2", 1000, 1000))
+    made = CreatedNodeGroups(
+        main=ca.Group(id="m", max_size=9, template=small), extra=[ca.Group(id="e", max_size=9, template=small)]
+    )
+    pending = [pod("wide", 3000, 0), pod("slim", 500, 0)]
+    failed = ca.AutoscalerError("", "no")
+    _, done = world.scale_up(pending, [made, failed], candidates=[candidate], **_first("T1"))
+    assert (done.status.result, done.status.failed_resize_groups) == ("ScaleUpError", ["m"])
+    assert [group.schedulable for group in done.pod_groups] == [True, True]
+    assert done.status.pods_remain_unschedulable == []
+
+
+def test_a_group_that_was_made_and_does_not_tell_its_size() -> None:
+    world = World({"ng1": [_ready("n1", 100, 100)]})
+    candidate = ca.Group(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
+    made = CreatedNodeGroups(main=ca.Group(id="m", max_size=9, target_size_error="who knows"))
+    _, done = world.scale_up([pod("p", 3000, 0)], [made], candidates=[candidate], **_first("T1"))
+    assert done.status.error.message == "failed to get node group size: who knows"
+    assert [each.main for each in done.status.created_groups] == ["m"]
 
 
 def test_a_dry_run_is_the_same_call() -> None:
