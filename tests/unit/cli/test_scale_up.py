@@ -225,6 +225,10 @@ def test_the_grpc_expander_asks_its_server(tmp_path: Path) -> None:
         ("{", "PriorityConfigMapInvalid: Wrong configuration for priority expander"),
         ("kind: ConfigMap\ndata: {other: x}\n", "doesn't contain priorities key"),
         ("10: [nothing]\n", "PriorityConfigMapNotMatchedGroup"),
+        ("10: ['\a']\n", "PriorityConfigMapInvalid: Wrong configuration for priority expander"),
+        ("10:\n- 2024-13-45\n", "PriorityConfigMapNotMatchedGroup"),
+        ("10: " + "[" * 3000, "PriorityConfigMapInvalid: Wrong configuration for priority expander"),
+        ("10: ['" + "(" * 3000 + "a" + ")" * 3000 + "']", "expression nests too deeply"),
     ],
 )
 def test_a_broken_priority_map_is_upstreams_event(tmp_path: Path, text: str, said: str) -> None:
@@ -232,6 +236,35 @@ def test_a_broken_priority_map_is_upstreams_event(tmp_path: Path, text: str, sai
     got = scale_up(tmp_path, [group("a")], "--expander", "priority", "--priority-config", tmp_path / "map.yaml")
     assert got.stdout.startswith("Scale up a 0 -> 2")
     assert said in got.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b"kind: ConfigMap\ndata: [a]\n", "map.yaml: ConfigMap: data: is no object"),
+        (b"kind: ConfigMap\ndata:\n  priorities:\n    10: [a]\n", "map.yaml: ConfigMap: data[priorities]: is no text"),
+        (b"\xff\xfe\x00", "map.yaml: not UTF-8"),
+    ],
+)
+def test_what_is_no_priority_map(tmp_path: Path, text: bytes, said: str) -> None:
+    (tmp_path / "map.yaml").write_bytes(text)
+    got = scale_up(tmp_path, [group("a")], "--expander", "priority", "--priority-config", tmp_path / "map.yaml")
+    assert (got.code, got.stdout) == (2, "")
+    assert said in got.stderr
+
+
+@pytest.mark.parametrize("delay", ["inf", "1e300"])
+def test_no_pod_waits_for_ever(tmp_path: Path, delay: str) -> None:
+    got = scale_up(tmp_path, [group("a")], "--new-pod-scale-up-delay", delay)
+    assert (got.code, got.stdout) == (2, "")
+    assert "Invalid value for '--new-pod-scale-up-delay'" in got.stderr
+
+
+def test_a_state_that_is_none_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state.json").write_text("state")
+    got = scale_up(tmp_path, [group("a")], "--state", tmp_path / "state.json")
+    assert got.code == 2
+    assert "state.json: not a saved loop state" in got.stderr
 
 
 def test_without_a_groups_file_the_bounds_are_unknown_and_every_pod_is_explained(tmp_path: Path) -> None:

@@ -82,13 +82,16 @@ def _compose(text: str) -> Any:
         import yaml
     except ImportError:
         raise MissingExtraError("the priority expander", "yaml") from None
-    loader = yaml.SafeLoader(text)
     try:
-        return loader.get_node() if loader.check_node() else None
+        loader = yaml.SafeLoader(text)
+        try:
+            return loader.get_node() if loader.check_node() else None
+        finally:
+            loader.dispose()
     except yaml.YAMLError as error:
         raise PriorityConfigError(f"error converting YAML to JSON: yaml: {error}".replace("\n", " ")) from None
-    finally:
-        loader.dispose()
+    except RecursionError:
+        raise PriorityConfigError("error converting YAML to JSON: yaml: nested too deeply") from None
 
 
 def _kind(node: Any) -> str:
@@ -122,6 +125,9 @@ def _compile(priority: int, pattern: str) -> re.Pattern[str]:
     except RE2Error as error:
         text = f"Can't compile regexp rule for priority {priority} and rule {pattern}: {error}"
         raise PriorityConfigError(text) from None
+    except RecursionError:
+        text = f"Can't compile regexp rule for priority {priority} and rule {pattern}: error parsing regexp: "
+        raise PriorityConfigError(f"{text}expression nests too deeply: `{pattern}`") from None
 
 
 def parse_priorities(text: str) -> Priorities:

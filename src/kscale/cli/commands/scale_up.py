@@ -37,6 +37,8 @@ __all__ = ["EPILOG", "command", "scale_up_view"]
 EPILOG = DUMP_HELP
 MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
 SHOWN = 20
+LONGEST = 9_223_372_036
+"""Seconds that a duration may have."""
 
 
 def command(
@@ -84,7 +86,8 @@ def command(
         int, typer.Option("--max-nodes-per-scaleup", min=0, help="Nodes added at once at most; 0 = no limit.")
     ] = 1000,
     new_pod_delay: Annotated[
-        float, typer.Option("--new-pod-scale-up-delay", min=0, metavar="SECONDS", help="Younger pods wait.")
+        float,
+        typer.Option("--new-pod-scale-up-delay", min=0, max=LONGEST, metavar="SECONDS", help="Younger pods wait."),
     ] = 0,
     flags: Annotated[
         list[str] | None,
@@ -223,21 +226,30 @@ def _expander_input(names: Iterable[str], groups: Iterable[NodeGroup], config: P
         )
     if "priority" in names and config is None:
         raise typer.BadParameter("the priority expander needs --priority-config", param_hint="--expander")
-    return ExpanderInput(prices=prices, priorities=None if config is None else _config_map(config.read_text("utf-8")))
+    return ExpanderInput(prices=prices, priorities=None if config is None else _config_map(config))
 
 
-def _config_map(text: str) -> dict[str, str]:
+def _config_map(path: Path) -> dict[str, str]:
     """The data of the ConfigMap. A file that is none is the value of its key; what that is worth, the expander says."""
     import yaml
 
     try:
+        text = path.read_bytes().decode()
+    except UnicodeDecodeError as error:
+        raise InputError(Problem(f"not UTF-8: {error}", str(path))) from None
+    try:
         found: Any = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # such as a date that there is not
         found = None
-    if isinstance(found, dict) and found.get("kind") == "ConfigMap":
-        data = found.get("data") or {}
-        return {str(key): str(value) for key, value in data.items()}
-    return {"priorities": text}
+    if not isinstance(found, dict) or found.get("kind") != "ConfigMap":
+        return {"priorities": text}
+    data = found.get("data") or {}
+    if not isinstance(data, dict):
+        raise InputError(Problem("is no object", str(path), "ConfigMap", "data"))
+    wrong = [key for key, value in data.items() if not isinstance(value, str)]
+    if wrong:
+        raise InputError([Problem("is no text", str(path), "ConfigMap", f"data[{key}]") for key in wrong])
+    return {str(key): value for key, value in data.items()}
 
 
 def _say(plan: ScaleUpPlan, terminal: Terminal) -> None:
