@@ -52,6 +52,9 @@ def balance(groups: Sequence[GroupSize], new_nodes: int) -> list[ScaleUpInfo]:
     slots: list[list[Any]] = sorted(([g.target, g.max, g] for g in groups if g.target != g.max), key=itemgetter(0))
     left = min(new_nodes, sum(max(0, limit - size) for size, limit, _ in slots))
     start = current = 0
+    if len(slots) == 1 and left > 0:  # a group that grows to a huge maximum at once is not walked node by node
+        slots[0][0] += left
+        left = 0
     while left > 0:
         if slots[current][0] < slots[current][1]:
             slots[current][0] += 1
