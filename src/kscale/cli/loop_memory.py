@@ -40,7 +40,6 @@ class LoopMemory(OptionGroup):
     def remembered(self) -> LoopState | None:
         """What an earlier run left; None for the first. Raises StateError for a file that is none of it."""
         from kscale.ca.state import LoopState
-        from kscale.errors import StateError
 
         if self.state is None or not self.state.exists():
             return None
