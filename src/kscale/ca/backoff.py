@@ -62,4 +62,4 @@ def backed_off(backoffs: Mapping[str, Backoff], group: str, now: datetime) -> Ba
 
 def drop_stale(backoffs: Mapping[str, Backoff], now: datetime, reset: timedelta) -> dict[str, Backoff]:
     """Without the groups whose last failure is more than ``reset`` ago."""
-    return {group: entry for group, entry in backoffs.items() if not entry.last_failed + reset < now}
+    return {group: entry for group, entry in backoffs.items() if not now - entry.last_failed > reset}

@@ -57,9 +57,10 @@ def remembered(cached: CachedTemplate) -> RememberedTemplate:
     return RememberedTemplate(template=to_dict(bare), added=cached.added)
 
 
-def recalled(item: RememberedTemplate) -> CachedTemplate:
-    """From the state of a loop. Raises InputError for a template that cannot be read."""
-    return CachedTemplate(template=from_dict(item.template, NodeTemplate), added=item.added)
+def recalled(item: RememberedTemplate, group: str) -> CachedTemplate:
+    """A group's, from the state of a loop. Raises InputError for a template that cannot be read."""
+    where = f"templates[{group}] of the state"
+    return CachedTemplate(template=from_dict(item.template, NodeTemplate, object_path=where), added=item.added)
 
 
 def _bare(metadata: ObjectMeta) -> ObjectMeta:

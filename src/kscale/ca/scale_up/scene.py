@@ -97,7 +97,7 @@ class Scene:
         if given or self.candidates:
             others = Groups((group for group in every if group.id not in given), self.groups.node_errors)
 
-        cache = {group.id: recalled(known[group.id]) for group in others if group.id in known}
+        cache = {group.id: recalled(known[group.id], group.id) for group in others if group.id in known}
         found = mixed_templates(
             self.lists.all, self._examples, self.daemonsets, others, now=self.now, options=self.options, cache=cache
         )

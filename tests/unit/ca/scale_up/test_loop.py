@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import jsonschema
@@ -13,6 +13,7 @@ import kscale
 from ca_objects import T0, at, node, owner, pod
 from kscale import records
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
+from kscale.ca.backoff import Backoff, ScaleUpError, drop_stale
 from kscale.ca.options import ResourceRange
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod, PodStatus
@@ -179,6 +180,23 @@ def test_a_group_without_template_is_not_ready_even_if_it_failed_before() -> Non
     for described, why in ((group("a"), "in backoff after failed scale-up"), (bare, "not ready for scale-up")):
         plan = kscale.scale_up(cluster, [described], now=T0 + timedelta(seconds=30), state=state)
         assert plan.options[0].skipped == [why]
+
+
+def test_what_is_wrong_with_a_remembered_template_is_said_of_its_group() -> None:
+    cluster = Cluster([machine("n1", labels={"pool": "a"}), waiting("p", 5000)])
+    described = NodeGroup(id="a", max_size=10, node_selector={"pool": "a"})
+    state = kscale.scale_up(cluster, [described], now=T0).state
+    broken = replace(state.templates["a"], template={"node": {"status": []}})
+    with pytest.raises(InputError, match=r"^templates\[a\] of the state: node.status: expected `object`, got `array`$"):
+        kscale.scale_up(cluster, [described], now=T0, state=replace(state, templates={"a": broken}))
+
+
+def test_a_failure_at_the_end_of_time_is_not_old() -> None:
+    last = datetime.max.replace(tzinfo=UTC)
+    entry = Backoff(
+        duration=timedelta(), until=T0, last_failed=last, error=ScaleUpError(class_="Other", code="x", message="")
+    )
+    assert drop_stale({"a": entry}, T0, timedelta(hours=3)) == {"a": entry}
 
 
 def test_a_group_without_template_cannot_grow() -> None:

@@ -190,7 +190,7 @@ def legacy_loop_steps(
         records = scene.records_by_node([node.name])[node.name]
         return NodeTemplate(node=node, pods=[record.pod for record in records])
 
-    known = {name: recalled(item).template for name, item in state.templates.items() if name in scene.groups}
+    known = {name: recalled(item, name).template for name, item in state.templates.items() if name in scene.groups}
     made, examples = legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
     made |= {group.id: group.template for group in scene.candidates if group.template is not None} | dict(templates)
     update = update_nodes(state.cluster, nodes, scene.groups, now=now, options=options, templates=set(made))
