@@ -166,7 +166,7 @@ class PodReader:
         number = np.where(bound, np.append(known.settled, -1)[combined], np.append(known.waiting, -1)[combined])
         fast = (number >= 0) & usual_names(view, at[:, _NAME], length[:, _NAME])
         if (api_version, kind) != ("v1", "PodList"):
-            fast &= ~known.bare[np.append(known.rest, -1)[combined] + 1]
+            fast &= ~known.of_rest("bare")[np.append(known.rest, -1)[combined] + 1]
         try:
             for slot in (_CREATED, _STARTED):
                 fast &= usual_times(view, at[:, slot], length[:, slot])
@@ -197,8 +197,8 @@ class PodReader:
         long = np.where(bound, length[:, _NODE], length[:, _NOMINATED])
         long[long == 0] = -1
         node_of, first = _projection.number_strings(view, where, long)
-        state = np.where(node_of >= 0, np.int8(PLACED), known.unplaced[rest])
-        state[known.done[rest]] = FINISHED
+        state = np.where(node_of >= 0, np.int8(PLACED), known.of_rest("unplaced")[rest])
+        state[known.of_rest("done")[rest]] = FINISHED
         return PodBatch(
             view=view,
             source=source,
@@ -209,7 +209,7 @@ class PodReader:
             state=state,
             node_of=np.where(state == PLACED, node_of, -1).astype(np.int32),
             nodes=_projection.strings(view, where[first], long[first]),
-            priority=known.priority[rest],
+            priority=known.of_rest("priority")[rest],
             controller=known.controller[combined],
             controllers=known.controllers,
             offset=begin[chosen],

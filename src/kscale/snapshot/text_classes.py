@@ -88,32 +88,48 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Known(Generic[T]):
-    """What texts stand for, by number, -1 = no text. Those that stand for None make a pod be read the slow way."""
+    """What texts stand for, by number, -1 = no text. Those that stand for None make a pod be read the slow way.
 
-    def __init__(self, read: Callable[[int], T | None], absent: T | None) -> None:
+    ``columns``: values of what they stand for, by number + 1; 0 for texts that are not usable.
+    """
+
+    def __init__(
+        self, read: Callable[[int], T | None], absent: T | None, **columns: tuple[Callable[[T], Any], Any]
+    ) -> None:
         self._read = read
-        self.values: list[T | None] = [absent]  # by number + 1
-        self._known = np.ones(1, dtype=np.bool_)
-        self._usable = np.array([absent is not None])
+        self._made_by = {name: made_by for name, (made_by, _) in columns.items()}
+        self.values: list[T | None] = []  # by number + 1
+        self.columns: dict[str, NDArray[Any]] = {name: np.zeros(0, dtype) for name, (_, dtype) in columns.items()}
+        self._known = np.zeros(0, dtype=np.bool_)
+        self._usable = np.zeros(0, dtype=np.bool_)
+        self._grow(1)
+        self._set(0, absent)
 
     def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
         """Read the texts that are new; whether each is usable."""
-        more = int(numbers.max(initial=-1)) + 2 - len(self.values)
-        if more > 0:
-            self.values += [None] * more
-            self._known = np.append(self._known, np.zeros(more, dtype=np.bool_))
-            self._usable = np.append(self._usable, np.zeros(more, dtype=np.bool_))
-        seen = np.unique(numbers)
-        for number in seen[~self._known[seen + 1]].tolist():
-            found = self.values[number + 1] = self._read(number)
-            self._usable[number + 1] = found is not None
-            self._known[number + 1] = True
+        self._grow(int(numbers.max(initial=-1)) + 2)
+        seen = np.unique(numbers) + 1
+        for at in seen[~self._known[seen]].tolist():
+            self._set(at, self._read(at - 1))
         usable: NDArray[np.bool_] = self._usable[numbers + 1]
         return usable
 
-    def column(self, value: Callable[[T], Any], dtype: Any) -> NDArray[Any]:
-        """A value by number + 1; 0 for texts that are not usable."""
-        return np.fromiter((0 if each is None else value(each) for each in self.values), dtype, len(self.values))
+    def _grow(self, size: int) -> None:
+        more = size - len(self.values)
+        if more > 0:
+            self.values += [None] * more
+            for name, column in self.columns.items():
+                self.columns[name] = np.append(column, np.zeros(more, column.dtype))
+            self._known = np.append(self._known, np.zeros(more, dtype=np.bool_))
+            self._usable = np.append(self._usable, np.zeros(more, dtype=np.bool_))
+
+    def _set(self, at: int, found: T | None) -> None:
+        self.values[at] = found
+        self._known[at] = True
+        if found is not None:
+            self._usable[at] = True
+            for name, made_by in self._made_by.items():
+                self.columns[name][at] = made_by(found)
 
 
 class TextClasses:
@@ -121,7 +137,7 @@ class TextClasses:
 
     Columns, one entry a combination: ``waiting``, ``settled``: the class of a pod without a node, and of one that has
     one or is finished (-1: read such pods the slow way; -2: none was seen yet); ``kind``: of a pod that has a node, 0 =
-    none was seen yet; ``controller``, ``rest``. By rest: ``unplaced``, ``done``, ``priority``, ``bare``, ``prefix``.
+    none was seen yet; ``controller``, ``rest``. ``prefix``: of names, by number of the rest + 1.
     """
 
     def __init__(self, projector: _projection.Projector, interner: Interner, *, finished: bool = False) -> None:
@@ -132,19 +148,41 @@ class TextClasses:
         self._same: dict[Any, int] = {}
         self._controllers: dict[str, int] = {}
         self._labels = _Known(self._read_labels, labels_facet(None))
-        self._affinities = _Known(self._read_affinity, self._affinity(None))
+        self._affinities = _Known(
+            self._read_affinity,
+            self._affinity(None),
+            moving=(lambda each: each.number, np.int64),
+            staying=(lambda each: each.settled_number, np.int64),
+        )
         self._volumes = _Known(self._read_volumes, volumes_facet([]))
-        self._owners = _Known(self._read_owner, _Owner())
-        self._rests: _Known[_Rest] = _Known(self._read_rest, None)
+        self._owners = _Known(
+            self._read_owner,
+            _Owner(),
+            number=(lambda owner: owner.number, np.int32),
+            stays=(lambda owner: stays(owner.facet), np.bool_),
+        )
+        self._rests: _Known[_Rest] = _Known(
+            self._read_rest,
+            None,
+            unplaced=(lambda rest: rest.unplaced, np.int8),
+            done=(lambda rest: rest.done, np.bool_),
+            priority=(lambda rest: rest.priority, np.int64),
+            alone=(lambda rest: rest.alone, np.bool_),
+            bare=(lambda rest: rest.bare, np.bool_),
+        )
+        self.prefix = [""]
         self._combinations: NDArray[np.int32] = np.zeros((0, 5), dtype=np.int32)
         none = np.zeros(0, dtype=np.int32)
         self.waiting, self.settled, self.kind, self.controller = none, none, none, none
-        self._columns_of_rests()
 
     @property
     def rest(self) -> NDArray[np.int32]:
         """The number of the rest by combination."""
         return self._combinations[:, -1]
+
+    def of_rest(self, name: str) -> NDArray[Any]:
+        """A column by number of the rest + 1: ``unplaced``, ``done``, ``priority``, ``alone`` or ``bare``."""
+        return self._rests.columns[name]
 
     @property
     def controllers(self) -> list[str]:
@@ -172,42 +210,33 @@ class TextClasses:
             ]
             self.kind[settled_now] = np.array(kinds, dtype=np.int32)[which]
         if len(waiting_now):  # a finished pod counts as placed, without a node, too
-            self.waiting[waiting_now] = self._classes(waiting_now, self.done[self.rest[waiting_now] + 1])
+            self.waiting[waiting_now] = self._classes(waiting_now, self.of_rest("done")[self.rest[waiting_now] + 1])
 
     def _append(self, fresh: NDArray[np.int32]) -> None:
         """Read the texts of new combinations."""
         rests = fresh[:, -1]
         usable = self._rests.learn(rests)
+        self.prefix += [""] * (len(self._rests.values) - len(self.prefix))
+        for number in np.unique(rests).tolist():
+            if (rest := self._rests.values[number + 1]) is not None:
+                self.prefix[number + 1] = rest.prefix
         facets: tuple[_Known[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
         for number, known in enumerate(facets):
             usable[usable] = known.learn(fresh[usable, number])
-        self._columns_of_rests()
-        alone = self._rests.column(lambda rest: rest.alone, np.bool_)
-        owners = self._owners.column(lambda owner: owner.number, np.int32)
         none = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
         controller = np.full(len(fresh), -1, dtype=np.int32)
-        standing = usable & ~alone[rests + 1]
-        controller[standing] = owners[fresh[standing, OWNERS] + 1]
+        standing = usable & ~self.of_rest("alone")[rests + 1]
+        controller[standing] = self._owners.columns["number"][fresh[standing, OWNERS] + 1]
         self.waiting = np.append(self.waiting, none)
         self.settled = np.append(self.settled, none)
         self.kind = np.append(self.kind, np.zeros(len(fresh), dtype=np.int32))
         self.controller = np.append(self.controller, controller)
 
-    def _columns_of_rests(self) -> None:
-        """By number of the rest + 1."""
-        rests = self._rests
-        self.unplaced = rests.column(lambda rest: rest.unplaced, np.int8)
-        self.done = rests.column(lambda rest: rest.done, np.bool_)
-        self.priority = rests.column(lambda rest: rest.priority, np.int64)
-        self.bare = rests.column(lambda rest: rest.bare, np.bool_)
-        self.prefix = ["" if rest is None else rest.prefix for rest in rests.values]
-
     def _classes(self, which: NDArray[np.int64], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
         """The classes of combinations; ``fixed``: those of pods that are where they are to be."""
         labels, affinity, volumes, owners, rests = (column + 1 for column in self._combinations[which].T)
-        stay = self._owners.column(lambda owner: stays(owner.facet), np.bool_)[owners] & fixed
-        moving = self._affinities.column(lambda each: each.number, np.int64)[affinity]
-        staying = self._affinities.column(lambda each: each.settled_number, np.int64)[affinity]
+        stay = self._owners.columns["stays"][owners] & fixed
+        moving, staying = (self._affinities.columns[name][affinity] for name in ("moving", "staying"))
         first, inverse = _alike(labels, np.where(stay, staying, moving), volumes, owners, rests)
         classes = np.empty(len(first), dtype=np.int32)
         columns = (labels, affinity, volumes, owners, rests, stay)
