@@ -13,6 +13,7 @@ from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_target
 from kscale.ca.groups import Group, Groups
 from kscale.ca.options import ResourceLimiter
 from kscale.objects.core import Node
+from kscale.objects.names import go_quote
 from kscale.objects.quantity import Quantity
 from kscale.objects.quota import CapacityQuota
 from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compile_selector
@@ -58,7 +59,7 @@ class ExceededQuota(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def message(self) -> str:
-        return f'exceeded quota: "{self.id}", resources: {", ".join(self.resources)}'
+        return f"exceeded quota: {go_quote(self.id)}, resources: {', '.join(self.resources)}"
 
 
 class QuotaCheck(msgspec.Struct, kw_only=True, frozen=True):

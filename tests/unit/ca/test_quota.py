@@ -6,7 +6,7 @@ import pytest
 
 from ca_objects import node
 from kscale import ca
-from kscale.ca.quota import Quota, QuotaTracker, cluster_maximum, cluster_minimum
+from kscale.ca.quota import ExceededQuota, Quota, QuotaTracker, cluster_maximum, cluster_minimum
 from kscale.objects.core import Node
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import from_label_map
@@ -145,3 +145,8 @@ def test_one_message_for_each_quota() -> None:
         'exceeded quota: "Q1", resources: cpu, memory',
         'exceeded quota: "Q2", resources: nodes',
     ]
+
+
+def test_the_name_of_a_quota_is_quoted_as_go_does() -> None:
+    exceeded = ExceededQuota(id='CapacityQuota/a"\t', resources=["cpu", "memory"])
+    assert exceeded.message == 'exceeded quota: "CapacityQuota/a\\"\\t", resources: cpu, memory'
