@@ -198,7 +198,8 @@ def _template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | No
         return None
     node = base.node
     metadata = replace(node.metadata, labels={**(node.metadata.labels or {}), **(item.labels or {})})
-    kept = [taint for taint in node.spec.taints if all(taint.key != new.key for new in item.taints)]
+    own = {(taint.key, taint.effect) for taint in item.taints}
+    kept = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in own]
     status = replace(
         node.status,
         capacity={**(node.status.capacity or {}), **(item.capacity or {})},

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from kscale import InputError, Quantity
+from kscale.ca.groups import groups_of
+from kscale.ca.options import NodeGroupAutoscalingOptions
 from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod
+from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 
 
 def node(name: str, *, labels=None, taints=(), ready="True", cpu="4") -> Node:
@@ -105,3 +109,15 @@ def test_without_a_model_there_is_no_template() -> None:
         group_template(group(fromNode="n1"))
     with pytest.raises(InputError, match="node group g: no template, and no node"):
         group_template(group(nodeSelector={"pool": "z"}), nodes=[node("n1")])
+
+
+def test_a_taint_on_top_leaves_others_of_its_key() -> None:
+    """Whoever puts it there: the command line, or the loop of a scale-up."""
+    example = node("n1")
+    old = Taint(key="k", value="v", effect="NoExecute")
+    example = replace(example, spec=replace(example.spec, taints=[old]))
+    new = Taint(key="k", value="w", effect="NoSchedule")
+    described = NodeGroup(id="a", max_size=1, template=NodeTemplate(node=example), taints=[new])
+    (seen,) = groups_of([described], [], NodeGroupAutoscalingOptions())
+    assert seen.template is not None
+    assert seen.template.node.spec.taints == group_template(described).node.spec.taints == [old, new]
