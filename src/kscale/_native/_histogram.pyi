@@ -96,6 +96,9 @@ class Usage:
         threads: int = 1,
         taken: _I64 | None = None,
     ) -> None: ...
+    def arranged(
+        self, series: _I32, times: _I64, cpu: _F64 | None, memory: _F64 | None, slots: _I32, threads: int = 1
+    ) -> tuple[_I32, _I64, _F64 | None, _F64 | None] | None: ...
     def feed(
         self,
         bank: Bank,

@@ -1,6 +1,8 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
 """Decaying histograms in two dimensions, and what goes in and comes out: samples, checkpoints, recommendations."""
 
+import numpy as np
+
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libcpp.vector cimport vector
 
@@ -93,6 +95,20 @@ cdef extern from "kscale/usage.hpp" namespace "kscale::usage" nogil:
         const int32_t* slot
         int64_t now
         int64_t* finite
+    cdef struct c_RowsIn "kscale::usage::RowsIn":
+        const int32_t* series
+        const int64_t* time
+        const double* cpu
+        const double* memory
+    cdef struct c_RowsOut "kscale::usage::RowsOut":
+        int32_t* series
+        int64_t* time
+        double* cpu
+        double* memory
+    Py_ssize_t c_changes "kscale::usage::changes"(const int32_t*, Py_ssize_t) noexcept
+    Py_ssize_t c_arrange "kscale::usage::arrange"(
+        const c_Containers&, Py_ssize_t, Py_ssize_t, const c_RowsIn&, Py_ssize_t, const int32_t*, const c_RowsOut&,
+        Py_ssize_t) except +
     const int32_t kUnplaced "kscale::usage::kUnplaced"
     const int32_t kUnasked "kscale::usage::kUnasked"
     c_Fed c_feed_cpu "kscale::usage::feed_cpu"(
@@ -116,6 +132,7 @@ UNSET = kUnset
 ACCEPTED, DISCARDED, TOO_OLD = 0, 1, 2
 FARTHEST = kFarthest
 UNPLACED, UNASKED = kUnplaced, kUnasked
+cdef Py_ssize_t kLongRun = 8  # rows of one series one after the other, from which on they are left as they are
 
 
 def go_log(double x):
@@ -451,21 +468,59 @@ cdef class Usage:
             c_add_memory(bank.c, self.containers, self.aggregates, n, &container[0], &times[0], &amounts[0], oom,
                          &status[0], counted, threads)
 
+    cdef int check_slots(self, const int32_t[::1] slots) except -1:
+        cdef Py_ssize_t i
+        for i in range(slots.shape[0]):
+            if slots[i] == kUnplaced or slots[i] == kUnasked:
+                continue
+            if not 0 <= slots[i] < self.n_containers or self.containers.aggregate[slots[i]] < 0:
+                raise NativeError(f"container {slots[i]} of {self.n_containers}, or one without aggregate")
+        return 0
+
+    def arranged(self, const int32_t[::1] series, const int64_t[::1] times, const double[::1] cpu,
+                 const double[::1] memory, const int32_t[::1] slots, Py_ssize_t threads=1):
+        """(series, times, cpu, memory) by aggregates, so that `feed` goes from one to the next and not to and fro.
+
+        None where rows of one series mostly stand together already. `cpu` or `memory` may be None.
+        """
+        cdef Py_ssize_t n = series.shape[0], kept
+        cdef c_RowsIn given
+        cdef c_RowsOut to
+        cdef int32_t[::1] out_series
+        cdef int64_t[::1] out_times
+        cdef double[::1] out_cpu, out_memory
+        if times.shape[0] != n or (cpu is not None and cpu.shape[0] != n) \
+                or (memory is not None and memory.shape[0] != n):
+            raise NativeError("usage columns of unequal length")
+        self.check_slots(slots)
+        check_series(series, slots.shape[0])
+        if n == 0 or c_changes(&series[0], n) * kLongRun < n:
+            return None
+        out_series, out_times = np.empty(n, np.int32), np.empty(n, np.int64)
+        given = c_RowsIn(&series[0], &times[0], NULL, NULL)
+        to = c_RowsOut(&out_series[0], &out_times[0], NULL, NULL)
+        if cpu is not None:
+            out_cpu = np.empty(n)
+            given.cpu, to.cpu = &cpu[0], &out_cpu[0]
+        if memory is not None:
+            out_memory = np.empty(n)
+            given.memory, to.memory = &memory[0], &out_memory[0]
+        with nogil:
+            kept = c_arrange(self.containers, self.n_aggregates, n, given, slots.shape[0], &slots[0], to, threads)
+        return (out_series.base[:kept], out_times.base[:kept], None if cpu is None else out_cpu.base[:kept],
+                None if memory is None else out_memory.base[:kept])
+
     def feed(self, Bank bank not None, bint cpu, const int32_t[::1] series, const int64_t[::1] times,
              const double[::1] values, const int32_t[::1] slots, int64_t[::1] finite, int64_t now, Py_ssize_t threads=1):
         """Rows of recorded usage in cores or bytes: see usage.hpp. What became of them, as a dict."""
-        cdef Py_ssize_t n = series.shape[0], m = slots.shape[0], i
+        cdef Py_ssize_t n = series.shape[0], m = slots.shape[0]
         cdef c_Batch batch
         cdef c_Fed fed
         if times.shape[0] != n or values.shape[0] != n or finite.shape[0] != m:
             raise NativeError("usage columns of unequal length")
         if bank.rows < self.n_aggregates:
             raise NativeError(f"{bank.rows} histograms for {self.n_aggregates} aggregates")
-        for i in range(m):
-            if slots[i] == kUnplaced or slots[i] == kUnasked:
-                continue
-            if not 0 <= slots[i] < self.n_containers or self.containers.aggregate[slots[i]] < 0:
-                raise NativeError(f"container {slots[i]} of {self.n_containers}, or one without aggregate")
+        self.check_slots(slots)
         check_series(series, m)
         check_times(times)
         if n > 0:

@@ -24,6 +24,18 @@ cdef extern from "kscale/usage_text.hpp" namespace "kscale::usage_text" nogil:
         c_CsvRows(vector[int32_t], int64_t) except +
         Py_ssize_t read(const char*, size_t, Py_ssize_t, int64_t*, double*, double*, int32_t*) except +
         const vector[c_names]& names() noexcept
+        void forget(size_t) except +
+    cdef cppclass c_Key "kscale::usage_text::SeriesNumbers::Key":
+        int32_t& operator[](size_t) noexcept
+    cdef cppclass c_Column "kscale::usage_text::SeriesNumbers::Column":
+        const int32_t* codes
+        const int32_t* number_of
+        Py_ssize_t size
+    cdef cppclass c_Columns "std::array<kscale::usage_text::SeriesNumbers::Column, kscale::usage_text::kMostNames>":
+        c_Column& operator[](size_t) noexcept
+    cdef cppclass c_SeriesNumbers "kscale::usage_text::SeriesNumbers":
+        bint number(const c_Columns&, Py_ssize_t, int32_t*) except +
+        const vector[c_Key]& keys() noexcept
     Py_ssize_t c_lines "kscale::usage_text::lines"(const char*, size_t) noexcept
     Py_ssize_t c_points "kscale::usage_text::points"(
         const char*, size_t, Py_ssize_t, int64_t*, double*) noexcept
@@ -35,56 +47,119 @@ SKIPPED, TIME, CPU, MEMORY, NAME = kSkipped, kTime, kCpu, kMemory, kName
 MOST_NAMES = kMostNames
 
 
-def csv_rows(const unsigned char[::1] text, roles, int64_t unit):
-    """(times int64[n] ns, cpu float64[n] or None, memory float64[n] or None, series int32[n], names of the series).
+cdef class CsvRows:
+    """Reads texts of rows; `roles[c]` says what column c holds. A series keeps its number from text to text."""
 
-    `roles[c]` says what column c holds. None where the text is not written in the plain way; UnicodeDecodeError for
-    names that are not UTF-8.
-    """
-    cdef vector[int32_t] columns = roles
-    cdef size_t size = text.shape[0]
-    cdef Py_ssize_t room, found = 0, i
-    cdef size_t k
-    cdef const char* begin
-    cdef int64_t[::1] time
-    cdef double[::1] cpu, memory
-    cdef int32_t[::1] series
     cdef unique_ptr[c_CsvRows] rows
-    cdef double* at_cpu = NULL
-    cdef double* at_memory = NULL
-    if columns.size() == 0 or unit <= 0 or list(roles).count(kTime) != 1:
-        raise NativeError("a table needs one column of times")
-    for i in range(<Py_ssize_t>columns.size()):
-        if not 0 <= columns[i] < kName + <int32_t>kMostNames:
-            raise NativeError(f"role {columns[i]}")
-        if columns[i] != kSkipped and list(roles).count(columns[i]) != 1:
-            raise NativeError("two columns of one role")
-    if size == 0:
-        return None
-    begin = <const char*>&text[0]
-    with nogil:
-        room = c_lines(begin, size)
-    out = np.empty(room, np.int64), np.empty(room, np.float64) if kCpu in roles else None, \
-        np.empty(room, np.float64) if kMemory in roles else None, np.empty(room, np.int32)
-    time, series = out[0], out[3]
-    if out[1] is not None:
-        cpu = out[1]
-        at_cpu = &cpu[0]
-    if out[2] is not None:
-        memory = out[2]
-        at_memory = &memory[0]
-    rows.reset(new c_CsvRows(columns, unit))
-    with nogil:
-        found = rows.get().read(begin, size, room, &time[0], at_cpu, at_memory, &series[0])
-    if found < 0:
-        return None
-    names = []
-    for i in range(<Py_ssize_t>rows.get().names().size()):
-        each = []
+    cdef bint has_cpu
+    cdef bint has_memory
+
+    def __init__(self, roles, int64_t unit):
+        cdef vector[int32_t] columns = roles
+        cdef Py_ssize_t i
+        if columns.size() == 0 or unit <= 0 or list(roles).count(kTime) != 1:
+            raise NativeError("a table needs one column of times")
+        for i in range(<Py_ssize_t>columns.size()):
+            if not 0 <= columns[i] < kName + <int32_t>kMostNames:
+                raise NativeError(f"role {columns[i]}")
+            if columns[i] != kSkipped and list(roles).count(columns[i]) != 1:
+                raise NativeError("two columns of one role")
+        self.has_cpu, self.has_memory = kCpu in roles, kMemory in roles
+        self.rows.reset(new c_CsvRows(columns, unit))
+
+    def read(self, const unsigned char[::1] text):
+        """(times int64[n] ns, cpu float64[n] or None, memory float64[n] or None, series int32[n], names of new series).
+
+        None where the text is not written in the plain way; UnicodeDecodeError for names that are not UTF-8. Neither
+        leaves a trace.
+        """
+        cdef size_t size = text.shape[0], k, known
+        cdef Py_ssize_t room, found = 0, i
+        cdef const char* begin
+        cdef int64_t[::1] time
+        cdef double[::1] cpu, memory
+        cdef int32_t[::1] series
+        cdef double* at_cpu = NULL
+        cdef double* at_memory = NULL
+        if self.rows == NULL:
+            raise NativeError("no columns are known")
+        if size == 0:
+            return None
+        begin = <const char*>&text[0]
+        with nogil:
+            room = c_lines(begin, size)
+        out = np.empty(room, np.int64), np.empty(room, np.float64) if self.has_cpu else None, \
+            np.empty(room, np.float64) if self.has_memory else None, np.empty(room, np.int32)
+        time, series = out[0], out[3]
+        if out[1] is not None:
+            cpu = out[1]
+            at_cpu = &cpu[0]
+        if out[2] is not None:
+            memory = out[2]
+            at_memory = &memory[0]
+        known = self.rows.get().names().size()
+        with nogil:
+            found = self.rows.get().read(begin, size, room, &time[0], at_cpu, at_memory, &series[0])
+        if found < 0:
+            return None
+        names = []
+        try:
+            for i in range(<Py_ssize_t>known, <Py_ssize_t>self.rows.get().names().size()):
+                each = []
+                for k in range(kMostNames):
+                    each.append(text_of(self.rows.get().names()[i][k]))
+                names.append(tuple(each))
+        except UnicodeDecodeError:
+            self.rows.get().forget(known)
+            raise
+        return (*(None if column is None else column[:found] for column in out), names)
+
+
+def csv_rows(const unsigned char[::1] text, roles, int64_t unit):
+    """One text alone: see :meth:`CsvRows.read`."""
+    return CsvRows(roles, unit).read(text)
+
+
+cdef class SeriesNumbers:
+    """Numbers series, whose names are given by numbers, by their first appearance."""
+
+    cdef c_SeriesNumbers c
+
+    def number(self, columns, int32_t[::1] out):
+        """`columns`: (codes int32[n], number_of int32[m]) or None, for each name; row i has number_of[codes[i]].
+
+        out[i] gets the number of row i's series; the names' numbers of those that are new come back.
+        """
+        cdef c_Columns given
+        cdef const int32_t[::1] codes, number_of
+        cdef Py_ssize_t n = out.shape[0], i
+        cdef size_t known = self.c.keys().size(), k
+        cdef bint good
+        if len(columns) != kMostNames:
+            raise NativeError(f"{len(columns)} columns of names")
         for k in range(kMostNames):
-            each.append(text_of(rows.get().names()[i][k]))
-        names.append(tuple(each))
-    return (*(None if column is None else column[:found] for column in out), names)
+            if columns[k] is None:
+                continue
+            codes, number_of = columns[k]
+            if codes.shape[0] != n:
+                raise NativeError(f"{codes.shape[0]} codes for {n} rows")
+            if n > 0 and number_of.shape[0] == 0:
+                raise NativeError("codes of nothing")
+            if n > 0:
+                given[k].codes, given[k].number_of, given[k].size = &codes[0], &number_of[0], number_of.shape[0]
+        if n == 0:
+            return []
+        with nogil:
+            good = self.c.number(given, n, &out[0])
+        if not good:
+            raise NativeError("a code is out of range")
+        found = []
+        for i in range(<Py_ssize_t>known, <Py_ssize_t>self.c.keys().size()):
+            each = []
+            for k in range(kMostNames):
+                each.append(self.c.keys()[i][k])
+            found.append(tuple(each))
+        return found
 
 
 cdef str text_of(c_view view):

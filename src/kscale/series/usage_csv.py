@@ -18,6 +18,7 @@ from kscale.errors import InputError, Problem
 from kscale.series.columns import KEY_COLUMNS
 from kscale.series.encode import time_unit
 from kscale.series.usage_names import CPU, MEMORY, check_columns
+from kscale.series.usage_series import Numbered, ReaderSeries
 
 __all__ = ["CsvFile", "Slice"]
 
@@ -28,10 +29,10 @@ _NAMES: Final = (*KEY_COLUMNS, "workload")
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Rows of a file: ``columns`` as :func:`kscale._native._usage_text.csv_rows` finds them, or, where they are not
-    plain, the text."""
+    """Rows of a file: their series with ``columns`` (time, cpu, memory), or, where they are not plain, the text."""
 
-    columns: tuple[Any, ...] | None = None
+    series: Numbered | None = None
+    columns: tuple[Any, ...] = ()
     text: bytes = b""
 
 
@@ -45,7 +46,8 @@ class CsvFile:
     header: list[str] = field(default_factory=list)
     wanted: list[str] = field(default_factory=list)
     _roles: list[int] = field(default_factory=list)
-    _buffers: threading.local = field(default_factory=threading.local)
+    _own: threading.local = field(default_factory=threading.local)
+    """Of each thread: its buffer, and what it knows of series."""
 
     def parts(self) -> Iterator[Callable[[], Slice]]:
         """What reads the slices of the file one after the other; each may be called by any thread."""
@@ -109,7 +111,7 @@ class CsvFile:
 
     def _lines(self, file: BinaryIO, at: int, end: int, is_inside: bool) -> Slice:
         begin = at - 1 if is_inside else at
-        buffer: bytearray = getattr(self._buffers, "buffer", None) or bytearray(_SLICE + (1 << 16))
+        buffer: bytearray = getattr(self._own, "buffer", None) or bytearray(_SLICE + (1 << 16))
         file.seek(begin)
         filled = _fill(file, buffer, 0, end - begin)
         while filled and buffer[filled - 1] != 10:  # up to the end of the last line
@@ -120,7 +122,7 @@ class CsvFile:
             filled = found + 1 if found >= 0 else filled + more
             if not more:
                 break
-        self._buffers.buffer = buffer
+        self._own.buffer = buffer
         first = buffer.find(b"\n", 0, filled) + 1 if is_inside else 0
         if is_inside and (first == 0 or begin + first > end):
             return Slice()  # one long line
@@ -130,11 +132,19 @@ class CsvFile:
     def _plain(self, text: memoryview) -> Slice:
         if not text:
             return Slice()
+        if not self._roles:
+            return Slice(text=bytes(text))
+        if not hasattr(self._own, "rows"):
+            self._own.rows = _usage_text.CsvRows(self._roles, time_unit(self.unit))
+            self._own.series = ReaderSeries()
         try:
-            found = _usage_text.csv_rows(text, self._roles, time_unit(self.unit)) if self._roles else None
+            found = self._own.rows.read(text)
         except UnicodeDecodeError:
             found = None  # Arrow says where
-        return Slice(text=bytes(text)) if found is None else Slice(found)
+        if found is None:
+            return Slice(text=bytes(text))
+        time, cpu, memory, series, fresh = found
+        return Slice(Numbered(series, fresh, self._own.series), (time, cpu, memory))
 
 
 def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:

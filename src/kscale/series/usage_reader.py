@@ -7,6 +7,7 @@ missing), and optionally ``workload``. Rows may come in any order.
 from __future__ import annotations
 
 import gzip
+import threading
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,10 @@ from kscale.series.columns import SeriesKey
 from kscale.series.prometheus_reader import read_prometheus
 from kscale.series.usage_csv import CsvFile
 from kscale.series.usage_names import CPU, MEMORY, column_names
+from kscale.series.usage_series import Numbered, SeriesTable
+
+if TYPE_CHECKING:
+    from kscale.series.usage_tables import NamesOfTables
 
 __all__ = ["UsageBatch", "UsageFiles", "read_usage"]
 
@@ -40,8 +45,9 @@ class UsageBatch:
     """``keys[series[i]]`` used ``cpu[i]`` cores and ``memory[i]`` bytes at ``time[i]`` (ns since 1970); NaN: no value.
 
     ``cpu`` or ``memory`` is None where the source does not have it. ``workloads[k]`` is the workload that the source
-    names for ``keys[k]``, or an empty text. ``labels[k]``: the labels of the pod as Prometheus has them (without
-    ``label_`` or ``pod_label_``, every other character than letters and digits an underscore); empty = none are told.
+    names for ``keys[k]``, or an empty text. Batches of one file may share ``keys`` and ``workloads``: lists that grow.
+    ``labels[k]``: the labels of the pod as Prometheus has them (without ``label_`` or ``pod_label_``, every other
+    character than letters and digits an underscore); empty = none are told.
     """
 
     keys: Sequence[SeriesKey]
@@ -128,30 +134,48 @@ def _ahead(parts: Iterator[Callable[[], _T]], threads: int) -> Iterator[_T]:
                 future.cancel()
 
 
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows whose series have the numbers of the reader that found them."""
+
+    series: Numbered
+    time: NDArray[np.int64]
+    cpu: NDArray[np.float64] | None
+    memory: NDArray[np.float64] | None
+
+    def batch(self, known: SeriesTable) -> UsageBatch:
+        series = known.take(self.series)
+        return UsageBatch(known.keys, known.workloads, series, self.time, self.cpu, self.memory)
+
+
 def _parquet(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
     from kscale.series import usage_tables as arrow
 
-    def batch(part: Callable[[], Any]) -> UsageBatch | None:
+    own = threading.local()
+
+    def rows(part: Callable[[], Any]) -> _Rows | None:
+        if not hasattr(own, "names"):
+            own.names = arrow.NamesOfTables()
         try:
-            return _of_table(part(), names, unit, str(path))
+            return _of_table(part(), own.names, names, unit, str(path))
         except (arrow.ArrowException, OSError) as error:
             raise arrow.unreadable(error, path) from None
 
-    for found in _ahead((partial(batch, part) for part in arrow.parquet_parts(path, names)), threads):
+    known = SeriesTable()
+    for found in _ahead((partial(rows, part) for part in arrow.parquet_parts(path, names)), threads):
         if found is not None:
-            yield found
+            yield found.batch(known)
 
 
-def _of_table(table: Any, names: Mapping[str, str], unit: str, source: str, before: int = 0) -> UsageBatch | None:
+def _of_table(
+    table: Any, numbering: NamesOfTables, names: Mapping[str, str], unit: str, source: str, before: int = 0
+) -> _Rows | None:
     from kscale.series import usage_tables as arrow
 
     if table.num_rows == 0:
         return None
-    keys, workloads, series = arrow.keys(table, names, source)
-    return UsageBatch(
-        keys,
-        workloads,
-        series,
+    return _Rows(
+        numbering.number(table, names, source),
         arrow.times(table.column(names["time"]), unit, source, before),
         arrow.numbers(table, names[CPU], source),
         arrow.numbers(table, names[MEMORY], source),
@@ -160,21 +184,22 @@ def _of_table(table: Any, names: Mapping[str, str], unit: str, source: str, befo
 
 def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Iterator[UsageBatch]:
     file = CsvFile(path, names, unit)
-    rows = 0
+    known = SeriesTable()
+    numbering: NamesOfTables | None = None
+    before = 0
     for found in _ahead(file.parts(), threads):
-        batch: UsageBatch | None = None
-        if found.columns is not None:
-            time, cpu, memory, series, of = found.columns
-            keys = [SeriesKey(*each[:-1]) for each in of]
-            batch = UsageBatch(keys, [each[-1] for each in of], series, time, cpu, memory)
+        rows: _Rows | None = None
+        if found.series is not None:
+            rows = _Rows(found.series, *found.columns)
         elif found.text:
             from kscale.series import usage_tables as arrow
 
-            table = arrow.csv_table(found.text, file.header, file.wanted, names, str(path), rows)
-            batch = _of_table(table, names, unit, str(path), rows)
-        if batch is not None and len(batch):
-            rows += len(batch)
-            yield batch
+            numbering = numbering or arrow.NamesOfTables()
+            table = arrow.csv_table(found.text, file.header, file.wanted, names, str(path), before)
+            rows = _of_table(table, numbering, names, unit, str(path), before)
+        if rows is not None and len(rows.time):
+            before += len(rows.time)
+            yield rows.batch(known)
 
 
 # -- Prometheus ------------------------------------------------------------------------------------------------

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from kscale._native import _usage_text
 from kscale.errors import InputError, MissingExtraError, Problem
-from kscale.series.columns import KEY_COLUMNS, SeriesKey
+from kscale.series.columns import KEY_COLUMNS
 from kscale.series.encode import parse_time, time_unit
 from kscale.series.usage_names import check_columns
+from kscale.series.usage_series import Names, Numbered, ReaderSeries
 
 try:
     import pyarrow as pa
@@ -24,7 +25,7 @@ try:
 except ImportError:
     raise MissingExtraError("reading usage from Parquet or CSV", "data") from None
 
-__all__ = ["ArrowException", "csv_table", "keys", "numbers", "parquet_parts", "times", "unreadable"]
+__all__ = ["ArrowException", "NamesOfTables", "csv_table", "numbers", "parquet_parts", "times", "unreadable"]
 
 _MOST_ROWS: Final = 1 << 21
 """Larger row groups are read in parts."""
@@ -140,35 +141,37 @@ def _codes(column: Any) -> tuple[NDArray[np.int32], list[str]]:
     return indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False), texts
 
 
-def keys(table: Any, names: Mapping[str, str], source: str) -> tuple[list[SeriesKey], list[str], NDArray[np.int32]]:
-    """(what the series are of, their workloads, the number of the series of each row)."""
-    present = [name for name in (*KEY_COLUMNS, "workload") if names[name] in table.column_names]
-    try:
-        parts = {name: _codes(table.column(names[name])) for name in present}
-    except pa.ArrowException as error:
-        raise InputError(Problem(f"names that are not texts: {error}", source)) from None
-    # Rows of one series mostly stand together: look at each run once.
-    changes = np.zeros(table.num_rows, np.bool_)
-    changes[0] = True
-    for codes, texts in parts.values():
-        if len(texts) > 1:
-            changes[1:] |= codes[1:] != codes[:-1]
-    starts = np.flatnonzero(changes)
-    combined = np.zeros(len(starts), np.int64)
-    for codes, texts in parts.values():
-        combined = combined * len(texts) + codes[starts]
-    found, of_run = np.unique(combined, return_inverse=True)
-    series = np.repeat(of_run.astype(np.int32), np.diff(np.append(starts, table.num_rows)))
-    made: list[SeriesKey] = []
-    workloads: list[str] = []
-    for number in found.tolist():
-        row: dict[str, str] = {}
-        for name in reversed(present):
-            number, position = divmod(number, len(parts[name][1]))
-            row[name] = parts[name][1][position]
-        workloads.append(row.pop("workload", ""))
-        made.append(SeriesKey(**row))
-    return made, workloads, series
+class NamesOfTables:
+    """The series of one reader's tables: texts and series keep their numbers from table to table."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, int] = {"": 0}
+        self._names: list[str] = [""]
+        self._series = _usage_text.SeriesNumbers()
+        self._known = ReaderSeries()
+
+    def number(self, table: Any, names: Mapping[str, str], source: str) -> Numbered:
+        """The series of the rows of a table."""
+        columns: list[tuple[NDArray[np.int32], NDArray[np.int32]] | None] = []
+        for name in (*KEY_COLUMNS, "workload"):
+            if names[name] not in table.column_names:
+                columns.append(None)
+                continue
+            try:
+                codes, texts = _codes(table.column(names[name]))
+            except pa.ArrowException as error:
+                raise InputError(Problem(f"names that are not texts: {error}", source)) from None
+            columns.append((codes, np.array([self._number_of(text) for text in texts], np.int32)))
+        series = np.empty(table.num_rows, np.int32)
+        found = self._series.number(columns, series)
+        fresh: list[Names] = [(self._names[a], self._names[b], self._names[c], self._names[d]) for a, b, c, d in found]
+        return Numbered(series, fresh, self._known)
+
+    def _number_of(self, text: str) -> int:
+        number = self._texts.setdefault(text, len(self._names))
+        if number == len(self._names):
+            self._names.append(text)
+        return number
 
 
 def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.int64]:

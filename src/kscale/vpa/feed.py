@@ -58,6 +58,14 @@ class Feed:
     """Samples that are older than one that was taken in before; doubled ones are not counted."""
     places: dict[tuple[SeriesKey, str], _Place] = field(default_factory=dict)
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
+    # Of the series that the last batches were about:
+    _keys: Sequence[SeriesKey] = ()
+    _places: list[_Place] = field(default_factory=list)
+    _slots: npt.NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, np.int32))
+    _finite: dict[int, npt.NDArray[np.int64]] = field(
+        default_factory=lambda: {kind: np.zeros(0, np.int64) for kind in (CPU_SAMPLE, MEMORY_SAMPLE)}
+    )
+    """Numbers among the values of each series, by kind."""
 
     def resolve(
         self, namespace: str, pod: str, named: str = "", labels: Mapping[str, str] | None = None
@@ -100,79 +108,85 @@ class Feed:
         name = (key.namespace, key.pod, key.container)
         return _Place(owner, container=key.container, slot=self.state.slot_of(name, 0))
 
-    def _placed(self, batch: UsageBatch) -> list[_Place]:
-        if batch.labels:
-            return [self.place(*each) for each in zip(batch.keys, batch.workloads, batch.labels, strict=True)]
-        found = []
-        for key, named in zip(batch.keys, batch.workloads, strict=True):
+    def _know(self, batch: UsageBatch) -> None:
+        """Places for all series of a batch; those of the batches before stay where keys go on."""
+        if batch.labels or batch.keys is not self._keys:
+            self.settle()
+            self._keys, self._places = batch.keys, []
+        done = len(self._places)
+        for i in range(done, len(batch.keys)):
+            key, named = batch.keys[i], batch.workloads[i]
+            if batch.labels:
+                self._places.append(self.place(key, named, batch.labels[i]))
+                continue
             place = self.places.get((key, named))
             if place is None:
                 place = self.places[key, named] = self.place(key, named)
-            found.append(place)
-        return found
+            self._places.append(place)
+        if len(self._places) > done:
+            slots = [place.slot for place in self._places[done:]]
+            self._slots = np.concatenate([self._slots[:done], np.array(slots, np.int32)])
+            more = np.zeros(len(slots), np.int64)
+            self._finite = {kind: np.concatenate([found[:done], more]) for kind, found in self._finite.items()}
 
     def add(self, batch: UsageBatch) -> None:
         """One batch."""
         if not len(batch):
             return
-        places = self._placed(batch)
-        series, time, order = batch.series, batch.time, None
+        self._know(batch)
+        series, time, cpu, memory = batch.series, batch.time, batch.cpu, batch.memory
         if not _histogram.in_order(series, time, len(batch.keys)):
             order = np.argsort(time, kind="stable")
             series, time = series[order], time[order]
-        slots = np.array([place.slot for place in places], np.int32)
-        for given, kind in ((batch.cpu, CPU_SAMPLE), (batch.memory, MEMORY_SAMPLE)):
-            if given is not None:
-                values = given if order is None else given[order]
-                self._add_kind(kind, series, time, np.ascontiguousarray(values), places, slots)
-                if self.strategy.needs_samples:
-                    self._keep(batch.keys, series, values, kind, places)
+            cpu, memory = (None if found is None else found[order] for found in (cpu, memory))
+        cpu, memory = (None if found is None else np.ascontiguousarray(found) for found in (cpu, memory))
+        if self.strategy.needs_samples:
+            self._keep(batch.keys, series, cpu, memory)
+        arranged = self.state.arranged(series, time, cpu, memory, self._slots)
+        if arranged is not None:
+            series, time, cpu, memory = arranged
+        for values, kind in ((cpu, CPU_SAMPLE), (memory, MEMORY_SAMPLE)):
+            if values is not None:
+                self._add_kind(kind, series, time, values)
 
-    def _add_kind(
-        self,
-        kind: int,
-        series: npt.NDArray[np.int32],
-        time: npt.NDArray[np.int64],
-        values: _Floats,
-        places: Sequence[_Place],
-        slots: npt.NDArray[np.int32],
-    ) -> None:
-        finite = np.zeros(len(places), np.int64)
+    def _add_kind(self, kind: int, series: npt.NDArray[np.int32], time: npt.NDArray[np.int64], values: _Floats) -> None:
         latest = _FOREVER if self.now is None else self.now
-        fed = self.state.feed(kind == CPU_SAMPLE, series, time, values, slots, finite, latest)
+        fed = self.state.feed(kind == CPU_SAMPLE, series, time, values, self._slots, self._finite[kind], latest)
         self.newest = max(self.newest, fed["newest"])
         self.behind += fed["behind"]
-        taken = 0
-        for place, count in zip(places, finite.tolist(), strict=True):
-            if place.owner is not None:
-                taken += count
-                if kind == MEMORY_SAMPLE:
-                    self.memory_points[place.owner.identity, place.container] += count
-            elif place.reason:
-                self.counts[place.reason] += count
-        self.counts["samples"] += taken - fed["refused"]
+        self.counts["samples"] -= fed["refused"]
         self.counts["samples that are doubled or out of order, discarded"] += fed["refused"]
         self.counts["samples later than the moment asked about, taken in as they are"] += fed["late"]
         self.counts["negative samples, taken as 0"] += fed["negative"]
         self.counts["infinite values, left out"] += fed["infinite"]
         self.counts["missing values"] += fed["missing"]
 
+    def settle(self) -> None:
+        """Count what the series of the batches so far had: once nothing more comes, and before other ones come."""
+        for kind, finite in self._finite.items():
+            for place, count in zip(self._places, finite.tolist(), strict=True):
+                if place.owner is not None:
+                    self.counts["samples"] += count
+                    if kind == MEMORY_SAMPLE:
+                        self.memory_points[place.owner.identity, place.container] += count
+                elif place.reason:
+                    self.counts[place.reason] += count
+            finite[:] = 0
+
     def _keep(
-        self,
-        keys: Sequence[SeriesKey],
-        series: npt.NDArray[np.int32],
-        values: _Floats,
-        kind: int,
-        places: Sequence[_Place],
+        self, keys: Sequence[SeriesKey], series: npt.NDArray[np.int32], cpu: _Floats | None, memory: _Floats | None
     ) -> None:
         """For strategies that look at the samples themselves."""
         by_series = np.argsort(series, kind="stable")
         bounds = np.searchsorted(series[by_series], np.arange(len(keys) + 1))
-        for i, (key, place) in enumerate(zip(keys, places, strict=True)):
+        for i in np.flatnonzero(np.diff(bounds)).tolist():
+            key, place = keys[i], self._places[i]
             if place.owner is None:
                 continue
-            own = values[by_series[bounds[i] : bounds[i + 1]]]
-            own = np.maximum(own[np.isfinite(own)], 0.0)
+            rows = by_series[bounds[i] : bounds[i + 1]]
             kept = self.usage.setdefault((*place.owner.identity, key.container), ContainerUsage())
-            pods = kept.cpu if kind == CPU_SAMPLE else kept.memory
-            pods[key.pod] = np.concatenate([pods[key.pod], own]) if key.pod in pods else own
+            for values, pods in ((cpu, kept.cpu), (memory, kept.memory)):
+                if values is not None:
+                    own = values[rows]
+                    own = np.maximum(own[np.isfinite(own)], 0.0)
+                    pods[key.pod] = np.concatenate([pods[key.pod], own]) if key.pod in pods else own

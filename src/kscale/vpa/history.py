@@ -32,11 +32,13 @@ def take_in(
         rows += len(batch)
         if progress is not None:
             progress(rows)
+    feed.settle()
     if not feed.behind or rows > _MOST_SORTED or iter(history) is history:
         return feed
     feed = prepare()
     for batch in _by_time(history):
         feed.add(batch)
+    feed.settle()
     return feed
 
 

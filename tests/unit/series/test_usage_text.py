@@ -191,3 +191,50 @@ def test_doors() -> None:
         native.points(b"[]", np.zeros(4, np.int64), np.zeros(4), 5)
     with pytest.raises(NativeError, match="2 values into 1 places"):
         native.scaled(np.zeros(2, np.int64), 1, 1, np.zeros(1, np.int64))
+
+
+@given(st.lists(st.lists(st.tuples(*[st.integers(0, 2)] * 4), max_size=30), max_size=4), st.booleans())
+def test_series_are_numbered_by_first_appearance(tables: list[list[tuple[int, ...]]], has_workload: bool) -> None:
+    numbers = native.SeriesNumbers()
+    known: dict[tuple[int, ...], int] = {}
+    number_of = [np.array(of, np.int32) for of in ([5, 0, 7], [1, 1, 2], [0, 1, 2], [9, 8, 9])]
+    for table in tables:
+        codes = np.array(table, np.int32).reshape(-1, 4)
+        columns: list[Any] = [(np.ascontiguousarray(codes[:, k]), number_of[k]) for k in range(4)]
+        if not has_workload:
+            columns[3] = None
+        before = len(known)
+        keys = [tuple(int(number_of[k][c]) if columns[k] else 0 for k, c in enumerate(row)) for row in table]
+        expected = [known.setdefault(key, len(known)) for key in keys]
+        out = np.empty(len(table), np.int32)
+        assert numbers.number(columns, out) == list(known)[before:]
+        assert out.tolist() == expected
+
+
+def test_doors_of_series_numbers() -> None:
+    column = (np.array([0, 1], np.int32), np.array([0], np.int32))
+    numbers = native.SeriesNumbers()
+    with pytest.raises(NativeError, match="2 columns"):
+        numbers.number([None, None], np.empty(2, np.int32))
+    with pytest.raises(NativeError, match="2 codes for 3 rows"):
+        numbers.number([column, None, None, None], np.empty(3, np.int32))
+    with pytest.raises(NativeError, match="out of range"):
+        numbers.number([column, None, None, None], np.empty(2, np.int32))
+    with pytest.raises(NativeError, match="out of range"):
+        numbers.number([(column[0] - 1, column[1]), None, None, None], np.empty(2, np.int32))
+    with pytest.raises(NativeError, match="nothing"):
+        numbers.number([(column[0], np.empty(0, np.int32)), None, None, None], np.empty(2, np.int32))
+
+
+def test_what_is_not_plain_leaves_no_trace() -> None:
+    reader = native.CsvRows(ROLES, SECOND)
+    plain = reader.read(b"0,a,b,c,1,1\n0,a,b,d,1,1\n")
+    assert plain is not None
+    assert [names[2] for names in plain[4]] == ["c", "d"]
+    assert reader.read(b"0,a,b,e,1,1\n0,a,b,d,1,1\n0,a,b,f,one,1\n") is None
+    with pytest.raises(UnicodeDecodeError):
+        reader.read(b"0,a,b,\xff,1,1\n")
+    again = reader.read(b"0,a,b,d,1,1\n0,a,b,f,1,1\n0,a,b,c,1,1\n")
+    assert again is not None
+    assert again[3].tolist() == [1, 2, 0]
+    assert [names[2] for names in again[4]] == ["f"]

@@ -93,6 +93,50 @@ def test_fed_is_one_by_one(cpu: bool, unit: float, data: st.DataObject) -> None:
         world.same(expected)
 
 
+@st.composite
+def scraped(draw: st.DrawFn) -> Rows:
+    """The same series again and again, as a scraper writes them; some are missing now and then, or come doubled."""
+    random = draw(st.randoms(use_true_random=False))
+    order = draw(st.permutations(range(len(SLOTS))))
+    found: Rows = []
+    for step in range(draw(st.integers(1, 40))):
+        time = START + step * 60 * 10**9
+        for series in order:
+            for _ in range(random.choice([1, 1, 1, 1, 0, 2])):
+                odd = random.random() < 0.05
+                found.append((series, time, random.choice([math.nan, -1.0, math.inf]) if odd else random.uniform(0, 9)))
+    return found
+
+
+@given(scraped(), st.integers(1, 3))
+def test_rows_by_aggregates_are_the_same_samples(given_rows: Rows, threads: int) -> None:
+    expected, world = World(), World()
+    answer = one_by_one(expected, given_rows, cpu=True, now=FOREVER)
+    values = np.array([row[2] for row in given_rows], np.float64)
+    series = np.array([row[0] for row in given_rows], np.int32)
+    times = np.array([row[1] for row in given_rows], np.int64)
+    found = world.usage.arranged(series, times, values, None, SLOTS, threads)
+    if found is None:  # rows of each series stand together
+        assert np.count_nonzero(np.diff(series)) * 8 < len(series)
+        return
+    assert found[3] is None
+    rows_by_aggregate = list(zip(*(column.tolist() for column in found[:3]), strict=True))
+    asked = [row for row in given_rows if SLOTS[row[0]] != native.UNASKED]
+    assert sorted(map(repr, rows_by_aggregate)) == sorted(map(repr, asked))
+    assert fed(world, rows_by_aggregate, cpu=True, threads=threads) == answer
+    world.same(expected)
+
+
+@given(scraped(), st.integers(1, 3))
+def test_layouts_do_not_matter_where_each_container_has_its_aggregate(given_rows: Rows, threads: int) -> None:
+    for cpu in (True, False):
+        own = [row for row in given_rows if row[0] in (4, 6)]  # the aggregates of the others have several containers
+        by_container, by_time = World(), World()
+        fed(by_container, sorted(own, key=lambda row: row[0]), cpu)
+        fed(by_time, own, cpu, threads=threads)
+        by_time.same(by_container)
+
+
 def test_values_are_cut_off_not_rounded() -> None:
     for value, unit, bucket_of in ((0.0172071, True, 17), (0.069946, True, 69), (0.61535112, True, 615)):
         world, plain = World(), World()
@@ -120,3 +164,15 @@ def test_doors() -> None:
     with pytest.raises(NativeError, match="1823"):
         feed(series, np.array([2**63 - 1]), value, [0], finite)
     feed(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0), [], np.zeros(0, np.int64))
+
+    def arranged(series: Any, time: Any, cpu: Any, memory: Any, slots: list[int]) -> Any:
+        return world.usage.arranged(series, time, cpu, memory, np.array(slots, np.int32))
+
+    for cpu, memory in ((np.ones(2), None), (None, np.ones(2)), (np.ones(0), value)):
+        with pytest.raises(NativeError, match="unequal"):
+            arranged(series, one, cpu, memory, [0])
+    with pytest.raises(NativeError, match="series 0 of 0"):
+        arranged(series, one, value, None, [])
+    with pytest.raises(NativeError, match="container 9 of 9"):
+        arranged(series, one, value, None, [9])
+    assert arranged(np.zeros(0, np.int32), np.zeros(0, np.int64), None, None, []) is None

@@ -27,6 +27,7 @@ struct MemoryOfContainer {
   Time window_end;
   std::int64_t peak;
   std::int64_t oom_peak;
+  std::int64_t behind = 0;  // samples older than the last one
 };
 
 // Takes in the samples [i, end) of one container.
@@ -49,6 +50,7 @@ void add_memory_run(const Bank& bank, std::ptrdiff_t row, const Aggregates& aggr
       used = std::max(used + amount(aggregates.oom_min_bump[row]), scale_amount(used, aggregates.oom_ratio[row]));
     }
     if (used < 0 || (!oom && t < c.last)) {
+      c.behind += static_cast<std::int64_t>(used >= 0);
       status[i] = kDiscarded;
       continue;
     }
@@ -78,7 +80,8 @@ class MemorySamples {
   MemorySamples(const Bank& bank, const Containers& containers, const Aggregates& aggregates)
       : bank_(bank), containers_(containers), aggregates_(aggregates) {}
 
-  Time last(std::int32_t c) const noexcept { return containers_.last_memory[c]; }
+  // Samples refused because they were older than what their container has.
+  std::int64_t behind() const noexcept { return behind_; }
 
   void add(std::int32_t c, const Time* time, const std::int64_t* bytes, std::ptrdiff_t n, std::uint8_t* status,
            const std::uint8_t* is_oom = nullptr, std::int64_t* taken = nullptr) noexcept {
@@ -89,6 +92,7 @@ class MemorySamples {
     containers_.window_end[c] = state.window_end;
     containers_.memory_peak[c] = state.peak;
     containers_.oom_peak[c] = state.oom_peak;
+    behind_ += state.behind;
   }
 
   void finish() noexcept {}
@@ -97,6 +101,7 @@ class MemorySamples {
   const Bank& bank_;
   const Containers& containers_;
   const Aggregates& aggregates_;
+  std::int64_t behind_ = 0;
 };
 
 }  // namespace

@@ -66,6 +66,7 @@ bool is_ordinary(const Bank& bank, double distance) noexcept {
 
 void add_pending(const Bank& bank, Pending& pending) noexcept {
   const std::size_t n = pending.count;
+  if (n == 0) return;
   bool ordinary = true;
   for (std::size_t i = 0; i < n; ++i) ordinary &= is_ordinary(bank, pending.weight[i]);
   weigh(bank, pending.weight.data(), n, ordinary);
@@ -264,7 +265,8 @@ class CpuSamples {
   CpuSamples(const Bank& bank, const Containers& containers, const Aggregates& aggregates)
       : bank_(bank), containers_(containers), aggregates_(aggregates), find_(*bank.buckets) {}
 
-  Time last(std::int32_t c) const noexcept { return containers_.last_cpu[c]; }
+  // Samples refused because they were older than what their container has; doubled ones do not count.
+  std::int64_t behind() const noexcept { return behind_; }
 
   void add(std::int32_t c, const Time* time, const std::int64_t* millicores, std::ptrdiff_t n,
            std::uint8_t* status) noexcept {
@@ -306,7 +308,10 @@ class CpuSamples {
   }
 
   Status add_one(std::int32_t c, Time t, std::int64_t millicores) noexcept {
-    if (millicores < 0 || t <= containers_.last_cpu[c]) return kDiscarded;
+    if (millicores < 0 || t <= containers_.last_cpu[c]) {
+      behind_ += static_cast<std::int64_t>(millicores >= 0 && t < containers_.last_cpu[c]);
+      return kDiscarded;
+    }
     const std::int32_t row = containers_.aggregate[c];
     if (bank_.half_life != 0 && histogram::needs_shift(bank_, row, t)) {
       add_pending(bank_, pending_);
@@ -327,6 +332,7 @@ class CpuSamples {
   const Aggregates& aggregates_;
   MillicoreTable find_;
   Pending pending_;
+  std::int64_t behind_ = 0;
 };
 
 }  // namespace

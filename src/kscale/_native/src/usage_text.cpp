@@ -127,6 +127,19 @@ bool same_field(const char*& p, const char* end, std::string_view expected) noex
   return true;
 }
 
+struct Span {
+  std::int32_t low = 0, high = -1;
+};
+
+KSCALE_CLONES Span span_of(const std::int32_t* codes, std::ptrdiff_t n) noexcept {
+  Span span;
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    span.low = codes[i] < span.low ? codes[i] : span.low;
+    span.high = codes[i] > span.high ? codes[i] : span.high;
+  }
+  return span;
+}
+
 }  // namespace
 
 std::ptrdiff_t lines(const char* text, std::size_t size) noexcept {
@@ -135,32 +148,59 @@ std::ptrdiff_t lines(const char* text, std::size_t size) noexcept {
 }
 
 std::int32_t CsvRows::number_of(const std::array<std::string_view, kMostNames>& names, std::int32_t before) {
-  // Where rows are sorted by time, the series come in the same order again and again.
-  if (before >= 0) {
-    const std::int32_t likely = next_[static_cast<std::size_t>(before)];
-    if (likely >= 0 && names_[static_cast<std::size_t>(likely)] == names) return likely;
-  }
   joined_.clear();
   for (const std::string_view name : names) {
     joined_ += name;
     joined_ += '\n';
   }
-  const auto [found, is_new] = numbers_.try_emplace(joined_, static_cast<std::int32_t>(names_.size()));
-  if (is_new) {
-    names_.push_back(names);
+  std::int32_t number = 0;
+  const auto known = numbers_.find(joined_);
+  if (known != numbers_.end()) {
+    number = known->second;
+  } else {
+    number = static_cast<std::int32_t>(names_.size());
+    const std::string_view text = texts_.emplace_back(joined_);
+    std::array<std::string_view, kMostNames> own;
+    std::size_t at = 0;
+    for (std::size_t k = 0; k < kMostNames; ++k) {
+      own[k] = text.substr(at, names[k].size());
+      at += names[k].size() + 1;
+    }
+    names_.push_back(own);
     next_.push_back(-1);
+    numbers_.emplace(text, number);
   }
-  if (before >= 0) next_[static_cast<std::size_t>(before)] = found->second;
-  return found->second;
+  if (before >= 0) next_[static_cast<std::size_t>(before)] = number;
+  return number;
+}
+
+void CsvRows::forget(std::size_t from) {
+  while (names_.size() > from) {
+    numbers_.erase(texts_.back());
+    texts_.pop_back();
+    names_.pop_back();
+  }
+  next_.resize(names_.size());
+  for (std::int32_t& next : next_)
+    if (next >= static_cast<std::int32_t>(from)) next = -1;
 }
 
 std::ptrdiff_t CsvRows::read(const char* text, std::size_t size, std::ptrdiff_t room, std::int64_t* time, double* cpu,
+                             double* memory, std::int32_t* series) {
+  const std::size_t known = names_.size();
+  const std::ptrdiff_t found = rows(text, size, room, time, cpu, memory, series);
+  if (found < 0) forget(known);
+  return found;
+}
+
+std::ptrdiff_t CsvRows::rows(const char* text, std::size_t size, std::ptrdiff_t room, std::int64_t* time, double* cpu,
                              double* memory, std::int32_t* series) {
   const char* p = text;
   const char* const end = text + size;
   const std::size_t last = roles_.size() - 1;
   std::ptrdiff_t row = 0;
   std::int32_t before = -1;
+  bool changed = false;
   std::array<std::string_view, kMostNames> names{};
   while (p < end) {
     if (*p == '\n' || (*p == '\r' && p + 1 < end && p[1] == '\n')) {  // an empty line
@@ -168,7 +208,11 @@ std::ptrdiff_t CsvRows::read(const char* text, std::size_t size, std::ptrdiff_t 
       continue;
     }
     if (row == room) return -1;
-    bool same = before >= 0;
+    // Rows of one series stand together, or, sorted by time, the series come in the same order again and again.
+    std::int32_t guess = before;
+    if (changed && next_[static_cast<std::size_t>(before)] >= 0) guess = next_[static_cast<std::size_t>(before)];
+    bool same = guess >= 0;
+    if (same) names = names_[static_cast<std::size_t>(guess)];
     for (std::size_t column = 0;; ++column) {
       const std::int32_t role = roles_[column];
       std::string_view other;
@@ -187,9 +231,9 @@ std::ptrdiff_t CsvRows::read(const char* text, std::size_t size, std::ptrdiff_t 
           break;
         default: {
           std::string_view& name = names[static_cast<std::size_t>(role - kName)];
-          if (before >= 0 && same_field(p, end, name)) break;
+          if (guess >= 0 && same_field(p, end, name)) break;
           if (!text_field(p, end, other)) return -1;
-          if (before < 0 || other != name) {
+          if (other != name) {
             name = other;
             same = false;
           }
@@ -201,10 +245,51 @@ std::ptrdiff_t CsvRows::read(const char* text, std::size_t size, std::ptrdiff_t 
     }
     if (p < end && *p == '\r') ++p;
     if (p < end && *p++ != '\n') return -1;
-    if (!same) before = number_of(names, before);
-    series[row++] = before;
+    const std::int32_t number = same ? guess : number_of(names, before);
+    changed = before >= 0 && number != before;
+    before = number;
+    series[row++] = number;
   }
   return row;
+}
+
+std::size_t SeriesNumbers::Hash::operator()(const Key& key) const noexcept {
+  std::uint64_t hash = 0;
+  for (const std::int32_t part : key) {
+    hash = (hash ^ static_cast<std::uint32_t>(part)) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 32;
+  }
+  return hash;
+}
+
+bool SeriesNumbers::number(const std::array<Column, kMostNames>& columns, std::ptrdiff_t n, std::int32_t* out) {
+  for (const Column& column : columns) {
+    if (column.codes == nullptr) continue;
+    const Span span = span_of(column.codes, n);
+    if (span.low < 0 || span.high >= column.size) return false;
+  }
+  std::int32_t before = -1;
+  bool changed = false;
+  Key key{};
+  for (std::ptrdiff_t i = 0; i < n; ++i) {
+    for (std::size_t k = 0; k < kMostNames; ++k)
+      if (columns[k].codes != nullptr) key[k] = columns[k].number_of[columns[k].codes[i]];
+    std::int32_t number = before;
+    if (changed && next_[static_cast<std::size_t>(before)] >= 0) number = next_[static_cast<std::size_t>(before)];
+    if (number < 0 || keys_[static_cast<std::size_t>(number)] != key) {
+      const auto [found, is_new] = numbers_.try_emplace(key, static_cast<std::int32_t>(keys_.size()));
+      if (is_new) {
+        keys_.push_back(key);
+        next_.push_back(-1);
+      }
+      number = found->second;
+      if (before >= 0) next_[static_cast<std::size_t>(before)] = number;
+    }
+    changed = before >= 0 && number != before;
+    before = number;
+    out[i] = number;
+  }
+  return true;
 }
 
 std::ptrdiff_t points(const char* text, std::size_t size, std::ptrdiff_t room, std::int64_t* milliseconds,

@@ -284,6 +284,28 @@ class ClusterState:
         bank = self.store.cpu.native if cpu else self.store.memory.native
         return self.store.native.feed(bank, cpu, series, time, values, slots, finite, now, self.threads)
 
+    def arranged(
+        self,
+        series: npt.NDArray[np.int32],
+        time: npt.NDArray[np.int64],
+        cpu: npt.NDArray[np.float64] | None,
+        memory: npt.NDArray[np.float64] | None,
+        slots: npt.NDArray[np.int32],
+    ) -> (
+        tuple[
+            npt.NDArray[np.int32],
+            npt.NDArray[np.int64],
+            npt.NDArray[np.float64] | None,
+            npt.NDArray[np.float64] | None,
+        ]
+        | None
+    ):
+        """Rows for :meth:`feed` by aggregates, those of each in their order; None where that is not worth it.
+
+        The answer is the same, and histograms are fetched from memory once a batch, not once a row.
+        """
+        return self.store.native.arranged(series, time, cpu, memory, slots, self.threads)
+
     # -- garbage ------------------------------------------------------------------------------------------------
 
     def collect_garbage(self, now: int, controllers: Controllers) -> list[AggregateKey]:

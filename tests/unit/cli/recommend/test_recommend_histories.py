@@ -56,6 +56,21 @@ def test_order_of_rows_does_not_matter(cluster: Path) -> None:
     assert answer(recommend(cluster, lines[::-1], "-o", "json")) == expected
 
 
+@pytest.mark.parametrize("size", [200, 1 << 20])
+def test_layouts_do_not_matter(cluster: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(usage_csv, "_SLICE", size)
+    pods = [rows(90, pod=f"web-5d4f8-{name}", cpu=0.1 * i, memory=i * 150 * MIB) for i, name in enumerate("abcdefg", 1)]
+    by_container = [line for pod in pods for line in pod]
+    by_time = [line for lines in zip(*pods, strict=True) for line in lines]
+    expected = answer(recommend(cluster, by_container, "-o", "json"))
+    table = cluster.parent / "by_time.parquet"
+    pq.write_table(pq.read_table(pa.BufferReader(written(cluster, by_time))), table, row_group_size=100)
+    for threads in (1, 2, 3):
+        assert answer(recommend(cluster, by_time, "-o", "json", "--threads", threads)) == expected
+        history = ("--history", table, "--threads", threads)
+        assert answer(kscale("recommend", "-f", cluster, *history, "-o", "json")) == expected
+
+
 LINES = [f"{START + 60 * i},shop,web-5d4f8-abcde,app,{0.05 * (i % 7)},{(200 + i) * MIB}\n" for i in range(400)]
 
 

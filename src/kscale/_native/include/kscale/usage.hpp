@@ -88,6 +88,29 @@ struct Batch {
 };
 inline constexpr std::int32_t kUnplaced = -1, kUnasked = -2;
 
+// Columns of rows; cpu or memory may be null.
+struct RowsIn {
+  const std::int32_t* series;
+  const Time* time;
+  const double* cpu;
+  const double* memory;
+};
+struct RowsOut {
+  std::int32_t* series;
+  Time* time;
+  double* cpu;
+  double* memory;
+};
+
+// How often rows are of another series than those before them.
+std::ptrdiff_t changes(const std::int32_t* series, std::ptrdiff_t n) noexcept;
+
+// The rows of a batch by their aggregates, those of one in their order, without those that nobody asked for: how many.
+// Feeding them gives what feeding the batch gives, and goes from histogram to histogram once. The aggregates of each of
+// `parts` threads stand together.
+std::ptrdiff_t arrange(const Containers& containers, std::ptrdiff_t n_aggregates, std::ptrdiff_t rows, const RowsIn& in,
+                       std::ptrdiff_t n_series, const std::int32_t* slot, const RowsOut& out, std::ptrdiff_t parts);
+
 // Takes in the rows of a batch in their order, with the result of add_cpu and add_memory on the same samples.
 Fed feed_cpu(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch,
              std::ptrdiff_t threads);

@@ -72,50 +72,115 @@ struct Rows {
   }
 };
 
-// `Samples` takes in amounts of one container after the other; each thread has its own aggregates.
+// Who takes in the rows of each series: a thread, all of them the first one, or nobody.
+class Takers {
+ public:
+  static constexpr std::uint8_t kOutside = 254, kNobody = 255;
+
+  Takers(const Containers& containers, const Batch& batch, std::ptrdiff_t parts)
+      : of_(static_cast<std::size_t>(batch.n_series)) {
+    for (std::size_t s = 0; s < of_.size(); ++s) {
+      const std::int32_t slot = batch.slot[s];
+      of_[s] = slot == kUnasked     ? kNobody
+               : slot == kUnplaced ? kOutside
+                                   : static_cast<std::uint8_t>(containers.aggregate[slot] % parts);
+    }
+  }
+  std::uint8_t operator[](std::int32_t series) const noexcept { return of_[static_cast<std::size_t>(series)]; }
+
+ private:
+  std::vector<std::uint8_t> of_;
+};
+
+// One thread's way through a batch. `Samples` takes in amounts of one container after the other.
+template <class Samples>
+class Feeder {
+ public:
+  Feeder(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch, double unit)
+      : samples_(bank, containers, aggregates), batch_(batch), unit_(unit) {}
+
+  Fed run(const Takers& takers, std::ptrdiff_t part) noexcept {
+    for (std::ptrdiff_t i = 0; i < batch_.rows;) {
+      const std::uint8_t taker = takers[batch_.series[i]];
+      const bool outside = taker == Takers::kOutside;
+      if (outside ? part != 0 : taker != part) {
+        ++i;
+        continue;
+      }
+      const std::ptrdiff_t limit = std::min(batch_.rows, i + Rows::kMost);
+      std::ptrdiff_t end = i + 1;
+      while (end < limit && takers[batch_.series[end]] == taker) ++end;
+      if (outside || !plain(i, end)) one_by_one(i, end, !outside);
+      i = end;
+    }
+    samples_.finish();
+    fed_.behind = samples_.behind();
+    return fed_;
+  }
+
+ private:
+  // Rows that all hold plain numbers: their amounts are found together.
+  bool plain(std::ptrdiff_t i, std::ptrdiff_t end) noexcept {
+    if (!plain_amounts(batch_.value + i, end - i, unit_, rows_.amount.data())) return false;
+    look_at(batch_.time + i, end - i);
+    for (std::ptrdiff_t k = i; k < end;) {
+      const std::ptrdiff_t next = run_end(batch_.series, k, end);
+      const std::int32_t s = batch_.series[k];
+      batch_.finite[s] += next - k;
+      samples_.add(batch_.slot[s], batch_.time + k, rows_.amount.data() + (k - i), next - k,
+                   rows_.status.data() + (k - i));
+      k = next;
+    }
+    count_refused(end - i);
+    return true;
+  }
+
+  void one_by_one(std::ptrdiff_t i, std::ptrdiff_t end, bool placed) noexcept {
+    std::ptrdiff_t next = 0;
+    for (; i < end; i = next) {
+      next = run_end(batch_.series, i, end);
+      const std::int32_t s = batch_.series[i];
+      fed_.newest = std::max(fed_.newest, latest_of(batch_.time + i, next - i));
+      const std::ptrdiff_t n = rows_.read(batch_.value + i, batch_.time + i, next - i, unit_, placed, fed_);
+      batch_.finite[s] += n;
+      if (!placed || n == 0) continue;
+      count_late(rows_.time, n);
+      samples_.add(batch_.slot[s], rows_.time, rows_.amount.data(), n, rows_.status.data());
+      count_refused(n);
+    }
+  }
+
+  void look_at(const Time* time, std::ptrdiff_t n) noexcept {
+    fed_.newest = std::max(fed_.newest, latest_of(time, n));
+    count_late(time, n);
+  }
+  void count_late(const Time* time, std::ptrdiff_t n) noexcept {
+    if (batch_.now != std::numeric_limits<Time>::max()) fed_.late += later_than(time, n, batch_.now);
+  }
+  void count_refused(std::ptrdiff_t n) noexcept {
+    for (std::ptrdiff_t k = 0; k < n; ++k)
+      fed_.refused += static_cast<std::int64_t>(rows_.status[static_cast<std::size_t>(k)] != kAccepted);
+  }
+
+  Samples samples_;
+  const Batch& batch_;
+  double unit_;
+  Rows rows_;
+  Fed fed_;
+};
+
+// Each thread has its own aggregates.
 template <class Samples>
 Fed feed(const Bank& bank, const Containers& containers, const Aggregates& aggregates, const Batch& batch, double unit,
          std::ptrdiff_t threads) {
   const std::ptrdiff_t parts = std::clamp<std::ptrdiff_t>(threads, 1, kMostThreads);
-  std::vector<std::uint8_t> owner(static_cast<std::size_t>(batch.n_series));
-  for (std::size_t s = 0; s < owner.size(); ++s)
-    owner[s] = static_cast<std::uint8_t>(batch.slot[s] < 0 ? 0 : containers.aggregate[batch.slot[s]] % parts);
+  const Takers takers(containers, batch, parts);
+  std::vector<Feeder<Samples>> feeders(static_cast<std::size_t>(parts),
+                                       Feeder<Samples>(bank, containers, aggregates, batch, unit));
   std::vector<Fed> each(static_cast<std::size_t>(parts));
-  std::vector<Rows> buffers(static_cast<std::size_t>(parts));
   parallel_for(parts, parts, [&](std::ptrdiff_t part, std::ptrdiff_t end) {
-    Samples samples(bank, containers, aggregates);
-    for (; part < end; ++part) {
-      Fed fed;
-      Rows& rows = buffers[static_cast<std::size_t>(part)];
-      std::ptrdiff_t next = 0;
-      for (std::ptrdiff_t i = 0; i < batch.rows; i = next) {
-        const std::int32_t s = batch.series[i];
-        next = run_end(batch.series, i, std::min(batch.rows, i + Rows::kMost));
-        const std::int32_t slot = batch.slot[s];
-        if (slot == kUnasked || owner[static_cast<std::size_t>(s)] != part) continue;
-        fed.newest = std::max(fed.newest, latest_of(batch.time + i, next - i));
-        const bool placed = slot != kUnplaced;
-        const std::ptrdiff_t n = rows.read(batch.value + i, batch.time + i, next - i, unit, placed, fed);
-        batch.finite[s] += n;
-        if (!placed || n == 0) continue;
-        if (batch.now != std::numeric_limits<Time>::max()) fed.late += later_than(rows.time, n, batch.now);
-        Time latest = samples.last(slot);
-        samples.add(slot, rows.time, rows.amount.data(), n, rows.status.data());
-        if (std::find_if(rows.status.data(), rows.status.data() + n, [](auto one) { return one != kAccepted; }) ==
-            rows.status.data() + n)
-          continue;
-        for (std::ptrdiff_t k = 0; k < n; ++k) {
-          if (rows.status[static_cast<std::size_t>(k)] == kAccepted) {
-            latest = rows.time[k];
-            continue;
-          }
-          ++fed.refused;
-          fed.behind += static_cast<std::int64_t>(rows.time[k] < latest);
-        }
-      }
-      samples.finish();
-      each[static_cast<std::size_t>(part)] = fed;
-    }
+    for (; part < end; ++part)
+      each[static_cast<std::size_t>(part)] = feeders[static_cast<std::size_t>(part)].run(takers, part);
   });
   Fed all;
   for (const Fed& one : each) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,28 +19,58 @@ enum Role : std::int32_t { kSkipped = 0, kTime = 1, kCpu = 2, kMemory = 3, kName
 inline constexpr std::size_t kMostNames = 4;
 
 // Rows of CSV without quotes: times as whole numbers or as 2026-01-05T00:00:00[.000][Z], numbers in decimals or empty
-// (NaN). Rows of one series are those with the same names.
+// (NaN). Rows of one series are those with the same names; a series keeps its number from text to text.
 class CsvRows {
  public:
   // `unit`: nanoseconds of a time that is a number.
   CsvRows(std::vector<std::int32_t> roles, std::int64_t unit) : roles_(std::move(roles)), unit_(unit) {}
 
-  // Takes in whole lines; columns that are null are not wanted. At most `room` rows; -1: not written that way.
+  // Takes in whole lines; columns that are null are not wanted. At most `room` rows; -1: not written that way, and the
+  // series that the text added are forgotten.
   std::ptrdiff_t read(const char* text, std::size_t size, std::ptrdiff_t room, std::int64_t* time, double* cpu,
                       double* memory, std::int32_t* series);
 
   // The names of the series, [series, kMostNames], by the numbers of their roles.
   const std::vector<std::array<std::string_view, kMostNames>>& names() const noexcept { return names_; }
+  // Forgets the series from this one on.
+  void forget(std::size_t from);
 
  private:
+  std::ptrdiff_t rows(const char* text, std::size_t size, std::ptrdiff_t room, std::int64_t* time, double* cpu,
+                      double* memory, std::int32_t* series);
   std::int32_t number_of(const std::array<std::string_view, kMostNames>& names, std::int32_t before);
 
   std::vector<std::int32_t> roles_;
   std::int64_t unit_;
-  std::vector<std::array<std::string_view, kMostNames>> names_;  // into the text
+  std::deque<std::string> texts_;  // the names of each series, joined
+  std::vector<std::array<std::string_view, kMostNames>> names_;  // into texts_
   std::vector<std::int32_t> next_;  // the series that last came behind each
-  std::unordered_map<std::string, std::int32_t> numbers_;
+  std::unordered_map<std::string_view, std::int32_t> numbers_;  // by texts_
   std::string joined_;
+};
+
+// Series told by the numbers of their names, as dictionaries have them.
+class SeriesNumbers {
+ public:
+  using Key = std::array<std::int32_t, kMostNames>;
+  // A column of names: row i has the one of number_of[codes[i]]. A column without codes is of no name, number 0.
+  struct Column {
+    const std::int32_t* codes = nullptr;
+    const std::int32_t* number_of = nullptr;
+    std::ptrdiff_t size = 0;  // of number_of
+  };
+
+  // out[i]: the number of row i's series, by first appearance. False: some code is out of range.
+  bool number(const std::array<Column, kMostNames>& columns, std::ptrdiff_t n, std::int32_t* out);
+  const std::vector<Key>& keys() const noexcept { return keys_; }
+
+ private:
+  struct Hash {
+    std::size_t operator()(const Key& key) const noexcept;
+  };
+  std::vector<Key> keys_;
+  std::vector<std::int32_t> next_;
+  std::unordered_map<Key, std::int32_t, Hash> numbers_;
 };
 
 // How many lines there are, one without an end included.
