@@ -9,8 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.ca.pod_lists.young import DELAY_ANNOTATION
-from kscale.ca.pods import annotation
-from kscale.objects.conditions import find
 from kscale.objects.core import Pod
 from kscale.objects.owners import DAEMONSET_POD_ANNOTATION, is_daemonset_pod
 from kscale.snapshot.pod_table import PodRows
@@ -45,13 +43,14 @@ class WaitingPods:
             stamps, known = records.stamps, memo.of(_KINDS)
             kinds = memo.values(_KINDS)
             missing = np.flatnonzero(known[stamps] == 0)
-            for i, class_of in zip(missing.tolist(), records.classes[missing].tolist(), strict=True):
-                record = records[i]
+            numbers = []
+            for record, class_of in zip(records.take(missing), records.classes[missing].tolist(), strict=True):
                 identity = class_of, *(_identity_of_text(record) or _identity(record.pod))
                 found = kinds.get(identity)
                 if found is None:
                     found = kinds[identity] = len(kinds) + 1, record.pod
-                known[stamps[i]] = found[0]
+                numbers.append(found[0])
+            known[stamps[missing]] = numbers
             return cls(records, known[stamps] - 1, [pod for _, pod in kinds.values()])
 
     def take(self, positions: NDArray[np.int64]) -> WaitingPods:
@@ -101,15 +100,21 @@ def keys_of(records: Sequence[PodRecord]) -> list[str]:
 
 
 def _identity(pod: Pod) -> tuple[object, ...]:
-    """What rules read besides the class of the pod."""
-    condition = find(pod.status.conditions, "PodScheduled")
-    delay = annotation(pod, DELAY_ANNOTATION)
+    """What rules read besides the class of the pod. Written out: tens of thousands of pods may wait."""
+    scheduled = None
+    for condition in pod.status.conditions:
+        if condition.type == "PodScheduled":
+            scheduled = condition.status, condition.reason
+            break
+    metadata, spec = pod.metadata, pod.spec
+    notes = metadata.annotations
+    delay = notes.get(DELAY_ANNOTATION) if notes else None
     return (
-        pod.spec.scheduler_name,
-        None if condition is None else (condition.status, condition.reason),
-        pod.spec.priority,
-        pod.metadata.creation_timestamp,
-        is_daemonset_pod(pod),
+        spec.scheduler_name,
+        scheduled,
+        spec.priority,
+        metadata.creation_timestamp,
+        is_daemonset_pod(pod) if notes or metadata.owner_references else False,
         None if delay is None else (delay, pod.key),  # what is said of an annotation names the pod
     )
 

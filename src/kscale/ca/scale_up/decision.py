@@ -17,7 +17,9 @@ from kscale.ca.scale_up.min_size import MinSizeScaleUp
 from kscale.ca.scale_up.report import PendingPods, PodCounts, ScaleUpChoice, ScaleUpPlanRecord
 from kscale.ca.scale_up.reporting import choices, pending_pods
 from kscale.ca.scale_up.status import (
+    IN_COOLDOWN,
     LIMITED_BY_MAX_NODES_TOTAL,
+    MAX_NODES_REACHED,
     CreatedGroups,
     RemainingPod,
     ScaleUpStatus,
@@ -42,6 +44,12 @@ class Preparation:
     events: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     scale_down_disabled: bool = False
+
+
+_WHY_NOT_ASKED = {
+    LIMITED_BY_MAX_NODES_TOTAL: MAX_NODES_REACHED,
+    IN_COOLDOWN: "this loop does not scale up: the pods are too new, or it is reserved for scale-down",
+}
 
 
 class ScaleUpPlan:
@@ -137,7 +145,7 @@ class ScaleUpPlan:
             return []
         if not self.rounds:
             names = asked.keys
-            return [PendingPods(pods=names, why=self.result)] if names else []
+            return [PendingPods(pods=names, why=_WHY_NOT_ASKED.get(self.result, self.result))] if names else []
         helped = set(self.triggered)
         return pending_pods(self.rounds[-1], [name for name in asked.keys if name not in helped], self.result)
 

@@ -19,6 +19,7 @@ __all__ = [
     "EXPANDER_FILTERED",
     "IN_COOLDOWN",
     "LIMITED_BY_MAX_NODES_TOTAL",
+    "MAX_NODES_REACHED",
     "NOT_NEEDED",
     "NOT_TRIED",
     "NO_OPTIONS_AVAILABLE",
@@ -39,6 +40,7 @@ NOT_TRIED: Final = "ScaleUpNotTried"
 IN_COOLDOWN: Final = "ScaleUpInCooldown"
 LIMITED_BY_MAX_NODES_TOTAL: Final = "ScaleUpLimitedByMaxNodesTotal"
 
+MAX_NODES_REACHED: Final = "max total nodes in cluster reached"
 ALL_OR_NOTHING: Final = "not all pods would fit and scale-up is using all-or-nothing strategy"
 EXPANDER_FILTERED: Final = "expansion options filtered out and no longer considered"
 EXECUTION_FAILED: Final = "scale-up execution failed"
@@ -104,7 +106,7 @@ def status_events(status: ScaleUpStatus) -> list[Event]:
     if status.result not in (SUCCESSFUL, ERROR):
         for pod in status.pods_remain_unschedulable:
             if status.result == LIMITED_BY_MAX_NODES_TOTAL:
-                why = "max total nodes in cluster reached"
+                why = MAX_NODES_REACHED
             else:
                 why = ", ".join(not_triggered_parts(pod, existing))
             say(pod.pod, "NotTriggerScaleUp", f"pod didn't trigger scale-up: {why}")

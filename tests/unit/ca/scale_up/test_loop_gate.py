@@ -171,3 +171,13 @@ def test_a_loop_without_ready_nodes_does_nothing() -> None:
     assert [event.message for event in later.events] == ["Cluster has no ready nodes."]
     cluster.apply(machine("n2"))
     assert kscale.scale_up(cluster, [group("a")], now=T0, options=options).result == "ScaleUpNotNeeded"
+
+
+def test_what_stopped_the_loop_is_said_in_words() -> None:
+    limited = _loop(9, max_nodes_total=1)
+    assert limited.result == "ScaleUpLimitedByMaxNodesTotal"
+    assert [(len(each.pods), each.why) for each in limited.pending] == [(5, "max total nodes in cluster reached")]
+    reserved = _loop(10, degraded=3, enable_graceful_degradation=True, max_looks=16)
+    assert [each.why for each in reserved.pending] == [
+        "this loop does not scale up: the pods are too new, or it is reserved for scale-down"
+    ]
