@@ -46,6 +46,13 @@ class Quality(StrEnum):
     BURSTABLE = "burstable"
 
 
+class Metric(StrEnum):
+    """What series of Prometheus may be of."""
+
+    CPU = "cpu"
+    MEMORY = "memory"
+
+
 def _setting_fields() -> list[tuple[str, Any, Any]]:
     """The settings of all strategies as options; a setting that several have is one option."""
     takers: dict[str, list[str]] = {}
@@ -87,6 +94,9 @@ class History(OptionGroup):
         str, typer.Option("--label-map", metavar="A=B,...", help="Other names of columns or labels, e.g. pod=pod_name.")
     ] = ""
     time_unit: Annotated[str, typer.Option("--time-unit", help="Of times that are numbers: s, ms, us, ns.")] = "s"
+    metric: Annotated[
+        Metric | None, typer.Option("--metric", help="What Prometheus's series are of whose names do not say it.")
+    ] = None
     now: Annotated[
         str, typer.Option("--now", metavar="TIME", help="The moment asked about (RFC 3339); default: the last sample.")
     ] = ""
@@ -115,7 +125,7 @@ class History(OptionGroup):
 
     def batches(self, threads: int) -> UsageFiles:
         """All rows of all files."""
-        return UsageFiles(self.history, self.columns(), self.time_unit, threads)
+        return UsageFiles(self.history, self.columns(), self.time_unit, threads, self.metric or "")
 
 
 def recommender_options(strategy: Strategy, given: Mapping[str, float | None]) -> RecommenderOptions:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -16,6 +17,7 @@ from kscale.series.columns import KEY_COLUMNS, Series, SeriesKey
 __all__ = ["read_prometheus"]
 
 _SHORTEST: Final = len('[0,"0"]')
+_VALUE: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[Ii]nf|NaN)")
 _FARTHEST: Final = 1 << 32
 """Seconds; nanoseconds beyond that do not fit."""
 
@@ -83,13 +85,20 @@ def read_prometheus(
     )
 
 
+def _value(text: str) -> float:
+    """A number as Prometheus writes it; Python takes more: ``1_0``, spaces, digits of other scripts."""
+    if not _VALUE.fullmatch(text):
+        raise ValueError(f"not a value of Prometheus: {text!r}")
+    return float(text)
+
+
 def _odd_points(
     raw: bytes, place: str, source: str, times: NDArray[np.int64], values: NDArray[np.float64], at: int
 ) -> int:
     """Points that are written in another way than Prometheus writes them."""
     try:
         pairs = msgspec.json.decode(raw, type=list[tuple[float, str]])
-        found = np.array([(time, float(text)) for time, text in pairs], np.float64).reshape(-1, 2)
+        found = np.array([(time, _value(text)) for time, text in pairs], np.float64).reshape(-1, 2)
     except (msgspec.DecodeError, ValueError) as error:
         raise InputError(Problem(str(error), source, field=place)) from None
     if not (np.abs(found[:, 0]) < _FARTHEST).all():

@@ -25,6 +25,7 @@ from kscale.errors import InputError, Problem
 from kscale.series.columns import SeriesKey
 from kscale.series.prometheus_reader import read_prometheus
 from kscale.series.usage_csv import CsvFile
+from kscale.series.usage_metrics import METRICS, resource_of
 from kscale.series.usage_names import CPU, MEMORY, column_names
 from kscale.series.usage_series import Numbered, SeriesTable
 
@@ -63,13 +64,21 @@ class UsageBatch:
 
 
 def read_usage(
-    path: Path | str, *, columns: Mapping[str, str] | None = None, unit: str = "s", threads: int = 2
+    path: Path | str,
+    *,
+    columns: Mapping[str, str] | None = None,
+    unit: str = "s",
+    threads: int = 2,
+    metric: str = "",
 ) -> Iterator[UsageBatch]:
     """The batches of a file, by its suffix: ``.parquet``, ``.csv`` (``.gz`` too), ``.json``.
 
-    ``columns`` renames columns (Prometheus: labels). ``threads`` read ahead; the batches are the same for any number.
+    ``columns`` renames columns (Prometheus: labels). ``metric``, ``cpu`` or ``memory``: what those series of Prometheus
+    are of that do not say it themselves. ``threads`` read ahead; the batches are the same for any number.
     Raises ``InputError`` when the file cannot be read.
     """
+    if metric and metric not in METRICS:
+        raise InputError(f"{metric!r} is not a metric: one of {', '.join(METRICS)}")
     path = Path(path)
     name = path.name.lower().removesuffix(".gz")
     if not path.is_file():
@@ -79,7 +88,7 @@ def read_usage(
     elif name.endswith(".csv"):
         yield from _csv(path, column_names(columns), unit, threads)
     elif name.endswith(".json"):
-        yield from _prometheus(path, columns)
+        yield from _prometheus(path, columns, metric)
     else:
         raise InputError(Problem("usage is read from .parquet, .csv or .json (a Prometheus range answer)", str(path)))
 
@@ -96,13 +105,14 @@ class UsageFiles:
     columns: Mapping[str, str] | None = None
     unit: str = "s"
     threads: int = 2
+    metric: str = ""
 
     def __iter__(self) -> Iterator[UsageBatch]:
         for path in self._ordered():
             yield from self._read(path)
 
     def _read(self, path: Path) -> Iterator[UsageBatch]:
-        return read_usage(path, columns=self.columns, unit=self.unit, threads=self.threads)
+        return read_usage(path, columns=self.columns, unit=self.unit, threads=self.threads, metric=self.metric)
 
     def _ordered(self) -> list[Path]:
         if len(self.paths) < 2 or any(".json" in path.suffixes for path in self.paths):
@@ -205,8 +215,8 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
 # -- Prometheus ------------------------------------------------------------------------------------------------
 
 
-def _prometheus(path: Path, columns: Mapping[str, str] | None) -> Iterator[UsageBatch]:
-    """One matrix; its metric's name, or the label ``resource``, says whether it is CPU (cores) or memory (bytes).
+def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> Iterator[UsageBatch]:
+    """One matrix; the label ``resource`` or the metric's name says whether it is CPU (cores) or memory (bytes).
 
     CPU comes first, then memory, container by container, as upstream's import has it; pods by name.
     """
@@ -215,10 +225,12 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None) -> Iterator[Usage
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), str(path))) from None
     is_memory = np.array(
-        ["memory" in f"{labels.get('__name__', '')} {labels.get('resource', '')}" for labels in series.labels], bool
+        [
+            resource_of(labels, metric, path.name, f"data.result[{i}].metric", str(path)) == "memory"
+            for i, labels in enumerate(series.labels)
+        ],
+        bool,
     )
-    if not any("__name__" in labels or "resource" in labels for labels in series.labels):
-        is_memory[:] = "mem" in path.name.lower()
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for memory in (False, True):
         wanted = sorted(np.flatnonzero(is_memory == memory).tolist(), key=series.keys.__getitem__)

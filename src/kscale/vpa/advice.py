@@ -47,6 +47,8 @@ __all__ = ["advise"]
 
 _LONG_AGO: Final = 946684800 * 10**9
 """2000-01-01: no container is older."""
+_FAR: Final = 8 * 86400 * 10**9
+"""What upstream keeps of the past."""
 _DISCARDED: Final = "containers killed for memory too long ago, or unknown, discarded"
 
 
@@ -146,6 +148,8 @@ def advise(
     moment = now if now is not None else feed.newest
     if moment == UNSET:
         moment = max((event.time for event in ooms), default=UNSET)
+    if now is None:
+        _warn_of_the_future(feed)
     if UNSET < feed.newest < _LONG_AGO:
         notes.append(f"the newest sample is of {to_text(feed.newest)}: is the unit of time right?")
     shown = to_text(moment)
@@ -175,6 +179,18 @@ def advise(
     seen = [text for place, text in workloads.unresolved if not namespaces or place in namespaces]
     notes += [*seen, *result.diagnostics]
     return _report(chosen, result, feed, moment, shown, killed, cluster, points_required, notes)
+
+
+def _warn_of_the_future(feed: Feed) -> None:
+    """Of samples long after most: the newest is taken for the moment asked about, which makes all others old."""
+    found = feed.from_the_future(_FAR)
+    if found is None:
+        return
+    usual, containers = found
+    shown = f" ({', '.join(containers[:3])}{', ...' if len(containers) > 3 else ''})" if containers else ""
+    text = f"containers{shown or ' that are not known'} with samples of up to {to_text(feed.newest)}, more than eight "
+    text += f"days after most ({to_text(usual)}): that is taken for the moment asked about (--now says another)"
+    feed.counts[text] += max(len(containers), 1)
 
 
 def _asked_in_vain(

@@ -58,6 +58,8 @@ class Feed:
     """Samples that are older than one that was taken in before; doubled ones are not counted."""
     places: dict[tuple[SeriesKey, str], _Place] = field(default_factory=dict)
     first_seen: dict[tuple[str, str], Workload | None] = field(default_factory=dict)
+    _times: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    """Of some samples of each batch."""
     # Of the series that the last batches were about:
     _keys: Sequence[SeriesKey] = ()
     _places: list[_Place] = field(default_factory=list)
@@ -134,6 +136,7 @@ class Feed:
         if not len(batch):
             return
         self._know(batch)
+        self._times.append(batch.time[:: max(1, len(batch) // 1000)].copy())
         series, time, cpu, memory = batch.series, batch.time, batch.cpu, batch.memory
         if not _histogram.in_order(series, time, len(batch.keys)):
             order = np.argsort(time, kind="stable")
@@ -160,6 +163,29 @@ class Feed:
         self.counts["negative samples, taken as 0"] += fed["negative"]
         self.counts["infinite values, left out"] += fed["infinite"]
         self.counts["missing values"] += fed["missing"]
+
+    def from_the_future(self, far: int) -> tuple[int, list[str]] | None:
+        """When most samples, and those of most containers, end if the newest one is more than ``far`` after that, and
+        the containers that have such samples."""
+        store = self.state.store
+        last = np.maximum(store.last_cpu, store.last_memory)
+        last[store.free_slots] = UNSET
+        ends = np.sort(last[last != UNSET])
+        times = np.sort(np.concatenate(self._times)) if self._times else ends
+        if len(times) < 2:
+            return None
+        usual = int(times[len(times) - 1 - max(1, len(times) // 1000)])
+        if len(ends):
+            usual = min(usual, int(ends[(len(ends) - 1) // 2]))
+        if self.newest - usual <= far:
+            return None
+        late = set(np.flatnonzero(last > usual + far).tolist())
+        return usual, [
+            f"{pod.namespace}/{pod.name}/{name}"
+            for pod in (self.state.pods.values() if late else ())
+            for name, container in pod.containers.items()
+            if container.slot in late
+        ]
 
     def settle(self) -> None:
         """Count what the series of the batches so far had: once nothing more comes, and before other ones come."""

@@ -319,7 +319,8 @@ def test_gone_pods_by_the_labels_of_their_series(cluster: Path) -> None:
     cluster.write_text(json.dumps({**given, "items": given["items"][:1]}))
 
     def count(**metric: str) -> int:
-        series = {"metric": {"namespace": "shop", "pod": "odd", "container": "app", **metric},
+        names = {"namespace": "shop", "pod": "odd", "container": "app", "resource": "cpu"}
+        series = {"metric": {**names, **metric},
                   "values": [[START + 60 * i, "0.1"] for i in range(150)]}  # fmt: skip
         path = cluster.parent / "range.json"
         path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": [series]}}))
@@ -334,3 +335,66 @@ def test_gone_pods_by_the_labels_of_their_series(cluster: Path) -> None:
     cluster.write_text(json.dumps({**given, "items": given["items"][:1]}))
     assert count(label_app="web", label_app_kubernetes_io_part_of="shop") == 150
     assert count(label_app="web", label_app_kubernetes_io_part_of="shop", label_canary="yes") == 0
+
+
+FUTURE = "2027-03-01T00:00:00Z"
+
+
+@pytest.mark.parametrize(
+    ("lines", "said"),
+    [
+        (
+            [f"{FUTURE},shop,web-5d4f8-abcde,app,0.1,1\n"],
+            "1 containers (shop/web-5d4f8-abcde/app) with samples of up to",
+        ),
+        (
+            rows(150, pod="web-5d4f8-bcdfg") + [f"{FUTURE},shop,web-5d4f8-ghjkl,app,0.1,1\n"] * 2,
+            "1 containers (shop/web-5d4f8-ghjkl/app) with samples of up to 2027-03-01T00:00:00Z, more than eight days",
+        ),
+        ([f"{FUTURE},shop,nobody,app,0.1,1\n"], "1 containers that are not known with samples of up to 2027-03-01"),
+    ],
+)
+def test_a_sample_from_the_far_future_is_named(cluster: Path, lines: list[str], said: str) -> None:
+    warned = recommend(cluster, rows(150) + lines)
+    assert warned.code == 0
+    assert said in warned.stderr
+    asked = recommend(cluster, rows(150) + lines, "--now", "2026-01-05T03:00:00Z")
+    assert "after most" not in asked.stderr
+    assert "later than the moment asked about" in asked.stderr or "nobody" in lines[0]
+    assert "after most" not in recommend(cluster, rows(150)).stderr
+
+
+def metric_of(cluster: Path, name: str, *more: str, file: str = "range.json", **labels: str) -> Run:
+    metric = {**({"__name__": name} if name else {}), "namespace": "shop", "pod": "web-5d4f8-abcde", "container": "app"}
+    points = [[START + 60 * i, str(300 * MIB + i)] for i in range(200)]
+    result = [{"metric": {**metric, **labels}, "values": points}]
+    path = cluster.parent / file
+    path.write_text(json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}))
+    return kscale("recommend", "-f", cluster, "--history", path, "-o", "json", *more)
+
+
+@pytest.mark.parametrize("name", ["container_mem_rss", "container_memory_rss", "memory", "mem_used", "pod:memory:sum"])
+def test_memory_is_known_by_its_name(cluster: Path, name: str) -> None:
+    (one,) = answer(metric_of(cluster, name))["containers"]
+    assert (one["samples"], one["info"]) == (0, ["no CPU data"])
+
+
+def test_what_prometheus_does_not_tell_is_asked_for(cluster: Path) -> None:
+    for name in ("usage", "", "container_fs_usage_bytes", "cpu_by_memory"):
+        run = metric_of(cluster, name)
+        assert (run.code, run.stdout) == (2, "")
+        assert "range.json: data.result[0].metric: " in run.stderr
+        assert "may be of CPU or of memory: say which (--metric)" in run.stderr
+        for told in (("--metric", "memory"), ()):
+            known = metric_of(cluster, name, *told, file="range.json" if told else "mem.json")
+            assert answer(known)["containers"][0]["info"] == ["no CPU data"]
+    assert answer(metric_of(cluster, "usage", resource="memory"))["containers"][0]["info"] == ["no CPU data"]
+    assert answer(metric_of(cluster, "usage", "--metric", "cpu"))["containers"][0]["samples"] == 200
+
+
+@pytest.mark.parametrize("value", ["1_0", " 1", "1 ", "infinity", "١", "1e", ""])
+def test_values_that_prometheus_does_not_write(cluster: Path, value: str) -> None:
+    result = [{"metric": {"__name__": "cpu", "namespace": "shop"}, "values": [[START, "1"], [START + 60, value]]}]
+    text = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
+    said = refused(cluster, "odd.json", text.encode())
+    assert f"odd.json: data.result[0].values: not a value of Prometheus: {value!r}" in said
