@@ -42,6 +42,7 @@ class Group(msgspec.Struct, kw_only=True):
     - ``instance_status``: by provider id, for instances whose state is not simply running.
     - ``template``: what ``TemplateNodeInfo`` returns; with neither it nor an error the provider does not implement it.
     - ``options``: None = the group has none of its own; the defaults hold.
+    - ``price``: of one node for one hour, if it is known.
     - ``exists``: False for a candidate of node auto-provisioning; ``async_upcoming``: being created.
     """
 
@@ -60,6 +61,7 @@ class Group(msgspec.Struct, kw_only=True):
     exists: bool = True
     autoprovisioned: bool = False
     async_upcoming: bool = False
+    price: float | None = None
 
     def options_or(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
         """The group's options, or the defaults. Raises :class:`AutoscalerError` (of no type) if the look-up fails.
@@ -152,6 +154,7 @@ def groups_of(node_groups: Iterable[NodeGroup], nodes: Sequence[Node], defaults:
             exists=item.exists,
             autoprovisioned=item.autoprovisioned,
             async_upcoming=item.upcoming,
+            price=item.price,
         )
     if problems:
         raise InputError(problems)

@@ -345,3 +345,60 @@ def test_a_salvo_minimum_sizes_and_groups_to_be_made(tmp_path: Path) -> None:
     assert sorted((info["group"], info["new"]) for info in plan["scaleUps"]) == [("a", 1), ("b", 1)]
     assert [made["main"] for made in plan["createdGroups"]] == ["b"]
     assert sorted(plan["triggered"]) == ["shop/narrow", "shop/wide"]
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy"])
+def test_the_price_expander_goes_by_prices(tmp_path: Path, profile: str) -> None:
+    chain = ("--expander", "price", "--profile", profile)
+    dear, cheap = group("a", price=100), group("b", price=1)
+    got = scale_up(tmp_path, [dear, cheap], *chain)
+    assert got.stdout.startswith("Scale up b 0 -> 2")
+    assert "(nodes 200.000, pods" in got.stdout
+    plan = json.loads(scale_up(tmp_path, [dear, cheap], *chain, "-o", "json").stdout)
+    jsonschema.validate(plan, schema("ScaleUpPlan"))
+    (a,), (b,) = (choice["scores"] for choice in plan["options"])
+    assert a["score"] > b["score"] > 0
+    # A core costs what b asks for it: 1 / (4 cores + 8 GiB / 7.5), and the pods are worth eight cores.
+    assert b["parts"]["pods_price"] == pytest.approx(8 / (4 + 8 / 7.5))
+    assert b["parts"]["all_nodes_price"] == 2.0
+    free = scale_up(tmp_path, [dear, group("b", price=0)], *chain)
+    assert free.stdout.startswith("Scale up b 0 -> 2")
+    assert "inf" not in free.stdout.lower()
+
+
+def test_what_pods_are_worth_can_be_said(tmp_path: Path) -> None:
+    # Few large pods of little memory: with a dear core they are worth much.
+    rates = ("--price-per-core-hour", "0.5", "--price-per-gib-hour", "0.25")
+    plan = json.loads(scale_up(tmp_path, [group("a", price=3)], "--expander", "price", *rates, "-o", "json").stdout)
+    parts = plan["options"][0]["scores"][0]["parts"]
+    assert (parts["all_nodes_price"], parts["pods_price"]) == (6.0, 4.0)
+    stable = 0.5 * 0.5 + 0.25 * 500 / 1024
+    assert parts["stabilized_ratio"] == pytest.approx((6 + stable) / (4 + stable))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--price-per-core-hour", "1"], "needs --expander price"),
+        (["--expander", "price", "--price-per-core-hour", "nan"], "--price-per-core-hour"),
+        (["--expander", "price", "--price-per-gib-hour", "inf"], "inf is no price"),
+        (["--expander", "price", "--price-per-core-hour", "0", "--price-per-gib-hour", "0"], "must cost something"),
+        (["--expander", "price", "--price-per-core-hour", "-1"], "--price-per-core-hour"),
+    ],
+)
+def test_prices_that_are_none(tmp_path: Path, arguments: list[str], said: str) -> None:
+    got = scale_up(tmp_path, [group("a", price=1)], *arguments)
+    assert (got.code, got.stdout) == (2, "")
+    assert said in " ".join(got.stderr.split())
+
+
+def test_a_score_that_is_no_number_says_so(tmp_path: Path) -> None:
+    bare = group("a", price=1)
+    bare["template"]["status"]["capacity"] = {"memory": "8Gi", "pods": "110"}
+    plan = json.loads(scale_up(tmp_path, [bare], "--expander", "price", "-o", "json").stdout)
+    jsonschema.validate(plan, schema("ScaleUpPlan"))
+    (score,) = plan["options"][0]["scores"]
+    assert (score["score"], score["notFinite"]) == (None, "+Inf")
+    assert score["parts"]["all_nodes_price"] == 2.0
+    assert "unfitness" not in score["parts"]
+    assert "price +Inf" in scale_up(tmp_path, [bare], "--expander", "price").stdout

@@ -132,19 +132,20 @@ def price(options: Sequence[Option], given: ExpanderInput) -> Filtered:
         score = suppressed * ratio
         if not option.exists:
             score *= _NON_EXISTING_FACTOR
+        parts = {
+            "all_nodes_price": nodes,
+            "pods_price": pods,
+            "stabilized_ratio": ratio,
+            "unfitness": unfitness,
+            "suppressed": suppressed,
+            "final_score": score,
+        }
         debug = f"{option.debug} | price-expander: " + " ".join(
-            f"{name}={format_fixed(number)}"
-            for name, number in (
-                ("all_nodes_price", nodes),
-                ("pods_price", pods),
-                ("stabilized_ratio", ratio),
-                ("unfitness", unfitness),
-                ("suppressed", suppressed),
-                ("final_score", score),
-            )
+            f"{name}={format_fixed(number)}" for name, number in parts.items()
         )
         result.scores[option.group] = score
         result.notes[option.group] = debug
+        result.parts[option.group] = parts
         minimum.offer(msgspec.structs.replace(option, similar=[], debug=debug), score)
     result.survivors = minimum.options
     return result

@@ -89,6 +89,8 @@ class ExpanderInput:
     - ``nodes``: the template node of each group.
     - ``priorities``: data of ConfigMap ``cluster-autoscaler-priority-expander`` in ``namespace``; None: no such map.
     - ``prices`` and ``cluster_node_count`` (None: the node lister failed): what the price expander needs.
+    - ``price_per_core_hour``, ``price_per_gib_hour``: what pods are worth by their requests, where a loop makes the
+      prices out of those of the groups (:mod:`kscale.ca.expander.group_prices`); None: as the groups' own prices say.
     - ``now``: prices are asked for the hour from here.
     - ``compared``: keys of pods that upstream has stripped by comparing them, which an outside ranker can see
       (:mod:`kscale.ca.scale_up.compared`).
@@ -97,6 +99,8 @@ class ExpanderInput:
     nodes: Mapping[str, Node] = field(default_factory=dict)
     priorities: Mapping[str, str] | None = None
     prices: PriceModel | None = None
+    price_per_core_hour: float | None = None
+    price_per_gib_hour: float | None = None
     cluster_node_count: int | None = 0
     gpu_label: str = DEFAULT_GPU_LABEL
     namespace: str = "kube-system"
@@ -114,13 +118,15 @@ class Filtered(msgspec.Struct, kw_only=True):
     """What one expander left of the options, in their order.
 
     ``scores`` (by group id; the smaller the better) and ``notes`` (upstream's log texts by group id) hold what the
-    expander computed; ``skipped`` says of which options it computed nothing and why. ``warnings``: what upstream logs
-    of an outside ranker's answer, and what was left out of the question.
+    expander computed, ``parts`` the numbers that a score was made of, by name; ``skipped`` says of which options it
+    computed nothing and why. ``warnings``: what upstream logs of an outside ranker's answer, and what was left out of
+    the question.
     """
 
     survivors: list[Option]
     scores: dict[str, float] = msgspec.field(default_factory=dict)
     notes: dict[str, str] = msgspec.field(default_factory=dict)
+    parts: dict[str, dict[str, float]] = msgspec.field(default_factory=dict)
     skipped: dict[str, str] = msgspec.field(default_factory=dict)
     events: list[Event] = msgspec.field(default_factory=list)
     warnings: list[str] = msgspec.field(default_factory=list)

@@ -15,6 +15,7 @@ from kscale.ca.cluster_state import is_cluster_healthy, update_nodes
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import Event
 from kscale.ca.expander.chain import as_if_done
+from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import build_chain
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng
 from kscale.ca.groups import Groups
@@ -93,6 +94,8 @@ def scale_up_steps(
     - ``groups``: those that exist, and those that could be made (``exists`` False).
     - ``templates`` replace what would be found out for a group; the others are modelled on real nodes, on what the
       state remembers of them, then on the group's own description.
+    - Without ``prices`` the ``price`` expander goes by the prices of the groups
+      (:func:`~kscale.ca.expander.group_prices.group_prices`).
     - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
       objects. ``draining``: nodes whose pods are being moved. ``pods``: names; no other pending pod is looked at.
     - With ``profile="legacy"`` the loop is that of release 1.3; of what that release did not know (``quotas``,
@@ -309,6 +312,9 @@ class _Loop:
         expander = given["expander_input"]
         if not expander.cluster_node_count:
             expander = replace_input(expander, cluster_node_count=len(scene.lists.all))
+        if "price" in options.expander_names and expander.prices is None:
+            prices = group_prices([*scene.groups, *scene.candidates], templates, expander)
+            expander = replace_input(expander, prices=prices)
         common = {
             **given,
             "expander_input": replace_input(expander, now=expander.now or self.now),

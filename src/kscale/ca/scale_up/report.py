@@ -21,11 +21,17 @@ class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class ExpanderScore(_Part, frozen=True):
-    """What one expander of the chain made of an option: its score (less is better), its note, whether it kept it."""
+    """What one expander of the chain made of an option: its score (less is better), its note, whether it kept it.
+
+    A score that is no finite number is no ``score``: ``notFinite`` says which (``+Inf``, ``-Inf``, ``NaN``). ``parts``:
+    the finite numbers that the score was made of, by name.
+    """
 
     expander: str
     kept: bool
     score: float | None = None
+    not_finite: str = ""
+    parts: dict[str, float] = {}
     note: str = ""
 
 

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import isfinite
 
 from kscale.ca.estimator.limiter import limit_in_words
 from kscale.ca.estimator.result import NO_PERMISSION
+from kscale.ca.expander.chain import ExpanderStep
+from kscale.ca.go_math import format_fixed
 from kscale.ca.orchestrator import Orchestration
 from kscale.ca.scale_up.pod_groups import PodGroup
 from kscale.ca.scale_up.report import ExpanderScore, GroupRejection, PendingPods, ScaleUpChoice
 from kscale.ca.scale_up.status import RemainingPod, not_triggered_parts
 
-__all__ = ["choices", "pending_pods"]
+__all__ = ["choices", "expander_score", "pending_pods"]
+
+
+def expander_score(step: ExpanderStep, group: str, *, kept: bool) -> ExpanderScore:
+    """What an expander of the chain made of a group."""
+    filtered = step.filtered
+    score = filtered.scores.get(group)
+    finite = score is None or isfinite(score)
+    return ExpanderScore(
+        expander=step.expander,
+        kept=kept,
+        score=score if finite else None,
+        not_finite="" if finite or score is None else format_fixed(score),
+        parts={name: number for name, number in filtered.parts.get(group, {}).items() if isfinite(number)},
+        note=filtered.notes.get(group) or filtered.skipped.get(group, ""),
+    )
 
 
 def choices(done: Orchestration, chosen: Sequence[str]) -> list[ScaleUpChoice]:
@@ -28,13 +46,7 @@ def choices(done: Orchestration, chosen: Sequence[str]) -> list[ScaleUpChoice]:
             continue
         bound = option.estimate.lower_bound
         scores = [
-            ExpanderScore(
-                expander=step.expander,
-                kept=name in survivors,
-                score=step.filtered.scores.get(name),
-                note=step.filtered.notes.get(name) or step.filtered.skipped.get(name, ""),
-            )
-            for step, survivors in zip(steps, kept, strict=True)
+            expander_score(step, name, kept=name in survivors) for step, survivors in zip(steps, kept, strict=True)
         ]
         found.append(
             ScaleUpChoice(

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kscale.ca.expander.types import ExpanderInput
     from kscale.ca.options import AutoscalingOptions
     from kscale.ca.scale_up.decision import ScaleUpPlan
-    from kscale.ca.scale_up.report import PendingPods, ScaleUpChoice
+    from kscale.ca.scale_up.report import ExpanderScore, PendingPods, ScaleUpChoice
     from kscale.cli.terminal import Terminal
     from kscale.drivers.grpc_expander import GrpcExpander
     from kscale.objects.core import Node
@@ -71,6 +71,25 @@ def command(
         str | None,
         typer.Option(
             "--grpc-expander-cert", metavar="FILE", help="Certificates (PEM) that the server's is checked by."
+        ),
+    ] = None,
+    per_core: Annotated[
+        float | None,
+        typer.Option(
+            "--price-per-core-hour",
+            min=0,
+            metavar="AMOUNT",
+            help="With --expander price: what a core that pods request is worth. Default: as cheap as a node group "
+            "sells it.",
+        ),
+    ] = None,
+    per_gib: Annotated[
+        float | None,
+        typer.Option(
+            "--price-per-gib-hour",
+            min=0,
+            metavar="AMOUNT",
+            help="With --expander price: what a GiB of memory is worth. Default: 1/7.5 of a core.",
         ),
     ] = None,
     all_groups: Annotated[
@@ -150,7 +169,7 @@ def command(
                 options=options,
                 state=remembered,
                 templates={group.id: group.template for group in groups if group.template is not None},
-                expander_input=_expander_input(options.expander_names, groups, priority_config),
+                expander_input=_expander_input(options.expander_names, groups, priority_config, per_core, per_gib),
                 pods=source.asked(snapshot, show.terminal),
                 max_looks=max_looks,
                 rank=rank,
@@ -207,11 +226,15 @@ def _ranker(options: AutoscalingOptions) -> AbstractContextManager[GrpcExpander 
     return GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert)
 
 
-def _expander_input(names: Iterable[str], groups: Iterable[NodeGroup], config: Path | None) -> ExpanderInput:
-    from kscale.ca.expander.price import HourlyPrices
+def _expander_input(
+    names: Iterable[str],
+    groups: Iterable[NodeGroup],
+    config: Path | None,
+    per_core: float | None,
+    per_gib: float | None,
+) -> ExpanderInput:
     from kscale.ca.expander.types import ExpanderInput
 
-    prices = None
     if "price" in names:
         unpriced = [group.id for group in groups if group.price is None]
         if unpriced:
@@ -221,12 +244,15 @@ def _expander_input(names: Iterable[str], groups: Iterable[NodeGroup], config: P
                     for name in unpriced
                 ]
             )
-        prices = HourlyPrices(
-            nodes={g.template.node.name: g.price for g in groups if g.template is not None and g.price is not None}
-        )
     if "priority" in names and config is None:
         raise typer.BadParameter("the priority expander needs --priority-config", param_hint="--expander")
-    return ExpanderInput(prices=prices, priorities=None if config is None else _config_map(config))
+    if "price" not in names and (per_core is not None or per_gib is not None):
+        raise typer.BadParameter("needs --expander price", param_hint="--price-per-core-hour, --price-per-gib-hour")
+    return ExpanderInput(
+        priorities=None if config is None else _config_map(config),
+        price_per_core_hour=per_core,
+        price_per_gib_hour=per_gib,
+    )
 
 
 def _config_map(path: Path) -> dict[str, str]:
@@ -317,10 +343,7 @@ def _untried(plan: ScaleUpPlan) -> str:
 
 
 def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
-    scores = [
-        f"{score.expander} {score.score:.3f}" if score.score is not None else f"{score.expander} {score.note}".rstrip()
-        for score in choice.scores
-    ]
+    scores = [_score(score) for score in choice.scores]
     why = ", ".join(choice.skipped) or ("" if choice.nodes else "no pod fits its nodes")
     return [
         choice.group,
@@ -332,6 +355,17 @@ def _option_row(choice: ScaleUpChoice) -> list[Cell | str | float | None]:
         Cell("yes", "good") if choice.chosen else "",
         why,
     ]
+
+
+def _score(score: ExpanderScore) -> str:
+    if score.score is None:
+        return f"{score.expander} {score.not_finite or score.note}".rstrip()
+    text = f"{score.expander} {score.score:.3f}"
+    parts = score.parts
+    if {"all_nodes_price", "pods_price", "suppressed"} <= parts.keys():
+        nodes, pods_price, unfit = parts["all_nodes_price"], parts["pods_price"], parts["suppressed"]
+        text += f" (nodes {nodes:.3f}, pods {pods_price:.3f}, unfitness {unfit:.3f})"
+    return text
 
 
 def _left_row(found: PendingPods) -> list[Cell | str | float | None]:

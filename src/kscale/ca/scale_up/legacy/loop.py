@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import replace as replace_input
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from msgspec.structs import replace
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes
 from kscale.ca.events import Event
+from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.node_infos import CachedTemplate, recalled, remembered
 from kscale.ca.pod_lists.expendable import without_expendable
@@ -20,7 +22,8 @@ from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan
 from kscale.ca.scale_up.legacy.flow import LegacyScaleUp, legacy_upcoming, scale_up_1_3_steps
 from kscale.ca.scale_up.legacy.provisioning import legacy_candidates
 from kscale.ca.scale_up.legacy.templates import legacy_templates
-from kscale.ca.scale_up.report import ExpanderScore, GroupRejection, PendingPods, PodCounts, ScaleUpChoice
+from kscale.ca.scale_up.report import GroupRejection, PendingPods, PodCounts, ScaleUpChoice
+from kscale.ca.scale_up.reporting import expander_score
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import (
     ERROR,
@@ -111,12 +114,7 @@ def _choices(done: LegacyScaleUp | None, chosen: str | None) -> list[ScaleUpChoi
             found.append(ScaleUpChoice(group=name, skipped=[why] if why is not None else []))
             continue
         scores = [
-            ExpanderScore(
-                expander=step.expander,
-                kept=any(left.group == name for left in step.filtered.survivors),
-                score=step.filtered.scores.get(name),
-                note=step.filtered.notes.get(name, ""),
-            )
+            expander_score(step, name, kept=any(left.group == name for left in step.filtered.survivors))
             for step in done.steps
         ]
         found.append(
@@ -238,6 +236,9 @@ def legacy_loop_steps(
     )
     before.warnings += could_be.warnings
     made = {name: item for name, item in made.items() if name in scene.groups} | could_be.templates
+    if "price" in options.expander_names and expander_input.prices is None:
+        prices = group_prices([*scene.groups, *could_be.groups], made, expander_input)
+        expander_input = replace_input(expander_input, prices=prices)
     done = yield from scale_up_1_3_steps(
         snapshot,
         asked,
