@@ -5,6 +5,8 @@ Upstream: ``utils/gpu`` and ``processors/customresources/gpu_processor.go``.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import msgspec
 
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
@@ -13,6 +15,7 @@ from kscale.objects.quantity import Quantity
 from kscale.objects.requests import occupancy
 
 __all__ = [
+    "CLOUD_GPU_LABELS",
     "DEFAULT_GPU_LABEL",
     "GPU_VENDOR_RESOURCES",
     "GpuConfig",
@@ -20,9 +23,19 @@ __all__ = [
     "gpu_target",
     "node_has_gpu",
     "pod_requests_gpu",
+    "recognised_gpu_labels",
 ]
 
 DEFAULT_GPU_LABEL = "example.com/accelerator"
+"""The label where no cloud provider says which it is."""
+
+CLOUD_GPU_LABELS = (
+    "cloud.google.com/gke-accelerator",
+    "k8s.amazonaws.com/accelerator",
+    "kubernetes.azure.com/accelerator",
+    "cluster-api/accelerator",
+)
+"""What the providers of GKE, AWS, Azure and Cluster API go by (``CloudProvider.GPULabel``)."""
 
 GPU_VENDOR_RESOURCES = (
     "nvidia.com/gpu",
@@ -59,6 +72,12 @@ def _vendor_resource(resources: dict[str, Quantity] | None, *, nonzero: bool) ->
 def node_has_gpu(label: str, node: Node) -> bool:
     """Whether the node carries the provider's GPU label or offers any vendor resource."""
     return label in (node.metadata.labels or {}) or _vendor_resource(node.status.allocatable, nonzero=True) is not None
+
+
+def recognised_gpu_labels(labels: Iterable[Mapping[str, str]]) -> list[str]:
+    """Those of :data:`CLOUD_GPU_LABELS` that are among these labels of nodes."""
+    there = {key for each in labels for key in CLOUD_GPU_LABELS if key in each}
+    return [key for key in CLOUD_GPU_LABELS if key in there]
 
 
 def pod_requests_gpu(pod: Pod) -> bool:

@@ -402,3 +402,55 @@ def test_a_score_that_is_no_number_says_so(tmp_path: Path) -> None:
     assert score["parts"]["all_nodes_price"] == 2.0
     assert "unfitness" not in score["parts"]
     assert "price +Inf" in scale_up(tmp_path, [bare], "--expander", "price").stdout
+
+
+_GKE = "cloud.google.com/gke-accelerator"
+
+
+def _with_gpus(label: str) -> dict[str, Any]:
+    amounts = {"cpu": "8", "memory": "8Gi", "pods": "110", "nvidia.com/gpu": "4"}
+    return {
+        "id": "gpus",
+        "max": 10,
+        "template": {
+            "metadata": {"labels": {label: "nvidia-tesla-k80"}},
+            "status": {"capacity": amounts, "allocatable": amounts},
+        },
+    }
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy"])
+@pytest.mark.parametrize(
+    ("label", "given", "grown"),
+    [
+        (_GKE, [], False),  # the label of a cloud is recognised
+        ("k8s.amazonaws.com/accelerator", [], False),
+        ("my.example/gpu", [], True),
+        ("my.example/gpu", ["--gpu-label", "my.example/gpu"], False),
+        (_GKE, ["--gpu-label", "my.example/gpu"], True),
+    ],
+)
+def test_limits_by_type_of_gpu(tmp_path: Path, profile: str, label: str, given: list[str], grown: bool) -> None:
+    limits = ("--profile", profile, "--flag", "gpu-total=nvidia-tesla-k80:0:1", *given)
+    got = scale_up(tmp_path, [_with_gpus(label)], *limits, "-o", "name", pods=[pod("p", "2")])
+    assert got.stdout.split() == (["nodegroup/gpus"] if grown else [])
+    assert (f"types of GPUs by the label {label}" in got.stderr) is (not given and not grown)
+
+
+def test_a_node_whose_gpu_has_not_shown_up_is_not_ready(tmp_path: Path) -> None:
+    starting = node("n")
+    starting["metadata"]["labels"] = {_GKE: "nvidia-tesla-k80"}
+    (tmp_path / "groups.json").write_text(json.dumps([group("a")]))
+    items = {"kind": "List", "apiVersion": "v1", "items": [starting, *PODS]}
+    (tmp_path / "dump.json").write_text(json.dumps(items))
+    flags = ["-g", tmp_path / "groups.json", "--now", NOW, "--flag", "scale-up-from-zero=false"]
+    got = run("scale-up", "-f", tmp_path / "dump.json", *flags)
+    assert got.stdout.startswith("No scale-up is tried. Cluster has no ready nodes.")
+    got = run("scale-up", "-f", tmp_path / "dump.json", *flags, "--gpu-label", "another")
+    assert got.stdout.startswith("Scale up a 0 -> 2")
+
+
+def test_labels_of_two_clouds_are_told(tmp_path: Path) -> None:
+    other = {**_with_gpus("k8s.amazonaws.com/accelerator"), "id": "others"}
+    got = scale_up(tmp_path, [_with_gpus(_GKE), other])
+    assert "nodes have labels of several clouds for GPUs" in got.stderr

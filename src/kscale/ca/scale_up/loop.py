@@ -86,6 +86,7 @@ def scale_up_steps(
     elapsed: Callable[[], timedelta] = timedelta,
     process_age: timedelta | None = None,
     profile: SchedulerProfile | None = None,
+    gpu_label: str | None = None,
 ) -> Generator[Any, Any, ScaleUpPlan]:
     """One loop of scale-up as a step machine: yields what :func:`kscale.ca.orchestrate_steps` yields.
 
@@ -94,6 +95,8 @@ def scale_up_steps(
     - ``groups``: those that exist, and those that could be made (``exists`` False).
     - ``templates`` replace what would be found out for a group; the others are modelled on real nodes, on what the
       state remembers of them, then on the group's own description.
+    - ``gpu_label``: the node label that names the type of GPU (a cloud provider's; None: that of ``expander_input``).
+      Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) go by it.
     - Without ``prices`` the ``price`` expander goes by the prices of the groups
       (:func:`~kscale.ca.expander.group_prices.group_prices`).
     - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
@@ -114,9 +117,11 @@ def scale_up_steps(
     """
     options = options or AutoscalingOptions()
     _check(options)
-    scene = Scene(cluster, groups, now, options, profile)
+    given_input = expander_input or ExpanderInput()
+    if gpu_label is not None:
+        given_input = replace_input(given_input, gpu_label=gpu_label)
+    scene = Scene(cluster, groups, now, options, profile, given_input.gpu_label)
     if options.legacy:
-        given_input = expander_input or ExpanderInput()
         if not given_input.cluster_node_count:
             given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))
         return (
@@ -138,7 +143,7 @@ def scale_up_steps(
         quotas = _quotas(scene)
     loop = _Loop(scene, state or LoopState(), quotas)
     given = {
-        "expander_input": expander_input or ExpanderInput(),
+        "expander_input": given_input,
         "comparator": comparator or Comparator.from_options(options),
         "all_or_nothing": all_or_nothing,
         "rng": rng,

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kscale.ca.cluster_state import upcoming_nodes
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.groups import Group, Groups, groups_of
 from kscale.ca.node_infos import mixed_templates, recalled, remembered
 from kscale.ca.node_lists import node_lists
@@ -57,13 +58,14 @@ class Scene:
         now: datetime,
         options: AutoscalingOptions,
         profile: SchedulerProfile | None,
+        gpu_label: str = DEFAULT_GPU_LABEL,
     ) -> None:
         self.cluster = given if isinstance(given, Cluster) else None
         dra, csi = options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
         self.snapshot = given.snapshot(dra=dra, csi=csi) if isinstance(given, Cluster) else given
         self.now, self.options, self.profile = now, options, profile
         nodes: list[Node] = self.snapshot.columns.objects
-        self.lists = node_lists(nodes, taints=TaintConfig.from_options(options))
+        self.lists = node_lists(nodes, gpu_label=gpu_label, taints=TaintConfig.from_options(options))
         every = groups if isinstance(groups, Groups) else groups_of(groups, nodes, options.node_group_defaults)
         there = [group for group in every if group.exists or group.async_upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)

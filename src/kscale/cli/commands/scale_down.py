@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Dump, read
 from kscale.cli.loop_memory import LoopMemory
@@ -29,6 +30,7 @@ def command(
     source: Dump,
     group_source: GroupSource,
     memory: LoopMemory,
+    gpu: GpuLabel,
     flags: ScaleDownFlags,
     last: LastChanges,
     exhaustive: Annotated[
@@ -46,9 +48,6 @@ def command(
     draining: Annotated[
         list[str] | None, typer.Option("--draining", metavar="NODE", help="A node that is being drained. Repeatable.")
     ] = None,
-    gpu_label: Annotated[
-        str | None, typer.Option("--gpu-label", metavar="KEY", help="The node label that names the type of GPU.")
-    ] = None,
     show: Show,
 ) -> Answer:
     """Which nodes can go, where their pods land, and what keeps the others.
@@ -57,7 +56,6 @@ def command(
     finds nodes that are unneeded now; --state and --save-state carry the times from run to run. --exhaustive asks
     instead which nodes could go together at once.
     """
-    from kscale.ca.gpu import DEFAULT_GPU_LABEL
     from kscale.capacity.scale_down import report_scale_down
 
     options = flags.options()
@@ -76,7 +74,7 @@ def command(
             draining=draining or (),
             max_simulations=max_simulations,
             threads=source.threads,
-            gpu_label=gpu_label or DEFAULT_GPU_LABEL,
+            gpu_label=gpu.key(snapshot.columns.objects, groups, show.terminal),
         )
     if report.orphans:
         show.terminal.warn(

@@ -13,6 +13,7 @@ import typer
 
 import kscale
 from kscale.capacity.records import UNLIMITED
+from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
 from kscale.cli.loop_memory import LoopMemory
@@ -46,6 +47,7 @@ def command(
     source: Source,
     group_source: GroupSource,
     memory: LoopMemory,
+    gpu: GpuLabel,
     profile: Annotated[
         str,
         typer.Option("--profile", metavar="NAME", help="Whose decision: current, or legacy for release 1.3 of 2019."),
@@ -172,6 +174,7 @@ def command(
                 expander_input=_expander_input(options.expander_names, groups, priority_config, per_core, per_gib),
                 pods=source.asked(snapshot, show.terminal),
                 max_looks=max_looks,
+                gpu_label=gpu.key(snapshot.columns.objects, groups, show.terminal),
                 rank=rank,
             )
     _say(plan, show.terminal)
