@@ -1,10 +1,26 @@
-"""RE2 patterns in Python's terms."""
+"""RE2 patterns: what they match, in the time of the text's length, and what Go says of those that are none.
+
+``go_regexp.jsonl`` holds what ``regexp.Compile`` and ``MatchString`` of Go 1.26 say (Unicode 15): a program read
+patterns and texts as JSON lines and wrote the error or the answers. The patterns are every construct of the syntax,
+mistakes, limits of counts, and random combinations; the texts are random but for those that tell patterns apart.
+"""
 
 from __future__ import annotations
 
-import pytest
+import json
+import re
+from pathlib import Path
+from typing import Any
 
-from kscale.ca.expander.re2 import RE2Error, compile_re2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale.ca.expander.re2 import Pattern, RE2Error, compile_re2, nfa
+
+RECORDED = [
+    json.loads(line) for line in Path(__file__).with_name("go_regexp.jsonl").read_text(encoding="utf-8").splitlines()
+]
 
 
 @pytest.mark.parametrize(
@@ -54,7 +70,7 @@ def test_accepted(pattern: str, text: str, matches: bool) -> None:
     ("pattern", "message"),
     [
         ("(?!a)", "invalid or unsupported Perl syntax: `(?!`"),
-        ("(?<=a)", "invalid or unsupported Perl syntax: `(?<`"),
+        ("(?<=a)", "invalid named capture: `(?<=a)`"),
         ("*a", "missing argument to repetition operator: `*`"),
         ("a|*", "missing argument to repetition operator: `*`"),
         ("a**", "invalid nested repetition operator: `**`"),
@@ -69,10 +85,65 @@ def test_accepted(pattern: str, text: str, matches: bool) -> None:
         (r"(a)\1", r"invalid escape sequence: `\1`"),
         (r"\k", r"invalid escape sequence: `\k`"),
         ("(?P<n>a)(?P<n>b)", "duplicate capture group name: `n`"),
-        ("\\", "trailing backslash at end of expression"),
+        ("\\", "trailing backslash at end of expression: ``"),
     ],
 )
 def test_refused_in_the_words_of_go(pattern: str, message: str) -> None:
     with pytest.raises(RE2Error) as refused:
         compile_re2(pattern)
     assert str(refused.value) == f"error parsing regexp: {message}"
+
+
+@pytest.mark.parametrize("case", RECORDED, ids=[str(i) for i in range(len(RECORDED))])
+def test_says_what_go_says(case: dict[str, Any]) -> None:
+    if "error" in case:
+        with pytest.raises(RE2Error) as refused:
+            Pattern(case["pattern"])
+        assert str(refused.value) == case["error"]
+    else:
+        pattern = Pattern(case["pattern"])
+        assert {text: pattern.search(text) for text in case["texts"]} == case["texts"]
+
+
+def _joined(parts: list[str]) -> str:
+    return "".join(parts)
+
+
+_atoms = st.sampled_from(
+    ["a", "b", "-", "1", ".", "[ab]", "[^a]", "[a-c1]", r"\.", r"(?a:\d)", r"(?a:\w)", "(?:^)", r"(?a:\b)", r"(?a:\B)"]
+)
+_patterns = st.recursive(
+    _atoms,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3).map(_joined),
+        st.tuples(inner, inner).map(lambda pair: f"(?:{pair[0]}|{pair[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,2}", "{2,}", "{0}"])).map(
+            lambda pair: f"({pair[0]}){pair[1]}"
+        ),
+        inner.map(lambda text: f"(?i:{text})"),
+    ),
+    max_leaves=8,
+)
+
+
+@given(_patterns, st.text("abAB-1._\n", max_size=8))
+def test_matches_what_a_backtracking_search_finds(pattern: str, text: str) -> None:
+    ours = pattern.replace("(?a:", "(?:")  # its classes are ASCII anyway
+    assert Pattern(ours).search(text) is (re.search(pattern, text) is not None)
+
+
+@pytest.mark.parametrize("pattern", ["(a+)+$", "(a|aa)+$", "^(a|a)*$", "^(a*)*$", "(.*)*$(?-s:x)", "(a?){30}a{30}$"])
+def test_no_pattern_makes_it_backtrack(pattern: str) -> None:
+    """A search that backtracks takes 2^n steps here and would not come back."""
+    found = Pattern(pattern)
+    assert not found.search("a" * 2000 + "b")
+    assert found.search("a" * 2000) is ("x" not in pattern)
+
+
+def test_steps_are_forgotten_when_they_become_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nfa, "_MAX_STEPS", 7)
+    pattern, expected = Pattern("(a|b)*a(a|b){4}$"), re.compile("(a|b)*a(a|b){4}$")
+    for number in range(64):
+        text = f"{number:06b}".replace("0", "a").replace("1", "b") * 2
+        assert pattern.search(text) is (expected.search(text) is not None)
+        assert pattern._kept <= 7

@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kscale.ca.expander.re2 import RE2Error, compile_re2
+from kscale.ca.expander.re2 import Pattern, RE2Error, compile_re2
 from kscale.errors import MissingExtraError
 
 __all__ = ["PriorityConfigError", "parse_priorities"]
 
-Priorities = dict[int, list[re.Pattern[str]]]
+Priorities = dict[int, list[Pattern]]
 
 _UNMARSHAL = "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal"
 _NULLS = frozenset(("", "~", "null", "Null", "NULL"))
@@ -119,15 +119,12 @@ def _patterns(node: Any) -> list[str]:
     return [_text(_scalar(item)) for item in node.value]
 
 
-def _compile(priority: int, pattern: str) -> re.Pattern[str]:
+def _compile(priority: int, pattern: str) -> Pattern:
     try:
         return compile_re2(pattern)
     except RE2Error as error:
         text = f"Can't compile regexp rule for priority {priority} and rule {pattern}: {error}"
         raise PriorityConfigError(text) from None
-    except RecursionError:
-        text = f"Can't compile regexp rule for priority {priority} and rule {pattern}: error parsing regexp: "
-        raise PriorityConfigError(f"{text}expression nests too deeply: `{pattern}`") from None
 
 
 def parse_priorities(text: str) -> Priorities:
