@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import timedelta
+from math import isinf
 from typing import Any, get_args, get_origin, get_type_hints
 
-from kscale.ca.options import AutoscalingOptions, GpuLimits, ResourceRange, parse_gpu_limits, parse_range
+from kscale.ca.options import AutoscalingOptions, GpuLimits, ResourceRange, fits_int64, parse_gpu_limits, parse_range
 from kscale.errors import InputError, Problem
 from kscale.objects.durations import parse_duration
 
@@ -60,6 +61,11 @@ def _value(kind: Any, text: str) -> Any:
     if kind is GpuLimits:
         return parse_gpu_limits(text)
     try:
-        return kind(text)
+        number = kind(text)
     except ValueError:
         raise ValueError("not a number" if kind is float else "not a whole number") from None
+    if isinstance(number, int) and not fits_int64(number):
+        raise ValueError("value out of range: more than 64 bits hold")
+    if isinstance(number, float) and isinf(number) and any(letter.isdigit() for letter in text):
+        raise ValueError("value out of range")
+    return number

@@ -30,6 +30,7 @@ __all__ = [
     "ResourceRange",
     "ScaleDownOptions",
     "ScaleUpOptions",
+    "fits_int64",
     "parse_drain_priority_config",
     "parse_gpu_limits",
     "parse_range",
@@ -46,6 +47,11 @@ LEGACY_DEFAULTS: Mapping[str, Any] = MappingProxyType(
 
 GIB = 1 << 30
 _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
+
+
+def fits_int64(number: int) -> bool:
+    """Whether Go can hold the number, as every amount of a flag."""
+    return -(1 << 63) <= number < 1 << 63
 
 
 class ResourceRange(msgspec.Struct, frozen=True):
@@ -290,11 +296,18 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
                 text = "Invalid configuration, parsing --drain-priority-config"
                 found.append(Problem(text, field="drain_priority_config"))
         found += self._range_problems()
+        found += [
+            Problem(f"{number} is more than 64 bits hold", field=name)
+            for name in self.__struct_fields__
+            if isinstance(number := getattr(self, name), int) and not fits_int64(number)
+        ]
         return found
 
     def _range_problems(self) -> Iterable[Problem]:
         for name in ("cores_total", "memory_total"):
             limits: ResourceRange = getattr(self, name)
+            if not (fits_int64(limits.min) and fits_int64(limits.max)):
+                yield Problem(f"{limits.min}:{limits.max} is more than 64 bits hold", field=name)
             if limits.min < 0:
                 yield Problem("min size must be greater or equal to  0", field=name)
             elif limits.max < limits.min:
@@ -323,6 +336,9 @@ def parse_range(text: str) -> ResourceRange:
     for what, part in zip(("min", "max"), parts, strict=True):
         if not _INTEGER.match(part):
             raise InputError(f"failed to set {what} size: {part}, expected integer, err: {_go_atoi_error(part)}")
+        if not fits_int64(int(part)):
+            text = f'strconv.Atoi: parsing "{part}": value out of range'
+            raise InputError(f"failed to set {what} size: {part}, expected integer, err: {text}")
     low, high = map(int, parts)
     if low < 0:
         raise InputError("min size must be greater or equal to  0")
@@ -337,7 +353,7 @@ def parse_gpu_limits(text: str) -> GpuLimits:
     if len(parts) != 3:
         raise InputError(f"incorrect gpu limit specification: {text}")
     for what, part in zip(("min", "max"), parts[1:], strict=True):
-        if not _INTEGER.match(part):
+        if not (_INTEGER.match(part) and fits_int64(int(part))):
             raise InputError(f"incorrect gpu limit - {what} is not integer: {part}")
     low, high = map(int, parts[1:])
     if low < 0:

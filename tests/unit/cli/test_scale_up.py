@@ -314,6 +314,12 @@ def test_release_1_3_by_one_option(tmp_path: Path) -> None:
         (["--expander", "random,price"], "came after an expander random"),
         (["--max-nodes-total", "-1"], "greater than or equal to 0"),
         (["--flag", "max-nodes-total=-1"], "max_nodes_total: -1 is negative"),
+        (["--flag", f"max-nodes-total={'9' * 23}"], "no value of flag max-nodes-total: value out of range"),
+        (["--max-nodes-total", "9" * 23], f"max_nodes_total: {'9' * 23} is more than 64 bits hold"),
+        (["--flag", f"scale-down-candidates-pool-min-count=-{'9' * 23}"], "value out of range"),
+        (["--flag", f"cores-total=0:{'9' * 23}"], f"failed to set max size: {'9' * 23}"),
+        (["--flag", f"gpu-total=k80:0:{'9' * 23}"], "incorrect gpu limit - max is not integer"),
+        (["--flag", "memory-difference-ratio=1e999"], "value out of range"),
         (["--flag", "max-nodes-per-scaleup=-5"], "max_nodes_per_scaleup: -5 is negative"),
     ],
 )

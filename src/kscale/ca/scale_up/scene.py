@@ -152,7 +152,7 @@ class Scene:
         for name, item in coming.items():
             if name in templates:
                 for number in range(item.count):
-                    put(changed, fresh_copy(templates[name], f"upcoming-{number}"), upcoming=True)
+                    put(changed, fresh_copy(templates[name], f"upcoming-{number}"))
             for registered in item.registered:
                 changed.remove(Node(metadata=replace(Node().metadata, name=registered)))
         self.cluster, self._dropped = changed, []
@@ -195,12 +195,11 @@ class Scene:
         return changed
 
 
-def put(cluster: Cluster, fresh: NodeTemplate, *, upcoming: bool = False) -> Node:
-    """Puts a copy of a template into a cluster, its pods and devices with it; the node as it is there."""
+def put(cluster: Cluster, fresh: NodeTemplate) -> Node:
+    """Puts a copy of a template into a cluster as a node that is coming, its pods and devices with it; the node as it
+    is there."""
     metadata = fresh.node.metadata
-    if upcoming:
-        annotations = {**(metadata.annotations or {}), UPCOMING_NODE_ANNOTATION: "true"}
-        metadata = replace(metadata, annotations=annotations)
+    metadata = replace(metadata, annotations={**(metadata.annotations or {}), UPCOMING_NODE_ANNOTATION: "true"})
     node = replace(fresh.node, metadata=metadata, api_version="v1", kind="Node")
     cluster.apply(node)
     for pod in fresh.pods:

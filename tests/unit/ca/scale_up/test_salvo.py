@@ -8,6 +8,7 @@ from typing import Any
 from ca_objects import T0, node, pod, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.snapshot.cluster import Cluster
 
 
@@ -46,6 +47,7 @@ def test_each_round_sees_the_nodes_of_the_rounds_before() -> None:
     after = found.cluster.snapshot()
     assert after.nodes == ["s-0-salvo-0"]
     assert after.pods == ["default/a"]
+    assert [is_upcoming(each) for each in after.columns.objects] == [True]
 
 
 def test_the_budget_ends_it() -> None:
