@@ -14,10 +14,14 @@ from kscale.errors import InputError, Problem
 from kscale.objects.times import nanoseconds
 from kscale.series.columns import SeriesKey
 
-__all__ = ["TIME_UNITS", "encode_keys", "parse_time", "time_unit"]
+__all__ = ["TIME_UNITS", "FarTimeError", "encode_keys", "parse_time", "time_unit"]
 
 TIME_UNITS: Final = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class FarTimeError(ValueError):
+    """A number that is a time further from 1970 than nanoseconds reach."""
 
 
 def time_unit(unit: str) -> int:
@@ -34,14 +38,14 @@ def parse_time(text: str, unit: int) -> int:
     Raises ``ValueError``.
     """
     try:
-        number = Decimal(text)
+        number = Decimal(text if text.isascii() and "_" not in text else "")  # which Python takes, and nobody else
     except InvalidOperation:
         pass
     else:
         if not number.is_finite():
             raise ValueError(f'"{text}" is not a time')
         if abs(number) * unit >= 2**63:
-            raise ValueError(f'"{text}" is not a time: nanoseconds since 1970 must fit 64 bits')
+            raise FarTimeError(f'"{text}" is not a time: nanoseconds since 1970 must fit 64 bits')
         return int(number * unit)
     try:
         return nanoseconds(text)

@@ -20,7 +20,7 @@ from kscale.series.encode import time_unit
 from kscale.series.usage_names import CPU, MEMORY, check_columns
 from kscale.series.usage_series import Numbered, ReaderSeries
 
-__all__ = ["CsvFile", "Slice"]
+__all__ = ["CsvFile", "Slice", "check_quotes"]
 
 _SLICE: Final = 8 << 20
 """Bytes that are parsed together."""
@@ -145,6 +145,20 @@ class CsvFile:
             return Slice(text=bytes(text))
         time, cpu, memory, series, fresh = found
         return Slice(Numbered(series, fresh, self._own.series), (time, cpu, memory))
+
+
+def check_quotes(text: bytes, path: Path) -> None:
+    """Raises ``InputError``, with the line, for a field whose quotes go on after its line or are never closed.
+
+    Parts of a file are read at the same time, so that lines must be what they seem, wherever a part begins.
+    """
+    if not any(line.count(b'"') % 2 for line in text.split(b"\n")):
+        return
+    opened = gzip.open if path.suffix.lower() == ".gz" else open
+    with opened(path, "rb") as file:
+        for number, line in enumerate(file, 1):
+            if line.count(b'"') % 2:
+                raise InputError(Problem("quotes that the line does not close", str(path), f"line {number}"))
 
 
 def _fill(file: Any, buffer: bytearray, at: int, size: int) -> int:

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError, Problem
 from kscale.series.columns import SeriesKey
 from kscale.series.prometheus_reader import read_prometheus
-from kscale.series.usage_csv import CsvFile
+from kscale.series.usage_csv import CsvFile, check_quotes
 from kscale.series.usage_metrics import METRICS, resource_of
 from kscale.series.usage_names import CPU, MEMORY, column_names
 from kscale.series.usage_series import Numbered, SeriesTable
@@ -204,6 +204,7 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
         elif found.text:
             from kscale.series import usage_tables as arrow
 
+            check_quotes(found.text, path)
             numbering = numbering or arrow.NamesOfTables()
             table = arrow.csv_table(found.text, file.header, file.wanted, names, str(path), before)
             rows = _of_table(table, numbering, names, unit, str(path), before)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kscale._native import _usage_text
 from kscale.errors import InputError, MissingExtraError, Problem
 from kscale.series.columns import KEY_COLUMNS
-from kscale.series.encode import parse_time, time_unit
+from kscale.series.encode import FarTimeError, parse_time, time_unit
 from kscale.series.usage_names import check_columns
 from kscale.series.usage_series import Names, Numbered, ReaderSeries
 
@@ -102,6 +102,7 @@ def csv_table(
     text = pa.dictionary(pa.int32(), pa.string())
     types = {names[key]: text for key in (*KEY_COLUMNS, "workload")}
     types |= {names[key]: pa.float64() for key in ("cpu_cores", "memory_bytes")}
+    types[names["time"]] = pa.string()  # what it holds must not depend on the other rows of this part
 
     def parse(threads: bool) -> Any:
         return arrow.read_csv(
@@ -191,17 +192,31 @@ def times(column: Any, unit: str, source: str, before: int = 0) -> NDArray[np.in
             if scale < 1000:
                 return np.rint(fractions * scale).astype(np.int64)
             return np.rint(fractions * 1e3).astype(np.int64) * (scale // 1000)
-        found = np.empty(len(column), np.int64)
-        for i, text in enumerate(column.cast(pa.string()).to_pylist()):
+        encoded = _whole(column.cast(pa.string())).dictionary_encode()
+        codes: NDArray[np.int32] = encoded.indices.to_numpy()
+        each = np.empty(len(encoded.dictionary), np.int64)
+        for i, text in enumerate(encoded.dictionary.to_pylist()):
+            problem = ""
             try:
-                found[i] = parse_time(text, scale)
-            except (ValueError, OverflowError) as error:
-                raise InputError(Problem(str(error), source, f"row {before + i + 1}", "time")) from None
-        return _scaled(found, 1)
+                each[i] = parse_time(text, scale)
+            except (FarTimeError, OverflowError):
+                problem = _TOO_FAR.format(text)
+            except ValueError as error:
+                problem = str(error) if text else "a row without time"
+            if problem or abs(int(each[i])) >= _FARTHEST:
+                row = f"row {before + int(np.argmax(codes == i)) + 1}"
+                raise InputError(Problem(problem or _TOO_FAR.format(text), source, row, "time"))
+        found: NDArray[np.int64] = each[codes]
+        return found
     except InputError:
         raise
     except (ValueError, OverflowError, pa.ArrowException) as error:
         raise InputError(Problem(str(error), source, field="time")) from None
+
+
+def _whole(column: Any) -> Any:
+    """One array of a column."""
+    return pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
 
 
 def _scaled(numbers: NDArray[np.int64], scale: int) -> NDArray[np.int64]:

@@ -250,3 +250,27 @@ def test_reading_may_stop_anywhere(tmp_path: Path) -> None:
     batches = read_usage(path, threads=3)
     assert len(next(batches)) == 7
     batches.close()  # type: ignore[attr-defined]  # a generator
+
+
+@pytest.mark.parametrize("size", [60, 300, 1 << 20])
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [
+        ('"app\n"', r"line 24: quotes that the line does not close"),
+        ('"app', r"line 24: quotes that the line does not close"),
+        ('"a""p,p",1,1\n0x10,shop,web-0,app', 'row 24: time: "0x10" is not a time'),
+        ('"a""p,p",1,1\n1_0,shop,web-0,app', 'row 24: time: "1_0" is not a time'),
+    ],
+)
+def test_what_cannot_be_read_does_not_depend_on_slices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int, field: str, said: str
+) -> None:
+    monkeypatch.setattr(usage_csv, "_SLICE", size)
+    text = as_csv(some_rows(40)).split("\n")
+    text[23] = text[23].replace(",app,", f",{field},")
+    for name, data in (("odd.csv", "\n".join(text).encode()), ("odd.csv.gz", gzip.compress("\n".join(text).encode()))):
+        path = tmp_path / name
+        path.write_bytes(data)
+        with pytest.raises(InputError, match=said) as found:
+            read(path)
+        assert str(path) in str(found.value)

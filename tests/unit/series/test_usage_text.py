@@ -57,7 +57,7 @@ def test_long_divisions_are_rounded_once(digits: int, power: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["nan", "inf", "+1", ".5", "5.", "1e", "0x1", " 1", "1 ", "1_0", "--1", "1e9999", '"1"', "NA"]
+    "text", ["nan", "inf", "+1", ".5", "5.", "1e", "0x1", " 1", "1 ", "1_0", "--1", "1e9999", '"1', "NA"]
 )
 def test_other_numbers_are_left_to_others(text: str) -> None:
     assert rows(f"0,a,b,c,{text},1\n".encode()) is None
@@ -77,9 +77,37 @@ def test_times_that_are_numbers() -> None:
     assert rows(b"1767582000123,a,b,c,1,1\n", unit=10**6)[0][0] == 1767582000123 * 10**6
     assert rows(b"1767582000123456789,a,b,c,1,1\n", unit=1)[0][0] == 1767582000123456789
     assert rows(b"9999999999999999999,a,b,c,1,1\n", unit=1) is None
-    for text in ("9999999999999", "1.5", "", "2026-02-29T00:00:00Z", "2026-01-01", "2026-01-01T00:00:60Z", "soon"):
+    for text in (
+        "9999999999999",
+        "1.",
+        ".5",
+        "1.0123456789",
+        "",
+        "2026-02-29T00:00:00Z",
+        "2026-01-01",
+        "2026-01-01T00:00:60Z",
+        "soon",
+    ):
         assert rows(f"{text},a,b,c,1,1\n".encode()) is None
-    assert rows(b"2026-01-05T00:00:00+01:00,a,b,c,1,1\n") is None
+    assert rows(b"2026-01-05T00:00:00+01:00,a,b,c,1,1\n") == rows(b"2026-01-04T23:00:00Z,a,b,c,1,1\n")
+    assert rows(b"2026-01-05T00:00:00-00:30,a,b,c,1,1\n") == rows(b"2026-01-05T00:30:00Z,a,b,c,1,1\n")
+    for text in ("+1:00", "+01", "+24:00", "+01:60", "+0100"):
+        assert rows(f"2026-01-05T00:00:00{text},a,b,c,1,1\n".encode()) is None
+
+
+@given(st.integers(-(10**9), 10**9), st.text("0123456789", min_size=1, max_size=9), st.sampled_from([1, 10**3, 10**9]))
+def test_times_that_are_fractions(whole: int, fraction: str, unit: int) -> None:
+    text = f"{whole}.{fraction}"
+    assert rows(f"{text},a,b,c,1,1\n".encode(), unit=unit)[0][0] == parse_time(text, unit)
+
+
+def test_quotes_around_fields() -> None:
+    plain = rows(b"1,a,b,c,1,2\n1,a,,d,,3\n2,a,b,c,1,2\n3,a,b,c,1,2\n")
+    quoted = b'"1","a","b","c","1","2"\n1,"a","","d","","3"\r\n2,"a","b","c",1,2\n3,a,"b",c,1,"2"\n'
+    assert repr(rows(quoted)) == repr(plain)
+    for text in (b'"a""b"', b'"a,b"', b'"a\nb"', b'"a', b'a"', b'"a"b', b'"a" '):
+        assert rows(b"1,%b,b,c,1,1\n" % text) is None
+        assert rows(b"1,a,b,c,1,1\n1,%b,b,c,1,1\n" % text) is None
 
 
 def test_days_of_all_years() -> None:
@@ -126,7 +154,7 @@ def test_columns_in_any_order_and_others_between() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [b"1,a,b,c,1\n", b"1,a,b,c,1,1,1\n", b'1,"a",b,c,1,1\n', b"1,a\r,b,c,1,1\n", b"1,a,b,c,1,1\n1", b"1,a\0,b,c,1,1\n"],
+    [b"1,a,b,c,1\n", b"1,a,b,c,1,1,1\n", b"1,a\r,b,c,1,1\n", b"1,a,b,c,1,1\n1", b"1,a\0,b,c,1,1\n"],
 )
 def test_other_rows_are_left_to_others(text: bytes) -> None:
     assert rows(text) is None

@@ -39,7 +39,7 @@ std::int64_t days_of(std::int64_t year, std::int64_t month, std::int64_t day) no
   return y * 365 + y / 4 - y / 100 + y / 400 + kBefore[month - 1] + leap + day - 1 - 719162;
 }
 
-// 2026-01-05T00:00:00[.123456789][Z]; without a zone it is UTC.
+// 2026-01-05T00:00:00[.123456789][Z|+01:00]; without a zone it is UTC.
 bool moment(const char*& p, const char* end, std::int64_t& out) noexcept {
   constexpr std::int64_t kLength[] = {31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
   const auto mark = [&](const char* of) {
@@ -64,8 +64,16 @@ bool moment(const char*& p, const char* end, std::int64_t& out) noexcept {
     if (count == 0) return false;
     for (; count < 9; ++count) fraction *= 10;
   }
-  if (p < end && *p == 'Z') ++p;
-  out = (days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second) * kSecond + fraction;
+  std::int64_t ahead = 0;  // of UTC, in seconds
+  if (p < end && *p == 'Z') {
+    ++p;
+  } else if (p < end && (*p == '+' || *p == '-')) {
+    const bool west = *p++ == '-';
+    std::int64_t hours = 0, minutes = 0;
+    if (!digits(p, end, 2, hours) || !mark(":") || !digits(p, end, 2, minutes) || hours > 23 || minutes > 59) return false;
+    ahead = (hours * 3600 + minutes * 60) * (west ? -1 : 1);
+  }
+  out = (days_of(year, month, day) * 86400 + hour * 3600 + minute * 60 + second - ahead) * kSecond + fraction;
   return true;
 }
 
@@ -73,7 +81,38 @@ bool ends_field(const char* p, const char* end) noexcept {
   return p == end || *p == ',' || *p == '\n' || (*p == '\r' && (p + 1 == end || p[1] == '\n'));
 }
 
+// A field in quotes without quotes, commas and line ends inside: what is between them.
+bool quoted(const char*& p, const char* end, std::string_view& out) noexcept {
+  const char* start = p + 1;
+  const char* at = start;
+  for (; at < end && *at != '"'; ++at)
+    if (*at == ',' || *at == '\n' || *at == '\r' || *at == 0) return false;
+  if (at == end || !ends_field(at + 1, end)) return false;
+  out = {start, static_cast<std::size_t>(at - start)};
+  p = at + 1;
+  return true;
+}
+
+// Digits behind the point of a number of units, cut off at nanoseconds.
+bool fraction(const char*& p, const char* end, std::int64_t unit, std::int64_t& out) noexcept {
+  std::int64_t number = 0, scale = 1;
+  const char* start = p;
+  for (; p < end && is_digit(*p); ++p) {
+    if (p - start == 9) return false;
+    number = number * 10 + (*p - '0');
+    scale *= 10;
+  }
+  out = number * unit / scale;
+  return p > start;
+}
+
 bool time_field(const char*& p, const char* end, std::int64_t unit, std::int64_t& out) noexcept {
+  if (p < end && *p == '"') {
+    std::string_view inner;
+    if (!quoted(p, end, inner)) return false;
+    const char* at = inner.data();
+    return time_field(at, at + inner.size(), unit, out);
+  }
   const char* start = p;
   const bool negative = p < end && *p == '-';
   if (negative) ++p;
@@ -83,9 +122,12 @@ bool time_field(const char*& p, const char* end, std::int64_t unit, std::int64_t
     if (count == 19) return false;
     number = number * 10 + static_cast<std::uint64_t>(*p - '0');
   }
-  if (count > 0 && ends_field(p, end)) {
+  std::int64_t rest = 0;
+  const bool whole = count > 0 && ends_field(p, end);
+  if (whole || (count > 0 && p < end && *p == '.' && fraction(++p, end, unit, rest) && ends_field(p, end))) {
     if (number >= static_cast<std::uint64_t>(kFarthest / unit)) return false;
-    out = static_cast<std::int64_t>(number) * (negative ? -unit : unit);
+    out = static_cast<std::int64_t>(number) * unit + rest;
+    if (negative) out = -out;
     return true;
   }
   p = start;
@@ -93,6 +135,12 @@ bool time_field(const char*& p, const char* end, std::int64_t unit, std::int64_t
 }
 
 bool number_field(const char*& p, const char* end, double& out) noexcept {
+  if (p < end && *p == '"') {
+    std::string_view inner;
+    if (!quoted(p, end, inner)) return false;
+    const char* at = inner.data();
+    return number_field(at, at + inner.size(), out);
+  }
   if (ends_field(p, end)) {
     out = std::numeric_limits<double>::quiet_NaN();
     return true;
@@ -100,8 +148,9 @@ bool number_field(const char*& p, const char* end, double& out) noexcept {
   return decimal(p, end, out) && ends_field(p, end);
 }
 
-// Texts with quotes are for others.
+// Texts with quotes inside are for others.
 bool text_field(const char*& p, const char* end, std::string_view& out) noexcept {
+  if (p < end && *p == '"') return quoted(p, end, out);
   const char* start = p;
   while (p < end && *p != ',' && *p != '\n') {
     if (*p == '"' || *p == 0) return false;
@@ -121,6 +170,12 @@ bool text_field(const char*& p, const char* end, std::string_view& out) noexcept
 // Whether the field at p is `expected`; p moves behind it.
 bool same_field(const char*& p, const char* end, std::string_view expected) noexcept {
   const std::size_t n = expected.size();
+  if (p < end && *p == '"') {
+    if (static_cast<std::size_t>(end - p) <= n + 2 || p[n + 1] != '"' || p[n + 2] != ',') return false;
+    if (std::memcmp(p + 1, expected.data(), n) != 0) return false;
+    p += n + 2;
+    return true;
+  }
   if (static_cast<std::size_t>(end - p) <= n || p[n] != ',') return false;
   if (std::memcmp(p, expected.data(), n) != 0) return false;
   p += n;

@@ -258,8 +258,8 @@ def test_a_history_of_others(cluster: Path) -> None:
     [
         ("1767571200000", (), "too far from 1970: is the unit right?"),
         ("1e300", (), "too far from 1970: is the unit right?"),
-        ("nan", (), "1 rows without time"),
-        ("", (), "without time"),
+        ("nan", (), 'row 3: time: "nan" is not a time'),
+        ("", (), "row 3: time: a row without time"),
         ("9000000000", (), "9000000000 is too far from 1970"),
         ("1767571200.5e9", (), "is too far from 1970"),
         ("5", ("--time-unit", "h"), "is not a unit of time"),

@@ -18,8 +18,8 @@ namespace kscale::usage_text {
 enum Role : std::int32_t { kSkipped = 0, kTime = 1, kCpu = 2, kMemory = 3, kName = 4 };
 inline constexpr std::size_t kMostNames = 4;
 
-// Rows of CSV without quotes: times as whole numbers or as 2026-01-05T00:00:00[.000][Z], numbers in decimals or empty
-// (NaN). Rows of one series are those with the same names; a series keeps its number from text to text.
+// Rows of CSV, fields in quotes or not, but without quotes, commas and line ends inside: times as decimal numbers or as
+// 2026-01-05T00:00:00[.000][Z|+01:00], numbers in decimals or empty (NaN). Rows of one series are those with the same names; a series keeps its number from text to text.
 class CsvRows {
  public:
   // `unit`: nanoseconds of a time that is a number.
