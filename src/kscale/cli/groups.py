@@ -60,6 +60,15 @@ class GroupSource(OptionGroup):
 
         return with_templates(cluster, snapshot, self._named(cluster, snapshot, terminal), options=options, now=now)
 
+    def described(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[NodeGroup]:
+        """The groups as they are described: a template only where the description has one."""
+        self._check()
+        groups = self._named(cluster, snapshot, terminal)
+        if self.groups_file is not None or self.node is not None or self.catalogue is not None:
+            return groups
+        # Of a recognised group the nodes are known; which is the example, a loop finds out.
+        return [msgspec.structs.replace(group, from_node=None) if group.nodes else group for group in groups]
+
     def _check(self) -> None:
         if self.node is not None and (self.groups_file is not None or self.catalogue is not None):
             raise typer.BadParameter("--node excludes -g and --catalogue", param_hint="--node")

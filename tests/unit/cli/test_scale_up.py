@@ -460,3 +460,49 @@ def test_labels_of_two_clouds_are_told(tmp_path: Path) -> None:
     other = {**_with_gpus("k8s.amazonaws.com/accelerator"), "id": "others"}
     got = scale_up(tmp_path, [_with_gpus(_GKE), other])
     assert "nodes have labels of several clouds for GPUs" in got.stderr
+
+
+def _sized(name: str, cpu: str, **metadata: Any) -> dict[str, Any]:
+    made = node(name)
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "110"}
+    made["status"] |= {"capacity": amounts, "allocatable": amounts}
+    made["metadata"] |= metadata
+    return made
+
+
+def _decided(tmp_path: Path, nodes: list[dict[str, Any]], groups: list[dict[str, Any]], *arguments: object) -> Any:
+    items = [*nodes, pod("p", "3")]
+    (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": items}))
+    (tmp_path / "groups.json").write_text(json.dumps(groups))
+    files = ["-f", tmp_path / "dump.json", "-g", tmp_path / "groups.json"]
+    got = run("scale-up", *files, "--now", NOW, *arguments, "-o", "json")
+    assert got.stdout, got.stderr
+    return json.loads(got.stdout)
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy"])
+def test_a_group_scaled_to_zero_is_what_its_nodes_were(tmp_path: Path, profile: str) -> None:
+    kept = tmp_path / "state.json"
+    by_label = [{"id": "a", "max": 5, "nodeSelector": {"pool": "a"}}]
+    common = ("--profile", profile, "--state", kept, "--save-state", kept)
+    full = {**pod("full", "3", nodeName="a-1"), "status": {"phase": "Running"}}
+    first = _decided(tmp_path, [node("n"), _sized("a-1", "4", labels={"pool": "a"}), full], by_label, *common)
+    assert [(info["group"], info["current"], info["new"]) for info in first["scaleUps"]] == [("a", 1, 2)]
+    assert list(json.loads(kept.read_bytes())["templates"]) == ["a"]
+    later = _decided(tmp_path, [node("n")], by_label, *common, "--now", "2026-05-04T13:00:00Z")
+    assert [(info["group"], info["current"], info["new"]) for info in later["scaleUps"]] == [("a", 0, 1)]
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy"])
+def test_good_nodes_say_more_than_a_template(tmp_path: Path, profile: str) -> None:
+    """The file says four cores, the group's nodes have one: the pod fits none of them. ``fromNode`` settles it."""
+    nodes = [node("n"), _sized("large", "4")]
+    with_template = [group("a", nodes=["n"])]
+    assert _decided(tmp_path, nodes[:1], with_template, "--profile", profile)["scaleUps"] == []
+    cordoned = {**node("n"), "spec": {"unschedulable": True}}
+    assert _decided(tmp_path, [cordoned], with_template, "--profile", profile)["chosen"] == "a"
+    like = [{"id": "a", "nodes": ["n"], "fromNode": "large"}]
+    full = {**pod("full", "3", nodeName="large"), "status": {"phase": "Running"}}
+    assert _decided(tmp_path, [*nodes, full], like, "--profile", profile)["chosen"] == "a"
+    on_top = [{"id": "a", "nodes": ["n"], "capacity": {"cpu": "4"}}]
+    assert _decided(tmp_path, nodes[:1], on_top, "--profile", profile)["chosen"] == "a"

@@ -139,6 +139,7 @@ def command(
     """
     from kscale.ca.flags import parse_flags
     from kscale.ca.options import AutoscalingOptions
+    from kscale.capacity.loop_groups import loop_groups
 
     given: dict[str, Any] = {
         "balance_similar_node_groups": balance,
@@ -161,8 +162,15 @@ def command(
         moment, remembered = memory.moment(), memory.remembered()
         cluster, snapshot = read(source, show.terminal, matter=MATTER)
         since = None if options.legacy else moment  # release 1.3 took a node that had just become ready, too
-        described = group_source.groups(cluster, snapshot, show.terminal, options=options, now=since)
-        groups = _with_members(described, snapshot.columns.objects)
+        groups, templates = loop_groups(
+            cluster,
+            snapshot,
+            group_source.described(cluster, snapshot, show.terminal),
+            options=options,
+            now=since,
+            known=remembered.templates if remembered is not None else (),
+        )
+        groups = _with_members(groups, snapshot.columns.objects)
         with show.terminal.step("deciding"):
             plan = kscale.scale_up(
                 cluster,
@@ -170,7 +178,7 @@ def command(
                 now=moment,
                 options=options,
                 state=remembered,
-                templates={group.id: group.template for group in groups if group.template is not None},
+                templates=templates,
                 expander_input=_expander_input(options.expander_names, groups, priority_config, per_core, per_gib),
                 pods=source.asked(snapshot, show.terminal),
                 max_looks=max_looks,
