@@ -47,10 +47,12 @@ def node_lists(
     gpu_label: str = DEFAULT_GPU_LABEL,
     taints: TaintConfig | None = None,
     gpu_of: Callable[[Node], GpuConfig | None] | None = None,
+    lacks: Callable[[Node], bool] | None = None,
 ) -> NodeLists:
     """Sorts out nodes that are ready in name only: a GPU is promised by a label and not there, or a startup taint.
 
     ``gpu_of`` is the provider's view where it differs from the label's (a GPU exposed through DRA is not waited for).
+    ``lacks`` says which nodes wait for devices or drivers (:func:`kscale.ca.promised_resources.lacks_promised`).
     """
     taints = taints or TaintConfig()
     every, ready, lives = list(nodes), [], []
@@ -60,8 +62,8 @@ def node_lists(
         spec = node.spec
         if life[0] and not spec.unschedulable:
             labels = node.metadata.labels
-            suspect = spec.taints or (labels and gpu_label in labels)
-            reason = _why_not(node, gpu_label, taints, gpu_of) if suspect else None
+            suspect = lacks is not None or spec.taints or (labels and gpu_label in labels)
+            reason = _why_not(node, gpu_label, taints, gpu_of, lacks) if suspect else None
             if reason is None:
                 ready.append(node)
             else:
@@ -73,7 +75,11 @@ def node_lists(
 
 
 def _why_not(
-    node: Node, gpu_label: str, taints: TaintConfig, gpu_of: Callable[[Node], GpuConfig | None] | None
+    node: Node,
+    gpu_label: str,
+    taints: TaintConfig,
+    gpu_of: Callable[[Node], GpuConfig | None] | None,
+    lacks: Callable[[Node], bool] | None,
 ) -> str | None:
     labels = node.metadata.labels
     if labels and gpu_label in labels:
@@ -82,6 +88,8 @@ def _why_not(
         shown = any(name in allocatable and not allocatable[name].is_zero for name in GPU_VENDOR_RESOURCES)
         if not shown and not (config is not None and config.dra_driver):
             return RESOURCE_NOT_READY
+    if lacks is not None and lacks(node):
+        return RESOURCE_NOT_READY
     if node.spec.taints and any(taints.is_startup(taint) for taint in node.spec.taints):
         return STARTUP_TAINT
     return None

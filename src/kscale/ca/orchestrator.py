@@ -138,7 +138,7 @@ def orchestrate_steps(
     given = replace_input(
         expander_input or ExpanderInput(), nodes={name: item.node for name, item in templates.items()}
     )
-    for name in upcoming_nodes(state, groups, now):
+    for name in upcoming_nodes(state, groups, now, templates=run.known):
         if name not in templates:
             text = f"could not get upcoming nodes: failed to find template node for node group {name}"
             return run.fail_early(AutoscalerError(INTERNAL_ERROR, text))

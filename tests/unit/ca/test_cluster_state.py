@@ -303,6 +303,19 @@ def test_back_off_through_timeouts() -> None:
     assert is_safe_to_scale_up(state, "g1", now, options, has_template=False)
 
 
+def test_of_a_group_without_template_back_off_is_not_known() -> None:
+    options = _options(max_node_provision_time=timedelta(minutes=2))
+    groups = ca.Groups([_group("g1", 4, "a", "b", "c")])
+    nodes = [_node(name) for name in "abc"]
+    state = register_scale_up(ClusterState(), groups["g1"], 1, N - timedelta(seconds=180), options)
+    state = update_nodes(state, nodes, groups, now=N, options=options).state
+    state = register_scale_up(state, groups["g1"], 1, N, options)
+    assert backoff_status(state, "g1", N) is not None
+    assert upcoming_nodes(state, groups, N) == {}
+    assert upcoming_nodes(state, groups, N, templates={"g1"}) == {}
+    assert [item.count for item in upcoming_nodes(state, groups, N, templates=set()).values()] == [1]
+
+
 _ERROR = ScaleUpError(class_="Other", code="x", message="m")
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from datetime import datetime
 
 import msgspec
 
-from kscale.ca.backoff import backed_off
+from kscale.ca.cluster_state.health import backoff_status
 from kscale.ca.cluster_state.state import ClusterState
 from kscale.ca.groups import Groups
 
@@ -38,9 +39,12 @@ def is_scaling_up(state: ClusterState, group: str) -> bool:
     return group in state.scale_up_requests and upcoming_count(state, group) > 0
 
 
-def upcoming_nodes(state: ClusterState, groups: Groups, now: datetime) -> dict[str, UpcomingNodes]:
+def upcoming_nodes(
+    state: ClusterState, groups: Groups, now: datetime, *, templates: Container[str] | None = None
+) -> dict[str, UpcomingNodes]:
     """By group, in the provider's order, the nodes that are expected: asked for, not there, not in back-off.
 
+    ``templates``: ids of groups that have a template (None: all have); of the others back-off is not known.
     A group that is still being created expects its whole target size (0 if that cannot be read).
     """
     found: dict[str, UpcomingNodes] = {}
@@ -48,7 +52,10 @@ def upcoming_nodes(state: ClusterState, groups: Groups, now: datetime) -> dict[s
         if group.async_upcoming:
             size = 0 if group.target_size_error is not None else group.target_size
             found[group.id] = UpcomingNodes(count=size)
-        elif is_scaling_up(state, group.id) and backed_off(state.backoffs, group.id, now) is None:
+        elif is_scaling_up(state, group.id):
+            has_template = templates is None or group.id in templates
+            if backoff_status(state, group.id, now, has_template=has_template) is not None:
+                continue
             known = state.readiness.get(group.id)
             found[group.id] = UpcomingNodes(
                 count=upcoming_count(state, group.id), registered=[] if known is None else list(known.not_started)

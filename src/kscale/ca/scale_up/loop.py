@@ -120,7 +120,8 @@ def scale_up_steps(
     given_input = expander_input or ExpanderInput()
     if gpu_label is not None:
         given_input = replace_input(given_input, gpu_label=gpu_label)
-    scene = Scene(cluster, groups, now, options, profile, given_input.gpu_label)
+    known = state.templates if state is not None else {}
+    scene = Scene(cluster, groups, now, options, profile, given_input.gpu_label, templates, known)
     if options.legacy:
         if not given_input.cluster_node_count:
             given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))

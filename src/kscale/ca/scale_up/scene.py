@@ -17,6 +17,7 @@ from kscale.ca.node_lists import node_lists
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import expendable_placed
 from kscale.ca.pod_lists.split import split
+from kscale.ca.promised_resources import lacks_promised
 from kscale.ca.scale_down.atomic import UPCOMING_NODE_ANNOTATION
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.ca.templates import TaintConfig, fresh_copy
@@ -59,17 +60,24 @@ class Scene:
         options: AutoscalingOptions,
         profile: SchedulerProfile | None,
         gpu_label: str = DEFAULT_GPU_LABEL,
+        given_templates: Mapping[str, NodeTemplate] | None = None,
+        known_templates: Mapping[str, RememberedTemplate] | None = None,
     ) -> None:
         self.cluster = given if isinstance(given, Cluster) else None
         dra, csi = options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
         self.snapshot = given.snapshot(dra=dra, csi=csi) if isinstance(given, Cluster) else given
         self.now, self.options, self.profile = now, options, profile
         nodes: list[Node] = self.snapshot.columns.objects
-        self.lists = node_lists(nodes, gpu_label=gpu_label, taints=TaintConfig.from_options(options))
         every = groups if isinstance(groups, Groups) else groups_of(groups, nodes, options.node_group_defaults)
         there = [group for group in every if group.exists or group.async_upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
         self.candidates: list[Group] = [group for group in every if not group.exists and not group.async_upcoming]
+        lacks = None
+        if not options.legacy:  # release 1.3 knew neither devices nor CSINodes
+            lacks = lacks_promised(
+                self.groups, self.snapshot.informers, options, given=given_templates, known=known_templates
+            )
+        self.lists = node_lists(nodes, gpu_label=gpu_label, taints=TaintConfig.from_options(options), lacks=lacks)
         self.daemonsets = list(self.cluster.all("DaemonSet")) if self.cluster is not None else []
         self.warnings: list[str] = []
         self._dropped: list[str] = []
@@ -144,7 +152,7 @@ class Scene:
 
     def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
         """Takes pods that do not count out of the cluster and puts coming nodes in; how many of each group come."""
-        coming = upcoming_nodes(state.cluster, self.groups, self.now)
+        coming = upcoming_nodes(state.cluster, self.groups, self.now, templates=templates)
         self.drop_not_counted()
         if not any(item.count or item.registered for item in coming.values()):
             return {}

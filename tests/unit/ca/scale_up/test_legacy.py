@@ -182,7 +182,7 @@ def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
     ("flags", "result", "said"),
     [
         ({"max_nodes_total": 3}, "ScaleUpSuccessful", ""),
-        ({"max_nodes_total": 2}, "ScaleUpLimitedByMaxNodesTotal", ""),
+        ({"max_nodes_total": 2}, "ScaleUpNoOptionsAvailable", ""),
         ({"cores_total": ResourceRange(0, 3)}, "ScaleUpNoOptionsAvailable", "maximal limit exceeded for [cpu]"),
     ],
 )
@@ -193,6 +193,16 @@ def test_limits(flags: dict[str, Any], result: str, said: str) -> None:
     if result == "ScaleUpSuccessful":
         assert found.new_nodes == 1  # of three: only ready nodes count
     assert any(said in text for choice in found.options for text in choice.skipped) or not said
+
+
+def test_a_full_cluster_has_neither_result_nor_event_of_its_own() -> None:
+    cluster, groups = two_groups(waiting("p", 900))
+    found = legacy(cluster, groups, {"max_nodes_total": 2})
+    assert (found.result, found.events, found.new_nodes) == ("ScaleUpNoOptionsAvailable", [], 0)
+    assert found.warnings == ["Max total nodes in cluster reached"]
+    now = kscale.scale_up(cluster, groups, now=T0, options=AutoscalingOptions(max_nodes_total=2))
+    assert now.result == "ScaleUpLimitedByMaxNodesTotal"
+    assert "MaxNodesTotalReached" in {event.reason for event in now.events}
 
 
 def test_a_price_tie_goes_to_the_first_and_other_ties_to_chance() -> None:

@@ -27,6 +27,7 @@ from kscale.ca.scale_up.reporting import expander_score
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import (
     ERROR,
+    LIMITED_BY_MAX_NODES_TOTAL,
     NO_OPTIONS_AVAILABLE,
     NOT_TRIED,
     SUCCESSFUL,
@@ -227,8 +228,10 @@ def legacy_loop_steps(
         "existing": {waiting[i].key: node for i, node in existing.items()},
     }
     gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
-    before.events += gate.events
     before.scale_down_disabled |= gate.scale_down_disabled
+    if gate.result == LIMITED_BY_MAX_NODES_TOTAL:  # that release had no such result, and only logged it
+        before.warnings.append("Max total nodes in cluster reached")
+        return LegacyScaleUpPlan(result=NO_OPTIONS_AVAILABLE, state=state, **given)
     if gate.result:
         return LegacyScaleUpPlan(result=gate.result, state=state, **given)
     could_be = legacy_candidates(
