@@ -379,6 +379,15 @@ def test_gpus_that_the_cluster_keeps(world: World) -> None:
     assert world.report(*LONG_AGO, *label, "--gpu-total", "v100:4:99")["empty"] == 1
 
 
+def test_the_label_of_a_cloud_is_recognised(world: World) -> None:
+    made = [with_gpu("n1"), with_gpu("n2")]
+    for item in made:
+        item["metadata"]["labels"] = {"cloud.google.com/gke-accelerator": "v100"}
+    world.objects(*made)
+    assert world.report(*LONG_AGO, "--gpu-total", "v100:4:99")["empty"] == 1
+    assert world.report(*LONG_AGO, "--gpu-label", "other", "--gpu-total", "v100:4:99")["empty"] == 2
+
+
 def test_time_for_some_candidates_only(world: World) -> None:
     report = world.report("--max-simulations", "1")
     assert decisions(report) == {"n1": "stays", "n2": "stays", "n3": "unneeded"}
