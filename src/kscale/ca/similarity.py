@@ -9,6 +9,7 @@ import msgspec
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.go_math import wrap_int64
 from kscale.ca.options import AutoscalingOptions
+from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quantity import Quantity
@@ -90,12 +91,18 @@ class Comparator(msgspec.Struct, kw_only=True, frozen=True):
 
     Upstream's default processor is ``Comparator()`` whatever the flags say; only the aws, azure and gce builds read
     ``--balancing-ignore-label`` and the ratio flags. ``--balancing-label`` replaces them all.
+
+    Raises InputError for any other kind.
     """
 
     kind: str = "generic"
     ratios: DifferenceRatios = DifferenceRatios()
     ignored_labels: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in COMPARATORS:
+            raise InputError(f"Comparator: no kind {self.kind!r}; there are {', '.join(COMPARATORS)}")
 
     @staticmethod
     def from_options(options: AutoscalingOptions, kind: str = "generic") -> Comparator:

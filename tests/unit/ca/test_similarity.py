@@ -8,6 +8,7 @@ import pytest
 
 from ca_objects import GPU, node, pod, template
 from kscale import ca
+from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.quantity import Quantity
 
@@ -115,3 +116,8 @@ def test_flags_reach_only_some_builds() -> None:
     assert ca.Comparator.from_options(options) == ca.Comparator()
     assert ca.Comparator.from_options(options, "aws").ratios.memory_difference_ratio == 0.5
     assert ca.Comparator.from_options(ca.AutoscalingOptions(balancing_label=["y"]), "aws").labels == ("y",)
+
+
+def test_a_comparison_that_nobody_knows_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="Comparator: no kind 'genericx'; there are generic, aws"):
+        ca.Comparator(kind="genericx")
