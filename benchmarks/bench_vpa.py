@@ -343,7 +343,7 @@ def prometheus(folder: Path, pods: list[Pod]) -> Path:
 
 
 ALONE = """
-import json, resource, sys
+import json, re, sys
 import kscale
 from kscale.series.usage_reader import read_usage
 from kscale.vpa import advice
@@ -357,7 +357,8 @@ store = fed[0].state.store
 print(json.dumps({
     "samples": made.counts["samples"],
     "aggregates": int((store.samples > 0).sum()),
-    "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    # not ru_maxrss: that of a child begins with what its parent had
+    "peak": int(re.search(r"VmHWM:\\s+(\\d+) kB", open("/proc/self/status").read())[1]) * 1024,
     "histograms": sum(
         getattr(bank, name).nbytes
         for bank in (store.cpu, store.memory)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -14,6 +12,7 @@ from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.collector import collector_paused
 from kscale.snapshot.loading import Loaded, LoadReport, load_batches, load_objects
 from kscale.snapshot.pod_texts import PodReader
 
@@ -33,7 +32,7 @@ def load(*sources: Any, strict: bool = True, report: LoadReport | None = None, t
         raise ValueError(f"threads must be at least 1, not {threads}")
     report = LoadReport() if report is None else report
     cluster = Cluster()
-    with _collector_paused():
+    with collector_paused():
         reader = PodReader(cluster.interner, threads=threads or os.cpu_count() or 1)
         for found in load_batches(*sources, strict=strict, report=report, scan=reader.scan):
             if isinstance(found, Loaded):
@@ -44,18 +43,6 @@ def load(*sources: Any, strict: bool = True, report: LoadReport | None = None, t
                 cluster.apply_batch(found)
     cluster.report = report
     return cluster
-
-
-@contextmanager
-def _collector_paused() -> Iterator[None]:
-    """No cyclic garbage collection meanwhile: decoding makes very many objects and no cycles."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:

@@ -21,6 +21,7 @@ from kscale.objects.vpa import (
 )
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
+from kscale.snapshot.collector import collector_paused
 from kscale.vpa.clock import UNSET, to_text
 from kscale.vpa.feed import Feed
 from kscale.vpa.history import take_in
@@ -87,6 +88,7 @@ def _out_of_memory(cluster: Any, pods: Iterable[Pod], feed: Feed) -> list[OutOfM
     return sorted(found, key=lambda one: one.time)
 
 
+@collector_paused()
 def advise(
     cluster: Any,
     history: Iterable[UsageBatch],
