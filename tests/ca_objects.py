@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -65,3 +66,15 @@ def pod(name: str, cpu_m: int = -1, memory: int = -1, *, spec: dict[str, Any] | 
 
 def template(node_: Node, *pods: Pod) -> NodeTemplate:
     return NodeTemplate(node=node_, pods=list(pods))
+
+
+def run_steps(steps: Generator[Any, Any, Any], *answers: Any) -> tuple[list[Any], Any]:
+    """(what a step machine asked, what it returned); it is sent the answers in order, then None."""
+    asked: list[Any] = []
+    waiting = list(answers)
+    try:
+        asked.append(next(steps))
+        while True:
+            asked.append(steps.send(waiting.pop(0) if waiting else None))
+    except StopIteration as stop:
+        return asked, stop.value

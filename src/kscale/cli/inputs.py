@@ -16,6 +16,7 @@ from kscale.cli.failures import of_dump
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
 from kscale.cli.words import counted, plural
+from kscale.snapshot.collector import collector_paused
 
 if TYPE_CHECKING:
     from kscale.errors import Problem
@@ -170,15 +171,12 @@ def read(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> tup
 @contextmanager
 def _frozen() -> Iterator[None]:
     """What is made meanwhile stays until the process ends: garbage collections need not walk it."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if not gc.get_freeze_count():
-            gc.freeze()
-        if enabled:
-            gc.enable()
+    with collector_paused():
+        try:
+            yield
+        finally:
+            if not gc.get_freeze_count():
+                gc.freeze()
 
 
 def say_read(report: LoadReport, what: str, terminal: Terminal, matter: Iterable[str] = ()) -> None:

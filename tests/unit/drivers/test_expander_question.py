@@ -143,14 +143,21 @@ def test_pods_are_sent_as_the_list_processors_made_them() -> None:
     assert set(request.options[0].podBytes) == _sent(tpu, moving, _pod("lone"))
 
 
+def _small_and_large() -> list[Any]:
+    """A group that takes the small pod, and one that takes both."""
+    amounts = {"b": _AMOUNTS, "c": {"cpu": "8", "memory": "8Gi", "pods": "110"}}
+    return groups_from(
+        [
+            {"id": name, "max": 10, "template": {"status": {"capacity": each, "allocatable": each}}}
+            for name, each in amounts.items()
+        ]
+    )
+
+
 def test_every_round_of_a_salvo_asks_with_whole_pods() -> None:
     pods = [_pod("small"), _pod("large")]
     pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
-    big = {"cpu": "8", "memory": "8Gi", "pods": "110"}
-    groups = groups_from([
-        {"id": "b", "max": 10, "template": {"status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS}}},
-        {"id": "c", "max": 10, "template": {"status": {"capacity": big, "allocatable": big}}},
-    ])  # fmt: skip
+    groups = _small_and_large()
     first, second = _asked(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
     assert [set(option.podBytes) for option in first.options] == [_sent(pods[0]), _sent(*pods)]
     assert [set(option.podBytes) for option in second.options] == [_sent(pods[1])]
@@ -159,11 +166,7 @@ def test_every_round_of_a_salvo_asks_with_whole_pods() -> None:
 def test_what_a_round_stripped_stays_stripped() -> None:
     pods = [_pod("small", "rs"), _pod("large", "rs")]
     pods[1]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "6"
-    big = {"cpu": "8", "memory": "8Gi", "pods": "110"}
-    groups = groups_from([
-        {"id": "b", "max": 10, "template": {"status": {"capacity": _AMOUNTS, "allocatable": _AMOUNTS}}},
-        {"id": "c", "max": 10, "template": {"status": {"capacity": big, "allocatable": big}}},
-    ])  # fmt: skip
+    groups = _small_and_large()
     _, second = _asked(kscale.Cluster(pods), groups, options={"salvo_scale_up": True})
     assert set(second.options[0].podBytes) == _sent(without_environment(pods[1]))
 

@@ -16,6 +16,7 @@ from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, ta
 from kscale.ca.cluster_state.state import ClusterState
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
 from kscale.ca.events import Event
+from kscale.ca.expander.chain import as_if_done
 from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.objects.core import Node
@@ -52,13 +53,8 @@ def update_nodes(
     steps = update_nodes_steps(
         state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance, lives=lives
     )
-    try:
-        next(steps)
-        while True:
-            steps.send(None)
-    except StopIteration as stop:
-        update: ClusterUpdate = stop.value
-        return update
+    update: ClusterUpdate = as_if_done(steps)
+    return update
 
 
 def update_nodes_steps(

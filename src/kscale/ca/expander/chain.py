@@ -95,7 +95,7 @@ def expand(
     return expansion
 
 
-def as_if_done(steps: Generator[Any, Any, Any], rank: Rank | None) -> Any:
+def as_if_done(steps: Generator[Any, Any, Any], rank: Rank | None = None) -> Any:
     """Runs a step machine as if all that it does succeeds; ``rank`` answers where it asks the grpc expander's server
     (None: there is no client). What the machine returns."""
     try:

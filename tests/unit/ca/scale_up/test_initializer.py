@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 import msgspec
 import pytest
 
-from ca_objects import T0
+from ca_objects import T0, run_steps
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState
 
@@ -16,22 +15,11 @@ _MADE = ca.CreatedNodeGroups(main=ca.Group(id="ng", max_size=10), extra=[ca.Grou
 _KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
 
 
-def _run(steps: Generator[Any, Any, Any], *answers: Any) -> tuple[list[Any], Any]:
-    asked: list[Any] = []
-    waiting = list(answers)
-    try:
-        asked.append(next(steps))
-        while True:
-            asked.append(steps.send(waiting.pop(0) if waiting else None))
-    except StopIteration as stop:
-        return asked, stop.value
-
-
 def _initialize(
     initializer: ca.AsyncInitializer, *answers: Any, made: Any = _MADE, known: Any = _KNOWN
 ) -> tuple[list[Any], Any]:
     steps = ca.initialize_steps(initializer, made, upcoming_of=known, state=ClusterState(), now=T0)
-    return _run(steps, *answers)
+    return run_steps(steps, *answers)
 
 
 @pytest.mark.parametrize(("target", "processed", "delta"), [(3, 0, 3), (5, 3, 2), (3, 3, None), (2, 3, None)])

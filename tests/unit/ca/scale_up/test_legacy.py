@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from ca_objects import T0, at, node, owner, pod
+from ca_objects import T0, at, node, owner, pod, run_steps
 from kscale import ca
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, HourlyPrices, LoopState
 from kscale.ca.groups import Group
@@ -259,14 +259,7 @@ def test_groups_that_could_be_made() -> None:
 def _steps(cluster: Cluster, groups: list[NodeGroup], *answers: Any, **flags: Any) -> tuple[list[Any], ScaleUpPlan]:
     options = AutoscalingOptions.for_profile("legacy", **flags)
     steps = ca.scale_up_steps(cluster, groups, now=T0, options=options)
-    asked: list[Any] = []
-    waiting_answers = list(answers)
-    try:
-        asked.append(next(steps))
-        while True:
-            asked.append(steps.send(waiting_answers.pop(0) if waiting_answers else None))
-    except StopIteration as stop:
-        return asked, stop.value
+    return run_steps(steps, *answers)
 
 
 def test_groups_that_are_made_are_told() -> None:

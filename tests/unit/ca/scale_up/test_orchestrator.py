@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ca_objects import T0, node, pod, template
+from ca_objects import T0, node, pod, run_steps, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, update_nodes
 from kscale.ca.expander.types import Filtered
@@ -60,14 +60,7 @@ class World:
             options=options,
             **more,
         )
-        asked: list[Any] = []
-        waiting = list(answers)
-        try:
-            asked.append(next(steps))
-            while True:
-                asked.append(steps.send(waiting.pop(0) if waiting else None))
-        except StopIteration as stop:
-            return asked, stop.value
+        return run_steps(steps, *answers)
 
 
 def _ready(name: str, cpu_m: int, memory: int) -> Node:
