@@ -1,0 +1,105 @@
+"""The one language between decisions and the world.
+
+A decision that must act in its middle is a *step machine*: a generator that yields an :data:`Action` and is sent its
+:class:`Outcome`. It never reads a clock, waits or talks to anybody; whoever runs it does. All wings, drivers and worlds
+speak these nouns and no others.
+
+Modules by noun: ``moments`` (time), ``outcomes`` (what is sent back), ``reports`` (events and observations),
+``cloud``, ``api``, ``metrics``, ``ranking`` (what is asked for), ``actions`` (all of them, and how machines are typed),
+``answers`` (which action may be answered how), ``steps`` (writing a machine), ``dry_run`` (:func:`as_if_done`),
+``virtual_time`` (:class:`VirtualTime`).
+"""
+
+from __future__ import annotations
+
+from kscale.effects.actions import Action, InBackground, Machine, Steps, StepsOf, Together, Wait
+from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
+from kscale.effects.api import (
+    Create,
+    Delete,
+    Evict,
+    Get,
+    GetScale,
+    List,
+    Patch,
+    PatchOperation,
+    PutScale,
+    Resize,
+    WriteStatus,
+)
+from kscale.effects.cloud import (
+    CreatedGroups,
+    CreateGroup,
+    DecreaseTargetSize,
+    DeleteGroup,
+    DeleteNodes,
+    IncreaseSize,
+    Refresh,
+)
+from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done
+from kscale.effects.metrics import GetMetric
+from kscale.effects.moments import SECOND, ZERO_TIME, Moment, duration, moment, timedelta_of, to_datetime, to_text
+from kscale.effects.outcomes import ApiError, Outcome
+from kscale.effects.ranking import Ranking, RankOption, RankOptions
+from kscale.effects.reports import Emit, Event, Metric, Observation, Observe
+from kscale.effects.steps import Progress
+from kscale.effects.virtual_time import Perform, Running, VirtualTime, run_virtually
+
+__all__ = [
+    "ANSWERS",
+    "SECOND",
+    "ZERO_TIME",
+    "Action",
+    "ApiError",
+    "Create",
+    "CreateGroup",
+    "CreatedGroups",
+    "DecreaseTargetSize",
+    "Delete",
+    "DeleteGroup",
+    "DeleteNodes",
+    "DryRun",
+    "Emit",
+    "Event",
+    "Evict",
+    "Get",
+    "GetMetric",
+    "GetScale",
+    "InBackground",
+    "IncreaseSize",
+    "List",
+    "Machine",
+    "Metric",
+    "Moment",
+    "Observation",
+    "Observe",
+    "Outcome",
+    "Patch",
+    "PatchOperation",
+    "Perform",
+    "Progress",
+    "PutScale",
+    "RankOption",
+    "RankOptions",
+    "Ranking",
+    "Refresh",
+    "Resize",
+    "Respond",
+    "Running",
+    "Steps",
+    "StepsOf",
+    "Together",
+    "UnansweredError",
+    "VirtualTime",
+    "Wait",
+    "WriteStatus",
+    "WrongAnswerError",
+    "as_if_done",
+    "check_answer",
+    "duration",
+    "moment",
+    "run_virtually",
+    "timedelta_of",
+    "to_datetime",
+    "to_text",
+]

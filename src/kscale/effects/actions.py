@@ -1,0 +1,90 @@
+"""Every action there is, and how machines that yield them are typed.
+
+Time and company stand here too: upstream's goroutines are machines of their own, so these actions hold machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import msgspec
+
+from kscale.effects.api import Create, Delete, Evict, Get, GetScale, List, Patch, PutScale, Resize, WriteStatus
+from kscale.effects.cloud import (
+    CreateGroup,
+    DecreaseTargetSize,
+    DeleteGroup,
+    DeleteNodes,
+    IncreaseSize,
+    Refresh,
+)
+from kscale.effects.metrics import GetMetric
+from kscale.effects.moments import Moment
+from kscale.effects.outcomes import Outcome
+from kscale.effects.ranking import RankOptions
+from kscale.effects.reports import Emit, Observe
+
+__all__ = ["Action", "InBackground", "Machine", "Steps", "StepsOf", "Together", "Wait"]
+
+
+class Wait(msgspec.Struct, frozen=True):
+    """Let ``duration`` nanoseconds pass; with ``jitter`` up to that fraction more, as the world draws it."""
+
+    duration: int
+    jitter: float = 0.0
+
+
+class Together(msgspec.Struct, frozen=True, kw_only=True):
+    """Run machines side by side, ``at_most`` so many at a time (None: all), begun in their order.
+
+    Gives the list of what they return, when the last has ended.
+    """
+
+    machines: tuple[Machine, ...]
+    at_most: int | None = None
+
+
+class InBackground(msgspec.Struct, frozen=True):
+    """Start a machine and go on. What it returns is of no interest; what it finds out it tells whom it was made for."""
+
+    machine: Machine
+
+
+Action = (
+    Refresh
+    | IncreaseSize
+    | DecreaseTargetSize
+    | DeleteNodes
+    | CreateGroup
+    | DeleteGroup
+    | Get
+    | List
+    | Create
+    | Patch
+    | Delete
+    | Evict
+    | Resize
+    | GetScale
+    | PutScale
+    | WriteStatus
+    | GetMetric
+    | RankOptions
+    | Wait
+    | Together
+    | InBackground
+    | Emit
+    | Observe
+)
+
+_T = TypeVar("_T")
+_A = TypeVar("_A")
+
+Steps = Generator[Action, Outcome, _T]
+"""A step machine: yields actions, is sent their outcomes, returns what it decided."""
+
+StepsOf = Generator[_A, Outcome, _T]
+"""A step machine that yields only some actions: ``StepsOf[Evict | Wait, int]`` is a ``Steps[int]`` too."""
+
+Machine = Callable[[Moment], Steps[Any]]
+"""What begins a step machine at a moment."""

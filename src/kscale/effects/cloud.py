@@ -1,0 +1,71 @@
+"""What is asked of the cloud (upstream: ``cloudprovider.CloudProvider`` and ``NodeGroup``)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kscale.objects.nodegroup import NodeGroup
+
+__all__ = [
+    "CreateGroup",
+    "CreatedGroups",
+    "DecreaseTargetSize",
+    "DeleteGroup",
+    "DeleteNodes",
+    "IncreaseSize",
+    "Refresh",
+]
+
+
+class Refresh(msgspec.Struct, frozen=True):
+    """Look at the cloud anew before a loop (``Refresh``)."""
+
+
+class IncreaseSize(msgspec.Struct, frozen=True, kw_only=True):
+    """Raise a group's target size by ``delta``; ``atomic``: all of it or nothing (``AtomicIncreaseSize``).
+
+    A provider that cannot do it atomically refuses with ``Not implemented``.
+    """
+
+    group: str
+    delta: int
+    atomic: bool = False
+
+
+class DecreaseTargetSize(msgspec.Struct, frozen=True, kw_only=True):
+    """Lower a group's target size without deleting nodes; ``delta`` is negative."""
+
+    group: str
+    delta: int
+
+
+class DeleteNodes(msgspec.Struct, frozen=True, kw_only=True):
+    """Delete nodes of a group in one call, and lower its target size with them.
+
+    ``nodes`` are names of nodes or, of instances that never registered, their provider ids. ``force``: without regard
+    to the minimum size and the like (``ForceDeleteNodes``).
+    """
+
+    group: str
+    nodes: tuple[str, ...]
+    force: bool = False
+
+
+class CreateGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Make a group that does not exist yet; ``asynchronous``: begin to, and answer groups that are still being made."""
+
+    group: str
+    asynchronous: bool = False
+
+
+class CreatedGroups(msgspec.Struct, frozen=True, kw_only=True):
+    """The group that was made, and others made along with it, as the cloud describes them now."""
+
+    main: NodeGroup
+    extra: tuple[NodeGroup, ...] = ()
+
+
+class DeleteGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove a group that was made by node auto-provisioning and is not needed any more (``Delete``)."""
+
+    group: str

@@ -1,0 +1,72 @@
+"""Running a machine as if everything that it does succeeds: the plain call of a decision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from kscale.effects.actions import Action, Steps
+from kscale.effects.answers import ANSWERS
+from kscale.effects.moments import Moment
+from kscale.effects.outcomes import ApiError, Outcome
+from kscale.effects.reports import Emit, Event, Observation, Observe
+from kscale.effects.virtual_time import VirtualTime
+from kscale.errors import KscaleError
+
+__all__ = ["DryRun", "Respond", "UnansweredError", "as_if_done"]
+
+_T = TypeVar("_T")
+
+Respond = Callable[[Action], Any]
+"""Answers a question: its value, or an :class:`ApiError`. Never called for what only acts or reports."""
+
+
+class UnansweredError(KscaleError, LookupError):
+    """A machine asks what only a world can tell, and nobody answers for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun(Generic[_T]):
+    """What came of it: what the machine returned, and in order what it asked of the world and what it said.
+
+    ``actions`` holds neither waits nor company; what machines in company asked stands there itself.
+    """
+
+    value: _T
+    actions: list[Action] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+
+
+def as_if_done(steps: Steps[_T], *, now: Moment, respond: Respond | None = None) -> DryRun[_T]:
+    """Runs a machine: every action succeeds at once, and waiting takes its time.
+
+    ``now``: the moment at which the machine was begun; ``respond``: answers questions (``Get``, ``List``, ``GetScale``,
+    ``GetMetric``, ``RankOptions``). What the machine starts in the background is run to its end too. Raises
+    :class:`UnansweredError` for a question that nobody answers.
+    """
+    actions: list[Action] = []
+    events: list[Event] = []
+    observations: list[Observation] = []
+
+    def perform(action: Action, at: Moment) -> Outcome:
+        if isinstance(action, Emit):
+            events.extend(action.events)
+            return Outcome(at=at)
+        if isinstance(action, Observe):
+            observations.extend(action.observations)
+            return Outcome(at=at)
+        actions.append(action)
+        answer = ANSWERS.get(type(action))
+        if answer is None or not answer.question:
+            return Outcome(at=at)
+        if respond is None:
+            raise UnansweredError(f"{type(action).__name__} asks for {answer.words}: nobody answers in a dry run")
+        found = respond(action)
+        return Outcome(at=at, error=found) if isinstance(found, ApiError) else Outcome(at=at, value=found)
+
+    time = VirtualTime(perform, now=now)
+    running = time.start(lambda _: steps)
+    time.run()
+    return DryRun(running.value, actions, events, observations)

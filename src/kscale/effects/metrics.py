@@ -1,0 +1,28 @@
+"""What is asked of the metrics APIs."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+__all__ = ["GetMetric", "MetricsApi"]
+
+MetricsApi = Literal["resource", "custom", "external"]
+
+
+class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask a metrics API.
+
+    ``kind`` is what a custom metric is of (``Pod``, ``Ingress.networking.k8s.io``; empty for external metrics);
+    ``name`` names one object, empty asks for all that match ``selector``. An empty selector is not sent.
+    ``namespace`` is empty for an object at the root and, of the resource metrics, for the pods of all namespaces.
+    """
+
+    api: MetricsApi
+    namespace: str
+    kind: str = ""
+    name: str = ""
+    metric: str = ""
+    selector: str = ""
+    metric_selector: str = ""

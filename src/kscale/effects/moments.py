@@ -1,0 +1,67 @@
+"""Moments: int64 nanoseconds since 1970, UTC. The only form of time in decisions, actions and outcomes."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from kscale.errors import InputError, Problem
+
+__all__ = ["SECOND", "ZERO_TIME", "Moment", "duration", "moment", "timedelta_of", "to_datetime", "to_text"]
+
+Moment = int
+"""Nanoseconds since 1970-01-01T00:00:00Z, within int64. The lowest int64 stands for Go's zero time."""
+
+SECOND: Final = 10**9
+ZERO_TIME: Final[Moment] = -(2**63)
+"""Go's zero time (the year 1, which int64 nanoseconds do not reach): what an absent timestamp is."""
+
+_LAST: Final = 2**63 - 1
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def moment(value: datetime | Moment, name: str = "now") -> Moment:
+    """What a caller may give as a time: an aware datetime, or nanoseconds since 1970.
+
+    ``name`` is that of the argument, for the error. Raises :class:`InputError` for a naive datetime, a text, a float, a
+    bool, and an int that is no int64.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise _refused(name, f"{value.isoformat()} has no time zone: give datetime(..., tzinfo=UTC)")
+        return (value - _EPOCH) // _MICROSECOND * 1000
+    if isinstance(value, bool) or not isinstance(value, int):
+        told = f"{value!r} is a {type(value).__name__}"
+        raise _refused(name, f"{told}: a moment is an aware datetime, or an int of nanoseconds since 1970")
+    if not ZERO_TIME <= value <= _LAST:
+        raise _refused(name, f"{value} nanoseconds are more than 64 bits hold")
+    return int(value)
+
+
+def _refused(name: str, text: str) -> InputError:
+    return InputError(Problem(text, field=name))
+
+
+def duration(value: timedelta) -> int:
+    """Nanoseconds of a duration (they are whole microseconds)."""
+    return value // _MICROSECOND * 1000
+
+
+def timedelta_of(nanoseconds: int) -> timedelta:
+    """The duration of so many nanoseconds; what is finer than a microsecond is cut off."""
+    return timedelta(microseconds=nanoseconds // 1000)
+
+
+def to_datetime(time: Moment) -> datetime:
+    """An aware datetime in UTC; what is finer than a microsecond is cut off."""
+    return _EPOCH + timedelta(microseconds=time // 1000)
+
+
+def to_text(time: Moment, *, fraction: bool = False) -> str | None:
+    """RFC 3339 as the API prints it (whole seconds), or with the nanoseconds; None for :data:`ZERO_TIME`."""
+    if time == ZERO_TIME:
+        return None
+    whole, rest = divmod(time, SECOND)
+    text = (_EPOCH + timedelta(seconds=whole)).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{text}.{rest:09d}Z" if fraction and rest else f"{text}Z"

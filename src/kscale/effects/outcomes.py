@@ -1,0 +1,61 @@
+"""What the world answers to an action."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from kscale.effects.moments import SECOND, Moment
+
+__all__ = ["ALREADY_EXISTS", "CONFLICT", "NOT_FOUND", "TOO_MANY_REQUESTS", "ApiError", "Outcome"]
+
+CONFLICT: Final = "Conflict"
+NOT_FOUND: Final = "NotFound"
+ALREADY_EXISTS: Final = "AlreadyExists"
+TOO_MANY_REQUESTS: Final = "TooManyRequests"
+
+
+class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A refusal, by the API server or by a cloud.
+
+    - ``code``: the HTTP status, 0 where there was none (a cloud, a connection that broke).
+    - ``reason``: of the API's status (``Conflict``, ``NotFound``, ``TooManyRequests``, ...); of a cloud the type of its
+      error.
+    - ``causes``: the types of the status's causes, in order.
+    - ``retry_after``: nanoseconds after which the server asks to be tried again; None: it says nothing.
+    """
+
+    message: str
+    code: int = 0
+    reason: str = ""
+    causes: tuple[str, ...] = ()
+    retry_after: int | None = None
+
+    @property
+    def is_conflict(self) -> bool:
+        return self.reason == CONFLICT
+
+    @property
+    def is_not_found(self) -> bool:
+        return self.reason == NOT_FOUND
+
+    @property
+    def is_already_exists(self) -> bool:
+        return self.reason == ALREADY_EXISTS
+
+    @property
+    def retry_after_seconds(self) -> int | None:
+        """As the header ``Retry-After`` says it."""
+        return None if self.retry_after is None else self.retry_after // SECOND
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How an action went: the moment it was over, and what it gives or why it was refused.
+
+    Which ``value`` an action may have stands in :data:`kscale.effects.ANSWERS`.
+    """
+
+    at: Moment
+    value: Any = None
+    error: ApiError | None = None

@@ -1,0 +1,50 @@
+"""Writing a step machine: asking one thing, and knowing what time it is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+from kscale.effects.actions import Action, Machine, Steps, StepsOf, Together, Wait
+from kscale.effects.answers import check_answer
+from kscale.effects.moments import Moment
+from kscale.effects.outcomes import Outcome
+from kscale.effects.reports import Emit, Event, Observation, Observe
+
+__all__ = ["Progress", "Steps", "StepsOf"]
+
+_A = TypeVar("_A", bound=Action)
+
+
+class Progress:
+    """One machine under way. ``now`` is the moment of its last outcome; every answer is held against the table."""
+
+    __slots__ = ("now",)
+
+    def __init__(self, now: Moment) -> None:
+        self.now = now
+
+    def act(self, action: _A) -> StepsOf[_A, Outcome]:
+        """Does one thing. Raises :class:`~kscale.effects.WrongAnswerError` for what is no answer to it."""
+        outcome = check_answer(action, (yield action))
+        self.now = outcome.at
+        return outcome
+
+    def wait(self, duration: int, *, jitter: float = 0.0) -> StepsOf[Wait, Outcome]:
+        """Lets so many nanoseconds pass. An error in the outcome: the wait was cut short."""
+        return (yield from self.act(Wait(duration, jitter)))
+
+    def together(self, machines: Sequence[Machine], *, at_most: int | None = None) -> StepsOf[Together, list[Any]]:
+        """What the machines return, in their order."""
+        found: list[Any] = (yield from self.act(Together(machines=tuple(machines), at_most=at_most))).value
+        return found
+
+    def emit(self, *events: Event) -> StepsOf[Emit, None]:
+        """Records events; none costs nothing."""
+        if events:
+            yield from self.act(Emit(events))
+
+    def observe(self, *observations: Observation) -> StepsOf[Observe, None]:
+        """Counts observations; none costs nothing."""
+        if observations:
+            yield from self.act(Observe(observations))

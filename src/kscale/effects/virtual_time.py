@@ -1,0 +1,194 @@
+"""The only virtual clock: everything that can happen, in one order.
+
+Upstream's goroutines have no order. Here it is time; at one time the rank of who is due, and at one rank the order in
+which they came to their turn. There is no wall clock: time is what outcomes say it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any, Final
+
+from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait
+from kscale.effects.answers import WrongAnswerError, check_answer
+from kscale.effects.moments import Moment, to_text
+from kscale.effects.outcomes import Outcome
+
+__all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]
+
+Perform = Callable[[Action, Moment], Outcome]
+"""Does an action (never a Wait, Together or InBackground) at a moment; its outcome is not earlier."""
+
+_Done = Callable[[Any, Moment], None]
+
+_UNDER_WAY: Final = object()
+
+
+class Running:
+    """Something that was begun or is due. ``value`` is what a machine returned, once it has ``ended``."""
+
+    __slots__ = ("_value", "cancelled", "rank", "steps")
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.cancelled = False
+        self.steps: Steps[Any] | None = None
+        self._value: Any = _UNDER_WAY
+
+    @property
+    def ended(self) -> bool:
+        """The machine has returned."""
+        return self._value is not _UNDER_WAY
+
+    @property
+    def value(self) -> Any:
+        """What the machine returned. Raises RuntimeError while it is under way."""
+        if not self.ended:
+            raise RuntimeError("the machine is under way")
+        return self._value
+
+    def end(self, value: Any) -> None:
+        """The machine has returned this."""
+        self._value = value
+
+    def cancel(self) -> None:
+        """It does not go on: what is due for it is dropped, and its generator is closed. What it began goes on."""
+        self.cancelled = True
+        if self.steps is not None:
+            self.steps.close()
+
+
+class VirtualTime:
+    """Machines under way in one world, and the time there. Single owner.
+
+    ``perform`` does what machines ask. An action is performed when it is yielded, and its outcome is handed over when
+    that is over: a world that answers late says so by ``Outcome.at``, and does what shall happen meanwhile by
+    :meth:`at`.
+    """
+
+    __slots__ = ("_due", "_perform", "_turn", "now")
+
+    def __init__(self, perform: Perform, *, now: Moment) -> None:
+        self.now = now
+        self._perform = perform
+        self._turn = 0
+        self._due: list[tuple[Moment, int, int, Running, Callable[[], None]]] = []
+
+    def start(self, machine: Machine, done: _Done | None = None, *, rank: int = 0) -> Running:
+        """Begins a machine at the present moment; ``done`` is told what it returns, and when."""
+        running = Running(rank)
+
+        def begin() -> None:
+            running.steps = machine(self.now)
+            self._advance(running, running.steps, None, done)
+
+        self._push(self.now, running, begin)
+        return running
+
+    def at(self, time: Moment, call: Callable[[], None], *, rank: int = 0) -> Running:
+        """Calls a function at a moment, which is not before now. Raises ValueError for one that is."""
+        if time < self.now:
+            raise ValueError(f"{_text(time)} is over ({_text(self.now)})")
+        running = Running(rank)
+        self._push(time, running, call)
+        return running
+
+    @property
+    def next_due(self) -> Moment | None:
+        """When something happens next; None: nothing is under way."""
+        while self._due and self._due[0][3].cancelled:
+            heappop(self._due)
+        return self._due[0][0] if self._due else None
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is under way."""
+        return self.next_due is None
+
+    def step(self) -> bool:
+        """Does the one thing that is due first, and moves time to it; False: nothing is under way."""
+        if self.next_due is None:
+            return False
+        self.now, _, _, _, call = heappop(self._due)
+        call()
+        return True
+
+    def run(self, until: Moment | None = None) -> None:
+        """Until nothing is left to do, or up to a moment (what is due then is done, and time stands there)."""
+        while (due := self.next_due) is not None and (until is None or due <= until):
+            self.step()
+        if until is not None:
+            self.now = max(self.now, until)
+
+    def _push(self, time: Moment, running: Running, call: Callable[[], None]) -> None:
+        self._turn += 1
+        heappush(self._due, (time, running.rank, self._turn, running, call))
+
+    def _advance(self, running: Running, steps: Steps[Any], outcome: Outcome | None, done: _Done | None) -> None:
+        try:
+            action = next(steps) if outcome is None else steps.send(outcome)
+        except StopIteration as stop:
+            running.end(stop.value)
+            if done is not None:
+                done(stop.value, self.now)
+            return
+
+        def resume(found: Outcome) -> None:
+            check_answer(action, found)
+            if found.at < self.now:
+                text = f"it ended at {_text(found.at)}, before it began ({_text(self.now)})"
+                raise WrongAnswerError(action, found, text)
+            self._push(found.at, running, lambda: self._advance(running, steps, found, done))
+
+        match action:
+            case Wait(duration=duration):
+                resume(Outcome(at=self.now + max(duration, 0)))
+            case InBackground(machine=machine):
+                self.start(machine, rank=running.rank)
+                resume(Outcome(at=self.now))
+            case Together(machines=machines, at_most=at_most):
+                self._together(machines, at_most, running.rank, resume)
+            case _:
+                resume(self._perform(action, self.now))
+
+    def _together(
+        self, machines: tuple[Machine, ...], at_most: int | None, rank: int, resume: Callable[[Outcome], None]
+    ) -> None:
+        values: list[Any] = [None] * len(machines)
+        waiting = deque(enumerate(machines))
+        left = len(machines)
+
+        def begin() -> None:
+            index, machine = waiting.popleft()
+
+            def done(value: Any, at: Moment) -> None:
+                nonlocal left
+                values[index] = value
+                left -= 1
+                if waiting:
+                    begin()
+                elif not left:
+                    resume(Outcome(at=at, value=values))
+
+            self.start(machine, done, rank=rank)
+
+        if at_most is not None and at_most < 1:
+            raise ValueError(f"{at_most} machines at a time never end")
+        if not machines:
+            resume(Outcome(at=self.now, value=values))
+        for _ in range(len(machines) if at_most is None else min(at_most, len(machines))):
+            begin()
+
+
+def run_virtually(machine: Machine, perform: Perform, *, now: Moment) -> Any:
+    """What a machine returns, after everything that it started in the background has ended, too."""
+    time = VirtualTime(perform, now=now)
+    running = time.start(machine)
+    time.run()
+    return running.value
+
+
+def _text(time: Moment) -> str:
+    return to_text(time, fraction=True) or "the zero time"

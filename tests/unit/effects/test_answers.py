@@ -1,0 +1,128 @@
+"""The table of legal answers: every action has its line, and what is no answer has a name."""
+
+from typing import Any, get_args
+
+import pytest
+
+from kscale.effects import (
+    ANSWERS,
+    Action,
+    ApiError,
+    CreatedGroups,
+    CreateGroup,
+    Emit,
+    Get,
+    GetMetric,
+    GetScale,
+    InBackground,
+    IncreaseSize,
+    List,
+    Outcome,
+    Patch,
+    Progress,
+    PutScale,
+    Ranking,
+    RankOptions,
+    Together,
+    Wait,
+    WrongAnswerError,
+    check_answer,
+)
+from kscale.objects.apps import ReplicaSet
+from kscale.objects.autoscaling import Scale
+from kscale.objects.core import Node, Pod
+from kscale.objects.meta import KubeObject
+from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
+from kscale.objects.nodegroup import NodeGroup
+
+
+def test_every_action_has_a_line_and_no_line_is_left_over() -> None:
+    assert set(ANSWERS) == set(get_args(Action))
+
+
+CPU = GetMetric(api="resource", namespace="shop")
+LEGAL: list[tuple[Any, Any]] = [
+    (IncreaseSize(group="a", delta=1), None),
+    (CreateGroup(group="a"), None),
+    (CreateGroup(group="a"), CreatedGroups(main=NodeGroup(id="a"))),
+    (Get(kind="Node", name="n"), Node()),
+    (Get(kind="ReplicaSet", name="n"), ReplicaSet()),
+    (Get(kind="Widget", name="n"), KubeObject()),
+    (List(kind="Pod"), []),
+    (List(kind="Pod"), [Pod()]),
+    (List(kind="Pod"), (Pod(),)),
+    (Patch(kind="Node", name="n", patch={}), None),
+    (Patch(kind="Node", name="n", patch={}), "17"),
+    (GetScale(namespace="shop", resource="deployments.apps", name="web"), Scale()),
+    (PutScale(namespace="shop", resource="deployments.apps", scale=Scale(), replicas=2), None),
+    (CPU, PodMetricsList()),
+    (GetMetric(api="custom", namespace="shop", kind="Pod"), MetricValueList()),
+    (GetMetric(api="custom", namespace="shop", kind="Service", name="web"), MetricValue()),
+    (GetMetric(api="external", namespace="shop"), ExternalMetricValueList()),
+    (RankOptions(options=(), nodes={}), Ranking()),
+    (Wait(5), None),
+    (Together(machines=()), []),
+    (Emit(()), None),
+]
+
+
+@pytest.mark.parametrize(("action", "value"), LEGAL)
+def test_legal_answers_pass(action: Action, value: Any) -> None:
+    outcome = Outcome(at=7, value=value)
+    assert check_answer(action, outcome) is outcome
+
+
+@pytest.mark.parametrize(
+    ("action", "value"),
+    [
+        (IncreaseSize(group="a", delta=1), "refused"),
+        (CreateGroup(group="a"), NodeGroup(id="a")),
+        (Get(kind="Node", name="n"), Pod()),
+        (Get(kind="Node", name="n"), None),
+        (Get(kind="Node", name="n"), {"metadata": {"name": "n"}}),
+        (List(kind="Pod"), [Pod(), Node()]),
+        (List(kind="Pod"), None),
+        (Patch(kind="Node", name="n", patch={}), 17),
+        (GetScale(namespace="shop", resource="deployments.apps", name="web"), None),
+        (CPU, MetricValueList()),
+        (GetMetric(api="custom", namespace="shop", kind="Service", name="web"), MetricValueList()),
+        (RankOptions(options=(), nodes={}), None),
+        (Wait(5), 5),
+        (Together(machines=()), None),
+        (Together(machines=()), [1]),
+        (Emit(()), "said"),
+    ],
+)
+def test_what_is_no_answer_is_named(action: Action, value: Any) -> None:
+    with pytest.raises(WrongAnswerError, match=f"^{type(action).__name__}: .* is due, not ") as caught:
+        check_answer(action, Outcome(at=7, value=value))
+    assert caught.value.action is action
+
+
+@pytest.mark.parametrize(
+    ("action", "outcome", "told"),
+    [
+        (Wait(5), None, "an Outcome is due, not NoneType"),
+        (Wait(5), Outcome(at=1.5), "not float"),  # type: ignore[arg-type]  # a world in Python may answer anything
+        (Wait(5), Outcome(at=1, error="no"), "an ApiError, not str"),  # type: ignore[arg-type]  # the same
+        (Get(kind="Pod", name="p"), Outcome(at=1, value=Pod(), error=ApiError("no")), "without a value"),
+        (Emit(()), Outcome(at=1, error=ApiError("no")), "cannot be refused"),
+        (InBackground(lambda _: iter(())), Outcome(at=1, error=ApiError("no")), "cannot be refused"),  # type: ignore[arg-type,return-value]  # never begun
+        ("refresh", Outcome(at=1), "no such action"),
+    ],
+)
+def test_outcomes_that_cannot_be_are_named(action: Any, outcome: Any, told: str) -> None:
+    with pytest.raises(WrongAnswerError, match=told):
+        check_answer(action, outcome)
+
+
+def test_an_error_may_stand_for_the_answer_of_a_question() -> None:
+    gone = Outcome(at=1, error=ApiError("gone", code=404, reason="NotFound"))
+    assert check_answer(Get(kind="Pod", name="p"), gone).error == gone.error
+
+
+def test_a_machine_holds_answers_against_the_table_whoever_runs_it() -> None:
+    steps = Progress(0).act(Get(kind="Node", name="n"))
+    next(steps)
+    with pytest.raises(WrongAnswerError, match="Get: an object of the kind is due, not Pod"):
+        steps.send(Outcome(at=0, value=Pod()))

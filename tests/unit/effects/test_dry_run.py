@@ -1,0 +1,96 @@
+"""The plain call: everything succeeds at once."""
+
+import pytest
+
+from kscale.effects import (
+    ApiError,
+    Emit,
+    Event,
+    Evict,
+    Get,
+    InBackground,
+    IncreaseSize,
+    Moment,
+    Observation,
+    Progress,
+    Steps,
+    Together,
+    UnansweredError,
+    Wait,
+    WrongAnswerError,
+    as_if_done,
+)
+from kscale.objects.core import Node, ObjectReference
+from kscale.objects.meta import ObjectMeta
+
+
+def _said(text: str) -> Event:
+    return Event(regarding=ObjectReference(kind="Node", name="n"), type="Normal", reason="Said", message=text)
+
+
+def test_actions_reports_and_time_are_told_in_order() -> None:
+    def part(name: str) -> Steps[str]:
+        p = Progress(0)
+        yield from p.act(Evict(namespace="shop", name=name))
+        return name
+
+    def later(now: Moment) -> Steps[None]:
+        p = Progress(now)
+        yield from p.emit(_said(f"later, at {now}"))
+
+    def whole() -> Steps[tuple[int, list[str]]]:
+        p = Progress(100)
+        yield from p.act(IncreaseSize(group="a", delta=2))
+        yield from p.emit(_said("one"), _said("two"))
+        yield from p.wait(50)
+        yield from p.observe(Observation(name="done_total"))
+        yield from p.act(InBackground(later))
+        values = yield from p.together([lambda _: part("x"), lambda _: part("y")])
+        return p.now, values
+
+    done = as_if_done(whole(), now=100)
+    assert done.value == (150, ["x", "y"])
+    assert done.actions == [
+        IncreaseSize(group="a", delta=2),
+        Evict(namespace="shop", name="x"),
+        Evict(namespace="shop", name="y"),
+    ]
+    assert [event.message for event in done.events] == ["one", "two", "later, at 150"]
+    assert done.observations == [Observation(name="done_total")]
+
+
+def test_questions_need_somebody_who_answers() -> None:
+    def asks() -> Steps[str]:
+        p = Progress(0)
+        found = yield from p.act(Get(kind="Node", name="n"))
+        return found.error.message if found.error is not None else found.value.metadata.name
+
+    with pytest.raises(UnansweredError, match="Get asks for an object of the kind"):
+        as_if_done(asks(), now=0)
+    node = Node(metadata=ObjectMeta(name="n"))
+    assert as_if_done(asks(), now=0, respond=lambda _: node).value == "n"
+    assert as_if_done(asks(), now=0, respond=lambda _: ApiError("gone")).value == "gone"
+    with pytest.raises(WrongAnswerError, match="not str"):
+        as_if_done(asks(), now=0, respond=lambda _: "n")
+
+
+def test_saying_nothing_is_no_action() -> None:
+    def quiet() -> Steps[None]:
+        p = Progress(0)
+        yield from p.emit()
+        yield from p.observe()
+
+    assert list(quiet()) == []
+
+
+def test_waits_and_company_are_not_among_the_actions() -> None:
+    def waits(now: Moment) -> Steps[None]:
+        yield from Progress(now).wait(5)
+
+    def whole() -> Steps[None]:
+        p = Progress(0)
+        yield from p.act(Wait(3))
+        yield from p.act(Together(machines=(waits, waits)))
+        yield from p.act(Emit(()))
+
+    assert as_if_done(whole(), now=0).actions == []

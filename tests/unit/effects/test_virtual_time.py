@@ -1,0 +1,174 @@
+"""The order in which machines run in virtual time."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale.effects import (
+    Action,
+    Get,
+    InBackground,
+    IncreaseSize,
+    Moment,
+    Outcome,
+    Progress,
+    Steps,
+    VirtualTime,
+    WrongAnswerError,
+    run_virtually,
+)
+
+T0 = 1_000
+
+
+def nobody(action: Action, now: Moment) -> Outcome:
+    raise AssertionError(action)
+
+
+def sleeper(log: list[Any], name: str, naps: list[int], now: Moment) -> Steps[str]:
+    p = Progress(now)
+    log.append((name, p.now - T0))
+    for nap in naps:
+        yield from p.wait(nap)
+        log.append((name, p.now - T0))
+    return name
+
+
+def test_time_decides_and_then_the_turn() -> None:
+    log: list[Any] = []
+
+    def machine(now: Moment) -> Steps[list[str]]:
+        p = Progress(now)
+        yield from p.act(InBackground(partial(sleeper, log, "back", [2, 2])))
+        names = yield from p.together([partial(sleeper, log, name, [n]) for n, name in ((3, "c"), (1, "a"), (2, "b"))])
+        log.append(("joined", p.now - T0))
+        return names
+
+    assert run_virtually(machine, nobody, now=T0) == ["c", "a", "b"]
+    assert log == [
+        ("back", 0), ("c", 0), ("a", 0), ("b", 0), ("a", 1), ("back", 2), ("b", 2),
+        ("c", 3), ("joined", 3), ("back", 4),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("at_most", "took"), [(None, 2), (1, 10), (2, 6), (5, 2), (9, 2)])
+def test_so_many_at_a_time(at_most: int | None, took: int) -> None:
+    log: list[Any] = []
+
+    def machine(now: Moment) -> Steps[int]:
+        p = Progress(now)
+        yield from p.together([partial(sleeper, log, str(i), [2]) for i in range(5)], at_most=at_most)
+        return p.now - now
+
+    assert run_virtually(machine, nobody, now=T0) == took
+    assert [name for name, when in log if when == 0] == [str(i) for i in range(at_most or 5)][:5]
+
+
+def test_nobody_together() -> None:
+    def machine(now: Moment) -> Steps[list[Any]]:
+        return (yield from Progress(now).together([]))
+
+    assert run_virtually(machine, nobody, now=T0) == []
+
+
+def test_up_to_a_moment() -> None:
+    log: list[Any] = []
+    time = VirtualTime(nobody, now=T0)
+    running = time.start(partial(sleeper, log, "a", [5, 5]))
+    time.run(T0 + 5)
+    assert (log, time.now, time.idle, time.next_due) == ([("a", 0), ("a", 5)], T0 + 5, False, T0 + 10)
+    time.run(T0 + 7)
+    assert (time.now, running.ended) == (T0 + 7, False)
+    with pytest.raises(RuntimeError, match="under way"):
+        _ = running.value
+    time.run()
+    assert (log[-1], time.now, time.idle, time.next_due) == (("a", 10), T0 + 10, True, None)
+    assert running.value == "a"
+    assert not time.step()
+
+
+def test_at_one_time_the_rank_decides() -> None:
+    log: list[Any] = []
+    time = VirtualTime(nobody, now=T0)
+    time.start(partial(sleeper, log, "driver", [3]), rank=1)
+    time.at(T0 + 3, lambda: log.append(("world", 3)))
+    time.at(T0, lambda: log.append(("world", 0)))
+    time.run()
+    assert log == [("world", 0), ("driver", 0), ("world", 3), ("driver", 3)]
+
+
+def test_what_is_cancelled_does_not_go_on() -> None:
+    log: list[Any] = []
+    closed: list[bool] = []
+
+    def machine(now: Moment) -> Steps[None]:
+        try:
+            yield from sleeper(log, "a", [5, 5], now)
+        finally:
+            closed.append(True)
+
+    time = VirtualTime(nobody, now=T0)
+    running = time.start(machine)
+    never = time.at(T0 + 1, lambda: log.append("never"))
+    never.cancel()
+    time.run(T0 + 5)
+    running.cancel()
+    assert (closed, time.next_due, time.idle) == ([True], None, True)
+    time.run()
+    assert log == [("a", 0), ("a", 5)]
+
+
+def test_what_happens_meanwhile_comes_before_the_late_answer() -> None:
+    """A request that times out may have happened all the same: the world does it before it says no."""
+    log: list[str] = []
+
+    def perform(action: Action, now: Moment) -> Outcome:
+        time.at(now + 3, lambda: log.append("resized"))
+        return Outcome(at=now + 10)
+
+    def machine(now: Moment) -> Steps[None]:
+        yield from Progress(now).act(IncreaseSize(group="a", delta=1))
+        log.append("told")
+
+    time = VirtualTime(perform, now=T0)
+    time.start(machine)
+    time.run()
+    assert (log, time.now) == (["resized", "told"], T0 + 10)
+
+
+def test_what_cannot_be() -> None:
+    def too_few(now: Moment) -> Steps[Any]:
+        return (yield from Progress(now).together([partial(sleeper, [], "a", [])], at_most=0))
+
+    with pytest.raises(ValueError, match="0 machines at a time never end"):
+        run_virtually(too_few, nobody, now=T0)
+
+    def reader(now: Moment) -> Steps[Any]:
+        return (yield from Progress(now).act(IncreaseSize(group="a", delta=1)))
+
+    with pytest.raises(WrongAnswerError, match=r"IncreaseSize: it ended at .*, before it began"):
+        run_virtually(reader, lambda action, now: Outcome(at=now - 1), now=T0)
+    with pytest.raises(WrongAnswerError, match="Get: an object of the kind is due, not NoneType"):
+        run_virtually(lambda now: Progress(now).act(Get(kind="Pod", name="p")), lambda _, now: Outcome(at=now), now=T0)
+    with pytest.raises(ValueError, match="is over"):
+        VirtualTime(nobody, now=T0).at(T0 - 1, list)
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(-2, 2)), max_size=30))
+def test_what_is_due_happens_by_time_rank_and_turn(due: list[tuple[int, int]]) -> None:
+    log: list[tuple[int, int, int]] = []
+    time = VirtualTime(nobody, now=T0)
+    for turn, (after, rank) in enumerate(due):
+        time.at(T0 + after, lambda item=(after, rank, turn): log.append(item), rank=rank)
+    seen = []
+    while (at := time.next_due) is not None:
+        seen.append(at)
+        assert time.step()
+        assert time.now == at
+    assert log == sorted((after, rank, turn) for turn, (after, rank) in enumerate(due))
+    assert seen == sorted(seen)
