@@ -26,6 +26,7 @@ from kscale.objects.autoscaling import Scale
 from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
+from kscale.objects.nodegroup import NodeGroup
 
 __all__ = ["ANSWERS", "Answer", "WrongAnswerError", "check_answer"]
 
@@ -81,6 +82,10 @@ def _metric(action: GetMetric, value: object) -> bool:
     return isinstance(value, MetricValue if action.name else MetricValueList)
 
 
+def _groups(_action: object, value: object) -> bool:
+    return value is None or (isinstance(value, list | tuple) and all(isinstance(each, NodeGroup) for each in value))
+
+
 def _values(action: Together, value: object) -> bool:
     return isinstance(value, list) and len(value) == len(action.machines)
 
@@ -92,7 +97,7 @@ _WRITTEN: Final = Answer(
 )
 
 ANSWERS: Final[Mapping[type[Any], Answer]] = {
-    Refresh: _DONE,
+    Refresh: Answer("a list of NodeGroups, or None: as they were", _groups),
     IncreaseSize: _DONE,
     DecreaseTargetSize: _DONE,
     DeleteNodes: _DONE,

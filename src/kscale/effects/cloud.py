@@ -18,7 +18,7 @@ __all__ = [
 
 
 class Refresh(msgspec.Struct, frozen=True):
-    """Look at the cloud anew before a loop (``Refresh``)."""
+    """Look at the cloud anew before a loop (``Refresh``). Gives the groups as they are now; None: as they were."""
 
 
 class IncreaseSize(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,6 +23,7 @@ from kscale.effects import (
     PutScale,
     Ranking,
     RankOptions,
+    Refresh,
     Together,
     Wait,
     WrongAnswerError,
@@ -42,6 +43,8 @@ def test_every_action_has_a_line_and_no_line_is_left_over() -> None:
 
 CPU = GetMetric(api="resource", namespace="shop")
 LEGAL: list[tuple[Any, Any]] = [
+    (Refresh(), None),
+    (Refresh(), [NodeGroup(id="a")]),
     (IncreaseSize(group="a", delta=1), None),
     (CreateGroup(group="a"), None),
     (CreateGroup(group="a"), CreatedGroups(main=NodeGroup(id="a"))),
@@ -75,6 +78,7 @@ def test_legal_answers_pass(action: Action, value: Any) -> None:
 @pytest.mark.parametrize(
     ("action", "value"),
     [
+        (Refresh(), NodeGroup(id="a")),
         (IncreaseSize(group="a", delta=1), "refused"),
         (CreateGroup(group="a"), NodeGroup(id="a")),
         (Get(kind="Node", name="n"), Pod()),
