@@ -1,0 +1,172 @@
+"""What a driver may ask of a world, whichever it is: live or simulated.
+
+A driver never sees more than this. It *observes* :class:`Stores`, hands what it saw to a step machine, and whoever runs
+it carries the machine's actions out: a live world with ``await perform(action)``, a simulated one with
+``perform(action, now)`` in virtual time (:class:`kscale.effects.VirtualTime`).
+
+The cloud, the metrics APIs and an outside ranker are protocols of their own, because a live world takes them from
+somewhere else than the API server, and because a Python program can be one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, runtime_checkable
+
+import msgspec
+
+from kscale.effects import Action, ApiError, GetMetric, Moment, Outcome, Ranking, RankOptions
+from kscale.errors import KscaleError
+from kscale.objects.core import Node
+from kscale.objects.meta import KubeObject
+from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
+from kscale.objects.nodegroup import NodeGroup
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "Clock",
+    "CloudError",
+    "Metrics",
+    "MetricsAnswer",
+    "NodeGroups",
+    "PerformLive",
+    "Ranker",
+    "Stores",
+    "Watch",
+]
+
+PerformLive = Callable[[Action], Awaitable[Outcome]]
+"""How a live world carries an action out. It never raises for a refusal: that is an :class:`Outcome` with an error."""
+
+MetricsAnswer = PodMetricsList | MetricValueList | MetricValue | ExternalMetricValueList
+
+
+class Clock(Protocol):
+    """The world's time."""
+
+    def now(self) -> Moment:
+        """Nanoseconds since 1970, as other programs see it; it may be set back."""
+        ...
+
+    def monotonic(self) -> int:
+        """Nanoseconds since some moment; never set back. What waiting goes by."""
+        ...
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of objects that a driver must see: those of ``namespace`` (empty: of all), cut down by a field and a
+    label selector. ``typed``: as objects, one by one; else only as part of the snapshot."""
+
+    kind: str
+    api_version: str
+    namespace: str = ""
+    field_selector: str = ""
+    label_selector: str = ""
+    typed: bool = False
+
+
+class Stores(Protocol):
+    """What the watches have brought so far. Asked for only by its one owner; what it hands out does not change."""
+
+    @property
+    def synced(self) -> bool:
+        """Every kind that was asked for has been listed once."""
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """The cluster at this moment."""
+        ...
+
+    def objects(self, kind: str) -> Sequence[KubeObject]:
+        """The objects of a typed kind, in the order in which they came."""
+        ...
+
+    def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
+        """One object of a typed kind, as far as the watch has brought it."""
+        ...
+
+    def resource_version(self, kind: str) -> str:
+        """The newest version seen of a kind."""
+        ...
+
+
+class CloudError(KscaleError):
+    """A cloud refused. ``type`` is that of upstream's autoscaler error (``cloudProviderError``, ...), or empty."""
+
+    def __init__(self, message: str, type_: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.type = type_
+
+    @property
+    def refusal(self) -> ApiError:
+        """The same as part of an outcome."""
+        return ApiError(self.message, reason=self.type)
+
+
+@runtime_checkable
+class NodeGroups(Protocol):
+    """The cloud: upstream's ``CloudProvider`` and ``NodeGroup`` in data.
+
+    Methods may block and are called from several threads; a refusal is a :class:`CloudError`. What a cloud cannot do it
+    refuses with the text ``Not implemented``, as upstream's do.
+    """
+
+    @property
+    def name(self) -> str:
+        """The provider's name."""
+        ...
+
+    @property
+    def gpu_label(self) -> str:
+        """The label of nodes that names their type of GPU; empty: the cloud has none of its own."""
+        ...
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        """Looks at the cloud anew (``Refresh``), and tells its groups as they are now."""
+        ...
+
+    def has_instance(self, node: Node) -> bool:
+        """Whether the machine of a node still runs (``HasInstance``)."""
+        ...
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        """Raises the target size (``IncreaseSize``, ``AtomicIncreaseSize``)."""
+        ...
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        """Lowers the target size by ``delta`` (negative) without deleting nodes (``DecreaseTargetSize``)."""
+        ...
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        """Deletes nodes and lowers the target size with them (``DeleteNodes``, ``ForceDeleteNodes``).
+
+        Of an instance that never registered the node holds its id, as name and as provider id.
+        """
+        ...
+
+    def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
+        """Makes a group (``Create``): that group first, then others that were made along with it."""
+        ...
+
+    def delete_group(self, group: str) -> None:
+        """Removes a group that node auto-provisioning made (``Delete``)."""
+        ...
+
+    def close(self) -> None:
+        """Lets go of connections (``Cleanup``)."""
+        ...
+
+
+class Metrics(Protocol):
+    """What answers :class:`~kscale.effects.GetMetric`."""
+
+    async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
+        """The answer of the API that the question names."""
+        ...
+
+
+class Ranker(Protocol):
+    """What answers :class:`~kscale.effects.RankOptions`. May block."""
+
+    def __call__(self, question: RankOptions, /) -> Ranking | ApiError: ...
