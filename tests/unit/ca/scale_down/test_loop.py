@@ -100,6 +100,27 @@ def test_marks_in_a_group_at_its_minimum(cooldown: bool) -> None:
 
 
 @pytest.mark.parametrize(
+    ("change", "delay"),
+    [
+        ("last_scale_up", "scale_down_delay_after_add"),
+        ("last_failure", "scale_down_delay_after_failure"),
+        ("last_scale_down", "scale_down_delay_after_delete"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("profile", "after"), [("current", "ScaleDownNoNodeDeleted"), ("legacy", "ScaleDownNoUnneeded")]
+)
+def test_a_delay_is_over_when_it_is_reached(change: str, delay: str, profile: str, after: str) -> None:
+    group = ca.Group(id="g", max_size=9, target_size=2, nodes=["a", "b"])
+    options = {"profile": profile, delay: MINUTE}
+    results = {}
+    for ago in (MINUTE - timedelta(microseconds=1), MINUTE):
+        state = ca.LoopState(scale_down=ca.ScaleDownState(**{change: T0 - ago}, started=True))
+        results[ago] = loop([worker("a"), worker("b")], [group], state=state, options=options).result
+    assert list(results.values()) == ["ScaleDownInCooldown", after]
+
+
+@pytest.mark.parametrize(
     ("marked", "annotations", "goes"),
     [
         (str(NOW - 120), None, True),

@@ -131,6 +131,27 @@ def test_nodes_that_are_coming_take_pods_in_the_next_loop() -> None:
     assert third.triggered == ["default/p2"]
 
 
+def test_a_loop_of_several_scale_ups_ends_as_the_last_one() -> None:
+    options = AutoscalingOptions(salvo_scale_up=True)
+    cluster = Cluster([machine("n1", 100), waiting("p", 500), waiting("wide", 5000)])
+    plan = kscale.scale_up(cluster, [group("a")], now=T0, options=options)
+    assert [found.status.result for found in plan.rounds] == ["ScaleUpSuccessful", "ScaleUpNoOptionsAvailable"]
+    assert (plan.result, plan.triggered) == ("ScaleUpNoOptionsAvailable", ["default/p"])
+    assert plan.state.cluster == plan.rounds[-1].state
+
+
+@pytest.mark.parametrize("profile", ["current", "legacy"])
+@pytest.mark.parametrize(("unready", "best"), [(1, "small"), (2, "large")])
+def test_the_preferred_node_grows_with_all_nodes_ready_or_not(profile: str, unready: int, best: str) -> None:
+    """Up to two nodes a core is preferred, up to six two cores. The prices are the same."""
+    others = [replace(node(f"u{i}", 100, 10, ready=False), api_version="v1", kind="Node") for i in range(unready)]
+    groups = [group("small", 1000, price=1.0), group("large", 2000, price=1.0)]
+    options = AutoscalingOptions(profile=profile, expander="price")
+    cluster = Cluster([machine("n1", 100), *others, waiting("p", 900)])
+    plan = kscale.scale_up(cluster, groups, now=T0, options=options)
+    assert plan.chosen == best
+
+
 def test_pods_of_drained_nodes_need_a_place() -> None:
     cordoned = machine("n1")
     cordoned = replace(cordoned, spec=replace(cordoned.spec, unschedulable=True))
