@@ -38,7 +38,17 @@ from kscale.effects.cloud import (
 )
 from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done
 from kscale.effects.metrics import GetMetric
-from kscale.effects.moments import SECOND, ZERO_TIME, Moment, duration, moment, timedelta_of, to_datetime, to_text
+from kscale.effects.moments import (
+    SECOND,
+    ZERO_TIME,
+    Moment,
+    duration,
+    from_text,
+    moment,
+    timedelta_of,
+    to_datetime,
+    to_text,
+)
 from kscale.effects.outcomes import ApiError, Outcome
 from kscale.effects.ranking import Ranking, RankOption, RankOptions
 from kscale.effects.reports import Emit, Event, Metric, Observation, Observe
@@ -97,6 +107,7 @@ __all__ = [
     "as_if_done",
     "check_answer",
     "duration",
+    "from_text",
     "moment",
     "run_virtually",
     "timedelta_of",

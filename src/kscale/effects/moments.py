@@ -6,8 +6,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from kscale.errors import InputError, Problem
+from kscale.objects.times import nanoseconds
 
-__all__ = ["SECOND", "ZERO_TIME", "Moment", "duration", "moment", "timedelta_of", "to_datetime", "to_text"]
+__all__ = [
+    "SECOND",
+    "ZERO_TIME",
+    "Moment",
+    "duration",
+    "from_text",
+    "moment",
+    "timedelta_of",
+    "to_datetime",
+    "to_text",
+]
 
 Moment = int
 """Nanoseconds since 1970-01-01T00:00:00Z, within int64. The lowest int64 stands for Go's zero time."""
@@ -56,6 +67,15 @@ def timedelta_of(nanoseconds: int) -> timedelta:
 def to_datetime(time: Moment) -> datetime:
     """An aware datetime in UTC; what is finer than a microsecond is cut off."""
     return _EPOCH + timedelta(microseconds=time // 1000)
+
+
+def from_text(text: str | None) -> Moment:
+    """What an object of the API says as RFC 3339: absent, and before what int64 holds (1678), is :data:`ZERO_TIME`;
+    after what it holds (2262), the last moment. Raises ValueError for what is no RFC 3339."""
+    if not text:
+        return ZERO_TIME
+    value = nanoseconds(text)
+    return ZERO_TIME if value < ZERO_TIME else min(value, _LAST)
 
 
 def to_text(time: Moment, *, fraction: bool = False) -> str | None:

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kscale.effects import SECOND, ZERO_TIME, duration, moment, timedelta_of, to_datetime, to_text
+from kscale.effects import SECOND, ZERO_TIME, duration, from_text, moment, timedelta_of, to_datetime, to_text
 from kscale.errors import InputError
 
 
@@ -38,6 +38,15 @@ def test_texts_are_those_of_the_api() -> None:
     assert to_text(1_795_348_800 * SECOND + 5) == "2026-11-22T12:00:00Z"
     assert to_text(1_795_348_800 * SECOND + 5, fraction=True) == "2026-11-22T12:00:00.000000005Z"
     assert to_text(-1) == "1969-12-31T23:59:59Z"
+
+
+def test_texts_are_read_as_the_api_writes_them() -> None:
+    assert from_text("2026-11-22T12:00:00.000000005+01:00") == 1_795_345_200 * SECOND + 5
+    assert from_text(None) == from_text("") == from_text("0001-01-01T00:00:00Z") == ZERO_TIME
+    assert from_text("1677-01-01T00:00:00Z") == ZERO_TIME
+    assert from_text("2300-01-01T00:00:00Z") == 2**63 - 1
+    with pytest.raises(ValueError, match="is not an RFC 3339 time"):
+        from_text("yesterday")
 
 
 def test_durations_are_whole_microseconds() -> None:
