@@ -45,13 +45,15 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """What upstream would count: ``value`` is added to a counter, set on a gauge, observed in a histogram.
 
     ``buckets``: of many values observed at once, how many fell in each bucket (one more than the metric has bounds);
-    ``value`` is then their sum.
+    ``value`` is then their sum. ``reset``: all that the metric holds, whatever its labels, is forgotten, and nothing
+    else is said (``GaugeVec.Reset``).
     """
 
     name: str
     value: float = 1.0
     labels: dict[str, str] = {}
     buckets: tuple[int, ...] | None = None
+    reset: bool = False
 
 
 class Emit(msgspec.Struct, frozen=True):

@@ -34,6 +34,11 @@ class Progress:
         """Lets so many nanoseconds pass. An error in the outcome: the wait was cut short."""
         return (yield from self.act(Wait(duration, jitter)))
 
+    def clock(self) -> StepsOf[Wait, Moment]:
+        """What time it is by now: what was worked out since the last outcome took its time, too. Lets others run."""
+        yield from self.act(Wait(0))
+        return self.now
+
     def together(self, machines: Sequence[Machine], *, at_most: int | None = None) -> StepsOf[Together, list[Any]]:
         """What the machines return, in their order."""
         found: list[Any] = (yield from self.act(Together(machines=tuple(machines), at_most=at_most))).value

@@ -28,6 +28,7 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     ("batch", "Job"): "kscale.objects.batch:Job",
     ("batch", "CronJob"): "kscale.objects.batch:CronJob",
     ("policy", "PodDisruptionBudget"): "kscale.objects.policy:PodDisruptionBudget",
+    ("coordination.k8s.io", "Lease"): "kscale.objects.leases:Lease",
     **{("storage.k8s.io", kind): f"{_STORAGE}:{kind}" for kind in (
         "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment",
     )},

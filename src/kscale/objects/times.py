@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["format_time", "nanoseconds", "seconds", "to_datetime"]
+__all__ = ["format_time", "micro_time", "nanoseconds", "seconds", "to_datetime"]
 
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _SECOND: Final = 10**9
@@ -51,3 +51,9 @@ def format_time(moment: datetime) -> str:
     if moment.tzinfo is None:
         raise ValueError("a time without time zone")
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def micro_time(nanoseconds: int) -> str:
+    """``metav1.MicroTime`` of nanoseconds since 1970, as the API prints it: UTC, microseconds (what is finer is cut)."""
+    whole, rest = divmod(nanoseconds, _SECOND)
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"

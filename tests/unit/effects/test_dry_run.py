@@ -12,6 +12,7 @@ from kscale.effects import (
     IncreaseSize,
     Moment,
     Observation,
+    Outcome,
     Progress,
     Steps,
     Together,
@@ -94,3 +95,21 @@ def test_waits_and_company_are_not_among_the_actions() -> None:
         yield from p.act(Emit(()))
 
     assert as_if_done(whole(), now=0).actions == []
+
+
+def test_the_clock_is_what_the_world_says_after_a_while() -> None:
+    """A world in which each outcome is a second later: what is worked out takes its time."""
+
+    def machine(now: Moment) -> Steps[list[Moment]]:
+        p = Progress(now)
+        first = yield from p.clock()
+        second = yield from p.clock()
+        return [first, second]
+
+    steps = machine(5)
+    assert next(steps) == Wait(0)
+    assert steps.send(Outcome(at=8)) == Wait(0)
+    with pytest.raises(StopIteration) as stopped:
+        steps.send(Outcome(at=9))
+    assert stopped.value.value == [8, 9]
+    assert as_if_done(machine(5), now=5).value == [5, 5]

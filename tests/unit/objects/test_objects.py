@@ -11,6 +11,7 @@ from kscale.errors import InputError
 from kscale.objects import kinds, owners, times
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, from_json, to_dict, to_json
+from kscale.objects.leases import Lease
 from kscale.objects.names import go_quote, qualified_name_errors
 from kscale.objects.resource import ResourceClaim, ResourceSlice
 
@@ -118,6 +119,25 @@ def test_kinds() -> None:
     assert kinds.kind_of(Pod) == ("", "Pod")
     assert kinds.item_kind("PodList") == "Pod"
     assert kinds.item_kind("List") == kinds.item_kind("Pod") == ""
+
+
+def test_leases() -> None:
+    body = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "leader", "namespace": "kube-system", "resourceVersion": "7"},
+        "spec": {
+            "holderIdentity": "a", "leaseDurationSeconds": 15, "leaseTransitions": 2,
+            "acquireTime": "2026-01-05T00:00:00.000000Z", "renewTime": "2026-01-05T00:00:10.250000Z",
+        },
+    }  # fmt: skip
+    type_ = kinds.find_kind("coordination.k8s.io/v1", "Lease")
+    assert type_ is Lease
+    lease = from_dict(body, Lease)
+    assert to_dict(lease) == body
+    assert lease.spec.renew_time is not None
+    assert times.micro_time(times.nanoseconds(lease.spec.renew_time)) == lease.spec.renew_time
+    assert times.micro_time(1_999_999_999) == "1970-01-01T00:00:01.999999Z"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,148 @@
+"""The lease by which the admission controller says that it lives (upstream: ``pkg/utils/status``).
+
+The admission controller renews it (:func:`renew_status_steps`); the updater looks at it before it acts
+(:func:`check_status`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from kscale.effects import (
+    SECOND,
+    ApiError,
+    Create,
+    Get,
+    Moment,
+    Outcome,
+    Patch,
+    Progress,
+    StepsOf,
+    Wait,
+    from_text,
+)
+from kscale.objects.leases import Lease, LeaseSpec
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.times import micro_time
+
+__all__ = ["STATUS_LEASE_NAME", "STATUS_LEASE_NAMESPACE", "check_status", "is_status_valid", "renew_status_steps"]
+
+STATUS_LEASE_NAME: Final = "vpa-admission-controller"
+STATUS_LEASE_NAMESPACE: Final = "kube-system"
+_API_VERSION: Final = "coordination.k8s.io/v1"
+_TRIES: Final = 3
+_FIRST_PAUSE: Final = SECOND // 10
+_PAUSE_GROWTH: Final = 3
+_TRANSIENT: Final = frozenset({"InternalError", "Timeout", "ServerTimeout", "TooManyRequests"})
+_GIVEN_UP: Final = ApiError("timed out waiting for the condition")
+_TOO_LATE: Final = ApiError("context deadline exceeded")
+
+_Ask = StepsOf[Get | Create | Patch, Outcome]
+
+
+def is_status_valid(lease: Lease, now: Moment, timeout: int) -> bool:
+    """Whether the lease was made or renewed less than ``timeout`` nanoseconds ago.
+
+    Raises ValueError for a time in the lease that is none.
+    """
+    made, renewed = from_text(lease.metadata.creation_timestamp), lease.spec.renew_time
+    return made + timeout > now or (renewed is not None and from_text(renewed) + timeout > now)
+
+
+def check_status(
+    progress: Progress, *, name: str, namespace: str, timeout: int, deadline: Moment | None = None
+) -> StepsOf[Get | Wait, bool | ApiError]:
+    """Reads the lease (``IsStatusValid``): whether it is valid, or why it could not be read, after three tries."""
+
+    def read() -> StepsOf[Get, Outcome]:
+        return (yield from progress.act(_read(name, namespace)))
+
+    found = yield from _with_retries(progress, read, deadline)
+    if found.error is not None:
+        return found.error
+    lease: Lease = found.value
+    return is_status_valid(lease, progress.now, timeout)
+
+
+def renew_status_steps(
+    holder: str,
+    *,
+    now: Moment,
+    interval: int = 10 * SECOND,
+    name: str = STATUS_LEASE_NAME,
+    namespace: str = STATUS_LEASE_NAMESPACE,
+) -> StepsOf[Get | Create | Patch | Wait, ApiError | None]:
+    """Renews the lease, or creates it (``UpdateStatus``); why that did not work, after three tries.
+
+    ``holder``: this host's name; ``interval``: nanoseconds between two renewals, which is also the time that each may
+    take. That another replica was faster is no error.
+    """
+    progress = Progress(now)
+
+    def renew() -> _Ask:
+        read = yield from progress.act(_read(name, namespace))
+        if read.error is not None and read.error.is_not_found:
+            made = yield from progress.act(Create(_new(holder, name, namespace, interval)))
+            return _unless(made, made.error is not None and made.error.is_already_exists)
+        if read.error is not None:
+            return read
+        spec = {"renewTime": micro_time(progress.now), "holderIdentity": holder}
+        written = yield from progress.act(
+            Patch(
+                kind="Lease",
+                api_version=_API_VERSION,
+                name=name,
+                namespace=namespace,
+                patch={"spec": spec},
+                resource_version=read.value.metadata.resource_version,
+            )
+        )
+        return _unless(written, written.error is not None and written.error.is_conflict)
+
+    return (yield from _with_retries(progress, renew, now + interval)).error
+
+
+def _read(name: str, namespace: str) -> Get:
+    return Get(kind="Lease", api_version=_API_VERSION, name=name, namespace=namespace)
+
+
+def _new(holder: str, name: str, namespace: str, interval: int) -> Lease:
+    return Lease(
+        api_version=_API_VERSION,
+        kind="Lease",
+        metadata=ObjectMeta(name=name, namespace=namespace),
+        spec=LeaseSpec(holder_identity=holder, lease_duration_seconds=interval // SECOND),
+    )
+
+
+def _unless(outcome: Outcome, excused: bool) -> Outcome:
+    return msgspec.structs.replace(outcome, error=None) if excused else outcome
+
+
+def _with_retries(
+    progress: Progress, attempt: Callable[[], StepsOf[Get | Create | Patch, Outcome]], deadline: Moment | None
+) -> StepsOf[Get | Create | Patch | Wait, Outcome]:
+    """The attempt, again where another try may help, with growing pauses; nothing is begun after the deadline."""
+    pause = _FIRST_PAUSE
+    for last in (False,) * (_TRIES - 1) + (True,):
+        if deadline is not None and progress.now >= deadline:
+            return Outcome(at=progress.now, error=_TOO_LATE)
+        outcome = yield from attempt()
+        if outcome.error is None or not _may_pass(outcome.error):
+            return outcome
+        if last:
+            break
+        left = pause if deadline is None else min(pause, deadline - progress.now)
+        cut = yield from progress.wait(max(left, 0))
+        if cut.error is not None:
+            return cut
+        pause *= _PAUSE_GROWTH
+    return Outcome(at=progress.now, error=_GIVEN_UP)
+
+
+def _may_pass(error: ApiError) -> bool:
+    """Whether another try may help; an error without code and reason is a connection that broke or timed out."""
+    return error.retry_after is not None or error.reason in _TRANSIENT or not (error.code or error.reason)
