@@ -54,6 +54,6 @@ def format_time(moment: datetime) -> str:
 
 
 def micro_time(nanoseconds: int) -> str:
-    """``metav1.MicroTime`` of nanoseconds since 1970, as the API prints it: UTC, microseconds (what is finer is cut)."""
+    """``metav1.MicroTime`` of nanoseconds since 1970, as the API prints it; what is finer than a microsecond is cut."""
     whole, rest = divmod(nanoseconds, _SECOND)
     return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%dT%H:%M:%S}.{rest // 1000:06d}Z"

@@ -7,7 +7,7 @@ The admission controller renews it (:func:`renew_status_steps`); the updater loo
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -40,7 +40,7 @@ _TRANSIENT: Final = frozenset({"InternalError", "Timeout", "ServerTimeout", "Too
 _GIVEN_UP: Final = ApiError("timed out waiting for the condition")
 _TOO_LATE: Final = ApiError("context deadline exceeded")
 
-_Ask = StepsOf[Get | Create | Patch, Outcome]
+_A = TypeVar("_A", Get, Get | Create | Patch)
 
 
 def is_status_valid(lease: Lease, now: Moment, timeout: int) -> bool:
@@ -82,7 +82,7 @@ def renew_status_steps(
     """
     progress = Progress(now)
 
-    def renew() -> _Ask:
+    def renew() -> StepsOf[Get | Create | Patch, Outcome]:
         read = yield from progress.act(_read(name, namespace))
         if read.error is not None and read.error.is_not_found:
             made = yield from progress.act(Create(_new(holder, name, namespace, interval)))
@@ -123,8 +123,8 @@ def _unless(outcome: Outcome, excused: bool) -> Outcome:
 
 
 def _with_retries(
-    progress: Progress, attempt: Callable[[], StepsOf[Get | Create | Patch, Outcome]], deadline: Moment | None
-) -> StepsOf[Get | Create | Patch | Wait, Outcome]:
+    progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]], deadline: Moment | None
+) -> StepsOf[_A | Wait, Outcome]:
     """The attempt, again where another try may help, with growing pauses; nothing is begun after the deadline."""
     pause = _FIRST_PAUSE
     for last in (False,) * (_TRIES - 1) + (True,):
