@@ -12,7 +12,7 @@ nox.needs_version = ">=2024.4"
 nox.options.sessions = ["lint", "test"]
 nox.options.reuse_existing_virtualenvs = True
 
-EXTRAS = "cli,data,dra,grpc,plots,plugins,solver"
+EXTRAS = "cli,data,dra,grpc,plots,plugins,regex,solver"
 
 
 def groups(*names: str) -> list[str]:

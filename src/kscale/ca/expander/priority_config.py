@@ -1,4 +1,4 @@
-"""The priority expander's configuration: YAML from priority to a list of RE2 patterns, read as upstream reads it.
+"""The priority expander's configuration: YAML from priority to a list of patterns, read as upstream reads it.
 
 Upstream turns YAML 1.1 into JSON first (``sigs.k8s.io/yaml``): keys may be quoted, numbers in a list become patterns.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from kscale.ca.expander.re2 import Pattern, RE2Error, compile_re2
+from kscale.ca.expander.go_regexp import Pattern, PatternError
 from kscale.errors import MissingExtraError
 
 __all__ = ["PriorityConfigError", "parse_priorities"]
@@ -121,8 +121,8 @@ def _patterns(node: Any) -> list[str]:
 
 def _compile(priority: int, pattern: str) -> Pattern:
     try:
-        return compile_re2(pattern)
-    except RE2Error as error:
+        return Pattern(pattern)
+    except PatternError as error:
         text = f"Can't compile regexp rule for priority {priority} and rule {pattern}: {error}"
         raise PriorityConfigError(text) from None
 
