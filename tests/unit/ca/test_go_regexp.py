@@ -137,6 +137,9 @@ def test_scripts(pattern: str, text: str, matches: bool) -> None:
     assert Pattern(pattern).search(text) is matches
 
 
+LARGE = "|".join([r"(\pL{1000}){1}"] * 50)
+
+
 @pytest.mark.parametrize(
     ("pattern", "message"),
     [
@@ -146,6 +149,8 @@ def test_scripts(pattern: str, text: str, matches: bool) -> None:
         (r"[\C]", r"invalid escape sequence: `\C`"),
         ("(?P<α>x)", "invalid named capture: `(?P<α>`"),
         ("(?<!a>b)", "invalid named capture: `(?<!a>`"),
+        pytest.param("(" * 1000 + ")" * 1000, f"expression nests too deeply: `{'(' * 1000}{')' * 1000}`", id="deep"),
+        pytest.param(LARGE, f"expression too large: `{LARGE}`", id="large"),
     ],
 )
 def test_what_re2_takes_and_go_does_not(pattern: str, message: str) -> None:
@@ -154,7 +159,7 @@ def test_what_re2_takes_and_go_does_not(pattern: str, message: str) -> None:
     assert str(refused.value) == f"error parsing regexp: {message}"
 
 
-@pytest.mark.parametrize("pattern", [r"\QC\C\E", r"\\C", "[(?P<é>]", r"\Q(?P<é>"])
+@pytest.mark.parametrize("pattern", [r"\QC\C\E", r"\\C", "[(?P<é>]", r"\Q(?P<é>", "(a)" * 2000, "(" * 999 + ")" * 999])
 def test_what_only_looks_like_it(pattern: str) -> None:
     Pattern(pattern)
 

@@ -21,11 +21,16 @@ _TOKEN = re.compile(
     r"\\Q.*?(?:\\E|\Z)"  # literal text
     r"|\[\^?\]?(?:\\.|\[:\^?\w*:\]|[^\]\\])*\]"  # a class
     r"|(?P<escape>\\.)"
-    r"|(?P<group>\(\?P?<(?P<name>[^>=!]*)>)",
+    r"|(?P<group>\(\?P?<(?P<name>[^>=!]*)>)"
+    r"|(?P<open>\((?!\?)|\(\?[^():<]*:)"
+    r"|(?P<close>\))",
     re.DOTALL,
 )
+_DEEPEST = 1000
+"""Go's limit on the height of an expression; each group that captures is one."""
 _NAME = re.compile(r"[A-Za-z0-9_]+")
 _NOT_CLOSED = "missing )"
+_TOO_LARGE = "pattern too large - compile failed"
 _IN_GO = {
     "missing ]": "missing closing ]",
     _NOT_CLOSED: "missing closing )",
@@ -34,6 +39,7 @@ _IN_GO = {
     "bad repetition operator": "invalid nested repetition operator",
     "invalid named capture group": "invalid named capture",
     "invalid perl operator": "invalid or unsupported Perl syntax",
+    _TOO_LARGE: "expression too large",
 }
 
 
@@ -65,11 +71,20 @@ class Pattern:
 
 def _go_alone(pattern: str) -> tuple[int, str] | None:
     """Where the pattern first holds what RE2 takes and Go does not, and what Go says of it."""
+    opened: list[bool] = []
+    depth = 0
     for token in _TOKEN.finditer(pattern):
         if token["escape"] == r"\C":
             return token.start(), r"invalid escape sequence: `\C`"
         if token["group"] and not _NAME.fullmatch(token["name"]):
             return token.start(), f"invalid named capture: `{token['group']}`"
+        if token["group"] or token["open"]:
+            opened.append(token["open"] in (None, "("))
+            depth += opened[-1]
+            if depth >= _DEEPEST:
+                return len(pattern), f"expression nests too deeply: `{pattern}`"
+        elif token["close"] and opened:
+            depth -= opened.pop()
     return None
 
 
@@ -93,6 +108,8 @@ def _compiled(pattern: str) -> tuple[Any, tuple[str, str] | None]:
 def _in_go(kind: str, part: str, pattern: str) -> str:
     if kind == "trailing \\":
         kind, part = "trailing backslash at end of expression", ""
+    elif kind == _TOO_LARGE:
+        part = pattern
     elif part in ("(?<=", "(?<!"):  # the beginning of a name, to Go
         rest = pattern[pattern.find(part) :]
         kind, part = "invalid named capture", rest[: rest.find(">") + 1] or rest
