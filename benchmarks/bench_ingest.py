@@ -174,7 +174,7 @@ def test_20_estimates_from_columns(benchmark: Any) -> None:
     templates = [template(i) for i in range(20)]
 
     def fresh() -> tuple[tuple[Snapshot], dict[str, Any]]:
-        snapshot.cache.clear()
+        snapshot.memo.clear()
         return (snapshot,), {"templates": templates}
 
     results = benchmark.pedantic(kscale.estimate_many, setup=fresh, rounds=5)

@@ -132,7 +132,7 @@ def test_fork_add_two_revert(benchmark: Any) -> None:
             }
         ]
     }
-    view = kscale.Cluster([*nodes, pod("p", "1", "1Gi", **spread)]).snapshot().fork(templates=[base])
+    view = kscale.fork(kscale.Cluster([*nodes, pod("p", "1", "1Gi", **spread)]).snapshot(), templates=[base])
     before = view.engine.checksum()
 
     def round_trip() -> None:

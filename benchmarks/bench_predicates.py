@@ -55,7 +55,7 @@ def test_one_anti_affinity_pod_on_5001_nodes(benchmark: Any) -> None:
             one.metadata.name = f"p{i}-{j}"
             placed.append(one)
     wanted = labelled(pod("wanted", "100m", "64Mi", **anti("web")), "web")
-    view = kscale.Cluster([*nodes, *placed, wanted]).snapshot().fork()
+    view = kscale.fork(kscale.Cluster([*nodes, *placed, wanted]).snapshot())
     number = view.pod("default/wanted")
     found = benchmark(view.engine.any_node, number)
     assert view.node_name(found) == "n5000"

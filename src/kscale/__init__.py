@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_up.loop import scale_up
     from kscale.objects.quantity import Quantity
     from kscale.scheduling.fit import fit
+    from kscale.scheduling.fork import fork
     from kscale.scheduling.place import PlaceState, place
     from kscale.scheduling.profile import SchedulerProfile
     from kscale.snapshot.cluster import Cluster
@@ -41,6 +42,7 @@ _LAZY: dict[str, str] = {
     "estimate": "kscale.ca.estimator",
     "estimate_many": "kscale.ca.estimator",
     "fit": "kscale.scheduling.fit",
+    "fork": "kscale.scheduling.fork",
     "from_columns": "kscale.snapshot.from_columns",
     "load": "kscale.snapshot.reading",
     "place": "kscale.scheduling.place",
@@ -70,6 +72,7 @@ __all__ = [
     "estimate",
     "estimate_many",
     "fit",
+    "fork",
     "from_columns",
     "hpa",
     "load",

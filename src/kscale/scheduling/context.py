@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kscale.objects.core import Node, Taint
 from kscale.objects.nodegroup import NodeTemplate
@@ -20,7 +20,6 @@ from kscale.snapshot.informers import Informers
 from kscale.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from kscale.scheduling.plugins.inter_pod_affinity import Term
     from kscale.snapshot.interner import PodClass
 
 __all__ = ["HOSTNAME", "Context", "NodeFacts"]
@@ -53,6 +52,10 @@ class NodeFacts:
             csi_node=csi_node,
             offered=frozenset(name for name, q in (node.status.allocatable or {}).items() if q.sign > 0),
         )
+
+
+class CarriedTerms(dict[Any, list[int]]):
+    """Anti-affinity terms of placed pods -> positions in ``placed_classes``; kept with a snapshot."""
 
 
 class Context:
@@ -155,11 +158,10 @@ class Context:
     @cached_property
     def devices(self) -> Inventory:
         """The devices of all nodes, those of templates included."""
-        kept = self.snapshot.cache.get("devices")
-        if kept is None or self.informers is not self.snapshot.informers:
-            kept = Inventory(self.informers.resource_slices, self.informers.resource_claims.values())
-            if self.informers is self.snapshot.informers:
-                self.snapshot.cache["devices"] = kept
+        informers = self.informers
+        kept = self.snapshot.memo.of(
+            Inventory, lambda: Inventory(informers.resource_slices, informers.resource_claims.values())
+        )
         return kept.with_slices(self.local_slices) if self.local_slices else kept
 
     @cached_property
@@ -173,18 +175,19 @@ class Context:
         return self.devices.content(self.devices.offers(node)), offered
 
     @cached_property
-    def carried(self) -> dict[Term, list[int]]:
+    def carried(self) -> CarriedTerms:
         """Anti-affinity terms of placed pods -> the positions in ``placed_classes`` of those that carry it."""
         from kscale.scheduling.plugins.inter_pod_affinity import carried_terms
 
-        found: dict[Term, list[int]] | None = self.snapshot.cache.get("carried")
-        if found is None:
-            found = self.snapshot.cache["carried"] = {}
+        def make() -> CarriedTerms:
+            found = CarriedTerms()
             for which, pod in enumerate(self.snapshot.placed_classes):
                 if pod.anti_affinity:
                     for term in dict.fromkeys(carried_terms(pod)):
                         found.setdefault(term, []).append(which)
-        return found
+            return found
+
+        return self.snapshot.memo.of(CarriedTerms, make)
 
     def namespace_labels(self, namespace: str) -> dict[str, str]:
         """Labels of a namespace; one without object has none."""

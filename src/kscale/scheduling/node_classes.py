@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,18 @@ from kscale.scheduling.plugins.base import CORDON, CSI, DEVICES, FEATURES, NAME,
 __all__ = ["NodeClasses"]
 
 Codes = NDArray[np.int64]
+
+
+class _Kept(dict[frozenset[str], tuple[Any, ...]]):
+    """Classes of nothing but a snapshot's nodes, by columns: kept with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class _DeviceContents:
+    """What devices the existing nodes have, as numbers of distinct contents; kept with a snapshot."""
+
+    codes: Codes
+    known: dict[Hashable, int]
 
 
 class NodeClasses:
@@ -34,7 +47,7 @@ class NodeClasses:
         self._groups: dict[frozenset[str], tuple[list[int], NDArray[np.int32]]] = {}
         kept = None
         if not extra and columns.isdisjoint((CSI, DEVICES)):  # nothing but the snapshot's nodes counts
-            kept = ctx.snapshot.cache.setdefault("node classes", {})
+            kept = ctx.snapshot.memo.of(_Kept, _Kept)
         if kept is None or columns not in kept:
             of, exemplars = _numbered(self._combine(columns))
             parts: tuple[Any, ...] = of, exemplars.tolist(), self._groups
@@ -131,17 +144,14 @@ class NodeClasses:
 
     @cached_property
     def _devices(self) -> Codes:
-        cache = self.ctx.snapshot.cache
-        if "device contents" not in cache:
-            cache["device contents"] = self._device_codes({}, range(self.existing))
-        codes, known = cache["device contents"]
-        extra, _ = self._device_codes(dict(known), range(self.existing, self.size))
-        return np.concatenate([codes, extra])
+        kept = self.ctx.snapshot.memo.of(_DeviceContents, lambda: self._device_contents({}, range(self.existing)))
+        extra = self._device_contents(dict(kept.known), range(self.existing, self.size))
+        return np.concatenate([kept.codes, extra.codes])
 
-    def _device_codes(self, known: dict[Hashable, int], nodes: range) -> tuple[Codes, dict[Hashable, int]]:
+    def _device_contents(self, known: dict[Hashable, int], nodes: range) -> _DeviceContents:
         contents = (self.ctx.device_content(self.facts(i)) for i in nodes)
         codes = np.fromiter((known.setdefault(content, len(known)) for content in contents), np.int64, len(nodes))
-        return codes, known
+        return _DeviceContents(codes, known)
 
     def _opaque(self, column: str) -> Codes:
         """Columns of values that are compared as a whole."""

@@ -7,7 +7,7 @@ selector that demands a label, or a namespace, has to look at few of them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["PlacedIdentities"]
-
-_KEY = "placed identities"
 
 
 class PlacedIdentities:
@@ -46,10 +44,7 @@ class PlacedIdentities:
     @classmethod
     def of(cls, snapshot: Snapshot) -> PlacedIdentities:
         """Those of a snapshot; made once."""
-        found: Any = snapshot.cache.get(_KEY)
-        if found is None:
-            found = snapshot.cache[_KEY] = cls(snapshot)
-        return found  # type: ignore[no-any-return]  # the cache holds anything
+        return snapshot.memo.of(cls, lambda: cls(snapshot))
 
     def _candidates(self, selector: Selector) -> Sequence[int]:
         label = selector.exact_label()

@@ -46,6 +46,23 @@ DYNAMIC_RESOURCES = DynamicResources.ordinal
 _FRESH = "\0"  # no selector can spell out the name of a fresh copy
 
 
+class _PreFilters(dict[int, PreFilterOutcome]):
+    """By class, with the usual arguments of all plug-ins; kept with a snapshot."""
+
+
+class _HostNamesOfCopies(dict[str, dict[int, int]]):
+    """Template name -> {copy number: domain}, of host names that look like that of a copy; kept with a snapshot."""
+
+    @classmethod
+    def of(cls, index: Mapping[str, int]) -> _HostNamesOfCopies:
+        found = cls()
+        for value, domain in index.items():
+            match = _COPY.fullmatch(value)
+            if match:
+                found.setdefault(match[1], {})[int(match[2])] = domain
+        return found
+
+
 class Session:
     """``pods``: classes whose verdicts are asked for, by session number; ``templates``: prepared nodes to copy;
     ``present``: further classes that are only placed or taken off; ``one_by_one``: nothing is going to be placed;
@@ -104,7 +121,7 @@ class Session:
         profile = self.profile
         if profile.added_affinity is not None or profile.default_constraints is not None:
             return [run_prefilters(pod, self.ctx) for pod in pods]
-        known: dict[int, PreFilterOutcome] = self.snapshot.cache.setdefault("prefilters", {})
+        known = self.snapshot.memo.of(_PreFilters, _PreFilters)
         found = []
         for pod in pods:
             outcome = known.get(pod.index)
@@ -297,15 +314,8 @@ class Session:
         """Template name -> {copy number: domain}, of the copies whose name some node has as its host name already."""
         if HOSTNAME not in self._keys:
             return {}
-        found: dict[str, dict[int, int]] | None = self.snapshot.cache.get("taken host names")
-        if found is None:
-            found = {}
-            for value, domain in self.snapshot.columns.label(HOSTNAME).index.items():
-                match = _COPY.fullmatch(value)
-                if match:
-                    found.setdefault(match[1], {})[int(match[2])] = domain
-            self.snapshot.cache["taken host names"] = found
-        return found
+        index = self.snapshot.columns.label(HOSTNAME).index
+        return self.snapshot.memo.of(_HostNamesOfCopies, lambda: _HostNamesOfCopies.of(index))
 
     def _static_rows(self, disabled: int) -> tuple[NDArray[np.uint16], NDArray[np.int32]]:
         """(uint16[rows, node classes], row of each pod): pods that agree in every static facet share a row."""

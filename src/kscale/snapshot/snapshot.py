@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from importlib import import_module
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +13,7 @@ from kscale.objects.core import Pod
 from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner, PodClass
+from kscale.snapshot.memo import Memo
 from kscale.snapshot.pod_table import FINISHED, GATED, PLACED, TERMINATING, PodRows, PodTable
 from kscale.snapshot.record import PodRecord
 
@@ -70,7 +70,7 @@ class Snapshot:
         self._placed_rows = placed_rows
         self._pending_rows = pending_rows
         self._added = added
-        self.cache: dict[Any, Any] = {}
+        self.memo = Memo()
 
     # -- names -------------------------------------------------------------------------------------------------------
 
@@ -259,11 +259,6 @@ class Snapshot:
     def pending_classes(self) -> list[PodClass]:
         """The classes of the pending pods."""
         return self.classify(self.pending_records)
-
-    def fork(self, pods: Any = None, **options: Any) -> Any:
-        """A mutable view of this snapshot: :class:`kscale.scheduling.view.View` (its arguments)."""
-        # Looked up by name: the view needs the plug-ins of the floor above, and imports point down only.
-        return import_module("kscale.scheduling.view").View(self, pods, **options)
 
     def with_placed(
         self, pods: Sequence[PodRecord], nodes: Sequence[int], informers: Informers | None = None

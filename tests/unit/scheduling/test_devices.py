@@ -321,7 +321,7 @@ def test_claims_compete_for_devices() -> None:
 
 def test_views_count_devices() -> None:
     world = snapshot(node("n"), device_class(), devices("n", {}), claim("a"), claim("b"))
-    view = world.fork([pod("p0", "a"), pod("p1", "b")])
+    view = kscale.fork(world, [pod("p0", "a"), pod("p1", "b")])
     assert view.schedule("default/p0", "n")
     assert not view.fits("default/p1", "n")
     view.unplace("default/p0", "n")
@@ -481,7 +481,7 @@ def test_views_with_claims_that_are_held() -> None:
     running = pod("old", "shared", nodeName="n")
     status = given("dev0") | {"reservedFor": [{"resource": "pods", "name": "old", "uid": "uid-old"}]}
     world = snapshot(node("n"), device_class(), devices("n", {}), claim("shared", status=status), claim("new"), running)
-    view = world.fork([pod("p", "new")])
+    view = kscale.fork(world, [pod("p", "new")])
     before = view.checksum()
     view.fork()
     assert not view.fits("default/p", "n")
@@ -499,7 +499,7 @@ def test_an_error_in_the_ledger_is_raised(monkeypatch: pytest.MonkeyPatch) -> No
         raise RuntimeError("no")
 
     monkeypatch.setattr(allocator.Allocator, "allocate", fails)
-    view = world.fork([pod("p0", "a"), pod("p1", "b")])
+    view = kscale.fork(world, [pod("p0", "a"), pod("p1", "b")])
     for _ in range(2):
         with pytest.raises(RuntimeError, match="no"):
             view.schedule_anywhere("default/p0")
@@ -510,7 +510,7 @@ def test_after_an_error_in_the_ledger_the_view_is_as_before_or_refuses(
     call: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = snapshot(node("n"), device_class(), devices("n", X, X), claim("a"), claim("b"))
-    view = world.fork([pod("p0", "a"), pod("p1", "b")])
+    view = kscale.fork(world, [pod("p0", "a"), pod("p1", "b")])
     before, real, calls = view.engine.checksum(), getattr(DeviceLedger, call), 0
 
     def fails_once(self: DeviceLedger, *arguments: Any) -> Any:

@@ -176,10 +176,7 @@ def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
     """The pods of a call in equivalence groups; the pending ones are grouped once for a snapshot."""
     if pods is not None:
         return GroupedPods(snapshot, pods_of(snapshot, pods, waiting=True), None)
-    found: GroupedPods | None = snapshot.cache.get("pending groups")
-    if found is None:
-        found = snapshot.cache["pending groups"] = GroupedPods(snapshot, snapshot.pending_records, None)
-    return found
+    return snapshot.memo.of(GroupedPods, lambda: GroupedPods(snapshot, snapshot.pending_records, None))
 
 
 def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.int64]:
@@ -198,19 +195,24 @@ def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np
     return np.argsort(-score, kind="stable")
 
 
-def _clash(snapshot: Snapshot, template: NodeTemplate) -> int:
-    """The first copy whose name some node has already, or -1."""
-    taken = snapshot.cache.get("copies")
-    if taken is None:
-        taken = {}
-        for name in snapshot.nodes:
+class _FirstCopies(dict[str, int]):
+    """Template name -> the least number of a node that is named as a copy of it; kept with a snapshot."""
+
+    @classmethod
+    def of(cls, names: Sequence[str]) -> _FirstCopies:
+        found = cls()
+        for name in names:
             match = _COPY.fullmatch(name)
             if match:
                 number = int(match[2])
-                taken[match[1]] = min(number, taken.get(match[1], number))
-        snapshot.cache["copies"] = taken
-    found: int = taken.get(template.node.metadata.name, -1)
-    return found
+                found[match[1]] = min(number, found.get(match[1], number))
+        return found
+
+
+def _clash(snapshot: Snapshot, template: NodeTemplate) -> int:
+    """The first copy whose name some node has already, or -1."""
+    firsts = snapshot.memo.of(_FirstCopies, lambda: _FirstCopies.of(snapshot.nodes))
+    return firsts.get(template.node.metadata.name, -1)
 
 
 def estimate(

@@ -111,7 +111,4 @@ class MovingPods:
 
 def moving_pods(snapshot: Snapshot) -> MovingPods:
     """The placed pods, worked out once for a snapshot."""
-    found: MovingPods | None = snapshot.cache.get("moving pods")
-    if found is None:
-        found = snapshot.cache["moving pods"] = MovingPods(snapshot)
-    return found
+    return snapshot.memo.of(MovingPods, lambda: MovingPods(snapshot))

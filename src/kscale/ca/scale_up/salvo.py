@@ -21,7 +21,7 @@ from kscale.ca.templates import fresh_copy
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.devices.reserve import reserve
-from kscale.scheduling.view import View
+from kscale.scheduling.fork import fork
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
@@ -108,7 +108,7 @@ def salvo_steps(
 
 def _place(cluster: Cluster, snapshot: Snapshot, pods: Sequence[Pod], suffix: str, cursor: int) -> int | str:
     """Puts the pods on this round's nodes; the cursor, or the pod that found no place."""
-    view = View(snapshot, pods, cursor=cursor)
+    view = fork(snapshot, pods, cursor=cursor)
     acceptable = np.fromiter((name.endswith(suffix) for name in snapshot.nodes), np.uint8, len(snapshot.nodes))
     found: list[int] = []
     for pod in pods:

@@ -1,4 +1,4 @@
-"""A view knows where its pods are: nothing is placed twice, taken off where it is not, or lost with a node."""
+"""A fork knows where its pods are: nothing is placed twice, taken off where it is not, or lost with a node."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kscale.errors import InputError, StateError
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.view import View
+from kscale.scheduling.fork import Fork
 
 Json = dict[str, Any]
 
@@ -32,32 +32,31 @@ def pod(name: str, cpu: str = "1", at: str = "") -> Json:
     return {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": name, "namespace": "d"}, "spec": spec}
 
 
-def view(pods: Any = None, **options: Any) -> View:
+def forked(pods: Any = None, **options: Any) -> Fork:
     objects = [node("n1"), node("n2"), pod("a"), pod("b"), pod("r", "500m", "n1"), pod("s", "500m", "n1")]
-    made: View = kscale.load(objects).snapshot().fork(pods, **options)
-    return made
+    return kscale.fork(kscale.load(objects).snapshot(), pods, **options)
 
 
 TEMPLATE = NodeTemplate(node=from_dict(node("t"), Node))
 
 
-def free(world: View, name: str | int) -> int:
+def free(world: Fork, name: str | int) -> int:
     return world.free(name)[0]["cpu"]
 
 
-def then(*steps: Callable[[View], Any]) -> Callable[[View], Any]:
-    def run(world: View) -> None:
+def then(*steps: Callable[[Fork], Any]) -> Callable[[Fork], Any]:
+    def run(world: Fork) -> None:
         for step in steps:
             step(world)
 
     return run
 
 
-def place(name: str, where: str) -> Callable[[View], Any]:
+def place(name: str, where: str) -> Callable[[Fork], Any]:
     return lambda world: world.place(name, where)
 
 
-REFUSED: list[tuple[str, Callable[[View], Any], str]] = [
+REFUSED: list[tuple[str, Callable[[Fork], Any], str]] = [
     ("a pod that was never placed", lambda v: v.unplace("d/a", "n1"), "pod 'd/a' is not on node 'n1'"),
     ("a pod somewhere else", then(place("d/a", "n2"), lambda v: v.unplace("d/a", "n1")), "'d/a' is not on node 'n1'"),
     (
@@ -81,7 +80,7 @@ REFUSED: list[tuple[str, Callable[[View], Any], str]] = [
     ("a name twice", then(lambda v: v.add(0, 5), lambda v: v.add(0, 5)), "there is a node 't-e-5' already"),
     ("a negative copy", lambda v: v.add(0, -1), "copy is -1"),
     ("a huge copy", lambda v: v.add(0, 2**70), "copy is 1180591620717411303424"),
-    ("no such template", lambda v: v.add(1), "there is no template 1: this view was given 1"),
+    ("no such template", lambda v: v.add(1), "there is no template 1: this fork was given 1"),
     ("a negative template", lambda v: v.add(-1), "there is no template -1"),
     ("name of -1", lambda v: v.node_name(-1), "the number of a node is -1, not between 0 and 1"),
     ("name of 99", lambda v: v.node_name(99), "the number of a node is 99"),
@@ -90,7 +89,7 @@ REFUSED: list[tuple[str, Callable[[View], Any], str]] = [
     ("free of a huge number", lambda v: v.free(2**70), "the number of a node is 1180591620717411303424"),
     ("free of a float", lambda v: v.free(1.5), "the number of a node is 1.5, not a whole number"),  # type: ignore[arg-type]
     ("placing a huge number", lambda v: v.place("d/a", 2**40), "the number of a node is"),
-    ("an unknown pod", lambda v: v.place("d/zz", "n1"), "pod 'd/zz' was not given to this view"),
+    ("an unknown pod", lambda v: v.place("d/zz", "n1"), "pod 'd/zz' was not given to this fork"),
     ("an unknown node", lambda v: v.place("d/a", "zz"), "no node 'zz'"),
     ("floats", lambda v: v.schedule_anywhere("d/a", np.ones(2)), "acceptable is not a column of 2 truth values"),
     ("too short", lambda v: v.schedule_anywhere("d/a", [1]), "acceptable is not a column of 2 truth values"),
@@ -99,8 +98,8 @@ REFUSED: list[tuple[str, Callable[[View], Any], str]] = [
 
 
 @pytest.mark.parametrize(("step", "message"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED])
-def test_what_cannot_be_is_refused_and_changes_nothing(step: Callable[[View], Any], message: str) -> None:
-    world = view(templates=[TEMPLATE])
+def test_what_cannot_be_is_refused_and_changes_nothing(step: Callable[[Fork], Any], message: str) -> None:
+    world = forked(templates=[TEMPLATE])
     before = world.checksum()
     world.fork()
     with pytest.raises(InputError, match=message):
@@ -112,23 +111,23 @@ def test_what_cannot_be_is_refused_and_changes_nothing(step: Callable[[View], An
 
 @pytest.mark.parametrize("acceptable", [[0, 1], np.array([False, True]), np.array([0, 9, 1, 9], np.uint8)[::2], (0, 7)])
 def test_a_mask_of_any_kind(acceptable: Any) -> None:
-    assert view().schedule_anywhere("d/a", acceptable) == 1
+    assert forked().schedule_anywhere("d/a", acceptable) == 1
 
 
 def test_levels_without_a_fork() -> None:
-    for act in (View.revert, View.commit):
+    for act in (Fork.revert, Fork.commit):
         with pytest.raises(StateError, match="nothing was forked"):
-            act(view())
+            act(forked())
 
 
 @pytest.mark.parametrize("act", [pickle.dumps, copy.copy, copy.deepcopy])
-def test_a_view_says_that_the_snapshot_is_to_be_pickled(act: Callable[[View], Any]) -> None:
+def test_a_fork_says_that_the_snapshot_is_to_be_pickled(act: Callable[[Fork], Any]) -> None:
     with pytest.raises(StateError, match="pickle its snapshot"):
-        act(view())
+        act(forked())
 
 
 def test_a_pod_of_the_snapshot_moves() -> None:
-    world = view(["d/r"])
+    world = forked(["d/r"])
     before = world.checksum()
     assert world.where("d/r") == 0
     with pytest.raises(InputError, match="'d/r' is on node 'n1' already"):
@@ -149,8 +148,8 @@ def test_a_pod_of_the_snapshot_moves() -> None:
     world.place("d/r", "n2")
 
 
-def test_a_pod_put_back_where_it_was_is_the_views() -> None:
-    world = view(["d/r"])
+def test_a_pod_put_back_where_it_was_is_the_forks() -> None:
+    world = forked(["d/r"])
     before = world.checksum()
     world.unplace("d/r", "n1")
     world.place("d/r", "n1")
@@ -162,7 +161,7 @@ def test_a_pod_put_back_where_it_was_is_the_views() -> None:
 
 
 def test_pods_by_class_are_counted() -> None:
-    world = view()
+    world = forked()
     number = world.session.number[world.snapshot.placed_classes[0].index]
     before = world.checksum()
     world.fork()
@@ -182,7 +181,7 @@ def test_pods_by_class_are_counted() -> None:
 
 
 def test_names_of_added_nodes_are_free_again_after_a_revert() -> None:
-    world = view(templates=[TEMPLATE])
+    world = forked(templates=[TEMPLATE])
     world.add(0, 1)
     world.fork()
     assert world.node_name(world.add()) == "t-e-2"
@@ -198,7 +197,7 @@ def test_names_of_added_nodes_are_free_again_after_a_revert() -> None:
 def test_any_walk_agrees_with_a_plain_model() -> None:
     """Random steps: what the model allows works, what it does not is refused, and levels put all of it back."""
     rng = random.Random(7)
-    world, at = view(["d/a", "d/b", "d/r"]), {"d/r": 0}
+    world, at = forked(["d/a", "d/b", "d/r"]), {"d/r": 0}
     levels: list[tuple[dict[str, int], int]] = []
     refused = 0
     for _ in range(3_000):
@@ -244,17 +243,16 @@ def test_any_walk_agrees_with_a_plain_model() -> None:
 
 
 def test_a_name_given_twice_is_refused() -> None:
-    world = view().snapshot
-    calls: list[Callable[[Any], Any]] = [lambda p: kscale.place(world, p), lambda p: kscale.fit(world, p), world.fork]
-    for call in calls:
+    world = forked().snapshot
+    for call in (kscale.place, kscale.fit, kscale.fork):
         with pytest.raises(InputError, match="pod 'd/a' is given twice"):
-            call(["d/a", "d/b", "d/a"])
+            call(world, ["d/a", "d/b", "d/a"])
     with pytest.raises(InputError, match="pod 'd/a' is given twice"):
         kscale.estimate(world, ["d/a", "d/a"], template=TEMPLATE)
 
 
 def test_a_pod_that_runs_is_not_placed_once_more() -> None:
-    world = view().snapshot
+    world = forked().snapshot
     with pytest.raises(InputError, match="pod 'd/r' is on node 'n1' already"):
         kscale.place(world, ["d/a", "d/r"])
     with pytest.raises(InputError, match="pod 'd/s' is on node 'n1' already"):
@@ -269,7 +267,7 @@ def test_a_pod_that_runs_is_not_placed_once_more() -> None:
 @pytest.mark.parametrize("pods", ["d/a", 3, {"kind": "Pod"}])
 def test_pods_are_a_list(pods: Any) -> None:
     with pytest.raises(InputError, match=r"pods is .*: give a list"):
-        kscale.place(view().snapshot, pods)
+        kscale.place(forked().snapshot, pods)
 
 
 def test_classes_of_placed_pods_alone_have_no_verdict() -> None:
@@ -277,14 +275,14 @@ def test_classes_of_placed_pods_alone_have_no_verdict() -> None:
     wants = pod("a", at="n0")
     wants["spec"]["nodeSelector"] = {"disk": "ssd"}
     snapshot = kscale.Cluster([node("n0"), node("n1"), wants]).snapshot()
-    view = snapshot.fork()
-    (number,) = view.remove("n0")
+    world = kscale.fork(snapshot)
+    (number,) = world.remove("n0")
     with pytest.raises(kscale.InputError, match="belongs to placed pods only"):
-        view.fits(number, "n1")
+        world.fits(number, "n1")
     with pytest.raises(kscale.InputError, match="belongs to placed pods only"):
-        view.schedule(number, "n1")
+        world.schedule(number, "n1")
     with pytest.raises(kscale.InputError, match="belongs to placed pods only"):
-        view.schedule_anywhere(number)
-    named = snapshot.fork(["d/a"])
+        world.schedule_anywhere(number)
+    named = kscale.fork(snapshot, ["d/a"])
     named.unplace("d/a", "n0")
     assert not named.fits("d/a", "n1")

@@ -17,19 +17,32 @@ from kscale.snapshot.interner import PodClass
 from kscale.snapshot.pod_table import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["View"]
+__all__ = ["Fork", "fork"]
 
 _NOWHERE = -1
 
 
-class View:
-    """A single-owner, mutable view of a snapshot; the snapshot itself never changes.
+def fork(
+    snapshot: Snapshot,
+    pods: PodsLike = None,
+    *,
+    templates: Sequence[NodeTemplate] = (),
+    profile: SchedulerProfile | None = None,
+    cursor: int = 0,
+) -> Fork:
+    """A mutable copy of a snapshot, see :class:`Fork` for the arguments."""
+    return Fork(snapshot, pods, templates=templates, profile=profile, cursor=cursor)
 
-    ``pods`` (None = the pending ones) are what may be checked and placed, ``templates`` what may be added. Nodes have
-    numbers: those of the snapshot first, added ones behind them. ``fork`` opens a level that ``revert`` forgets and
-    ``commit`` keeps; levels nest. All work is proportional to what is touched. Not for two threads at once.
 
-    The view knows where each of its pods is: a pod is placed once, and taken off where it is. A pod given by the name
+class Fork:
+    """A single-owner copy of a snapshot that may be changed; the snapshot itself never is.
+
+    ``pods`` (None = the pending ones) are what may be checked and placed, ``templates`` what may be added,
+    ``cursor`` where the scan over nodes stands. Nodes have numbers: those of the snapshot first, added ones behind
+    them. :meth:`fork` opens a level that :meth:`revert` forgets and :meth:`commit` keeps; levels nest.
+    All work is proportional to what is touched. Not for two threads at once.
+
+    The fork knows where each of its pods is: a pod is placed once, and taken off where it is. A pod given by the name
     of one that runs in the snapshot is on its node from the start. Where a pod is asked for, the session number of a
     class stands for any pod of that class; such pods are counted, not told apart. What would not be so raises
     InputError and changes nothing.
@@ -92,14 +105,14 @@ class View:
         self._moved: dict[str, int] = {}  # 1 = one of those, which left the place that the snapshot has for it
         self._mine: dict[tuple[int, int], int] = {}  # (class, node) -> pods that were placed by class
         self._lost: dict[tuple[int, int], int] = {}  # (class, node) -> pods of the snapshot, taken off by class
-        self._own: dict[int, int] = {}  # node -> pods that this view placed on it
+        self._own: dict[int, int] = {}  # node -> pods that this fork placed on it
         self._on_node: dict[int, list[tuple[str, int]]] | None = None
         self._anonymous: dict[int, Counter[int]] = {}
         self._log: list[tuple[dict[Any, int], Any, int | None]] = []
         self._marks: list[int] = []
 
     def __reduce__(self) -> NoReturn:
-        raise StateError("a view cannot be pickled or copied: pickle its snapshot, and fork that again")
+        raise StateError("a fork cannot be pickled or copied: pickle its snapshot, and fork that again")
 
     # -- levels ------------------------------------------------------------------------------------------------------
 
@@ -155,7 +168,7 @@ class View:
         was not given, and for the number of a node that is there.
         """
         if type(template) is not int or not 0 <= template < len(self._bases):
-            raise InputError(f"there is no template {template!r}: this view was given {len(self._bases)}")
+            raise InputError(f"there is no template {template!r}: this fork was given {len(self._bases)}")
         base, copies = self._bases[template], self._copies
         if copy is None:
             copy = len(self._added)
@@ -176,14 +189,14 @@ class View:
     def remove(self, node: str | int) -> list[int]:
         """Remove a node with the pods of the snapshot that are on it; returns the session numbers of their classes.
 
-        A pod that was placed by this view has to be taken off first: raises InputError.
+        A pod that was placed by this fork has to be taken off first: raises InputError.
         """
         n = self.number(node)
         if self._own.get(n):
             pods = [key for key, at in self._at.items() if at == n and not self._stays(key)]
             pods += [f"one of class {number}" for (number, at), count in self._mine.items() if at == n and count]
             named = ", ".join(pods[:5]) + (" ..." if len(pods) > 5 else "")
-            raise InputError(f"node {self.node_name(n)!r} has pods that this view placed: take them off first: {named}")
+            raise InputError(f"node {self.node_name(n)!r} has pods that this fork placed: take them off first: {named}")
         left = Counter({number: count for (number, at), count in self._lost.items() if at == n})
         gone: list[int] = []
         for key, number in self._snapshot_pods(n):
@@ -200,7 +213,7 @@ class View:
         return gone
 
     def _snapshot_pods(self, node: int) -> list[tuple[str, int]]:
-        """The pods that the snapshot has on a node: (name, if it is one of this view's pods, or ""; class)."""
+        """The pods that the snapshot has on a node: (name, if it is one of this fork's pods, or ""; class)."""
         if self._on_node is None:
             number, home = self.session.number, self._home
             keys = self.snapshot.pods if home else [""] * len(self.snapshot.placed_node)
@@ -223,7 +236,7 @@ class View:
         else:
             n = self._in_range(node)
         if not self.engine.alive(n):
-            raise InputError(f"node {self.node_name(n)!r} was removed from this view")
+            raise InputError(f"node {self.node_name(n)!r} was removed from this fork")
         return n
 
     def _in_range(self, node: Any) -> int:
@@ -250,14 +263,14 @@ class View:
         try:
             return self._numbers[pod]
         except KeyError:
-            raise InputError(f"pod {pod!r} was not given to this view") from None
+            raise InputError(f"pod {pod!r} was not given to this fork") from None
 
     def class_of(self, pod: str | int) -> PodClass:
         """What predicates read of a pod. Raises InputError."""
         return self.session.pods[self.pod(pod)]
 
     def where(self, pod: str) -> int | None:
-        """The number of the node that one of the view's pods is on now; None = on none. Raises InputError."""
+        """The number of the node that one of the fork's pods is on now; None = on none. Raises InputError."""
         self.pod(pod)
         at = self._at.get(pod, _NOWHERE)
         return None if at == _NOWHERE else at
@@ -325,7 +338,7 @@ class View:
         return node
 
     def _judged(self, pod: str | int) -> int:
-        """A class whose verdicts this view knows. Raises InputError for one that only placed pods have."""
+        """A class whose verdicts this fork knows. Raises InputError for one that only placed pods have."""
         number = self.pod(pod)
         if number >= self.session.checked:
             raise InputError(

@@ -1,4 +1,4 @@
-"""Views of random clusters with all plug-ins and devices at once: what is undone never happened."""
+"""Forks of random clusters with all plug-ins and devices at once: what is undone never happened."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from golden_support import decoded, profile_of, world
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.scheduling.view import View
+from kscale.scheduling.fork import Fork
 from strategies import clusters
 
 celpy.Environment()  # here and not later: it raises the recursion limit
@@ -34,7 +34,7 @@ def claims_have_consumers(objects: list[Json]) -> None:
             entry["status"]["reservedFor"] = [{"resource": "pods", "name": "somebody", "uid": "somebody"}]
 
 
-def view_of(data: st.DataObject, features: clusters.Features) -> tuple[View, list[str]]:
+def view_of(data: st.DataObject, features: clusters.Features) -> tuple[Fork, list[str]]:
     problem = data.draw(clusters.estimate_problems(features))
     claims_have_consumers(problem["objects"])
     pods = {}
@@ -52,7 +52,7 @@ def view_of(data: st.DataObject, features: clusters.Features) -> tuple[View, lis
         resource_slices=[decoded(entry) for entry in template.get("resource_slices", [])],
     )
     snapshot = world(problem["objects"], problem["options"])
-    view = View(snapshot, list(pods.values()), templates=[made], profile=profile_of(problem["options"]))
+    view = Fork(snapshot, list(pods.values()), templates=[made], profile=profile_of(problem["options"]))
     return view, list(pods)
 
 

@@ -1,0 +1,51 @@
+"""What is kept with a snapshot: one value of each type, and never in a pickle."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
+
+from kscale.snapshot.memo import Memo
+
+
+class Squares(dict[int, int]):
+    pass
+
+
+def test_a_value_is_made_once() -> None:
+    memo, made = Memo(), []
+
+    def make() -> Squares:
+        made.append(1)
+        return Squares({2: 4})
+
+    assert memo.of(Squares, make) is memo.of(Squares, make)
+    assert made == [1]
+    memo.clear()
+    assert memo.of(Squares, make) == {2: 4}
+    assert made == [1, 1]
+
+
+def test_an_empty_value_is_a_value() -> None:
+    memo = Memo()
+    assert memo.of(Squares, Squares) is memo.of(Squares, Squares)
+
+
+def test_threads_get_the_same_value() -> None:
+    memo, ready = Memo(), Barrier(4)
+
+    def ask() -> int:
+        ready.wait()
+        return id(memo.of(Squares, Squares))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert len({future.result() for future in [pool.submit(ask) for _ in range(4)]}) == 1
+
+
+def test_nothing_is_pickled_or_copied() -> None:
+    memo = Memo()
+    memo.of(Squares, lambda: Squares({2: 4}))
+    for other in (pickle.loads(pickle.dumps(memo)), copy.copy(memo), copy.deepcopy(memo)):
+        assert other.of(Squares, Squares) == {}
