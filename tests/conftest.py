@@ -7,6 +7,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuilds says so in the middle of an answer
+
 # The default run is the same everywhere; "thorough" looks for what nobody has seen yet.
 settings.register_profile(
     "default",

@@ -1,25 +1,36 @@
-"""What the grpc expander's client and server say to each other: proto3 messages of package ``grpcplugin``.
+"""What the grpc expander's client and server say to each other: messages of package ``grpcplugin``.
 
-``BestOptionsRequest``: options = 1, map of group id to template node = 3. ``BestOptionsResponse``: options = 1.
-``Option``: group id = 1, node count = 2, debug = 3, pods = 5. Pods and nodes are in their own protobuf form.
+Pods and nodes are in their own protobuf form; here they are bytes, encoded once however often they are sent.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from functools import cache
+from typing import Any, Final
 
 from kscale.ca.expander.types import GrpcOption, PodRun, RankOptions
 from kscale.ca.scale_up.compared import without_environment
 from kscale.errors import InputError
 from kscale.objects.decode import to_dict
 from kscale.objects.protobuf.encoding import Encoded, encode
-from kscale.objects.protobuf.wire import VARINT, WireError, bytes_field, fields_of, key, varint
+from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, message_types
+from kscale.objects.protobuf.tables import parse
 
 __all__ = ["METHOD", "Request", "answered_groups"]
 
 METHOD: Final = "/grpcplugin.Expander/BestOptions"
+_MESSAGES: Final = """
+Option: 1 nodeGroupId bytes, 2 nodeCount int32?, 3 debug text?, 5 pod bytes*
+BestOptionsRequest: 1 options Option*, 3 nodeMap bytes{}
+BestOptionsResponse: 1 options Option*
+"""
+
+
+@cache
+def _types() -> dict[str, Any]:
+    return message_types("grpcplugin", parse(_MESSAGES).values())
 
 
 class Request:
@@ -34,16 +45,12 @@ class Request:
         self._unknown: dict[str, Counter[str]] = {"Pod": Counter(), "Node": Counter()}
         self._problems: dict[str, None] = {}
         self._pods: dict[str | int, bytes | None] = {}
-        options = [bytes_field(1, self._option(option)) for option in question.options]
-        self.data = b"".join([*options, *self._nodes()])
+        options = [self._option(option) for option in question.options]
+        made = _types()["BestOptionsRequest"](options=options, nodeMap=list(self._nodes()))
+        self.data: bytes = made.SerializeToString()
         self.warnings = [*self._problems, *self._left_out()]
 
-    def _option(self, option: GrpcOption) -> bytes:
-        parts = [bytes_field(1, option.node_group_id.encode())]
-        if option.node_count:
-            parts.append(key(2, VARINT) + varint(option.node_count))
-        if option.debug:
-            parts.append(bytes_field(3, option.debug.encode()))
+    def _option(self, option: GrpcOption) -> dict[str, Any]:
         pods: list[bytes] = []
         for run in option.pods:
             data = self._pod(run)
@@ -51,8 +58,10 @@ class Request:
                 pods = []
                 self._problems[f"node group {option.node_group_id}: the expander server is told of no pods"] = None
                 break
-            pods += [bytes_field(5, data)] * run.count
-        return b"".join([*parts, *pods])
+            pods += [data] * run.count
+        said = {"nodeCount": option.node_count, "debug": option.debug}  # proto3: what is zero is not written
+        told = {name: value for name, value in said.items() if value}
+        return {"nodeGroupId": option.node_group_id.encode(), "pod": pods, **told}
 
     def _pod(self, run: PodRun) -> bytes | None:
         name = run.pod.key
@@ -64,7 +73,7 @@ class Request:
             self._pods[known] = self._encoded("Pod", name, data)
         return self._pods[known]
 
-    def _nodes(self) -> Iterator[bytes]:
+    def _nodes(self) -> Iterator[dict[str, Any]]:
         encoded = {
             group: self._encoded("Node", node.name, to_dict(node)) for group, node in self._question.nodes.items()
         }
@@ -72,7 +81,7 @@ class Request:
             self._problems["the expander server is told of no nodes"] = None
             return
         for group, data in encoded.items():
-            yield bytes_field(3, bytes_field(1, group.encode()) + bytes_field(2, data or b""))
+            yield {ENTRY_KEY: group, ENTRY_VALUE: data}
 
     def _encoded(self, kind: str, name: str, data: dict[str, object]) -> bytes | None:
         try:
@@ -92,16 +101,14 @@ class Request:
 
 
 def answered_groups(response: bytes) -> list[str | None]:
-    """The group ids of an answer, in its order. Raises WireError for bytes that are no answer."""
-    return [_group(option) for number, option in fields_of(response) if number == 1]
+    """The group ids of an answer, in its order. Raises ValueError for bytes that are no answer."""
+    from google.protobuf.message import DecodeError
 
-
-def _group(option: bytes) -> str:
-    group = b""
-    for number, value in fields_of(option):
-        if number == 1:
-            group = value
     try:
-        return group.decode()
+        found = _types()["BestOptionsResponse"].FromString(response)
+    except DecodeError:
+        raise ValueError(f"{len(response):,} bytes that are no answer") from None
+    try:
+        return [option.nodeGroupId.decode() for option in found.options]
     except UnicodeDecodeError:
-        raise WireError("a group id that is not UTF-8") from None
+        raise ValueError("a group id that is not UTF-8") from None

@@ -12,7 +12,6 @@ from typing import Any, Final, Self
 from kscale.ca.expander.types import Ranking, RankOptions
 from kscale.drivers.expander_protocol import METHOD, Request, answered_groups
 from kscale.errors import InputError, MissingExtraError, Problem
-from kscale.objects.protobuf.wire import WireError
 
 __all__ = ["GrpcExpander"]
 
@@ -62,7 +61,7 @@ class GrpcExpander:
             return Ranking(error="rpc error: code = Internal desc = grpc: error while marshaling: invalid UTF-8")
         try:
             return Ranking(groups=answered_groups(self._asked(request.data)), warnings=request.warnings)
-        except WireError as error:
+        except ValueError as error:
             text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
             return Ranking(error=text, warnings=request.warnings)
         except self._errors as error:

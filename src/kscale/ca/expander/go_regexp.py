@@ -14,7 +14,7 @@ from kscale.errors import MissingExtraError
 
 __all__ = ["Pattern", "PatternError"]
 
-_MEMORY = 256 << 20
+_MEMORY = 64 << 20
 """RE2's bound on a compiled pattern, in bytes; Go's are counts of repetitions, which RE2 has too."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _TOKEN = re.compile(

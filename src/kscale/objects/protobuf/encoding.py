@@ -1,7 +1,8 @@
 """From the JSON form of an object to its protobuf form, byte for byte what the Go types of the API give.
 
-Fields stand in the order of their numbers, maps in the order of their keys; what is a value in Go is written even if it
-is zero. ``managedFields`` are not sent: the autoscaler's informers take them off everything they hold.
+The bytes are the protobuf runtime's (extra ``[grpc]``); which member is which field, and what Go writes although it is
+absent, stands in :mod:`~kscale.objects.protobuf.tables`. Entries of maps stand in the order of their keys.
+``managedFields`` are not sent: the autoscaler's informers take them off everything they hold.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any, Final, NamedTuple
 from kscale.errors import InputError, Problem
 from kscale.objects.base import dec_hook
 from kscale.objects.plain_json import NumberText
-from kscale.objects.protobuf.tables import Field, Message, message
-from kscale.objects.protobuf.wire import LENGTH, VARINT, bytes_field, key, varint
+from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, INLINE, kubernetes_message
+from kscale.objects.protobuf.tables import LIST, MAP, OWN_MEMBERS, VALUE, Field, Message, message
 from kscale.objects.quantity import Quantity
 from kscale.objects.times import nanoseconds
 
@@ -37,17 +38,19 @@ def encode(name: str, data: Mapping[str, Any]) -> Encoded:
     """An object of the API by the name of its message: ``Pod`` or ``Node``, or a part of one.
 
     ``data``: the JSON form as plain data (:func:`kscale.objects.plain_json.plain`, or
-    :func:`kscale.objects.decode.to_dict`). Raises InputError with the field that cannot be encoded.
+    :func:`kscale.objects.decode.to_dict`). Raises InputError with the field that cannot be encoded, and
+    MissingExtraError without the runtime.
     """
     of = message(name)
     if of is None:
         raise ValueError(f"there is no message {name}")
     trace = _Trace()
     try:
-        return Encoded(_message(of, data, trace), trace.unknown)
+        values = _message(of, data, trace)
     except _BadValueError as error:
         field = ".".join(trace.path).replace(".[", "[")
         raise InputError(Problem(str(error), field=field)) from None
+    return Encoded(kubernetes_message(name)(**values).SerializeToString(), trace.unknown)
 
 
 class _BadValueError(ValueError):
@@ -64,11 +67,13 @@ class _Trace:
         self.unknown: Counter[str] = Counter()
 
 
-_Writer = Callable[[Mapping[str, Any], bytearray, _Trace], None]
-_Value = Callable[[Any, _Trace], bytes]
+_Values = dict[str, Any]
+"""What the runtime makes a message of: values by field, messages as such dictionaries themselves."""
+_Writer = Callable[[Mapping[str, Any], _Values, _Trace], None]
+_Value = Callable[[Any, _Trace], Any]
 
 
-def _message(of: Message, data: Any, trace: _Trace) -> bytes:
+def _message(of: Message, data: Any, trace: _Trace) -> _Values:
     """``data`` None: the message without any member."""
     data = {} if data is None else _object(data)
     for member in data.keys() - of.members:
@@ -76,11 +81,11 @@ def _message(of: Message, data: Any, trace: _Trace) -> bytes:
     return _fields(of, data, trace)
 
 
-def _fields(of: Message, data: Mapping[str, Any], trace: _Trace) -> bytes:
-    out = bytearray()
+def _fields(of: Message, data: Mapping[str, Any], trace: _Trace) -> _Values:
+    values: _Values = {}
     for write in _writers(of):
-        write(data, out, trace)
-    return bytes(out)
+        write(data, values, trace)
+    return values
 
 
 # -- one field -------------------------------------------------------------------------------------------------
@@ -92,71 +97,59 @@ def _writers(of: Message) -> tuple[_Writer, ...]:
 
 
 def _writer(field: Field) -> _Writer:
-    if field.member == ".":
+    if field.member == OWN_MEMBERS:
         return _embedded(field)
-    value, has_length = _value_of(field.type)
-    before = key(field.number, LENGTH if has_length else VARINT)
+    value, member = _value_of(field.type), field.member
+    if field.form == MAP:
+        return _mapped(member, value)
+    if field.form == LIST:
+        return _repeated(member, value)
+    absent = value(None, _Trace()) if field.form == VALUE else None
 
-    def one(given: Any, out: bytearray, trace: _Trace) -> None:
-        written = value(given, trace)
-        out += before
-        if has_length:
-            out += varint(len(written))
-        out += written
+    def single(data: Mapping[str, Any], values: _Values, trace: _Trace) -> None:
+        given = data.get(member)
+        if given is not None:
+            trace.path.append(member)
+            values[member] = value(given, trace)
+            trace.path.pop()
+        elif absent is not None:
+            values[member] = absent
 
-    absent = bytearray()
-    if not field.form:
-        one(None, absent, _Trace())
+    return single
 
-    def single(data: Mapping[str, Any], out: bytearray, trace: _Trace) -> None:
-        given = data.get(field.member)
-        if given is None:
-            out += absent
-            return
-        trace.path.append(field.member)
-        one(given, out, trace)
-        trace.path.pop()
 
-    def repeated(data: Mapping[str, Any], out: bytearray, trace: _Trace) -> None:
-        given = data.get(field.member)
+def _repeated(member: str, value: _Value) -> _Writer:
+    def write(data: Mapping[str, Any], values: _Values, trace: _Trace) -> None:
+        given = data.get(member)
         if given is None:
             return
-        trace.path.append(field.member)
+        trace.path.append(member)
         if not isinstance(given, (list, tuple)):
             raise _BadValueError(f"a list is expected, not {_shown(given)}")
         depth = len(trace.path)
+        written: list[Any] = []
         try:
-            for i, each in enumerate(given):  # noqa: B007  # says where it failed
-                one(each, out, trace)
+            for each in given:
+                written.append(value(each, trace))  # noqa: PERF401  # its length says where it failed
         except _BadValueError:
-            trace.path.insert(depth, f"[{i}]")
+            trace.path.insert(depth, f"[{len(written)}]")
             raise
+        values[member] = written
         trace.path.pop()
-
-    if field.form == "{}":
-        return _mapped(field, value)
-    return repeated if field.form == "*" else single
-
-
-def _embedded(field: Field) -> _Writer:
-    of = message(field.type)
-    assert of is not None
-
-    def write(data: Mapping[str, Any], out: bytearray, trace: _Trace) -> None:
-        out += bytes_field(field.number, _fields(of, data, trace))
 
     return write
 
 
-def _mapped(field: Field, value: _Value) -> _Writer:
-    def write(data: Mapping[str, Any], out: bytearray, trace: _Trace) -> None:
-        given = data.get(field.member)
+def _mapped(member: str, value: _Value) -> _Writer:
+    def write(data: Mapping[str, Any], values: _Values, trace: _Trace) -> None:
+        given = data.get(member)
         if given is None:
             return
-        trace.path.append(field.member)
+        trace.path.append(member)
+        entries = values[member] = []
         for name, each in sorted(_object(given).items(), key=_name):
             trace.path.append(f"[{name}]")
-            out += bytes_field(field.number, bytes_field(1, _text(name)) + bytes_field(2, value(each, trace)))
+            entries.append({ENTRY_KEY: _text(name), ENTRY_VALUE: value(each, trace)})
             trace.path.pop()
         trace.path.pop()
 
@@ -167,19 +160,29 @@ def _name(entry: tuple[str, Any]) -> str:
     return entry[0]
 
 
-def _value_of(type_: str) -> tuple[_Value, bool]:
-    """What turns a member's value into bytes, and whether their length stands before them."""
+def _embedded(field: Field) -> _Writer:
+    of = message(field.type)
+    assert of is not None
+
+    def write(data: Mapping[str, Any], values: _Values, trace: _Trace) -> None:
+        values[INLINE] = _fields(of, data, trace)
+
+    return write
+
+
+def _value_of(type_: str) -> _Value:
+    """What turns a member's value into what the runtime takes."""
     of = message(type_)
     if of is not None:
-        return lambda given, trace: _message(of, given, trace), True
+        return lambda given, trace: _message(of, given, trace)
     if type_ in _BITS:
         bits = _BITS[type_]
-        return lambda given, _: _integer(given, bits), False
+        return lambda given, _: _integer(given, bits)
     scalar = _SCALARS[type_]
-    return lambda given, _: scalar(given), type_ != "bool"
+    return lambda given, _: scalar(given)
 
 
-# -- values ----------------------------------------------------------------------------------------------------
+# -- values: None is the absent member of a value, which Go writes as its zero ---------------------------------
 
 
 def _object(given: Any) -> Mapping[str, Any]:
@@ -188,61 +191,68 @@ def _object(given: Any) -> Mapping[str, Any]:
     return given
 
 
-def _text(given: Any) -> bytes:
+def _text(given: Any) -> str:
     if given is None:
-        return b""
+        return ""
     if type(given) is not str:
         raise _BadValueError(f"a text is expected, not {_shown(given)}")
-    try:
-        return given.encode()
-    except UnicodeEncodeError:
-        raise _BadValueError("not UTF-8") from None
+    if not given.isascii():
+        try:
+            given.encode()
+        except UnicodeEncodeError:
+            raise _BadValueError("not UTF-8") from None
+    return given
 
 
-def _bool(given: Any) -> bytes:
+def _bool(given: Any) -> bool:
     if given is not None and not isinstance(given, bool):
         raise _BadValueError(f"true or false is expected, not {_shown(given)}")
-    return b"\1" if given else b"\0"
+    return bool(given)
 
 
-def _integer(given: Any, bits: int) -> bytes:
+def _integer(given: Any, bits: int) -> int:
     if given is None:
-        return b"\0"
+        return 0
     most = 1 << (bits - 1)
     if not isinstance(given, int) or isinstance(given, bool) or not -most <= given < most:
         raise _BadValueError(f"a whole number of {bits} bits is expected, not {_shown(given)}")
-    return varint(given)
+    return given
 
 
-def _quantity(given: Any) -> bytes:
+def _quantity(given: Any) -> _Values:
     try:
         amount: Quantity = Quantity(given) if isinstance(given, NumberText) else dec_hook(Quantity, given)
     except ValueError as error:
         raise _BadValueError(str(error)) from None
-    return bytes_field(1, str(amount).encode())
+    return {"string": str(amount)}
 
 
-def _time(given: Any) -> bytes:
+def _time(given: Any) -> _Values:
     """Whole seconds; the nanoseconds are written, and zero."""
     if given is None:
-        return b""
+        return {}
     if type(given) is not str:
         raise _BadValueError(f"a time is expected, not {_shown(given)}")
     try:
         seconds = nanoseconds(given) // _SECOND
     except ValueError as error:
         raise _BadValueError(str(error)) from None
-    return b"" if seconds == _ZERO_TIME else key(1, VARINT) + varint(seconds) + key(2, VARINT) + b"\0"
+    return {} if seconds == _ZERO_TIME else {"seconds": seconds, "nanos": 0}
 
 
-def _int_or_text(given: Any) -> bytes:
+def _int_or_text(given: Any) -> _Values:
     is_text = type(given) is str
     number = _integer(None if is_text else given, 32)
-    text = _text(given if is_text else None)
-    return key(1, VARINT) + (b"\1" if is_text else b"\0") + key(2, VARINT) + number + bytes_field(3, text)
+    return {"type": int(is_text), "intVal": number, "strVal": _text(given if is_text else None)}
 
 
-_SCALARS: Final = {"text": _text, "bool": _bool, "Quantity": _quantity, "Time": _time, "IntOrString": _int_or_text}
+_SCALARS: Final[dict[str, Callable[[Any], Any]]] = {
+    "text": _text,
+    "bool": _bool,
+    "Quantity": _quantity,
+    "Time": _time,
+    "IntOrString": _int_or_text,
+}
 
 
 def _shown(given: Any) -> str:

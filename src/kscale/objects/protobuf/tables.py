@@ -13,17 +13,21 @@ is not sent. Numbers and types are those of the API's published messages (``gene
 from __future__ import annotations
 
 from functools import cache
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kscale.objects.protobuf import containers, metadata, nodes, pods, volumes
 
-__all__ = ["Field", "Message", "message", "names"]
+__all__ = ["LIST", "MAP", "OPTIONAL", "OWN_MEMBERS", "VALUE", "Field", "Message", "message", "names", "parse"]
 
-_OPTIONAL, _LIST, _MAP = "?", "*", "{}"
+VALUE: Final = ""
+OPTIONAL: Final = "?"
+LIST: Final = "*"
+MAP: Final = "{}"
+OWN_MEMBERS: Final = "."
 
 
 class Field(NamedTuple):
-    """One field. ``form``: ``""``, ``"?"``, ``"*"`` or ``"{}"``."""
+    """One field. ``form``: :data:`VALUE`, :data:`OPTIONAL`, :data:`LIST` or :data:`MAP`."""
 
     number: int
     member: str
@@ -39,37 +43,47 @@ class Message(NamedTuple):
     members: frozenset[str]
 
 
-@cache
-def _lines() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for module in (metadata, pods, containers, volumes, nodes):
-        for line in module.MESSAGES.replace("\n    ", " ").strip().splitlines():
-            name, _, fields = line.partition(":")
-            found[name] = fields
-    return found
+def parse(table: str) -> dict[str, Message]:
+    """The messages of a table by name, in its order."""
+    lines: dict[str, str] = {}
+    for line in filter(None, table.replace("\n    ", " ").splitlines()):
+        name, _, fields = line.partition(":")
+        lines[name] = fields
+    found: dict[str, Message] = {}
+    for name in lines:
+        _parse(name, lines, found)
+    return {name: found[name] for name in lines}
 
 
-def names() -> list[str]:
-    """Every message."""
-    return list(_lines())
-
-
-@cache
-def message(name: str) -> Message | None:
-    """A message by name; None: a type that is no message."""
-    line = _lines().get(name)
-    if line is None:
-        return None
-    fields = [_field(part) for part in line.split(",")]
+def _parse(name: str, lines: dict[str, str], found: dict[str, Message]) -> Message:
+    if name in found:
+        return found[name]
+    fields = [_field(part) for part in lines[name].split(",")]
     members = {field.member for field in fields}
     for field in fields:
-        embedded = message(field.type) if field.member == "." else None
-        members |= embedded.members if embedded is not None else set()
+        if field.member == OWN_MEMBERS:
+            members |= _parse(field.type, lines, found).members
     sent = sorted(field for field in fields if field.number)
-    return Message(name, tuple(sent), frozenset(members - {"."}))
+    found[name] = Message(name, tuple(sent), frozenset(members - {OWN_MEMBERS}))
+    return found[name]
 
 
 def _field(part: str) -> Field:
     number, member, type_ = part.split()
-    form = next((form for form in (_OPTIONAL, _LIST, _MAP) if type_.endswith(form)), "")
+    form = next((form for form in (OPTIONAL, LIST, MAP) if type_.endswith(form)), VALUE)
     return Field(int(number), member, type_.removesuffix(form), form)
+
+
+@cache
+def _known() -> dict[str, Message]:
+    return parse("".join(module.MESSAGES for module in (metadata, pods, containers, volumes, nodes)))
+
+
+def names() -> list[str]:
+    """Every message."""
+    return list(_known())
+
+
+def message(name: str) -> Message | None:
+    """A message by name; None: a type that is no message."""
+    return _known().get(name)
