@@ -18,6 +18,8 @@ import pytest
 import kscale
 from kscale import ca
 from kscale.capacity.headroom import losses, more_of
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "1"))
@@ -65,9 +67,9 @@ def fresh(made: kscale.Cluster) -> Callable[[], tuple[tuple[kscale.Snapshot], di
     return lambda: ((made.snapshot(),), {})
 
 
-def one_group(nodes: int) -> ca.Groups:
+def one_group(nodes: int) -> Groups:
     names = [f"n{n}" for n in range(nodes)]
-    return ca.Groups([ca.Group(id="g", max_size=10 * nodes, target_size=nodes, nodes=names)])
+    return Groups([NodeGroup(id="g", max_size=10 * nodes, target_size=nodes, nodes=names)])
 
 
 @pytest.mark.parametrize("whole", [False, True], ids=["removals", "loop"])

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.planner import scale_down
     from kscale.ca.scale_up.decision import ScaleUpPlan
     from kscale.ca.scale_up.loop import scale_up
+    from kscale.capacity.groups import read_groups
+    from kscale.objects.nodegroup import NodeGroup, NodeTemplate
     from kscale.objects.quantity import Quantity
     from kscale.scheduling.fit import fit
     from kscale.scheduling.fork import fork
@@ -36,6 +38,8 @@ _LAZY: dict[str, str] = {
     "ca": "kscale.ca",
     "Cluster": "kscale.snapshot.cluster",
     "EstimateOptions": "kscale.ca.estimator",
+    "NodeGroup": "kscale.objects.nodegroup",
+    "NodeTemplate": "kscale.objects.nodegroup",
     "PlaceState": "kscale.scheduling.place",
     "SchedulerProfile": "kscale.scheduling.profile",
     "Snapshot": "kscale.snapshot.snapshot",
@@ -46,6 +50,7 @@ _LAZY: dict[str, str] = {
     "from_columns": "kscale.snapshot.from_columns",
     "load": "kscale.snapshot.reading",
     "place": "kscale.scheduling.place",
+    "read_groups": "kscale.capacity.groups",
     "scale_up": "kscale.ca.scale_up.loop",
     "ScaleUpPlan": "kscale.ca.scale_up.decision",
     "scale_down": "kscale.ca.scale_down.planner",
@@ -60,6 +65,8 @@ __all__ = [
     "EstimateOptions",
     "InputError",
     "KscaleError",
+    "NodeGroup",
+    "NodeTemplate",
     "PlaceState",
     "Quantity",
     "ScaleDownPlan",
@@ -78,6 +85,7 @@ __all__ = [
     "load",
     "place",
     "plugin",
+    "read_groups",
     "scale_down",
     "scale_up",
     "vpa",

@@ -15,6 +15,8 @@ from kscale.ca.clock import moment_ns
 from kscale.ca.scale_down.utilization import utilization
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -115,7 +117,7 @@ def test_texts_and_objects(data: st.DataObject, count: int, cutoff: int, daemons
     there = [from_dict(item, Pod) for item in made]
     one_by_one = Cluster([*owners, *machines, *there])
     options = ca.AutoscalingOptions(expendable_pods_priority_cutoff=cutoff, ignore_daemonsets_utilization=daemons)
-    groups = ca.Groups([ca.Group(id="g", max_size=9, target_size=NODES, nodes=[f"n{i}" for i in range(NODES)])])
+    groups = Groups([NodeGroup(id="g", max_size=9, target_size=NODES, nodes=[f"n{i}" for i in range(NODES)])])
     plans = [kscale.scale_down(each.snapshot(), groups, now=NOW, options=options) for each in (read, one_by_one)]
     assert told(plans[0]) == told(plans[1])
     for item in machines:  # the sums of all nodes against the pods of one

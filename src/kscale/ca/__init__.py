@@ -26,11 +26,7 @@ if TYPE_CHECKING:
     from kscale.ca.expander.types import Ranking as Ranking
     from kscale.ca.expander.types import RankOptions as RankOptions
     from kscale.ca.filter_out_schedulable import filter_out_schedulable as filter_out_schedulable
-    from kscale.ca.groups import Group as Group
-    from kscale.ca.groups import Groups as Groups
-    from kscale.ca.groups import groups_of as groups_of
     from kscale.ca.options import AutoscalingOptions as AutoscalingOptions
-    from kscale.ca.options import NodeGroupAutoscalingOptions as NodeGroupAutoscalingOptions
     from kscale.ca.options import ResourceLimiter as ResourceLimiter
     from kscale.ca.options import ScaleDownOptions as ScaleDownOptions
     from kscale.ca.options import ScaleUpOptions as ScaleUpOptions
@@ -90,10 +86,8 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "expander.registry": ("EXPANDER_NAMES", "build_chain"),
     "expander.types": ("ExpanderInput", "Option", "PodRun", "RankOptions", "Ranking"),
     "filter_out_schedulable": ("filter_out_schedulable",),
-    "groups": ("Group", "Groups", "groups_of"),
     "options": (
         "AutoscalingOptions",
-        "NodeGroupAutoscalingOptions",
         "ResourceLimiter",
         "ScaleDownOptions",
         "ScaleUpOptions",
@@ -147,15 +141,12 @@ __all__ = [
     "Event",
     "ExpanderInput",
     "Expansion",
-    "Group",
     "GroupNodes",
     "GroupSize",
-    "Groups",
     "HourlyPrices",
     "IncreaseSize",
     "Listers",
     "LoopState",
-    "NodeGroupAutoscalingOptions",
     "NodeInGroup",
     "Option",
     "Orchestration",
@@ -189,7 +180,6 @@ __all__ = [
     "expand_steps",
     "filter_out_schedulable",
     "find_similar",
-    "groups_of",
     "initialize_steps",
     "may_scale_down",
     "orchestrate",

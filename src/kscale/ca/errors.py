@@ -15,13 +15,11 @@ __all__ = [
     "CONFIGURATION_ERROR",
     "INTERNAL_ERROR",
     "NODE_GROUP_DOES_NOT_EXIST_ERROR",
-    "NOT_IMPLEMENTED",
     "TRANSIENT_ERROR",
     "UNEXPECTED_SCALE_DOWN_STATE_ERROR",
     "AutoscalerError",
     "ErrorRecord",
     "combine",
-    "is_not_implemented",
 ]
 
 CLOUD_PROVIDER_ERROR = "cloudProviderError"
@@ -31,9 +29,6 @@ TRANSIENT_ERROR = "transientError"
 CONFIGURATION_ERROR = "configurationError"
 NODE_GROUP_DOES_NOT_EXIST_ERROR = "nodeGroupDoesNotExistError"
 UNEXPECTED_SCALE_DOWN_STATE_ERROR = "unexpectedScaleDownStateError"
-
-NOT_IMPLEMENTED = "Not implemented"
-"""The text of the cloud provider's special error ``ErrNotImplemented``."""
 
 
 class ErrorRecord(msgspec.Struct, kw_only=True, frozen=True):
@@ -69,11 +64,6 @@ class AutoscalerError(KscaleError):
     @property
     def record(self) -> ErrorRecord:
         return ErrorRecord(type=self.type, message=self.message)
-
-
-def is_not_implemented(error: str | None) -> bool:
-    """Whether a provider's error text says that it does not implement the question."""
-    return error is not None and error.lower() == NOT_IMPLEMENTED.lower()
 
 
 def combine(errors: Iterable[AutoscalerError]) -> AutoscalerError | None:

@@ -9,8 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.clock import SECOND, moment_ns
-from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, is_not_implemented
-from kscale.ca.groups import Group, Groups
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.state import RememberedTemplate
@@ -19,7 +18,8 @@ from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Container, Node, PodSpec
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import ObjectMeta
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, is_not_implemented
+from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION
 
 __all__ = [
@@ -89,12 +89,12 @@ class Templates(msgspec.Struct, kw_only=True):
 
 
 def provided_template(
-    group: Group, daemonsets: Iterable[DaemonSet], *, suffix: str, taints: TaintConfig
+    group: NodeGroup, daemonsets: Iterable[DaemonSet], *, suffix: str, taints: TaintConfig
 ) -> NodeTemplate:
     """A template from the provider's own. Raises :class:`AutoscalerError` if the provider has none."""
     try:
         example = group.node_template
-    except AutoscalerError as error:
+    except ProviderError as error:
         text = f'failed to obtain template NodeInfo from node group "{group.id}": {error.message}'
         raise AutoscalerError(CLOUD_PROVIDER_ERROR, text) from None
     return template_from_group(example, daemonsets, group.id, suffix=suffix, taints=taints)
@@ -122,7 +122,7 @@ def _candidates(
         name = node.metadata.name
         try:
             group = group_of(name)
-        except AutoscalerError as error:
+        except ProviderError as error:
             warnings.append(f"Failed to get node group for node {name}: {error.message}")
             continue
         if group is None or group in good:
@@ -158,7 +158,7 @@ def mixed_templates(
     ttl = options.node_info_cache_expire_time if cache_ttl is None else cache_ttl
     result = Templates(cache=dict(cache or {}))
 
-    def make(node: Node, group: Group, example: NodeTemplate | None) -> NodeTemplate:
+    def make(node: Node, group: NodeGroup, example: NodeTemplate | None) -> NodeTemplate:
         if example is None:
             text = (
                 f"error while retrieving node {node.metadata.name} from cluster snapshot - this shouldn't happen: "

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.objects.nodegroup import NodeGroupAutoscalingOptions
 
 __all__ = [
     "CURRENT",
@@ -25,7 +26,6 @@ __all__ = [
     "AutoscalingOptions",
     "DrainPriority",
     "GpuLimits",
-    "NodeGroupAutoscalingOptions",
     "ResourceLimiter",
     "ResourceRange",
     "ScaleDownOptions",
@@ -77,20 +77,6 @@ class ResourceLimiter(msgspec.Struct, kw_only=True):
 
     min: dict[str, int] = msgspec.field(default_factory=dict)
     max: dict[str, int] = msgspec.field(default_factory=dict)
-
-
-class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What a node group may override. A group that gives options gives all of them: a field it leaves out is a zero."""
-
-    scale_down_utilization_threshold: float = 0.0
-    scale_down_gpu_utilization_threshold: float = 0.0
-    scale_down_unneeded_time: timedelta = timedelta()
-    scale_down_unready_time: timedelta = timedelta()
-    max_node_provision_time: timedelta = timedelta()
-    max_node_startup_time: timedelta = timedelta()
-    zero_or_max_node_scaling: bool = False
-    allow_non_atomic_scale_up_to_max: bool = False
-    ignore_daemonsets_utilization: bool = False
 
 
 class DrainPriority(msgspec.Struct, frozen=True):

@@ -18,7 +18,6 @@ from kscale.ca.events import Event
 from kscale.ca.expander.chain import Expansion, as_if_done, expand_steps
 from kscale.ca.expander.registry import GRPC
 from kscale.ca.expander.types import ExpanderInput, Filter, Option, Rank, Ranking, RankOptions, Rng
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
 from kscale.ca.scale_up.compared import compared_pods
@@ -43,7 +42,8 @@ from kscale.ca.similarity import Comparator
 from kscale.ca.templates import TaintConfig, template_from_group
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -103,7 +103,7 @@ def orchestrate_steps(
     quotas: Sequence[Quota] | AutoscalerError | None = None,
     comparator: Comparator | None = None,
     profile: SchedulerProfile | None = None,
-    candidates: Sequence[Group] | AutoscalerError = (),
+    candidates: Sequence[NodeGroup] | AutoscalerError = (),
     daemonsets: Sequence[DaemonSet] = (),
     known_templates: Container[str] | None = None,
     all_or_nothing: bool = False,
@@ -195,7 +195,7 @@ class _Orchestrator(ExpansionFinder):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.created: list[CreatedNodeGroups] = []
-        self.considered_more: list[Group] = []
+        self.considered_more: list[NodeGroup] = []
         self.grown = self.groups
         self.events: list[Event] = []
 
@@ -224,7 +224,7 @@ class _Orchestrator(ExpansionFinder):
             return self.fail(AutoscalerError(error.type or INTERNAL_ERROR, text), chosen)
         if new_nodes < best.node_count and self.all_or_nothing:
             return self.abort()
-        if not group.exists and not group.async_upcoming:
+        if not group.exists and not group.upcoming:
             if self.all_or_nothing and group.max_size < new_nodes:
                 return self.abort()
             later = None
@@ -241,7 +241,7 @@ class _Orchestrator(ExpansionFinder):
                 return self.result(status)
             if not isinstance(made, CreatedNodeGroups):
                 made = CreatedNodeGroups(
-                    main=replace(group, exists=later is None, async_upcoming=later is not None, target_size=0)
+                    main=replace(group, exists=later is None, upcoming=later is not None, target_size=0)
                 )
             self.adopt(group.id, made)
             group = made.main

@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.state import RememberedTemplate
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.objects.resource import ResourceSlice
 from kscale.snapshot.informers import Informers
 
@@ -35,15 +34,15 @@ def complete_pools(slices: Iterable[ResourceSlice]) -> Counter[str]:
     return Counter(driver for (driver, _), (_, size, count) in pools.items() if count == size)
 
 
-def _provided(group: Group) -> NodeTemplate | None:
+def _provided(group: NodeGroup) -> NodeTemplate | None:
     try:
         return group.node_template
-    except AutoscalerError:
+    except ProviderError:
         return None
 
 
 def _slices(
-    group: Group, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
+    group: NodeGroup, given: Mapping[str, NodeTemplate], known: Mapping[str, RememberedTemplate]
 ) -> list[ResourceSlice]:
     """Those of the template of the loop before, else of the provider's."""
     if group.id in given:
@@ -91,7 +90,7 @@ def lacks_promised(
         name = node.metadata.name
         try:
             group = groups.id_of_node(name)
-        except AutoscalerError:
+        except ProviderError:
             return False
         if group in pools and not pools[group] <= complete_pools(published.get(name, [])):
             return True

@@ -10,10 +10,11 @@ from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.events import Event
 from kscale.ca.go_math import wrap_int64
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_target
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import ResourceLimiter
 from kscale.objects.core import Node
 from kscale.objects.names import go_quote
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.objects.quota import CapacityQuota
 from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compile_selector
@@ -120,7 +121,7 @@ class NodeResources:
         copy._of_group = dict(self._of_group)
         return copy
 
-    def of(self, node: Node, group: Group | None) -> dict[str, int]:
+    def of(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
         """Cores and bytes of capacity (rounded up, never negative), one node, and its GPUs by type.
 
         Raises :class:`AutoscalerError` if the GPUs cannot be counted.
@@ -136,7 +137,7 @@ class NodeResources:
         """What :meth:`of` said of the first node of a group."""
         return self._of_group[group]
 
-    def _count(self, node: Node, group: Group | None) -> dict[str, int]:
+    def _count(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
         capacity = node.status.capacity or {}
         resources = {name: max(0, capacity.get(name, _NOTHING).value()) for name in ("cpu", "memory")}
         resources[NODES] = 1
@@ -219,9 +220,9 @@ class QuotaTracker:
                 continue
             try:
                 group = group_of(node.metadata.name)
-            except AutoscalerError as error:
+            except ProviderError as error:
                 text = f'failed to get node group for node "{node.metadata.name}": '
-                raise error.with_prefix(text) from None
+                raise AutoscalerError("", text + error.message) from None
             if group is None:
                 counted = resources.of(node, None)
                 counts.append((counted, 1))
@@ -252,14 +253,14 @@ class QuotaTracker:
         """Quota id -> resource -> amount."""
         return {quota.id: left for quota, left in zip(self.quotas, self.left, strict=True)}
 
-    def check(self, group: Group | None, node: Node, delta: int) -> QuotaCheck:
+    def check(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
         """How many of ``delta`` nodes like ``node`` are allowed. Raises :class:`AutoscalerError`.
 
         A product that leaves 64 bits wraps, as upstream's does, and may then pass.
         """
         return self._check(self._resources(group, node, delta), node, delta)
 
-    def consume(self, group: Group | None, node: Node, delta: int) -> QuotaCheck:
+    def consume(self, group: NodeGroup | None, node: Node, delta: int) -> QuotaCheck:
         """The same; if all of them are allowed, their resources are taken from what is left."""
         resources = self._resources(group, node, delta)
         result = self._check(resources, node, delta)
@@ -270,7 +271,7 @@ class QuotaTracker:
                         left[name] = max(0, wrap_int64(left[name] - wrap_int64(resources[name] * delta)))
         return result
 
-    def _resources(self, group: Group | None, node: Node, delta: int) -> dict[str, int]:
+    def _resources(self, group: NodeGroup | None, node: Node, delta: int) -> dict[str, int]:
         if delta < 0:
             raise AutoscalerError("", "negative nodeDelta received")
         return self.resources.of(node, group)

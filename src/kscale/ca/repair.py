@@ -14,10 +14,11 @@ from typing import TypeVar
 import msgspec
 
 from kscale.ca.cluster_state import ClusterState, DecreaseTargetSize, is_cluster_healthy
-from kscale.ca.errors import CLOUD_PROVIDER_ERROR, AutoscalerError, ErrorRecord, is_not_implemented
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.events import Event
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
+from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
+from kscale.objects.nodegroups import Groups
 
 __all__ = [
     "DeleteInstances",
@@ -102,7 +103,7 @@ def remove_old_unregistered_steps(
     for group_id, names in late.items():
         group = groups[group_id]
         if not force:
-            possible = 0 if group.target_size_error is not None else group.target_size - group.min_size
+            possible = 0 if group.target_size_error is not None else group.size - group.min_size
             if possible <= 0:
                 continue
             names = names[:possible]
@@ -126,7 +127,7 @@ def delete_created_with_errors_steps(groups: Groups, found: Repair, *, options: 
     for group in groups:
         failed = [
             name
-            for name in group.instances
+            for name in group.instance_ids
             if (status := group.instance_status.get(name)) is not None
             and status.state == "creating"
             and status.error is not None
@@ -150,7 +151,7 @@ def fix_node_group_size_steps(
             continue
         try:
             provision = group.options_or(options.node_group_defaults).max_node_provision_time
-        except AutoscalerError as error:
+        except ProviderError as error:
             text = f"failed to retrieve maxNodeProvisionTime for nodeGroup {group.id}"
             found.warnings.append(f"{text}: {error.message}")
             found.error = ErrorRecord(type=CLOUD_PROVIDER_ERROR, message=text)
@@ -174,7 +175,7 @@ def _late(state: ClusterState, groups: Groups, now: datetime, options: Autoscali
             continue
         try:
             provision = group.options_or(options.node_group_defaults).max_node_provision_time
-        except AutoscalerError:
+        except ProviderError:
             text = f"failed to retrieve maxNodeProvisionTime for node {name} in nodeGroup {group.id}"
             raise AutoscalerError("", text) from None
         if item.since + provision < now:
@@ -182,21 +183,21 @@ def _late(state: ClusterState, groups: Groups, now: datetime, options: Autoscali
     return {group.id: late[group.id] for group in groups if group.id in late}
 
 
-def _whole(group: Group, names: list[str], options: AutoscalingOptions, found: Repair) -> list[str]:
+def _whole(group: NodeGroup, names: list[str], options: AutoscalingOptions, found: Repair) -> list[str]:
     """Of a group that goes whole or not at all: all instances or none."""
     try:
         own = group.options_or(options.node_group_defaults)
-    except AutoscalerError as error:
+    except ProviderError as error:
         found.warnings.append(f"Failed to get node group options for {group.id}: {error.message}")
         return []
     if not own.zero_or_max_node_scaling:
         return names
-    if len(group.instances) == len(names) or not own.allow_non_atomic_scale_up_to_max:
-        return list(group.instances)
+    if len(group.instance_ids) == len(names) or not own.allow_non_atomic_scale_up_to_max:
+        return list(group.instance_ids)
     return []
 
 
-def _delete(group: Group, names: list[str], force: bool) -> _Steps[str | None]:
+def _delete(group: NodeGroup, names: list[str], force: bool) -> _Steps[str | None]:
     if force:
         refusal = yield DeleteInstances(group=group.id, instances=names, force=True)
         if not is_not_implemented(refusal):

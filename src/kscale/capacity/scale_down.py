@@ -13,7 +13,6 @@ import numpy as np
 
 from kscale.ca.clock import moment_ns
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
@@ -26,6 +25,7 @@ from kscale.ca.scale_down.removal import RemovableNode
 from kscale.ca.state import LoopState
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.times import format_time
 from kscale.records import Record
 from kscale.snapshot.snapshot import Snapshot
@@ -94,7 +94,7 @@ def report_scale_down(
     :func:`kscale.scale_down`; besides, InputError for a name that is no node, or that is in both.
     """
     options = options or AutoscalingOptions()
-    groups = groups_of(node_groups, snapshot.columns.objects, options.node_group_defaults)
+    groups = Groups.of(node_groups, snapshot.columns.objects)
     deleting, draining = list(deleting), list(draining)
     for name in draining:
         if name in deleting:

@@ -1,15 +1,44 @@
-"""Node groups and templates of their nodes: plain data, no cloud (upstream: ``cloudprovider.NodeGroup``)."""
+"""Node groups, as a user describes them and as a cloud answers for them: plain data (``cloudprovider.NodeGroup``)."""
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import msgspec
 
+from kscale.errors import KscaleError
 from kscale.objects.base import ApiStruct, ResourceList
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode
 
-__all__ = ["NodeGroup", "NodeGroupOptions", "NodeTemplate"]
+__all__ = [
+    "NOT_IMPLEMENTED",
+    "InstanceError",
+    "InstanceStatus",
+    "NodeGroup",
+    "NodeGroupAutoscalingOptions",
+    "NodeGroupOptions",
+    "NodeTemplate",
+    "ProviderError",
+    "is_not_implemented",
+]
+
+NOT_IMPLEMENTED = "Not implemented"
+"""The text of the cloud provider's special error ``ErrNotImplemented``."""
+
+
+def is_not_implemented(error: str | None) -> bool:
+    """Whether a provider's error text says that it does not implement the question."""
+    return error is not None and error.lower() == NOT_IMPLEMENTED.lower()
+
+
+class ProviderError(KscaleError):
+    """A cloud did not answer a question about a group or a node; ``message`` is what it said instead."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
 
 
 class NodeTemplate(ApiStruct):
@@ -21,8 +50,26 @@ class NodeTemplate(ApiStruct):
     resource_slices: list[ResourceSlice] = []
 
 
+class NodeGroupAutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True):
+    """What holds for the nodes of one group. ``scale_down_...`` and the others are the autoscaler's flags."""
+
+    scale_down_utilization_threshold: float = 0.0
+    scale_down_gpu_utilization_threshold: float = 0.0
+    scale_down_unneeded_time: timedelta = timedelta()
+    scale_down_unready_time: timedelta = timedelta()
+    max_node_provision_time: timedelta = timedelta()
+    max_node_startup_time: timedelta = timedelta()
+    zero_or_max_node_scaling: bool = False
+    allow_non_atomic_scale_up_to_max: bool = False
+    ignore_daemonsets_utilization: bool = False
+
+
 class NodeGroupOptions(ApiStruct):
-    """``NodeGroupAutoscalingOptions``: what differs from the autoscaler's own options. Durations are seconds."""
+    """What a group says for itself; of what it leaves out (None) the autoscaler's own option holds. Durations are
+    seconds.
+
+    Upstream's providers leave nothing out: one that answers at all answers everything, and its zeros are zeros.
+    """
 
     scale_down_utilization_threshold: float | None = None
     scale_down_gpu_utilization_threshold: float | None = None
@@ -34,13 +81,42 @@ class NodeGroupOptions(ApiStruct):
     ignore_daemon_sets_utilization: bool | None = None
     allow_non_atomic_scale_up_to_max: bool | None = None
 
+    def on_top_of(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
+        """The defaults with what the group says in their place."""
+        given = {
+            _OTHER_NAMES.get(name, name): timedelta(seconds=value) if name in _DURATIONS else value
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) is not None
+        }
+        return msgspec.structs.replace(defaults, **given)
+
+
+_OTHER_NAMES = {"ignore_daemon_sets_utilization": "ignore_daemonsets_utilization"}
+_DURATIONS = frozenset(name for name in NodeGroupOptions.__struct_fields__ if name.endswith("_time"))
+
+
+class InstanceError(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
+    """Why the cloud did not make an instance: ``class_`` is ``OutOfResource`` or ``Other``."""
+
+    class_: str = msgspec.field(name="class")
+    code: str
+    message: str = ""
+
+
+class InstanceStatus(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, rename="camel"):
+    """State of an instance: ``running``, ``creating`` or ``deleting``."""
+
+    state: str = "running"
+    error: InstanceError | None = None
+
 
 class NodeGroup(ApiStruct):
-    """A group of like nodes that can grow and shrink.
+    """A group of like nodes that can grow and shrink. An ``..._error`` is what the cloud said instead of an answer.
 
     Its template is ``template``, else (named by ``from_node``) a copy of a node of the cluster, else the first good
     node among ``nodes``; then ``labels``, ``taints``, ``capacity`` are put on top. ``nodes`` lists names; without it a
-    node belongs to the group if it carries all of ``node_selector``.
+    node belongs to the group if it carries all of ``node_selector``. With neither a template nor an error in its place
+    the cloud does not tell one. :meth:`~kscale.objects.nodegroups.Groups.of` works all that out.
     """
 
     id: str
@@ -48,10 +124,16 @@ class NodeGroup(ApiStruct):
     max_size: int = 1000
     target_size: int | None = None
     """None = as many as there are nodes of the group."""
+    target_size_error: str | None = None
     nodes: list[str] = []
     node_selector: dict[str, str] | None = None
+    instances: list[str] | None = None
+    """Provider ids of what the cloud runs for it; None = those of its nodes, and ``unregistered_instances``."""
     unregistered_instances: list[str] = []
+    instance_status: dict[str, InstanceStatus] = {}
+    """By provider id, of instances that are not simply running."""
     template: NodeTemplate | None = None
+    template_error: str | None = None
     from_node: str | None = None
     labels: dict[str, str] | None = None
     taints: list[Taint] = []
@@ -59,7 +141,38 @@ class NodeGroup(ApiStruct):
     price: float | None = None
     """Of one node for one hour, in any currency."""
     options: NodeGroupOptions | None = None
+    """None = the group says nothing for itself."""
+    options_error: str | None = None
     exists: bool = True
+    """False: a candidate of node auto-provisioning."""
     autoprovisioned: bool = False
     upcoming: bool = False
     """The group is being created asynchronously."""
+    upcoming_id: str = ""
+    """The id that it had while it was being created, where that was another one."""
+
+    @property
+    def size(self) -> int:
+        """The target size; 0 where it is not known."""
+        return self.target_size or 0
+
+    @property
+    def instance_ids(self) -> list[str]:
+        """``instances``; of a group that does not say, none."""
+        return self.instances or []
+
+    @property
+    def node_template(self) -> NodeTemplate:
+        """What the cloud says that a new node is. Raises :class:`ProviderError` if it does not."""
+        if self.template is None or self.template_error is not None:
+            raise ProviderError(self.template_error if self.template_error is not None else NOT_IMPLEMENTED)
+        return self.template
+
+    def options_or(self, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions:
+        """What holds for the group. Raises :class:`ProviderError` if the cloud cannot tell; one that does not implement
+        the question says nothing."""
+        if self.options_error is not None and not is_not_implemented(self.options_error):
+            raise ProviderError(self.options_error)
+        if self.options is None or self.options_error is not None:
+            return defaults
+        return self.options.on_top_of(defaults)

@@ -9,6 +9,8 @@ from kscale import ca
 from kscale.ca import quota
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quota import CapacityQuota
 
 
@@ -23,9 +25,9 @@ def check(case: dict[str, Any]) -> None:
         }
         assert got == want
         return
-    groups = ca.Groups(
+    groups = Groups(
         [
-            ca.Group(
+            NodeGroup(
                 id=group["id"],
                 nodes=group.get("nodes") or [],
                 template=golden_ca.template(group.get("template")),
@@ -45,7 +47,7 @@ def check(case: dict[str, Any]) -> None:
     assert got == want
 
 
-def _tracker(given: dict[str, Any], groups: ca.Groups) -> quota.QuotaTracker:
+def _tracker(given: dict[str, Any], groups: Groups) -> quota.QuotaTracker:
     nodes = [from_dict(node, Node) for node in given.get("nodes") or []]
     limiter = ca.ResourceLimiter(min=given.get("min_limits") or {}, max=given.get("limits") or {})
     if given.get("tracker") == "min":
@@ -63,7 +65,7 @@ def _left(tracker: quota.QuotaTracker) -> list[dict[str, Any]]:
     return [{"id": name, "left": dict(left)} for name, left in tracker.limits_left.items()]
 
 
-def _step(step: dict[str, Any], tracker: quota.QuotaTracker, groups: ca.Groups) -> dict[str, Any]:
+def _step(step: dict[str, Any], tracker: quota.QuotaTracker, groups: Groups) -> dict[str, Any]:
     group = groups.get(step["group"]) if step.get("group") is not None else None
     ask = {"check": tracker.check, "consume": tracker.consume}[step["op"]]
     try:

@@ -11,7 +11,8 @@ from golden_support import world
 from kscale import ca
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.objects.times import to_datetime
 
 _GPU_LABEL = "TestGPULabel/accelerator"
@@ -40,8 +41,8 @@ def check(case: dict[str, Any]) -> None:
         deletions = loop.get("deletions_in_progress") or {}
         plan = kscale.scale_down(
             world([item for item in objects if item not in late] + late, {}),
-            ca.Groups(
-                [_group(each, options) for each in listed],
+            Groups(
+                [_group(each) for each in listed],
                 dict.fromkeys(loop.get("node_group_errors") or [], "node group unavailable"),
             ),
             now=to_datetime(loop["now"]),
@@ -87,12 +88,11 @@ def _identity(kind: str, names: dict[str, Any]) -> tuple[str, str, str]:
     return kind, names.get("namespace") or "", names["name"]
 
 
-def _group(given: dict[str, Any], options: ca.AutoscalingOptions) -> ca.Group:
+def _group(given: dict[str, Any]) -> NodeGroup:
     own = given.get("options")
-    overrides = None if own is None else _durations(own)
     template = given.get("template")
     nodes = given.get("nodes") or []
-    return ca.Group(
+    return NodeGroup(
         id=given["id"],
         min_size=given["min"],
         max_size=given["max"],
@@ -101,15 +101,16 @@ def _group(given: dict[str, Any], options: ca.AutoscalingOptions) -> ca.Group:
         nodes=nodes,
         instances=nodes if given.get("instances") is None else given["instances"],
         template=None if template is None else NodeTemplate(node=from_dict(template, Node)),
-        options=None
-        if overrides is None
-        else ca.NodeGroupAutoscalingOptions(**{**_fields(options.node_group_defaults), **overrides}),
+        options=None if own is None else _own_options(own),
         options_error=given.get("options_error"),
     )
 
 
-def _fields(options: ca.NodeGroupAutoscalingOptions) -> dict[str, Any]:
-    return {name: getattr(options, name) for name in options.__struct_fields__}
+def _own_options(given: dict[str, Any]) -> NodeGroupOptions:
+    """What differs for the group; durations are seconds here and there."""
+    names = {"ignore_daemonsets_utilization": "ignore_daemon_sets_utilization"}
+    said = {name.removesuffix("_s"): value for name, value in given.items() if value is not None}
+    return NodeGroupOptions(**{names.get(name, name): value for name, value in said.items()})
 
 
 def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:

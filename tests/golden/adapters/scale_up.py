@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import golden_ca
+from builders import group_options
 from golden_support import adapter
 from kscale import ca
 from kscale.ca import quota
@@ -33,7 +34,8 @@ from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.meta import KubeObject
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quota import CapacityQuota
 from kscale.objects.times import to_datetime
 from kscale.snapshot.cluster import Cluster
@@ -84,7 +86,7 @@ def check(case: dict[str, Any]) -> None:
         "increase_calls": sorted(provider.calls, key=lambda call: call["group"])
         if options.parallel_scale_up
         else provider.calls,
-        "targets_after": {group.id: group.target_size for group in provider.groups},
+        "targets_after": {group.id: group.size for group in provider.groups},
     }
     if options.parallel_scale_up:
         got["failed_resize_groups"] = sorted(got["failed_resize_groups"])
@@ -138,7 +140,7 @@ def _scale_up(
         after = done.cluster.snapshot()
         done = rounds[-1].done
     expansion = done.expansion
-    provider.groups = ca.Groups([*provider.groups, *provider.made], provider.groups.node_errors)
+    provider.groups = Groups([*provider.groups, *provider.made], provider.groups.node_errors)
     got = status_of(done.status) | {
         "options": _options_of(done),
         "events": sorted(
@@ -227,7 +229,7 @@ def _expected(want: dict[str, Any]) -> dict[str, Any]:
 
 def templates_of(
     given: dict[str, Any],
-    groups: ca.Groups,
+    groups: Groups,
     objects: list[KubeObject],
     options: ca.AutoscalingOptions,
     now: datetime,
@@ -266,19 +268,19 @@ class Provider:
     def __init__(self, given: dict[str, Any]) -> None:
         self.errors = {group["id"]: group["increase_error"] for group in given["groups"] if group.get("increase_error")}
         self.not_atomic = {group["id"] for group in given["groups"] if group.get("atomic_increase_not_implemented")}
-        self.groups = ca.Groups([_group(group) for group in given["groups"]], given.get("node_group_errors"))
+        self.groups = Groups([_group(group) for group in given["groups"]], given.get("node_group_errors"))
         self.calls: list[dict[str, Any]] = []
         self.provisioning = given.get("autoprovisioning") or {}
         self.asynchronous = bool((given.get("options") or {}).get("async_node_groups"))
-        self.made: list[ca.Group] = []
+        self.made: list[NodeGroup] = []
         self._size_errors = {g["id"]: g["target_size_error"] for g in given["groups"] if g.get("target_size_error")}
 
-    def candidates(self) -> list[ca.Group] | ca.AutoscalerError:
+    def candidates(self) -> list[NodeGroup] | ca.AutoscalerError:
         """What the injected group-list processor appends."""
         if "list_processor_error" in self.provisioning:
             return ca.AutoscalerError("", self.provisioning["list_processor_error"])
         return [
-            ca.Group(
+            NodeGroup(
                 id=item["id"],
                 min_size=item["min"],
                 max_size=item["max"],
@@ -297,13 +299,14 @@ class Provider:
             return ca.AutoscalerError(error.get("type") or "", error["message"])
         template = golden_ca.template(item.get("created_template") or item.get("template"))
         self.made = [
-            ca.Group(
+            NodeGroup(
                 id=name,
                 min_size=item["min"],
                 max_size=item["max"],
+                target_size=0,
                 template=None if item.get("created_without_template") else template,
                 exists=not self.asynchronous,
-                async_upcoming=self.asynchronous,
+                upcoming=self.asynchronous,
                 autoprovisioned=True,
             )
             for name in item["created_ids"]
@@ -331,21 +334,21 @@ class Provider:
             return self.create(action)
         group = next((made for made in self.made if made.id == action.group), None) or self.groups[action.group]
         if isinstance(action, DecreaseTargetSize):
-            group.target_size += action.delta
+            group.target_size = group.size + action.delta
             return None
         if action.atomic and action.group in self.not_atomic:
             return ca.AutoscalerError("", "Not implemented")
         self.calls.append({"group": action.group, "delta": action.delta, "atomic": action.atomic})
         error = self.errors.get(action.group)
         if error is None or error.get("target_raised"):
-            group.target_size += action.delta
+            group.target_size = group.size + action.delta
         return None if error is None else ca.AutoscalerError(error.get("type") or "", error["message"])
 
 
-def _group(given: dict[str, Any]) -> ca.Group:
+def _group(given: dict[str, Any]) -> NodeGroup:
     names = [*(given.get("nodes") or []), *(given.get("unregistered_instances") or [])]
     own = given.get("options")
-    return ca.Group(
+    return NodeGroup(
         id=given["id"],
         min_size=given["min"],
         max_size=given["max"],
@@ -354,17 +357,18 @@ def _group(given: dict[str, Any]) -> ca.Group:
         instances=names,
         template=golden_ca.template(given.get("template")),
         exists=given.get("exists", True),
-        async_upcoming=given.get("async_upcoming", False),
+        upcoming=given.get("async_upcoming", False),
         options=None if own is None else _group_options(own),
         options_error=given.get("options_error"),
     )
 
 
-def _group_options(given: dict[str, Any]) -> ca.NodeGroupAutoscalingOptions:
-    return ca.NodeGroupAutoscalingOptions(
+def _group_options(given: dict[str, Any]) -> NodeGroupOptions:
+    """The provider answers everything: what is not recorded is a zero."""
+    return group_options(
         zero_or_max_node_scaling=given.get("zero_or_max_node_scaling", False),
-        max_node_provision_time=timedelta(seconds=given.get("max_node_provision_time_s", 0)),
-        max_node_startup_time=timedelta(seconds=given.get("max_node_startup_time_s", 0)),
+        max_node_provision_time=given.get("max_node_provision_time_s", 0.0),
+        max_node_startup_time=given.get("max_node_startup_time_s", 0.0),
     )
 
 
@@ -411,9 +415,7 @@ def history(
     return state, golden_ca.sorted_events(events)
 
 
-def cluster_state(
-    state: ClusterState, groups: ca.Groups, now: datetime, options: ca.AutoscalingOptions
-) -> dict[str, Any]:
+def cluster_state(state: ClusterState, groups: Groups, now: datetime, options: ca.AutoscalingOptions) -> dict[str, Any]:
     return {
         "upcoming": {name: item.count for name, item in upcoming_nodes(state, groups, now).items()},
         "groups": {

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ca_objects import T0, at, node
+from builders import T0, at, group_options, node
 from kscale import ca
 from kscale.ca.backoff import Backoff, ScaleUpError, backed_off, drop_stale, record_failure
 from kscale.ca.clock import format_duration
@@ -34,9 +34,10 @@ from kscale.ca.cluster_state import (
     update_nodes,
     update_nodes_steps,
 )
-from kscale.ca.groups import InstanceError, InstanceStatus
 from kscale.objects.core import Node, Taint
 from kscale.objects.meta import Condition
+from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup
+from kscale.objects.nodegroups import Groups
 
 N = T0
 MINUTE = timedelta(minutes=1)
@@ -62,9 +63,9 @@ def _node(name: str, *, ready: bool = True, created: float | None = None, **chan
     return made
 
 
-def _group(name: str, target: int, *nodes: str, instances: list[str] | None = None, **more: Any) -> ca.Group:
+def _group(name: str, target: int, *nodes: str, instances: list[str] | None = None, **more: Any) -> NodeGroup:
     names = list(nodes)
-    return ca.Group(
+    return NodeGroup(
         id=name,
         min_size=more.pop("min_size", 1),
         max_size=10,
@@ -84,7 +85,7 @@ def _timeout(message: str) -> ScaleUpError:
 
 def test_ok_with_scale_up() -> None:
     options = _options()
-    groups = ca.Groups([_group("g1", 5, "a"), _group("g2", 1, "b")])
+    groups = Groups([_group("g1", 5, "a"), _group("g2", 1, "b")])
     state = register_scale_up(ClusterState(), groups["g1"], 4, N, options)
     update = update_nodes(state, [_node("a"), _node("b")], groups, now=N, options=options)
     assert is_cluster_healthy(update.state, options)
@@ -95,12 +96,12 @@ def test_ok_with_scale_up() -> None:
 
 def test_empty_group_that_grows_and_is_taken_back() -> None:
     options = _options()
-    empty = ca.Groups([_group("g1", 0, min_size=0)])
+    empty = Groups([_group("g1", 0, min_size=0)])
     state = update_nodes(ClusterState(), [], empty, now=N - timedelta(seconds=5), options=options).state
     assert is_cluster_healthy(state, options)
     assert is_group_healthy(state, "g1", options)
     assert not is_scaling_up(state, "g1")
-    grown = ca.Groups([_group("g1", 3, min_size=0)])
+    grown = Groups([_group("g1", 3, min_size=0)])
     state = register_scale_up(state, grown["g1"], 3, N - timedelta(seconds=3), options)
     state = update_nodes(state, [], grown, now=N, options=options).state
     assert is_group_healthy(state, "g1", options)
@@ -120,7 +121,7 @@ def test_empty_group_that_grows_and_is_taken_back() -> None:
 )
 def test_health(targets: tuple[int, int], ready: tuple[bool, bool], startup: int, cluster: bool, first: bool) -> None:
     options = _options(max_node_startup_time=timedelta(minutes=startup))
-    groups = ca.Groups([_group("g1", targets[0], "a"), _group("g2", targets[1], "b")])
+    groups = Groups([_group("g1", targets[0], "a"), _group("g2", targets[1], "b")])
     nodes = [_node("a", ready=ready[0]), _node("b", ready=ready[1])]
     state = update_nodes(ClusterState(), nodes, groups, now=N, options=options).state
     assert is_cluster_healthy(state, options) is cluster
@@ -130,8 +131,8 @@ def test_health(targets: tuple[int, int], ready: tuple[bool, bool], startup: int
 
 @pytest.mark.parametrize(("startup", "unready", "starting"), [(0, 1, 0), (35, 0, 1)])
 def test_start_up_time(startup: int, unready: int, starting: int) -> None:
-    own = ca.NodeGroupAutoscalingOptions(max_node_startup_time=timedelta(minutes=startup))
-    groups = ca.Groups([_group("g1", 1, "a", options=own), _group("g2", 1, "b", options=own)])
+    own = group_options(max_node_startup_time=startup * 60.0)
+    groups = Groups([_group("g1", 1, "a", options=own), _group("g2", 1, "b", options=own)])
     nodes = [_node("a"), _node("b", ready=False, created=-30)]
     state = update_nodes(ClusterState(), nodes, groups, now=N, options=_options()).state
     assert (len(state.total.unready), len(state.total.not_started)) == (unready, starting)
@@ -146,14 +147,14 @@ def test_not_started(ready: bool, tainted: bool, starting: int, up: int) -> None
     if tainted:
         young.spec.taints = [Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")]
     options = _options(max_node_startup_time=timedelta(minutes=35))
-    groups = ca.Groups([_group("g1", 1, "a"), _group("g2", 1, "b")])
+    groups = Groups([_group("g1", 1, "a"), _group("g2", 1, "b")])
     state = update_nodes(ClusterState(), [_node("a"), young], groups, now=N, options=options).state
     assert (len(state.total.not_started), len(state.total.ready)) == (starting, up)
 
 
 def test_start_up_time_leaks_to_nodes_of_no_group() -> None:
-    own = ca.NodeGroupAutoscalingOptions()
-    groups = ca.Groups([_group("g", 1, "a", options=own)])
+    own = group_options()
+    groups = Groups([_group("g", 1, "a", options=own)])
     loose = _node("loose", ready=False, created=-1)
     first = update_nodes(ClusterState(), [loose, _node("a")], groups, now=N, options=_options()).state
     second = update_nodes(ClusterState(), [_node("a"), loose], groups, now=N, options=_options()).state
@@ -163,7 +164,7 @@ def test_start_up_time_leaks_to_nodes_of_no_group() -> None:
 def test_suspended_nodes() -> None:
     asleep = _node("b")
     asleep.status.conditions = [Condition(type="Suspended", status="True")]
-    groups = ca.Groups([_group("g1", 2, "a", "b")])
+    groups = Groups([_group("g1", 2, "a", "b")])
     state = update_nodes(ClusterState(), [_node("a"), asleep], groups, now=N, options=_options()).state
     known = state.readiness["g1"]
     assert (known.registered, known.ready, known.suspended) == (["a", "b"], ["a"], ["b"])
@@ -171,7 +172,7 @@ def test_suspended_nodes() -> None:
 
 
 def test_nodes_without_machine() -> None:
-    groups = ca.Groups([_group("g1", 1, "a", "b")])
+    groups = Groups([_group("g1", 1, "a", "b")])
     nodes = [_node("a"), _node("b"), _node("loose")]
     answered = update_nodes(ClusterState(), nodes, groups, now=N, has_instance={"b": False}).state
     assert answered.readiness["g1"].deleted == ["b"]
@@ -180,7 +181,7 @@ def test_nodes_without_machine() -> None:
 
 
 def test_size_of_the_cluster() -> None:
-    groups = ca.Groups([_group("g1", 5, "a"), _group("g2", 1, "b")])
+    groups = Groups([_group("g1", 5, "a"), _group("g2", 1, "b")])
     state = update_nodes(ClusterState(), [_node("a"), _node("b"), _node("loose")], groups, now=N).state
     assert autoscaled_nodes_count(state) == (2, 6)
     state = update_nodes(state, [_node("a"), _node("a"), _node("b")], groups, now=N).state
@@ -212,7 +213,7 @@ def test_a_request_follows_what_is_added_and_taken() -> None:
 
 def test_an_overdue_request_is_given_up() -> None:
     options = _options(max_node_provision_time=timedelta(minutes=2))
-    groups = ca.Groups([_group("g1", 5, "a")])
+    groups = Groups([_group("g1", 5, "a")])
     state = register_scale_up(ClusterState(), groups["g1"], 4, N - timedelta(minutes=3), options)
     steps = update_nodes_steps(state, [_node("a")], groups, now=N, options=options)
     assert next(steps) == DecreaseTargetSize(group="g1", delta=-4)
@@ -239,14 +240,14 @@ def test_an_overdue_request_is_given_up() -> None:
 
 def test_the_whole_request_is_taken_back_even_if_some_nodes_came() -> None:
     options = _options(max_node_provision_time=timedelta(minutes=2))
-    groups = ca.Groups([_group("g1", 5, "a", "b", "c")])
+    groups = Groups([_group("g1", 5, "a", "b", "c")])
     state = register_scale_up(ClusterState(), groups["g1"], 4, N - timedelta(minutes=3), options)
     steps = update_nodes_steps(state, [_node(n) for n in "abc"], groups, now=N, options=options)
     assert next(steps).delta == -4
 
 
 def test_deletions_are_expected_for_a_while() -> None:
-    groups = ca.Groups([_group("g1", 1, "a")])
+    groups = Groups([_group("g1", 1, "a")])
     state = register_scale_down(ClusterState(), "g1", "x", N - timedelta(minutes=5))
     assert update_nodes(state, [], groups, now=N - MINUTE).state.ranges["g1"].max_nodes == 2
     assert update_nodes(state, [], groups, now=N).state.scale_down_requests == []
@@ -257,7 +258,7 @@ def test_instances_that_could_not_be_made() -> None:
     error = InstanceError(class_="OutOfResource", code="RESOURCE_POOL_EXHAUSTED", message="none left")
     broken = InstanceStatus(state="creating", error=error)
     group = _group("g1", 2, instances=["x", "y"], instance_status={"x": broken, "y": broken})
-    groups = ca.Groups([group])
+    groups = Groups([group])
     state = register_scale_up(ClusterState(), group, 2, N, options)
     update = update_nodes(state, [], groups, now=N, options=options)
     assert [event.message for event in update.events] == [
@@ -276,7 +277,7 @@ def test_instances_that_could_not_be_made() -> None:
 def test_back_off_through_timeouts() -> None:
     options = _options(max_node_provision_time=timedelta(minutes=2))
     nodes = [_node(name) for name in "abc"]
-    groups = ca.Groups([_group("g1", 4, "a", "b", "c")])
+    groups = Groups([_group("g1", 4, "a", "b", "c")])
     now = N
     state = register_scale_up(ClusterState(), groups["g1"], 1, now - timedelta(seconds=180), options)
     state = update_nodes(state, nodes, groups, now=now, options=options).state
@@ -295,7 +296,7 @@ def test_back_off_through_timeouts() -> None:
     now += timedelta(minutes=5, seconds=1)
     assert not is_safe_to_scale_up(state, "g1", now, options)
     state = register_scale_up(state, groups["g1"], 1, now, options)
-    full = ca.Groups([_group("g1", 4, "a", "b", "c", "d")])
+    full = Groups([_group("g1", 4, "a", "b", "c", "d")])
     state = update_nodes(state, [*nodes, _node("d")], full, now=now, options=options).state
     assert is_group_healthy(state, "g1", options)
     assert state.scale_up_requests == {}
@@ -305,7 +306,7 @@ def test_back_off_through_timeouts() -> None:
 
 def test_of_a_group_without_template_back_off_is_not_known() -> None:
     options = _options(max_node_provision_time=timedelta(minutes=2))
-    groups = ca.Groups([_group("g1", 4, "a", "b", "c")])
+    groups = Groups([_group("g1", 4, "a", "b", "c")])
     nodes = [_node(name) for name in "abc"]
     state = register_scale_up(ClusterState(), groups["g1"], 1, N - timedelta(seconds=180), options)
     state = update_nodes(state, nodes, groups, now=N, options=options).state
@@ -364,7 +365,7 @@ def test_upcoming_nodes() -> None:
         _node("e1"),
         doomed,
     ]
-    groups = ca.Groups([
+    groups = Groups([
         _group("g1", 7, "a"),
         _group("g2", 2, "b"),
         _group("g3", 2, "c"),
@@ -381,7 +382,7 @@ def test_upcoming_nodes() -> None:
 
 
 def test_no_request_no_upcoming_nodes() -> None:
-    groups = ca.Groups([_group("g1", 3, "a")])
+    groups = Groups([_group("g1", 3, "a")])
     state = update_nodes(ClusterState(), [_node("a")], groups, now=N).state
     assert upcoming_nodes(state, groups, N) == {}
     state = register_scale_up(state, groups["g1"], 2, N, _options())
@@ -392,7 +393,7 @@ def test_no_request_no_upcoming_nodes() -> None:
 
 def test_instances_without_node() -> None:
     options = _options(max_node_provision_time=timedelta(seconds=10))
-    groups = ca.Groups([_group("g1", 2, "a", instances=["a", "b"])])
+    groups = Groups([_group("g1", 2, "a", instances=["a", "b"])])
     state = register_scale_up(ClusterState(), groups["g1"], 1, N - MINUTE, options)
     state = update_nodes(state, [_node("a")], groups, now=N - MINUTE, options=options).state
     assert list(state.unregistered) == ["b"]
@@ -406,7 +407,7 @@ def test_instances_without_node() -> None:
 
 
 def test_groups_that_are_being_created() -> None:
-    groups = ca.Groups([_group("ng", 2, async_upcoming=True), _group("ng2", 1)])
+    groups = Groups([_group("ng", 2, upcoming=True), _group("ng2", 1)])
     state = register_scale_up(ClusterState(), groups["ng2"], 1, N, _options())
     assert {k: v.count for k, v in upcoming_nodes(state, groups, N).items()} == {"ng": 2}
     state = update_nodes(state, [], groups, now=N).state
@@ -426,17 +427,17 @@ def test_recalculate(target: int, ready: int, request_size: int, expected: Accep
     group = _group("g", target)
     state = ClusterState(readiness={"g": GroupReadiness(ready=[str(i) for i in range(ready)])})
     state = register_scale_up(state, group, request_size, N, _options())
-    state = recalculate(state, ca.Groups([group]))
+    state = recalculate(state, Groups([group]))
     assert state.ranges["g"] == expected
-    found = upcoming_nodes(state, ca.Groups([group]), N)
+    found = upcoming_nodes(state, Groups([group]), N)
     assert (found["g"].count if found else 0) == upcoming
 
 
 def test_recalculate_without_answer_expects_nothing() -> None:
     group = _group("g", 4, target_size_error="down")
-    assert recalculate(ClusterState(), ca.Groups([group])).ranges["g"] == AcceptableRange()
+    assert recalculate(ClusterState(), Groups([group])).ranges["g"] == AcceptableRange()
     with pytest.raises(ca.AutoscalerError, match="down"):
-        update_nodes(ClusterState(), [], ca.Groups([group]), now=N)
+        update_nodes(ClusterState(), [], Groups([group]), now=N)
 
 
 # -- ranges and sizes ------------------------------------------------------------------------------------------
@@ -460,7 +461,7 @@ def test_ranges(
     long: tuple[int, int],
     expected: tuple[tuple[int, int], tuple[int, int]],
 ) -> None:
-    groups = ca.Groups([_group("g1", 10), _group("g2", 20)])
+    groups = Groups([_group("g1", 10), _group("g2", 20)])
     state = ClusterState()
     for i, name in enumerate(("g1", "g2")):
         state = register_scale_up(state, groups[name], requests[i], N, _options())
@@ -503,13 +504,13 @@ def test_incorrect_sizes(
         nodes += [_node(item) for item in names]
         described.append(_group(name, target, *names, instances=[*names, *(f"{name}-u{n}" for n in range(waiting[i]))]))
     state = ClusterState(incorrect_sizes=sizes(old))
-    state = update_nodes(state, nodes, ca.Groups(described), now=N).state
+    state = update_nodes(state, nodes, Groups(described), now=N).state
     assert state.incorrect_sizes == sizes(expected)
 
 
 def test_the_state_survives_json() -> None:
     options = _options()
-    groups = ca.Groups([_group("g1", 5, "a", instances=["a", "b"])])
+    groups = Groups([_group("g1", 5, "a", instances=["a", "b"])])
     state = register_scale_up(ClusterState(), groups["g1"], 4, N, options)
     state = register_scale_down(state, "g1", "x", N)
     state = register_failed_scale_up(state, "g1", _ERROR, 1, N, options)
@@ -518,7 +519,7 @@ def test_the_state_survives_json() -> None:
 
 
 def test_functions_leave_the_state_they_were_given() -> None:
-    groups = ca.Groups([_group("g1", 5, "a")])
+    groups = Groups([_group("g1", 5, "a")])
     state = register_scale_up(ClusterState(), groups["g1"], 4, N - timedelta(hours=1), _options())
     before = msgspec.json.encode(state)
     update_nodes(state, [_node("a")], groups, now=N, options=_options())

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ca_objects import node, pod
+from builders import node, pod
 from kscale import ca
 from kscale.ca.expander.price import node_unfitness, preferred_node
 from kscale.errors import InputError

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ca_objects import T0, at, node
+from builders import T0, at, node
 from kscale import ca
 from kscale.ca.node_infos import CachedTemplate, mixed_templates, provided_template
 from kscale.ca.templates import TaintConfig
@@ -15,11 +15,12 @@ from kscale.errors import InputError
 from kscale.objects.core import Node, Taint
 from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
+from kscale.objects.nodegroups import Groups
 
 
 def test_provider_without_template() -> None:
     with pytest.raises(ca.AutoscalerError) as failed:
-        provided_template(ca.Group(id="ng", template_error="down"), [], suffix="7", taints=TaintConfig())
+        provided_template(NodeGroup(id="ng", template_error="down"), [], suffix="7", taints=TaintConfig())
     text = 'failed to obtain template NodeInfo from node group "ng": down'
     assert failed.value == ca.AutoscalerError("cloudProviderError", text)
 
@@ -61,7 +62,7 @@ _OFFERED = NodeTemplate(node=node("offered", 5000, 1))
 def test_mixed_provider(
     nodes: list[Node], offered: bool, cached_s: int | None, expected: str | None, cached_after: bool
 ) -> None:
-    group = ca.Group(id="ng", nodes=[n.metadata.name for n in nodes], template=_OFFERED if offered else None)
+    group = NodeGroup(id="ng", nodes=[n.metadata.name for n in nodes], template=_OFFERED if offered else None)
     cache = {}
     if cached_s is not None:
         cached = NodeTemplate(node=node("cached", 3000, 1))
@@ -70,7 +71,7 @@ def test_mixed_provider(
         nodes,
         lambda found: [NodeTemplate(node=n) for n in found],
         [],
-        ca.Groups([group]),
+        Groups([group]),
         now=T0,
         cache=cache,
         cache_ttl=timedelta(minutes=1),
@@ -83,19 +84,19 @@ def test_mixed_provider(
 
 
 def test_mixed_provider_errors() -> None:
-    groups = ca.Groups([ca.Group(id="ng", nodes=["n"])], {"n": "down"})
+    groups = Groups([NodeGroup(id="ng", nodes=["n"])], {"n": "down"})
     found = mixed_templates([_state("n")], lambda found: [NodeTemplate(node=n) for n in found], [], groups, now=T0)
     assert found.templates == {}
     assert found.warnings == ["Failed to get node group for node n: down"] * 1
     with pytest.raises(ca.AutoscalerError, match="error while retrieving node n from cluster snapshot"):
         mixed_templates(
-            [_state("n")], lambda found: [None] * len(found), [], ca.Groups([ca.Group(id="ng", nodes=["n"])]), now=T0
+            [_state("n")], lambda found: [None] * len(found), [], Groups([NodeGroup(id="ng", nodes=["n"])]), now=T0
         )
 
 
 def test_cache_forgets_groups_that_are_gone() -> None:
     cache = {"old": CachedTemplate(template=_OFFERED, added=T0)}
-    assert mixed_templates([], lambda found: [None] * len(found), [], ca.Groups(), now=T0, cache=cache).cache == {}
+    assert mixed_templates([], lambda found: [None] * len(found), [], Groups(), now=T0, cache=cache).cache == {}
 
 
 # -- groups as the user describes them -------------------------------------------------------------------------
@@ -117,7 +118,7 @@ def test_groups_of() -> None:
         ),
     ]
     defaults = ca.AutoscalingOptions().node_group_defaults
-    groups = ca.groups_of(described, nodes, defaults)
+    groups = Groups.of(described, nodes)
     assert (groups["a"].nodes, groups["a"].target_size, groups["a"].template) == (["a1", "a2"], 2, None)
     second = groups["b"]
     assert (second.target_size, second.instances) == (3, ["b1", "b2"])
@@ -137,7 +138,7 @@ def test_groups_that_cannot_be() -> None:
         NodeGroup(id="c", from_node="nowhere"),
     ]
     with pytest.raises(InputError) as refused:
-        ca.groups_of(wrong, [], ca.AutoscalingOptions().node_group_defaults)
+        Groups.of(wrong, [])
     assert [str(problem) for problem in refused.value.problems] == [
         "NodeGroup a: minSize: minSize 3 and maxSize 1 exclude each other",
         "NodeGroup b: id: two groups have this id",

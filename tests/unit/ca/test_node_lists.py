@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from ca_objects import GPU, GPU_LABEL, T0, at, node
+from builders import GPU, GPU_LABEL, T0, at, node
 from kscale.ca.cluster_state import ClusterState, update_nodes
 from kscale.ca.gpu import GpuConfig
-from kscale.ca.groups import Groups
 from kscale.ca.node_lists import RESOURCE_NOT_READY, STARTUP_TAINT, node_lists
 from kscale.ca.nodes import readiness
 from kscale.ca.templates import TaintConfig
 from kscale.objects.core import Node, Taint
 from kscale.objects.meta import Condition
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ca_objects import GPU, T0, at, container, node, owner, pod
+from builders import GPU, T0, at, container, node, owner, pod
 from kscale import ca
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods

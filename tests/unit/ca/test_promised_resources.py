@@ -8,15 +8,15 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from ca_objects import T0, node
+from builders import T0, node
 from kscale.ca import AutoscalingOptions, LoopState
-from kscale.ca.groups import Groups, groups_of
 from kscale.ca.node_lists import RESOURCE_NOT_READY, node_lists
 from kscale.ca.promised_resources import complete_pools, lacks_promised
 from kscale.ca.state import RememberedTemplate
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode
 from kscale.snapshot.cluster import Cluster
@@ -122,7 +122,7 @@ def test_a_node_waits_for_its_drivers(csi_node: CSINode, enabled: bool, lacks: b
 
 
 def _groups(group: NodeGroup, nodes: list[Node]) -> Groups:
-    return groups_of([group], nodes, AutoscalingOptions().node_group_defaults)
+    return Groups.of([group], nodes)
 
 
 def test_what_is_not_known_is_not_waited_for() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ca_objects import node
+from builders import node
 from kscale import ca
 from kscale.ca.quota import ExceededQuota, Quota, QuotaTracker, cluster_maximum, cluster_minimum
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import from_label_map
 
@@ -18,7 +20,7 @@ def _tracker(*limits: dict[str, int], selector: dict[str, str] | None = None) ->
     quotas = [
         Quota(id=f"Q{i}", limits=limit, selector=from_label_map(selector)) for i, limit in enumerate(limits, start=1)
     ]
-    return QuotaTracker.maximum(quotas, [], ca.Groups(), gpu_label=_LABEL)
+    return QuotaTracker.maximum(quotas, [], Groups(), gpu_label=_LABEL)
 
 
 def _cores(cores: int, memory: int) -> Node:
@@ -92,7 +94,7 @@ def test_consume(limits: dict[str, int], cores: int, delta: int, allowed: int, l
 def test_usage_of_the_cluster(limits: dict[str, int], allowed: int, exceeded: list[list[str]]) -> None:
     nodes = [node("n1", 1000, 2), node("n2", 2000, 4), node("n3", 3000, 8)]
     quota = cluster_maximum(ca.ResourceLimiter(max=limits))
-    result = QuotaTracker.maximum([quota], nodes, ca.Groups()).check(None, _cores(2, 4), 2)
+    result = QuotaTracker.maximum([quota], nodes, Groups()).check(None, _cores(2, 4), 2)
     assert result.allowed == allowed
     assert [item.resources for item in result.exceeded] == exceeded
 
@@ -100,7 +102,7 @@ def test_usage_of_the_cluster(limits: dict[str, int], allowed: int, exceeded: li
 def test_virtual_kubelets_do_not_count() -> None:
     nodes = [node("n1", 1000, 2), node("n2", 2000, 4), node("vk", 3000, 8, labels={"type": "virtual-kubelet"})]
     quota = cluster_maximum(ca.ResourceLimiter(max={"cpu": 4, "memory": 8}))
-    tracker = QuotaTracker.maximum([quota], nodes, ca.Groups())
+    tracker = QuotaTracker.maximum([quota], nodes, Groups())
     assert tracker.check(None, _cores(1, 2), 1).allowed == 1
     assert tracker.check(None, _cores(2, 4), 1).allowed == 0
 
@@ -108,11 +110,11 @@ def test_virtual_kubelets_do_not_count() -> None:
 def test_cores_are_rounded_up_for_each_node() -> None:
     quota = Quota(id="q", limits={"cpu": 10})
     nodes = [node(f"n{i}", 2500, 1) for i in range(3)]
-    assert QuotaTracker.maximum([quota], nodes, ca.Groups()).limits_left == {"q": {"cpu": 1}}
+    assert QuotaTracker.maximum([quota], nodes, Groups()).limits_left == {"q": {"cpu": 1}}
 
 
 def test_the_first_node_of_a_group_speaks_for_all() -> None:
-    groups = ca.Groups([ca.Group(id="g", nodes=["n1", "n2"])])
+    groups = Groups([NodeGroup(id="g", nodes=["n1", "n2"])])
     quota = Quota(id="q", limits={"cpu": 10})
     tracker = QuotaTracker.maximum([quota], [node("n1", 1000, 1), node("n2", 8000, 1)], groups)
     assert tracker.limits_left == {"q": {"cpu": 8}}
@@ -121,7 +123,7 @@ def test_the_first_node_of_a_group_speaks_for_all() -> None:
 
 def test_minimum_side() -> None:
     limiter = ca.ResourceLimiter(min={"cpu": 2}, max={"cpu": 10, "memory": 99})
-    tracker = QuotaTracker.minimum([cluster_minimum(limiter)], [node("n1", 2000, 4), node("n2", 2000, 4)], ca.Groups())
+    tracker = QuotaTracker.minimum([cluster_minimum(limiter)], [node("n1", 2000, 4), node("n2", 2000, 4)], Groups())
     assert tracker.limits_left == {"cluster-wide": {"cpu": 2, "memory": 8}}
     assert tracker.consume(None, _cores(2, 4), 1).allowed == 1
     assert tracker.consume(None, _cores(2, 4), 1).exceeded[0].resources == ["cpu"]
@@ -133,7 +135,7 @@ def test_an_absurd_delta_wraps_as_upstream_does() -> None:
 
 def test_devices_that_are_used_up() -> None:
     used = _gpu_node()
-    tracker = QuotaTracker.maximum([Quota(id="test", limits={"gpu": 1})], [used], ca.Groups(), gpu_label=_LABEL)
+    tracker = QuotaTracker.maximum([Quota(id="test", limits={"gpu": 1})], [used], Groups(), gpu_label=_LABEL)
     check = tracker.check(None, _gpu_node(), 2)
     assert check.allowed == 0
     assert [item.message for item in check.exceeded] == ['exceeded quota: "test", resources: gpu']

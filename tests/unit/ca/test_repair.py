@@ -6,13 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
-from ca_objects import T0, node
+from builders import T0, node
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, DecreaseTargetSize, update_nodes
-from kscale.ca.groups import InstanceError, InstanceStatus
 from kscale.ca.repair import DeleteInstances, Repair, repair_steps
+from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, NodeGroupOptions
+from kscale.objects.nodegroups import Groups
 
 MINUTE = timedelta(minutes=1)
 LIMIT = 45 * MINUTE
@@ -20,16 +20,12 @@ LIMIT = 45 * MINUTE
 
 def group(
     name: str, members: int, instances: int, target: int, least: int = 0, *, atomic: bool | None = None, **more: Any
-) -> ca.Group:
+) -> NodeGroup:
     """``instances`` of which the first ``members`` are nodes; ``atomic``: whether it may grow in parts."""
     own = None
     if atomic is not None:
-        own = replace(
-            ca.AutoscalingOptions(max_node_provision_time=LIMIT).node_group_defaults,
-            zero_or_max_node_scaling=True,
-            allow_non_atomic_scale_up_to_max=atomic,
-        )
-    return ca.Group(
+        own = NodeGroupOptions(zero_or_max_node_scaling=True, allow_non_atomic_scale_up_to_max=atomic)
+    return NodeGroup(
         id=name,
         min_size=least,
         max_size=10,
@@ -41,17 +37,17 @@ def group(
     )
 
 
-def seen(groups: ca.Groups, options: ca.AutoscalingOptions, members: list[str]) -> ClusterState:
+def seen(groups: Groups, options: ca.AutoscalingOptions, members: list[str]) -> ClusterState:
     """What is known an hour ago, by a first look."""
     nodes = [node(name, 1, 1, ready=True) for name in members]
     return update_nodes(ClusterState(), nodes, groups, now=T0 - 60 * MINUTE, options=options).state
 
 
 def repair(
-    given: list[ca.Group], at: timedelta = timedelta(), answers: dict[str, str] | None = None, **options: Any
+    given: list[NodeGroup], at: timedelta = timedelta(), answers: dict[str, str] | None = None, **options: Any
 ) -> tuple[Repair, list[Any]]:
     """Repairs at a time from now; ``answers``: group, or ``group force``, -> the provider's refusal."""
-    groups = ca.Groups(given)
+    groups = Groups(given)
     chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT, **options)
     state = seen(groups, chosen, [name for item in given for name in item.nodes])
     steps = repair_steps(state, groups, now=T0 + at, options=chosen)
@@ -119,9 +115,9 @@ def test_the_first_refusal_ends_it() -> None:
 def test_groups_that_cannot_be_read(field: str) -> None:
     groups = [group("a", 1, 2, 2), group("b", 1, 2, 2)]
     chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
-    state = seen(ca.Groups(groups), chosen, ["a-0", "b-0"])
+    state = seen(Groups(groups), chosen, ["a-0", "b-0"])
     setattr(groups[0], field, "down")
-    steps = repair_steps(state, ca.Groups(groups), now=T0, options=chosen)
+    steps = repair_steps(state, Groups(groups), now=T0, options=chosen)
     if field == "options_error":
         with pytest.raises(StopIteration) as stop:
             next(steps)
@@ -132,7 +128,7 @@ def test_groups_that_cannot_be_read(field: str) -> None:
 
 
 def test_an_unhealthy_cluster_is_left_alone() -> None:
-    groups = ca.Groups([group("g", 4, 4, 4)])
+    groups = Groups([group("g", 4, 4, 4)])
     options = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
     nodes = [node(f"g-{i}", 1, 1, ready=False) for i in range(4)]
     state = update_nodes(ClusterState(), nodes, groups, now=T0, options=options).state
@@ -146,7 +142,7 @@ def test_an_unhealthy_cluster_is_left_alone() -> None:
 # -- instances that could not be made --------------------------------------------------------------------------------
 
 
-def failing(codes: list[str | None], **more: Any) -> ca.Group:
+def failing(codes: list[str | None], **more: Any) -> NodeGroup:
     """Instances of which those with a code failed; an empty one is still being made."""
     made = group("g", 1, len(codes), len(codes), **more)
     for name, code in zip(made.instances, codes, strict=True):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ca_objects import GPU, node, pod, template
+from builders import GPU, node, pod, template
 from kscale import ca
 from kscale.errors import InputError
 from kscale.objects.core import Node

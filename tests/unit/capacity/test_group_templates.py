@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from kscale import InputError, Quantity
-from kscale.ca.groups import groups_of
-from kscale.ca.options import NodeGroupAutoscalingOptions
 from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 
 
 def node(name: str, *, labels=None, taints=(), ready="True", cpu="4") -> Node:
@@ -118,6 +117,6 @@ def test_a_taint_on_top_leaves_others_of_its_key() -> None:
     example = replace(example, spec=replace(example.spec, taints=[old]))
     new = Taint(key="k", value="w", effect="NoSchedule")
     described = NodeGroup(id="a", max_size=1, template=NodeTemplate(node=example), taints=[new])
-    (seen,) = groups_of([described], [], NodeGroupAutoscalingOptions())
+    (seen,) = Groups.of([described], [])
     assert seen.template is not None
     assert seen.template.node.spec.taints == group_template(described).node.spec.taints == [old, new]

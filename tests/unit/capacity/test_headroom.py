@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ca_objects import node, owner, pod
+from builders import node, owner, pod
 from kscale.capacity.headroom import ZONE, Loss, headroom, more_of
 from kscale.objects.core import Node, Pod
 from kscale.snapshot.cluster import Cluster

@@ -13,7 +13,7 @@ import grpc
 import pytest
 import trustme
 
-from ca_objects import node, pod
+from builders import node, pod
 from kscale import ca
 from kscale.drivers import GrpcExpander
 from kscale.drivers.expander_protocol import answered_groups

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ca_objects import T0, at, node, owner, pod
+from builders import T0, at, node, owner, pod
 from kscale.objects.core import Node, Pod
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot

@@ -7,12 +7,12 @@ from datetime import datetime
 
 from kscale.ca.clock import duration_ns, moment_ns, text_ns
 from kscale.ca.cluster_state.state import ClusterState, GroupReadiness, UnregisteredNode
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group, Groups, InstanceStatus
 from kscale.ca.node_lists import RESOURCE_NOT_READY
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of, readiness
-from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions
+from kscale.ca.options import AutoscalingOptions
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["classify", "find_unregistered", "sort_unregistered"]
 
@@ -44,7 +44,7 @@ def classify(
         names.append(name)
         try:
             group = group_of(name)
-        except AutoscalerError:
+        except ProviderError:
             group = None
         record = nobody
         if group is not None:
@@ -68,11 +68,11 @@ def classify(
     return by_group, total
 
 
-def _startup(group: Group, defaults: NodeGroupAutoscalingOptions) -> int | None:
+def _startup(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | None:
     """How long nodes of a group may take to start, in nanoseconds; None if its options cannot be read."""
     try:
         return duration_ns(group.options_or(defaults).max_node_startup_time)
-    except AutoscalerError:
+    except ProviderError:
         return None
 
 
@@ -96,9 +96,9 @@ def find_unregistered(
     registered = {node.spec.provider_id for node in nodes}
     found: dict[str, UnregisteredNode] = {}
     for group in groups:
-        if group.async_upcoming:
+        if group.upcoming:
             continue
-        for instance in [each for each in group.instances if each not in registered]:
+        for instance in [each for each in group.instance_ids if each not in registered]:
             status = group.instance_status.get(instance, InstanceStatus())
             if status.state == "deleting" or status.error is not None:
                 continue
@@ -115,7 +115,7 @@ def sort_unregistered(
         owner = groups[item.group]
         try:
             provision = owner.options_or(defaults).max_node_provision_time
-        except AutoscalerError:
+        except ProviderError:
             continue
         kind = "long_unregistered" if item.since + provision < now else "unregistered"
         for record in (state.total, state.readiness.setdefault(owner.id, GroupReadiness())):

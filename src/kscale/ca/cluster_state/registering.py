@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from kscale.ca.backoff import ScaleUpError, record_failure
 from kscale.ca.cluster_state.state import ClusterState, ScaleDownRequest, ScaleUpFailure, ScaleUpRequest
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group
 from kscale.ca.options import AutoscalingOptions
+from kscale.objects.nodegroup import NodeGroup, ProviderError
 
 __all__ = ["register_failed_scale_up", "register_scale_down", "register_scale_up"]
 
@@ -19,7 +18,7 @@ SCALE_DOWN_TIMEOUT = timedelta(minutes=5)
 
 
 def register_scale_up(
-    state: ClusterState, group: Group, delta: int, now: datetime, options: AutoscalingOptions
+    state: ClusterState, group: NodeGroup, delta: int, now: datetime, options: AutoscalingOptions
 ) -> ClusterState:
     """After a group's size was raised by ``delta`` (or lowered: negative).
 
@@ -27,7 +26,7 @@ def register_scale_up(
     """
     try:
         provision = group.options_or(options.node_group_defaults).max_node_provision_time
-    except AutoscalerError:
+    except ProviderError:
         return state
     requests = dict(state.scale_up_requests)
     old = requests.get(group.id)

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kscale.ca.cluster_state.state import AcceptableRange, ClusterState, IncorrectSize
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Groups
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["acceptable_ranges", "autoscaled_nodes_count", "incorrect_sizes", "recalculate", "target_sizes"]
 
@@ -28,14 +28,14 @@ def target_sizes(groups: Groups) -> dict[str, int]:
     for group in groups:
         if group.target_size_error is not None:
             raise AutoscalerError("", group.target_size_error)
-    return {group.id: group.target_size for group in groups}
+    return {group.id: group.size for group in groups}
 
 
 def acceptable_ranges(state: ClusterState, groups: Groups, targets: Mapping[str, int]) -> dict[str, AcceptableRange]:
     """The ranges around these target sizes, with what is under way."""
     ranges: dict[str, AcceptableRange] = {}
     for group in groups:
-        if not group.async_upcoming:
+        if not group.upcoming:
             size = targets.get(group.id, 0)
             known = state.readiness.get(group.id)
             missing = len(known.long_unregistered) if known is not None else 0
@@ -55,7 +55,7 @@ def incorrect_sizes(state: ClusterState, groups: Groups, now: datetime) -> dict[
     for group in groups:
         known = state.readiness.get(group.id)
         expected = state.ranges.get(group.id)
-        if group.async_upcoming or known is None or expected is None:
+        if group.upcoming or known is None or expected is None:
             continue
         target = expected.current_target
         registered = len(known.registered)

@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.ca.cluster_state.health import backoff_status
 from kscale.ca.cluster_state.state import ClusterState
-from kscale.ca.groups import Groups
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["UpcomingNodes", "is_scaling_up", "upcoming_count", "upcoming_nodes"]
 
@@ -49,8 +49,8 @@ def upcoming_nodes(
     """
     found: dict[str, UpcomingNodes] = {}
     for group in groups:
-        if group.async_upcoming:
-            size = 0 if group.target_size_error is not None else group.target_size
+        if group.upcoming:
+            size = 0 if group.target_size_error is not None else group.size
             found[group.id] = UpcomingNodes(count=size)
         elif is_scaling_up(state, group.id):
             has_template = templates is None or group.id in templates

@@ -17,9 +17,10 @@ from kscale.ca.cluster_state.state import ClusterState
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
 from kscale.ca.events import Event
 from kscale.ca.expander.chain import as_if_done
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["ClusterUpdate", "DecreaseTargetSize", "update_nodes", "update_nodes_steps"]
 
@@ -140,7 +141,7 @@ class _Update:
         for name in names:
             request = self.state.scale_up_requests[name]
             group = self.groups.get(name)
-            if group is not None and group.async_upcoming:
+            if group is not None and group.upcoming:
                 continue
             if upcoming_count(self.state, name) <= 0 or group is None:
                 self._drop_request(name)
@@ -175,10 +176,10 @@ class _Update:
         previous = self.state.create_errors
         current: dict[str, list[str]] = {}
         for group in self.groups:
-            if group.async_upcoming:
+            if group.upcoming:
                 continue
             failing: dict[tuple[str, str], list[str]] = {}
-            for instance in group.instances:
+            for instance in group.instance_ids:
                 status = group.instance_status.get(instance)
                 if status is not None and status.state == "creating" and status.error is not None:
                     failing.setdefault((status.error.code, status.error.class_), []).append(instance)
@@ -192,7 +193,7 @@ class _Update:
                     self._creation_error(group, code, class_, unseen)
         self.state.create_errors = current
 
-    def _creation_error(self, group: Group, code: str, class_: str, unseen: list[str]) -> None:
+    def _creation_error(self, group: NodeGroup, code: str, class_: str, unseen: list[str]) -> None:
         errors = [group.instance_status[name].error for name in unseen]
         texts = list(dict.fromkeys(error.message for error in errors if error is not None))
         message = ", ".join(texts) + (", ..." if len(texts) > 3 else "")

@@ -14,10 +14,9 @@ import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.types import ExpanderInput
-from kscale.ca.groups import Group
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU, MEMORY, occupancy
 
@@ -47,7 +46,9 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
         return (cores * self.per_core + gib * self.per_gib) * _hours(start, end)
 
 
-def group_prices(groups: Iterable[Group], templates: Mapping[str, NodeTemplate], given: ExpanderInput) -> GroupPrices:
+def group_prices(
+    groups: Iterable[NodeGroup], templates: Mapping[str, NodeTemplate], given: ExpanderInput
+) -> GroupPrices:
     """The prices that the groups say, and those of a core and a GiB.
 
     Where ``given`` does not say what a core costs, it is the least that any group asks for one: the price of its node,

@@ -6,11 +6,11 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["UPCOMING_NODE_ANNOTATION", "AtomicResult", "filter_atomic", "is_upcoming", "registered_nodes"]
 
@@ -50,7 +50,7 @@ def filter_atomic(
         try:
             group = groups.of_node(name)
             own = None if group is None else group.options_or(options.node_group_defaults)
-        except AutoscalerError:
+        except ProviderError:
             result.unremovable[name] = reasons.UNEXPECTED_ERROR
             continue
         if group is None or own is None:
@@ -69,9 +69,9 @@ def filter_atomic(
     return result
 
 
-def _refusal(group: Group, considered: int, nodes: Iterable[Node]) -> str | None:
+def _refusal(group: NodeGroup, considered: int, nodes: Iterable[Node]) -> str | None:
     if group.target_size_error is not None:
         return reasons.UNEXPECTED_ERROR
-    if considered in (group.target_size, len(registered_nodes(nodes, group.instances))):
+    if considered in (group.size, len(registered_nodes(nodes, group.instance_ids))):
         return None
     return reasons.ATOMIC_SCALE_DOWN_FAILED

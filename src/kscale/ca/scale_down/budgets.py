@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from kscale.ca.errors import AutoscalerError, is_not_implemented
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.atomic import registered_nodes
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import ProviderError, is_not_implemented
+from kscale.objects.nodegroups import Groups
 
 __all__ = [
     "BudgetGroup",
@@ -169,14 +169,14 @@ def budget_groups(groups: Groups, options: AutoscalingOptions, snapshot_nodes: I
         atomic = False
         try:
             atomic = group.options_or(options.node_group_defaults).zero_or_max_node_scaling
-        except AutoscalerError as failure:
+        except ProviderError as failure:
             error = failure.message
         found.append(
             BudgetGroup(
                 id=group.id,
                 atomic=atomic,
-                target=group.target_size,
-                registered=len(registered_nodes(nodes, group.instances)) if atomic else 0,
+                target=group.size,
+                registered=len(registered_nodes(nodes, group.instance_ids)) if atomic else 0,
                 target_error=group.target_size_error,
                 options_error=error,
             )

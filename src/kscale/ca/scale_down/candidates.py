@@ -8,10 +8,10 @@ from datetime import datetime
 import msgspec
 
 from kscale.ca.clock import Moment
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability.engine import PodsToMove
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = [
     "EMPTY",
@@ -42,10 +42,10 @@ def register_change(changes: GroupChanges, kind: str, group: str, time: datetime
     return msgspec.structs.replace(changes, **{kind: {**getattr(changes, kind), group: time}})
 
 
-def _group(name: str, groups: Groups) -> Group | None:
+def _group(name: str, groups: Groups) -> NodeGroup | None:
     try:
         return groups.of_node(name)
-    except AutoscalerError:
+    except ProviderError:
         return None
 
 
@@ -54,7 +54,7 @@ def prefilter(names: Iterable[str], groups: Groups) -> list[str]:
     found = []
     for name in names:
         group = _group(name, groups)
-        if group is not None and group.target_size_error is None and group.target_size > group.min_size:
+        if group is not None and group.target_size_error is None and group.size > group.min_size:
             found.append(name)
     return found
 

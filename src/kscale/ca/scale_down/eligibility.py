@@ -8,12 +8,13 @@ import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import GpuConfig
-from kscale.ca.groups import Groups
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
-from kscale.ca.options import AutoscalingOptions, NodeGroupAutoscalingOptions
+from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.utilization import Usage, Utilization, utilization, utilization_of
 from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroupAutoscalingOptions, ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.objects.resource import ResourceClaim, ResourceSlice
 
 __all__ = ["Eligibility", "eligibility"]
@@ -83,7 +84,7 @@ def eligibility(
                 dra_slices=slices,
                 dra_claims=dra_claims,
             )
-    except AutoscalerError as error:
+    except (AutoscalerError, ProviderError) as error:
         return Eligibility(reason=reasons.UNEXPECTED_ERROR, error=error.message)
     if not options.scale_down_unready_enabled and not is_ready(node):
         return Eligibility(reason=reasons.SCALE_DOWN_UNREADY_DISABLED)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from kscale.ca.clock import format_duration
-from kscale.ca.groups import Groups
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.objects.core import Pod
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["why_it_stays"]
@@ -87,7 +87,7 @@ def _not_a_candidate(node: str, groups: Groups) -> str:
         return _TEXTS[reasons.NOT_AUTOSCALED]
     if group.target_size_error is not None:
         return f"the size of group {group.id} is not known: {group.target_size_error}"
-    if group.target_size <= group.min_size:
+    if group.size <= group.min_size:
         return f"group {group.id} is at its minimum of {group.min_size}"
     return "is on its way in or out, or its group changed a short time ago"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from kscale.ca.gpu import gpu_config
-from kscale.ca.options import NodeGroupAutoscalingOptions
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
 from kscale.ca.scale_down.node_devices import claims_of, local_slices
 from kscale.ca.scale_down.removal import RemovalSimulator
@@ -13,6 +12,7 @@ from kscale.ca.scale_down.scene import Scene
 from kscale.ca.scale_down.usage_columns import UsageColumns
 from kscale.ca.scale_down.utilization import Usage
 from kscale.objects.core import Pod
+from kscale.objects.nodegroup import NodeGroupAutoscalingOptions
 from kscale.objects.resource import ResourceSlice
 
 __all__ = ["NodeJudge"]

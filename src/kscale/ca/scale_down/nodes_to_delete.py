@@ -9,13 +9,13 @@ import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.quota import QuotaTracker, cluster_minimum
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.atomic import filter_atomic
 from kscale.ca.scale_down.unneeded import UnneededNode, removable_at
 from kscale.objects.core import Node
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["NodesToDelete", "nodes_to_delete"]
 

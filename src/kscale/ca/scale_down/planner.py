@@ -10,9 +10,7 @@ from functools import partial
 import msgspec
 import numpy as np
 
-from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.ca.pod_lists.degradation import may_scale_down
 from kscale.ca.scale_down.atomic import is_upcoming
@@ -36,7 +34,8 @@ from kscale.ca.scale_down.unremovable import UnremovableNodes
 from kscale.ca.state import LoopState
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
-from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.record import PodRecord
@@ -330,7 +329,7 @@ class _Loop:
         for name, reason in self.barred.items():
             self.unremovable.add(name, reason)
         removable = self._removable([name for name in names if name not in self.barred], simulator, destinations)
-        left = {group.id: group.target_size - self.in_progress[group.id] - group.min_size for group in self.groups}
+        left = {group.id: group.size - self.in_progress[group.id] - group.min_size for group in self.groups}
         for item in removable:
             left[self._group_of(item.node)] -= 1
         for name, reason in self.barred.items():
@@ -385,7 +384,7 @@ class _Loop:
         try:
             group = self.groups.of_node(name)
             return group is not None and group.options_or(self.options.node_group_defaults).zero_or_max_node_scaling
-        except AutoscalerError:
+        except ProviderError:
             return False
 
     def _cooldown(self, disabled: bool) -> bool:

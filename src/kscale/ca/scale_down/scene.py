@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from kscale.ca.clock import moment_ns
-from kscale.ca.groups import Groups, groups_of
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.drainability.context import Listers
@@ -15,6 +14,7 @@ from kscale.ca.state import LoopState
 from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Scene"]
@@ -58,9 +58,7 @@ class Scene:
         self.whole = snapshot
         self.snapshot = snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff)
         self.nodes: list[Node] = snapshot.columns.objects
-        self.groups = (
-            groups if isinstance(groups, Groups) else groups_of(groups, self.nodes, options.node_group_defaults)
-        )
+        self.groups = Groups.of(groups, self.nodes)
         self.listers = Listers(snapshot.informers.workloads)
         self.pdbs = tracker_of(snapshot.informers.budgets)
 

@@ -6,10 +6,10 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Groups
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["SoftTaints", "soft_taints"]
 
@@ -45,5 +45,5 @@ def soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups
 def _autoscaled(name: str, groups: Groups) -> bool:
     try:
         return groups.of_node(name) is not None
-    except AutoscalerError:
+    except ProviderError:
         return False

@@ -9,12 +9,13 @@ import msgspec
 
 from kscale.ca.clock import duration_ns, moment_ns
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group, Groups
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, deletion_candidate_since, is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_down import reasons
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["NodeToRemove", "RemovableNodes", "UnneededNode", "load_from_taints", "removable_at", "update_unneeded"]
 
@@ -91,13 +92,13 @@ def update_unneeded(
 def _threshold(node: Node, groups: Groups, options: AutoscalingOptions) -> tuple[timedelta, str | None]:
     try:
         group = groups.of_node(node.metadata.name)
-    except AutoscalerError:
+    except ProviderError:
         return timedelta(), None
     if group is None:
         return timedelta(), None
     try:
         own = group.options_or(options.node_group_defaults)
-    except AutoscalerError as error:
+    except ProviderError as error:
         return timedelta(), error.message
     ready = is_ready(node)
     return (own.scale_down_unneeded_time if ready else own.scale_down_unready_time), None
@@ -130,7 +131,7 @@ def removable_at(
     minima leave; it is changed). ``deletions_in_progress`` counts nodes by group id.
     """
     unneeded = list(unneeded)
-    sizes = {group.id: group.target_size for group in groups if group.target_size_error is None}
+    sizes = {group.id: group.size for group in groups if group.target_size_error is None}
     result = RemovableNodes()
     for drain in (False, True):
         for item in unneeded:
@@ -160,7 +161,7 @@ def _reason(
         return reasons.NOT_UNNEEDED_LONG_ENOUGH if is_ready(item.node) else reasons.NOT_UNREADY_LONG_ENOUGH
     try:
         group = groups.of_node(item.name)
-    except AutoscalerError:
+    except ProviderError:
         group = None
     if group is None:
         return reasons.NOT_AUTOSCALED
@@ -174,7 +175,7 @@ def _reason(
     return reason
 
 
-def _take(node: Node, group: Group, minimum: QuotaTracker | None) -> str | None:
+def _take(node: Node, group: NodeGroup, minimum: QuotaTracker | None) -> str | None:
     if minimum is None:
         return None
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.groups import Group
+from kscale.objects.nodegroup import NodeGroup
 
 __all__ = ["AsyncInitializer", "CreateGroup", "CreatedNodeGroups"]
 
@@ -51,5 +51,5 @@ class CreateGroup(msgspec.Struct, kw_only=True, frozen=True):
 class CreatedNodeGroups(msgspec.Struct, kw_only=True, frozen=True):
     """The group that was made, and others made along with it; their templates are what the provider now says."""
 
-    main: Group
-    extra: list[Group] = []
+    main: NodeGroup
+    extra: list[NodeGroup] = []

@@ -10,10 +10,11 @@ import msgspec
 from kscale.ca.backoff import ScaleUpError
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterState, register_failed_scale_up, register_scale_up
-from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, combine, is_not_implemented
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, combine
 from kscale.ca.events import Event
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
+from kscale.objects.nodegroup import is_not_implemented
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["Execution", "IncreaseSize", "execute_steps"]
 
@@ -114,7 +115,7 @@ class _Run:
             text = f"increase in number of nodes cannot be negative, got: {delta}"
             return AutoscalerError(INTERNAL_ERROR, text)
         group = self.groups.get(info.group)
-        if group is not None and (group.exists or not group.async_upcoming):
+        if group is not None and (group.exists or not group.upcoming):
             self.state = register_scale_up(self.state, group, delta, self.now, self.options)
             self.say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {sizes}")
         return None

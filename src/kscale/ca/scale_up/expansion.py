@@ -16,7 +16,6 @@ from kscale.ca.estimator.options import NOTHING, THRESHOLDS, EstimateOptions, No
 from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.ca.estimator.result import EstimateResult
 from kscale.ca.expander.types import Option
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
@@ -24,7 +23,8 @@ from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
 from kscale.ca.scale_up.pod_runs import EstimatedPods
 from kscale.ca.similarity import Comparator, SimilarGroups
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -130,7 +130,7 @@ class ExpansionFinder:
         egs.judge(group, Judgement(fits, exemplars, ask))
         return fits
 
-    def similar_to(self, group: Group) -> list[str]:
+    def similar_to(self, group: NodeGroup) -> list[str]:
         """Groups that may share a scale-up of this one: alike, safe, and taking at least the same pods."""
         mine = self.schedulable.get(group.id)
         if mine is None or not self.options.balance_similar_node_groups or is_zero_or_max(group, self.options):
@@ -152,7 +152,7 @@ class ExpansionFinder:
         taken = self.schedulable.get(group)
         return taken is not None and not (wanted & ~taken).any()
 
-    def is_safe(self, group: Group) -> bool:
+    def is_safe(self, group: NodeGroup) -> bool:
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.now, self.options)
 
     def find_options(self, stop_after: int, time_is_up: Callable[[], bool]) -> None:
@@ -165,7 +165,7 @@ class ExpansionFinder:
             if time_is_up():
                 break
 
-    def option(self, group: Group) -> ExpansionOption | None:
+    def option(self, group: NodeGroup) -> ExpansionOption | None:
         mine = self.schedulable[group.id]
         if not mine.any():
             return None
@@ -244,10 +244,10 @@ def _verdicts(session: Session, template: NodeTemplate, which: int, classes: lis
     return verdicts_on_new_node(session, template, which, classes, 0)
 
 
-def _size(group: Group) -> NodeGroupSize:
+def _size(group: NodeGroup) -> NodeGroupSize:
     return NodeGroupSize(
         id=group.id,
         max_size=group.max_size,
-        target_size=group.target_size,
+        target_size=group.size,
         target_size_error=group.target_size_error is not None,
     )

@@ -10,10 +10,10 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterState, backoff_status, is_group_healthy
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup, ProviderError
 
 __all__ = [
     "ATOMIC_LIMIT",
@@ -36,12 +36,12 @@ ATOMIC_LIMIT: Final = "atomic scale-up exceeds cluster node count limit"
 class FilteredGroups(msgspec.Struct, kw_only=True):
     """Groups worth an estimate, in order, and why the others are skipped."""
 
-    valid: list[Group] = []
+    valid: list[NodeGroup] = []
     skipped: dict[str, list[str]] = {}
 
 
 def not_ready_reason(
-    group: Group, state: ClusterState, now: datetime, options: AutoscalingOptions, *, has_template: bool = True
+    group: NodeGroup, state: ClusterState, now: datetime, options: AutoscalingOptions, *, has_template: bool = True
 ) -> str | None:
     """Why an existing group is not safe to scale up; None if it is."""
     if not is_group_healthy(state, group.id, options):
@@ -49,7 +49,7 @@ def not_ready_reason(
     return BACKOFF if backoff_status(state, group.id, now, has_template=has_template) is not None else None
 
 
-def quota_reasons(tracker: QuotaTracker, group: Group, node: Node, count: int) -> list[str]:
+def quota_reasons(tracker: QuotaTracker, group: NodeGroup, node: Node, count: int) -> list[str]:
     """Why so many new nodes break a quota, one text for each; empty if they do not."""
     try:
         check = tracker.check(group, node, count)
@@ -58,16 +58,16 @@ def quota_reasons(tracker: QuotaTracker, group: Group, node: Node, count: int) -
     return [quota.message for quota in check.exceeded]
 
 
-def is_zero_or_max(group: Group, options: AutoscalingOptions) -> bool:
+def is_zero_or_max(group: NodeGroup, options: AutoscalingOptions) -> bool:
     """Whether the group grows from nothing to its maximum at once. Options that cannot be read count as ordinary."""
     try:
         return group.options_or(options.node_group_defaults).zero_or_max_node_scaling
-    except AutoscalerError:
+    except ProviderError:
         return False
 
 
 def filter_groups(
-    groups: Iterable[Group],
+    groups: Iterable[NodeGroup],
     *,
     templates: Mapping[str, Node],
     tracker: QuotaTracker,
@@ -96,7 +96,7 @@ def filter_groups(
 
 
 def _reasons(
-    group: Group,
+    group: NodeGroup,
     templates: Mapping[str, Node],
     tracker: QuotaTracker,
     node_count: int,
@@ -105,11 +105,11 @@ def _reasons(
     node = templates.get(group.id)
     if group.target_size_error is not None:
         return [NOT_READY]
-    if group.target_size >= group.max_size:
+    if group.size >= group.max_size:
         return [MAX_SIZE_REACHED]
     count = 1
     if is_zero_or_max(group, options):
-        count = group.max_size - group.target_size
+        count = group.max_size - group.size
         if options.max_nodes_total != 0 and node_count + count > options.max_nodes_total:
             return [ATOMIC_LIMIT]
     if node is None:

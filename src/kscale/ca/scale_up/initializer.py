@@ -16,11 +16,11 @@ from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterState
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import Event
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.creation import AsyncInitializer, CreatedNodeGroups
 from kscale.ca.scale_up.executor import IncreaseSize, execute_steps
 from kscale.ca.scale_up.status import ERROR, SUCCESSFUL, CreatedGroups, ScaleUpStatus, status_events
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["Initialization", "initialize_steps"]
 

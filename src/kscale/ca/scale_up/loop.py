@@ -18,7 +18,6 @@ from kscale.ca.expander.chain import as_if_done
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import build_chain
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.orchestrator import Orchestration, orchestrate_steps
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
@@ -44,6 +43,7 @@ from kscale.ca.similarity import Comparator
 from kscale.ca.state import LoopState, ScaleUpState, cleared
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.place import PlaceResult, PlaceState, place
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster

@@ -12,13 +12,14 @@ from kscale.ca.cluster_state import ClusterState, recalculate
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.events import Event
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
 from kscale.ca.scale_up.executor import IncreaseSize, execute_steps
 from kscale.ca.scale_up.group_filter import not_ready_reason, quota_reasons
 from kscale.ca.scale_up.status import ERROR, NOT_NEEDED, SUCCESSFUL, ConsideredGroup, ScaleUpStatus
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["MinSizeScaleUp", "scale_up_to_min_size_steps"]
 
@@ -83,29 +84,27 @@ def scale_up_to_min_size_steps(
 
 
 def _wanted(
-    group: Group,
+    group: NodeGroup,
     node: Node | None,
     tracker: QuotaTracker,
     options: AutoscalingOptions,
     events: list[Event],
 ) -> ScaleUpInfo | None:
-    if not group.exists or group.target_size_error is not None or group.target_size >= group.min_size:
+    if not group.exists or group.target_size_error is not None or group.size >= group.min_size:
         return None
     if node is None or quota_reasons(tracker, group, node, 1):
         return None
     try:
-        want = tracker.check(group, node, group.min_size - group.target_size).allowed
+        want = tracker.check(group, node, group.min_size - group.size).allowed
     except AutoscalerError:
         return None
     capped = cap_by_max_nodes_total(
         want,
-        group.target_size,
+        group.size,
         options.max_nodes_total,
         status_config_map=f"{options.namespace}/{options.status_config_map_name}",
     )
     events += capped.events
     if capped.error is not None:
         return None
-    return ScaleUpInfo(
-        group=group.id, current=group.target_size, new=group.target_size + capped.new_nodes, max=group.max_size
-    )
+    return ScaleUpInfo(group=group.id, current=group.size, new=group.size + capped.new_nodes, max=group.max_size)

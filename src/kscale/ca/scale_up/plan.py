@@ -8,21 +8,26 @@ from msgspec.structs import replace
 
 from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_up.group_filter import quota_reasons
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
 
 __all__ = ["balance_scale_ups", "group_size"]
 
 
-def group_size(group: Group) -> GroupSize:
+def group_size(group: NodeGroup) -> GroupSize:
     """What balancing reads of a group."""
-    return GroupSize(id=group.id, target=group.target_size, max=group.max_size, target_error=group.target_size_error)
+    return GroupSize(id=group.id, target=group.size, max=group.max_size, target_error=group.target_size_error)
 
 
 def balance_scale_ups(
-    best: Group, similar: Iterable[Group], new_nodes: int, *, templates: Mapping[str, Node], tracker: QuotaTracker
+    best: NodeGroup,
+    similar: Iterable[NodeGroup],
+    new_nodes: int,
+    *,
+    templates: Mapping[str, Node],
+    tracker: QuotaTracker,
 ) -> list[ScaleUpInfo]:
     """Divides the nodes among the best group and those similar to it, within quotas, which are consumed.
 
@@ -40,7 +45,7 @@ def balance_scale_ups(
     return [info for info in capped if info.new != info.current]
 
 
-def _cap(info: ScaleUpInfo, group: Group, node: Node | None, tracker: QuotaTracker) -> ScaleUpInfo:
+def _cap(info: ScaleUpInfo, group: NodeGroup, node: Node | None, tracker: QuotaTracker) -> ScaleUpInfo:
     delta = info.new - info.current
     if delta <= 0 or node is None:
         return info

@@ -13,13 +13,13 @@ import numpy as np
 
 from kscale.ca.cluster_state import ClusterState
 from kscale.ca.expander.types import ExpanderInput
-from kscale.ca.groups import Groups
 from kscale.ca.orchestrator import Orchestration, orchestrate_steps
 from kscale.ca.scale_up.scene import bind, hold_claims, put
 from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.templates import fresh_copy
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.fork import fork
 from kscale.snapshot.cluster import Cluster

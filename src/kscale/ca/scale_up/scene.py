@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from kscale.ca.cluster_state import upcoming_nodes
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.groups import Group, Groups, groups_of
 from kscale.ca.node_infos import mixed_templates, recalled, remembered
 from kscale.ca.node_lists import node_lists
 from kscale.ca.options import AutoscalingOptions
@@ -25,6 +24,7 @@ from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.objects.resource import ResourceSlice
 from kscale.scheduling.place import PlaceResult
@@ -68,10 +68,10 @@ class Scene:
         self.snapshot = given.snapshot(dra=dra, csi=csi) if isinstance(given, Cluster) else given
         self.now, self.options, self.profile = now, options, profile
         nodes: list[Node] = self.snapshot.columns.objects
-        every = groups if isinstance(groups, Groups) else groups_of(groups, nodes, options.node_group_defaults)
-        there = [group for group in every if group.exists or group.async_upcoming]
+        every = Groups.of(groups, nodes)
+        there = [group for group in every if group.exists or group.upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
-        self.candidates: list[Group] = [group for group in every if not group.exists and not group.async_upcoming]
+        self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
         lacks = None
         if not options.legacy:  # release 1.3 knew neither devices nor CSINodes
             lacks = lacks_promised(

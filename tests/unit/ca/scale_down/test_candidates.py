@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from ca_objects import T0, pod
+from builders import T0, pod
 from kscale import ca
 from kscale.ca.scale_down.candidates import (
     GroupChanges,
@@ -18,16 +18,18 @@ from kscale.ca.scale_down.candidates import (
 )
 from kscale.ca.scale_down.drainability.engine import PodsToMove
 from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 MINUTE = timedelta(minutes=1)
 
 
 def test_groups_at_their_minimum_are_not_looked_at() -> None:
-    groups = ca.Groups(
+    groups = Groups(
         [
-            ca.Group(id="ng1", min_size=1, target_size=2, nodes=["a", "b"]),
-            ca.Group(id="ng2", min_size=1, target_size=1, nodes=["c"]),
-            ca.Group(id="ng3", target_size_error="down", nodes=["d"]),
+            NodeGroup(id="ng1", min_size=1, target_size=2, nodes=["a", "b"]),
+            NodeGroup(id="ng2", min_size=1, target_size=1, nodes=["c"]),
+            NodeGroup(id="ng3", target_size_error="down", nodes=["d"]),
         ],
         {"f": "down"},
     )
@@ -109,7 +111,7 @@ def test_what_was_unneeded_before_goes_first(before: list[str]) -> None:
 
 @pytest.mark.parametrize("kind", ["scale_up", "scale_down", "scale_down_failure"])
 def test_local_delays(kind: str) -> None:
-    groups = ca.Groups([ca.Group(id=f"ng-{i}", nodes=[f"n{i}"]) for i in (1, 2, 3)], {"n4": "down"})
+    groups = Groups([NodeGroup(id=f"ng-{i}", nodes=[f"n{i}"]) for i in (1, 2, 3)], {"n4": "down"})
     options = ca.AutoscalingOptions(
         scale_down_delay_after_add=10 * MINUTE,
         scale_down_delay_after_delete=10 * MINUTE,

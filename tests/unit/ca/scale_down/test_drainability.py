@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ca_objects import T0, at, owner, pod
+from builders import T0, at, owner, pod
 from kscale import ca
 from kscale.ca.clock import moment_ns
 from kscale.ca.scale_down.drainability.context import DrainContext, Rule

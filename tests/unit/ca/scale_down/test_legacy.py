@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kscale
-from ca_objects import T0, node, owner, pod
+from builders import T0, node, owner, pod
 from kscale import ca
 from kscale.ca.options import ResourceRange
 from kscale.ca.scale_down.legacy.pod_checks import pods_to_drain
@@ -17,6 +17,8 @@ from kscale.errors import InputError
 from kscale.objects.apps import ReplicaSet
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.volumes import Volume
 from kscale.snapshot.cluster import Cluster
@@ -62,9 +64,9 @@ def decide(
     """Every node in one group with a minimum of 0, unless told otherwise."""
     names = [item.metadata.name for item in objects if isinstance(item, Node)]
     least = more.pop("least", 0)
-    groups = ca.Groups(
+    groups = Groups(
         [
-            ca.Group(id=name, min_size=least, max_size=999, target_size=len(nodes), nodes=nodes)
+            NodeGroup(id=name, min_size=least, max_size=999, target_size=len(nodes), nodes=nodes)
             for name, nodes in (group_of or {"ng1": names}).items()
         ]
     )
@@ -182,8 +184,8 @@ def test_minimum_memory() -> None:
     mib = 1 << 20
     objects = [machine(f"n{i}", 1000, size * mib) for i, size in enumerate([1000, 1000, 1000, 3000])]
     limits = ca.ResourceLimiter(min={"memory": 4000 * mib}, max={})
-    groups = ca.Groups([ca.Group(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"]),
-                        ca.Group(id="b", max_size=9, target_size=1, nodes=["n3"])])  # fmt: skip
+    groups = Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"]),
+                        NodeGroup(id="b", max_size=9, target_size=1, nodes=["n3"])])  # fmt: skip
     found = kscale.scale_down(
         Cluster(objects).snapshot(), groups, now=T0, options=options(), limits=limits,
         state=started("n0", "n1", "n2"),
@@ -202,7 +204,7 @@ def test_minimum_of_gpus() -> None:
         objects.append(made)
     found = kscale.scale_down(
         Cluster(objects).snapshot(),
-        ca.Groups([ca.Group(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"])]),
+        Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"])]),
         now=T0,
         options=options(),
         limits=ca.ResourceLimiter(min={"v100": 4}, max={}),
@@ -240,7 +242,7 @@ def test_one_node_is_drained_and_others_lose_their_time() -> None:
 def test_nothing_more_while_a_node_is_drained() -> None:
     found = kscale.scale_down(
         Cluster([machine("n1"), machine("n2")]).snapshot(),
-        ca.Groups([ca.Group(id="a", max_size=9, target_size=2, nodes=["n1", "n2"])]),
+        Groups([NodeGroup(id="a", max_size=9, target_size=2, nodes=["n1", "n2"])]),
         now=T0, options=options(), state=started("n1"), draining=[ca.NodeInGroup(node="n2", group="a")],
     )  # fmt: skip
     assert found.result == "ScaleDownInProgress"

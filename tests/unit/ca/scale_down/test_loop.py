@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 import kscale
-from ca_objects import T0, node, owner, pod
+from builders import T0, node, owner, pod
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, register_scale_down
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
@@ -17,6 +17,8 @@ from kscale.ca.scale_down.candidates import GroupChanges
 from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
 from kscale.ca.state import RememberedTemplate
 from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
 
 MINUTE = timedelta(minutes=1)
@@ -39,10 +41,10 @@ def on(name: str, cpu: int, **more: Any) -> Pod:
     return made
 
 
-def loop(objects: list[Any], groups: list[ca.Group], **more: Any) -> kscale.ScaleDownPlan:
+def loop(objects: list[Any], groups: list[NodeGroup], **more: Any) -> kscale.ScaleDownPlan:
     options = {"skip_nodes_with_custom_controller_pods": False, **more.pop("options", {})}
     return kscale.scale_down(
-        Cluster(objects).snapshot(), ca.Groups(groups), now=T0, options=ca.AutoscalingOptions(**options), **more
+        Cluster(objects).snapshot(), Groups(groups), now=T0, options=ca.AutoscalingOptions(**options), **more
     )
 
 
@@ -81,7 +83,7 @@ BEFORE = str(NOW - 60)
     ],
 )
 def test_soft_taints(nodes: list[Node], unneeded: str, most: int, want: SoftTaints) -> None:
-    groups = ca.Groups([ca.Group(id="g", nodes=["a", "b"])], {"other": "down"})
+    groups = Groups([NodeGroup(id="g", nodes=["a", "b"])], {"other": "down"})
     assert soft_taints(nodes, unneeded.split(), groups, most=most) == want
 
 
@@ -90,8 +92,8 @@ def test_marks_in_a_group_at_its_minimum(cooldown: bool) -> None:
     """Nodes of a group at its minimum lose their marks, in cooldown, too; unneeded nodes of others keep theirs."""
     objects = [worker("a", BEFORE), worker("b", BEFORE), worker("c", BEFORE)]
     groups = [
-        ca.Group(id="least", min_size=1, max_size=9, target_size=1, nodes=["a"]),
-        ca.Group(id="more", min_size=0, max_size=9, target_size=2, nodes=["b", "c"]),
+        NodeGroup(id="least", min_size=1, max_size=9, target_size=1, nodes=["a"]),
+        NodeGroup(id="more", min_size=0, max_size=9, target_size=2, nodes=["b", "c"]),
     ]
     state = ca.LoopState(scale_down=ca.ScaleDownState(last_scale_up=T0 - MINUTE if cooldown else None))
     found = loop(objects, groups, state=state)
@@ -111,7 +113,7 @@ def test_marks_in_a_group_at_its_minimum(cooldown: bool) -> None:
     ("profile", "after"), [("current", "ScaleDownNoNodeDeleted"), ("legacy", "ScaleDownNoUnneeded")]
 )
 def test_a_delay_is_over_when_it_is_reached(change: str, delay: str, profile: str, after: str) -> None:
-    group = ca.Group(id="g", max_size=9, target_size=2, nodes=["a", "b"])
+    group = NodeGroup(id="g", max_size=9, target_size=2, nodes=["a", "b"])
     options = {"profile": profile, delay: MINUTE}
     results = {}
     for ago in (MINUTE - timedelta(microseconds=1), MINUTE):
@@ -134,7 +136,7 @@ def test_a_delay_is_over_when_it_is_reached(change: str, delay: str, profile: st
 def test_times_are_read_from_the_marks_once(marked: str | None, annotations: Any, goes: bool) -> None:
     """Nodes count as unneeded since a mark of at most five minutes; a minute is enough."""
     objects = [worker("a", marked), worker("b"), on("a", 100, annotations=annotations), on("b", 1900)]
-    group = ca.Group(id="g", min_size=0, max_size=9, target_size=2, nodes=["a", "b"])
+    group = NodeGroup(id="g", min_size=0, max_size=9, target_size=2, nodes=["a", "b"])
     options = {"scale_down_unneeded_time": MINUTE, "node_deletion_candidate_ttl": 5 * MINUTE}
     room = worker("c")
     first = loop([*objects, room], [group], options=options)
@@ -152,7 +154,7 @@ def test_times_are_read_from_the_marks_once(marked: str | None, annotations: Any
 @pytest.mark.parametrize("kind", ["scale_up", "scale_down", "scale_down_failure"])
 def test_a_delay_of_one_group(kind: str) -> None:
     """Something happened in ng1 three minutes ago, and groups rest for five: only the node of ng2 goes."""
-    groups = [ca.Group(id=f"ng{i}", min_size=0, max_size=9, target_size=1, nodes=[f"n{i}"]) for i in (1, 2)]
+    groups = [NodeGroup(id=f"ng{i}", min_size=0, max_size=9, target_size=1, nodes=[f"n{i}"]) for i in (1, 2)]
     found = loop(
         [worker("n1"), worker("n2")],
         groups,
@@ -175,7 +177,7 @@ def test_what_others_remember_stays() -> None:
         scale_up=ca.ScaleUpState(hints={"pod": "n1"}, degraded_loops=2),
         templates={"g": RememberedTemplate(template={"node": {}}, added=T0)},
     )
-    group = ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
+    group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     after = loop([worker("n1")], [group], state=state).state
     assert list(after.scale_down.unneeded_since) == ["n1"]
     assert (after.cluster, after.scale_up, after.templates) == (state.cluster, state.scale_up, state.templates)
@@ -189,8 +191,8 @@ def test_a_node_that_is_held_after_all_takes_no_room_of_others() -> None:
     objects = [worker("a1"), worker("a2"), worker("b"), worker("c"), on("a1", 1000), on("a2", 1000), on("b", 1000),
                on("c", 100)]  # fmt: skip
     groups = [
-        ca.Group(id="a", min_size=1, max_size=9, target_size=2, nodes=["a1", "a2"]),
-        ca.Group(id="b", min_size=0, max_size=9, target_size=1, nodes=["b"]),
+        NodeGroup(id="a", min_size=1, max_size=9, target_size=2, nodes=["a1", "a2"]),
+        NodeGroup(id="b", min_size=0, max_size=9, target_size=1, nodes=["b"]),
     ]
     found = loop(objects, groups, exhaustive=True)
     assert list(found.drain) == ["a1", "b"]
@@ -203,7 +205,7 @@ def test_a_node_with_pods_that_are_to_finish_takes_no_room_of_others() -> None:
     last = on("a", 100, annotations=waits)
     last.metadata.name = last.metadata.uid = "last"
     objects = [worker("a"), worker("b"), worker("c"), on("a", 600), last, on("b", 700), on("c", 1000)]
-    group = ca.Group(id="g", min_size=0, max_size=9, target_size=2, nodes=["a", "b"])
+    group = NodeGroup(id="g", min_size=0, max_size=9, target_size=2, nodes=["a", "b"])
     found = loop(objects, [group], exhaustive=True)
     assert list(found.drain) == ["b"]
     assert found.unremovable["a"].reason == "BlockedByOnCompletionPod"
@@ -214,11 +216,11 @@ def test_a_node_with_pods_that_are_to_finish_takes_no_room_of_others() -> None:
 
 def test_times_that_a_first_loop_is_told_count() -> None:
     told = {"last_scale_up": T0 - 60 * MINUTE, "last_scale_down": T0 - 60 * MINUTE, "last_failure": T0 - 60 * MINUTE}
-    group = ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
+    group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     snapshot, options = Cluster([worker("n1")]).snapshot(), ca.AutoscalingOptions.for_profile("legacy")
     for memory, result in ((told, "ScaleDownNoUnneeded"), ({**told, "last_failure": None}, "ScaleDownInCooldown")):
         state = ca.LoopState(scale_down=ca.ScaleDownState(**memory))
-        found = kscale.scale_down(snapshot, ca.Groups([group]), now=T0, options=options, state=state)
+        found = kscale.scale_down(snapshot, Groups([group]), now=T0, options=options, state=state)
         assert found.result == result
 
 
@@ -232,7 +234,7 @@ def test_summer_time_does_not_shorten_a_wait(profile: str) -> None:
     before = datetime(2026, 10, 25, 2, 55, tzinfo=zone)
     after = datetime(2026, 10, 25, 2, 6, fold=1, tzinfo=zone)
     options = ca.AutoscalingOptions.for_profile(profile)
-    groups = ca.Groups([ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])])
+    groups = Groups([NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])])
     snapshot = Cluster([worker("n1")]).snapshot()
     first = kscale.scale_down(snapshot, groups, now=before, options=options)
     restored = ca.LoopState.from_json(first.state.to_json())
@@ -245,7 +247,7 @@ def test_summer_time_does_not_shorten_a_wait(profile: str) -> None:
 def test_times_at_the_end_of_the_calendar(local: bool) -> None:
     end = datetime.max.replace(tzinfo=UTC)
     memory = ca.ScaleDownState(last_scale_up=end, changes=GroupChanges(scale_up={"g": end}))
-    group = ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
+    group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     found = loop(
         [worker("n1")],
         [group],
@@ -269,7 +271,7 @@ def test_degraded_loops(enabled: bool, degrades: bool, counter: int, tried: bool
         scale_up=ca.ScaleUpState(degraded_loops=counter),
         scale_down=ca.ScaleDownState(unneeded_since={"n1": T0 - 11 * MINUTE}, previous_candidates=["n1"], started=True),
     )
-    group = ca.Group(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
+    group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     options = {"scale_down_enabled": enabled, "enable_graceful_degradation": degrades}
     found = loop([worker("n1")], [group], options=options, state=state)
     assert (found.result != "ScaleDownNotTried") is tried

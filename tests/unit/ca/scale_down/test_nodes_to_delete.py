@@ -5,12 +5,14 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from ca_objects import GPU_LABEL, T0, node
+from builders import GPU_LABEL, T0, group_options, node
 from kscale import ca
 from kscale.ca.scale_down.budgets import budget_groups
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 
 def _unneeded(made: Node, **flags: Any) -> UnneededNode:
@@ -19,7 +21,7 @@ def _unneeded(made: Node, **flags: Any) -> UnneededNode:
     )
 
 
-def _decide(unneeded: list[UnneededNode], groups: ca.Groups, nodes: list[Node], **more: Any) -> NodesToDelete:
+def _decide(unneeded: list[UnneededNode], groups: Groups, nodes: list[Node], **more: Any) -> NodesToDelete:
     return nodes_to_delete(
         unneeded, groups=groups, snapshot_nodes=nodes, options=ca.AutoscalingOptions(), now=T0, **more
     )
@@ -28,10 +30,10 @@ def _decide(unneeded: list[UnneededNode], groups: ca.Groups, nodes: list[Node], 
 def test_order_and_reasons() -> None:
     names = ["risky", "drain", "empty", "waiting", "young", "atomic"]
     nodes = {name: node(name, 1000, 10, ready=True) for name in names}
-    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
-    groups = ca.Groups([
-        ca.Group(id="g", target_size=9, nodes=names[:-1]),
-        ca.Group(id="a", target_size=2, nodes=["atomic", "other"], instances=["atomic", "other"], options=own),
+    own = group_options(zero_or_max_node_scaling=True)
+    groups = Groups([
+        NodeGroup(id="g", target_size=9, nodes=names[:-1]),
+        NodeGroup(id="a", target_size=2, nodes=["atomic", "other"], instances=["atomic", "other"], options=own),
     ])  # fmt: skip
     flags: dict[str, dict[str, Any]] = {
         "risky": {"drain": True, "risky": True},
@@ -58,7 +60,7 @@ def test_order_and_reasons() -> None:
 def test_nothing_goes_when_usage_is_unknown() -> None:
     made = node("n", 1000, 10, ready=True)
     gpu = node("gpu", 1000, 10, labels={GPU_LABEL: "k80"})
-    groups = ca.Groups([ca.Group(id="g", target_size=9, nodes=["n"])])
+    groups = Groups([NodeGroup(id="g", target_size=9, nodes=["n"])])
     found = _decide([_unneeded(made)], groups, [made, gpu], gpu_label=GPU_LABEL)
     assert (found.empty, found.unremovable) == ([], {})
     assert found.error is not None
@@ -67,7 +69,7 @@ def test_nothing_goes_when_usage_is_unknown() -> None:
 
 def test_cluster_wide_minima() -> None:
     nodes = [node(f"n{i}", 2000, 10, ready=True) for i in range(3)]
-    groups = ca.Groups([ca.Group(id="g", target_size=9, nodes=["n0", "n1", "n2"])])
+    groups = Groups([NodeGroup(id="g", target_size=9, nodes=["n0", "n1", "n2"])])
     limits = ca.ResourceLimiter(min={"cpu": 4})
     found = _decide([_unneeded(made) for made in nodes], groups, nodes, limits=limits)
     assert found.empty == ["n0"]
@@ -75,11 +77,11 @@ def test_cluster_wide_minima() -> None:
 
 
 def test_what_the_budget_needs_of_groups() -> None:
-    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
+    own = group_options(zero_or_max_node_scaling=True)
     upcoming = node("up", 1, 1, annotations={"cluster-autoscaler.k8s.io/upcoming-node": "true"})
-    groups = ca.Groups([
-        ca.Group(id="a", target_size=3, instances=["n", "up"], options=own),
-        ca.Group(id="b", options_error="down"),
+    groups = Groups([
+        NodeGroup(id="a", target_size=3, instances=["n", "up"], options=own),
+        NodeGroup(id="b", options_error="down"),
     ])  # fmt: skip
     found = budget_groups(groups, ca.AutoscalingOptions(), [node("n", 1, 1), upcoming])
     assert found == [

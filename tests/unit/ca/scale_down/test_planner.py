@@ -9,13 +9,15 @@ from typing import Any
 import pytest
 
 import kscale
-from ca_objects import T0, node, owner, pod
+from builders import T0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.explain import why_it_stays
 from kscale.errors import InputError, StateError
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.volumes import Volume
 from kscale.snapshot.cluster import Cluster
@@ -51,8 +53,8 @@ def pods(*texts: str) -> list[Pod]:
     return found
 
 
-def group(names: list[str], **more: Any) -> ca.Groups:
-    return ca.Groups([ca.Group(id="ng1", max_size=99, target_size=len(names), nodes=names, instances=names, **more)])
+def group(names: list[str], **more: Any) -> Groups:
+    return Groups([NodeGroup(id="ng1", max_size=99, target_size=len(names), nodes=names, instances=names, **more)])
 
 
 def plan(objects: list[Any], names: list[str], **more: Any) -> kscale.ScaleDownPlan:
@@ -127,7 +129,7 @@ def test_the_limit_on_unneeded_nodes(
     options = ca.AutoscalingOptions(
         max_scale_down_parallelism=parallelism, scale_down_unneeded_time=timedelta(seconds=unneeded_time)
     )
-    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=atomic) if atomic else None
+    own = group_options(zero_or_max_node_scaling=atomic) if atomic else None
     state = ca.LoopState(
         scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], T0), update_interval=interval * 10**9)
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ca_objects import T0, node, owner, pod
+from builders import T0, node, owner, pod
 from kscale import ca
 from kscale.objects.core import LabelSelector, Node, Pod, TopologySpreadConstraint
 from kscale.objects.decode import from_dict

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import kscale
-from ca_objects import T0, node, owner, pod
+from builders import T0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
@@ -27,6 +27,8 @@ from kscale.objects.core import (
 )
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import LabelSelector
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.volumes import Volume
 from kscale.scheduling.place import PlaceState, place
 from kscale.snapshot.cluster import Cluster
@@ -221,7 +223,7 @@ def test_update_cluster_state(
     names = [f"n{i}" for i in eligible.split()]
     found = kscale.scale_down(
         Cluster(objects).snapshot(),
-        ca.Groups([ca.Group(id="ng1", max_size=99, target_size=9, nodes=names)]),
+        Groups([NodeGroup(id="ng1", max_size=99, target_size=9, nodes=names)]),
         now=T0,
         options=LAX,
         recent_evictions=[
@@ -239,7 +241,7 @@ def test_when_time_is_up_the_rest_is_skipped() -> None:
     names = ["n1", "n2", "n3"]
     found = kscale.scale_down(
         Cluster(machines("1000 1000 1000")).snapshot(),
-        ca.Groups([ca.Group(id="ng1", max_size=9, target_size=3, nodes=names)]),
+        Groups([NodeGroup(id="ng1", max_size=9, target_size=3, nodes=names)]),
         now=T0, options=LAX, max_simulations=1,
     )  # fmt: skip
     assert [item.name for item in found.unneeded] == ["n1"]
@@ -261,13 +263,13 @@ def test_limit(
     before: int, nodes: int, parallelism: int, unneeded_time: int, interval: int, atomic: bool, want: int
 ) -> None:
     names = [f"n{i}" for i in range(1, nodes + 1)]
-    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True) if atomic else None
+    own = group_options(zero_or_max_node_scaling=True) if atomic else None
     state = ca.LoopState(
         scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], T0), update_interval=interval * 10**9)
     )
     found = kscale.scale_down(
         Cluster(machines(" ".join(["1000"] * nodes))).snapshot(),
-        ca.Groups([ca.Group(id="g", max_size=999, target_size=nodes, nodes=names, instances=names, options=own)]),
+        Groups([NodeGroup(id="g", max_size=999, target_size=nodes, nodes=names, instances=names, options=own)]),
         now=T0,
         state=state,
         options=ca.AutoscalingOptions(
@@ -304,7 +306,7 @@ def decide(
 ) -> tuple[NodesToDelete, dict[str, list[str]]]:
     """``std3:e,d+`` = an ordinary group of target 3 with an empty node and one to drain that waits for a pod;
     ``atomic3:e,d/2`` = an atomic group of which 2 nodes are registered. Nodes are named ``<group number>-<number>``."""
-    made: list[ca.Group] = []
+    made: list[NodeGroup] = []
     unneeded: list[UnneededNode] = []
     snapshot: list[Node] = [node(name, 1000, 10) for name in extra.split()]
     names: dict[str, list[str]] = {}
@@ -316,8 +318,8 @@ def decide(
         names[f"{g}"] = mine
         snapshot += [node(name, 1000, 10) for name in mine]
         target = int(kind.removeprefix("std").removeprefix("atomic"))
-        own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=kind.startswith("atomic"))
-        made.append(ca.Group(id=f"g{g}", max_size=99, target_size=target, nodes=mine, instances=mine, options=own))
+        own = group_options(zero_or_max_node_scaling=kind.startswith("atomic"))
+        made.append(NodeGroup(id=f"g{g}", max_size=99, target_size=target, nodes=mine, instances=mine, options=own))
         unneeded += [
             UnneededNode(
                 node=node(name, 1000, 10), drain=flag.startswith("d"), since=T0 - 60 * MINUTE, threshold=timedelta(),
@@ -326,7 +328,7 @@ def decide(
             for name, flag in zip(mine, flags, strict=False)
         ]  # fmt: skip
     found = nodes_to_delete(
-        unneeded, groups=ca.Groups(made), snapshot_nodes=snapshot, options=ca.AutoscalingOptions(), now=T0,
+        unneeded, groups=Groups(made), snapshot_nodes=snapshot, options=ca.AutoscalingOptions(), now=T0,
         limits=limits,
     )  # fmt: skip
     return found, names
@@ -366,7 +368,7 @@ def test_a_quota_of_cores_end_to_end() -> None:
     names = ["n1", "n2"]
     found = kscale.scale_down(
         Cluster(machines("2000 2000")).snapshot(),
-        ca.Groups([ca.Group(id="g", max_size=9, target_size=2, nodes=names)]),
+        Groups([NodeGroup(id="g", max_size=9, target_size=2, nodes=names)]),
         now=T0,
         options=ca.AutoscalingOptions(scale_down_unneeded_time=timedelta()),
         limits=ca.ResourceLimiter(min={"cpu": 3}),

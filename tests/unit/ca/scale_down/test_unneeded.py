@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from ca_objects import T0, node
+from builders import T0, group_options, node
 from kscale import ca
 from kscale.ca.quota import QuotaTracker, cluster_minimum
 from kscale.ca.scale_down.atomic import AtomicResult, filter_atomic
@@ -19,6 +19,8 @@ from kscale.ca.scale_down.unneeded import (
 )
 from kscale.ca.scale_down.unremovable import UnremovableNodes
 from kscale.objects.core import Node, Taint
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 MINUTE = timedelta(minutes=1)
 _OPTIONS = ca.AutoscalingOptions(scale_down_unneeded_time=10 * MINUTE, scale_down_unready_time=5 * MINUTE)
@@ -30,7 +32,7 @@ def _node(name: str, *, ready: bool | None = None, version: str = "v1") -> Node:
 
 def _update(first: list[Node], second: list[Node]) -> list[UnneededNode]:
     names = [n.metadata.name for n in (*first, *second)]
-    groups = ca.Groups([ca.Group(id="g", nodes=names)])
+    groups = Groups([NodeGroup(id="g", nodes=names)])
     before = update_unneeded({}, map(NodeToRemove, first), groups=groups, options=_OPTIONS, now=T0)
     since = {item.name: item.since for item in before}
     return update_unneeded(since, map(NodeToRemove, second), groups=groups, options=_OPTIONS, now=T0 + MINUTE)
@@ -77,15 +79,15 @@ def test_groups_keep_their_minimum(
     drains = [_unneeded(f"d{i}", drain=True) for i in range(counts[1])]
     empties = [_unneeded(f"e{i}") for i in range(counts[0])]
     names = [item.name for item in (*drains, *empties)]
-    groups = ca.Groups([ca.Group(id="g", min_size=low, max_size=100, target_size=target, nodes=names)])
+    groups = Groups([NodeGroup(id="g", min_size=low, max_size=100, target_size=target, nodes=names)])
     found = removable_at([*drains, *empties], groups=groups, now=T0, deletions_in_progress={"g": in_progress})
     assert (len(found.empty), len(found.drain)) == expected
     assert set(found.unremovable.values()) <= {"NodeGroupMinSizeReached"}
 
 
-def _reason(item: UnneededNode, group: ca.Group | None = None, minimum: QuotaTracker | None = None) -> str | None:
-    group = group or ca.Group(id="g", min_size=0, max_size=9, target_size=5, nodes=["n"])
-    found = removable_at([item], groups=ca.Groups([group]), now=T0, minimum=minimum)
+def _reason(item: UnneededNode, group: NodeGroup | None = None, minimum: QuotaTracker | None = None) -> str | None:
+    group = group or NodeGroup(id="g", min_size=0, max_size=9, target_size=5, nodes=["n"])
+    found = removable_at([item], groups=Groups([group]), now=T0, minimum=minimum)
     assert bool(found.empty) is ("n" not in found.unremovable)
     return found.unremovable.get("n")
 
@@ -98,14 +100,14 @@ def test_reasons() -> None:
     assert _reason(_unneeded("n", threshold=15, ready=False)) == "NotUnreadyLongEnough"
     assert _reason(_unneeded("n", threshold=10)) == "NotUnneededLongEnough"
     assert _reason(_unneeded("n", threshold=0)) is None
-    assert _reason(plain, ca.Group(id="g")) == "NotAutoscaled"
-    assert _reason(plain, ca.Group(id="g", min_size=1, target_size=1, nodes=["n"])) == "NodeGroupMinSizeReached"
-    assert _reason(plain, ca.Group(id="g", target_size_error="down", nodes=["n"])) == "UnexpectedError"
+    assert _reason(plain, NodeGroup(id="g")) == "NotAutoscaled"
+    assert _reason(plain, NodeGroup(id="g", min_size=1, target_size=1, nodes=["n"])) == "NodeGroupMinSizeReached"
+    assert _reason(plain, NodeGroup(id="g", target_size_error="down", nodes=["n"])) == "UnexpectedError"
     kept = _unneeded("n")
     kept.node.metadata.annotations = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
     assert _reason(kept) == "ScaleDownDisabledAnnotation"
     quota = cluster_minimum(ca.ResourceLimiter(min={"nodes": 1}))
-    tracker = QuotaTracker.minimum([quota], [plain.node], ca.Groups())
+    tracker = QuotaTracker.minimum([quota], [plain.node], Groups())
     assert _reason(plain, minimum=tracker) == "MinimalResourceLimitExceeded"
 
 
@@ -151,12 +153,12 @@ def test_unremovable_nodes_are_tried_again_later() -> None:
 def test_atomic_groups(target: int, considered: int, registered: int, atomic: bool, removed: bool) -> None:
     nodes = [_node(f"n{i}") for i in range(registered)]
     names = [n.metadata.name for n in nodes]
-    own = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=atomic)
-    group = ca.Group(id="g", target_size=target, nodes=names, instances=names, options=own)
-    plain = ca.Group(id="plain", nodes=["p"])
+    own = group_options(zero_or_max_node_scaling=atomic)
+    group = NodeGroup(id="g", target_size=target, nodes=names, instances=names, options=own)
+    plain = NodeGroup(id="plain", nodes=["p"])
     found = filter_atomic(
         [nodes[0].metadata.name, "p", *names[1:considered], "loose"],
-        groups=ca.Groups([group, plain]),
+        groups=Groups([group, plain]),
         options=_OPTIONS,
         snapshot_nodes=nodes,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ca_objects import GPU, GPU_LABEL, T0, at, container, node, owner, pod
+from builders import GPU, GPU_LABEL, T0, at, container, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.clock import moment_ns
 from kscale.ca.gpu import GpuConfig, gpu_config
@@ -16,6 +16,8 @@ from kscale.ca.scale_down.eligibility import eligibility
 from kscale.ca.scale_down.utilization import Utilization, utilization
 from kscale.objects.core import Node, Pod, PodSpec, Taint
 from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.objects.resource import ResourceClaim, ResourceSlice
 
@@ -181,7 +183,7 @@ def test_devices_that_nobody_looks_at(claims: list[ResourceClaim], count: int) -
     found = eligibility(
         half,
         [pod("1", 250), pod("2", 250)],
-        groups=ca.Groups([ca.Group(id="g", nodes=["n"])]),
+        groups=Groups([NodeGroup(id="g", nodes=["n"])]),
         options=ca.AutoscalingOptions(enable_dynamic_resource_allocation=False),
         now_ns=_NOW,
         dra_slices=_SLICES[:count],
@@ -285,7 +287,7 @@ def test_counter_sets_are_pieces_of_hardware(devices: list[dict[str, Any]], piec
 
 def _judge(node_: Node | None, pods: list[Pod] | None = None, **more: Any) -> str | None:
     name = node_.metadata.name if node_ is not None else ""
-    groups = more.pop("groups", ca.Groups([ca.Group(id="ng1", min_size=1, max_size=10, nodes=[name])]))
+    groups = more.pop("groups", Groups([NodeGroup(id="ng1", min_size=1, max_size=10, nodes=[name])]))
     options = ca.AutoscalingOptions(**more.pop("options", {}))
     return eligibility(node_, pods or [], groups=groups, options=options, now_ns=_NOW, **more).reason
 
@@ -332,18 +334,18 @@ _HUGE_POOL = [_slice("d", "p", ["a"], count=999)]
         ),
         (None, [], {}, "UnexpectedError"),
         (_regular(), [], {"recently_unremovable": True}, "RecentlyUnremovable"),
-        (_regular(), [], {"groups": ca.Groups([ca.Group(id="g")])}, "NotAutoscaled"),
-        (_regular(), [], {"groups": ca.Groups([], {"regular": "down"})}, "UnexpectedError"),
+        (_regular(), [], {"groups": Groups([NodeGroup(id="g")])}, "NotAutoscaled"),
+        (_regular(), [], {"groups": Groups([], {"regular": "down"})}, "UnexpectedError"),
         (
             _regular(),
             [],
-            {"groups": ca.Groups([ca.Group(id="g", nodes=["regular"], options_error="down")])},
+            {"groups": Groups([NodeGroup(id="g", nodes=["regular"], options_error="down")])},
             "UnexpectedError",
         ),
         (
             _regular(),
             [],
-            {"groups": ca.Groups([ca.Group(id="g", nodes=["regular"], options_error="not implemented")])},
+            {"groups": Groups([NodeGroup(id="g", nodes=["regular"], options_error="not implemented")])},
             None,
         ),
     ],
@@ -378,6 +380,6 @@ def test_daemon_sets_only_matter_where_they_are(
 
 
 def test_options_of_a_group_replace_all_defaults() -> None:
-    own = ca.NodeGroupAutoscalingOptions(ignore_daemonsets_utilization=True)
-    groups = ca.Groups([ca.Group(id="g", nodes=["regular"], options=own)])
+    own = group_options(ignore_daemon_sets_utilization=True)
+    groups = Groups([NodeGroup(id="g", nodes=["regular"], options=own)])
     assert _judge(_regular(), [pod("p", 100, 0)], groups=groups) == "NotUnderutilized"

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 import kscale
 from actuation_world import World
-from ca_objects import T0, node, owner, pod
+from builders import T0, node, owner, pod
 from kscale import ca
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import remember, remember_start
@@ -19,6 +19,8 @@ from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.scale_down.actuation.run import Simulation
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.snapshot.cluster import Cluster
 
@@ -67,8 +69,8 @@ class Life:
             self.state = ca.LoopState.from_json(self.state.to_json())
             self.actuator = Actuator(OPTIONS)
         names = list(self.nodes)
-        groups = ca.Groups(
-            [ca.Group(id="g", min_size=2, max_size=99, target_size=len(names), nodes=names, instances=names)]
+        groups = Groups(
+            [NodeGroup(id="g", min_size=2, max_size=99, target_size=len(names), nodes=names, instances=names)]
         )
         snapshot = Cluster([*self.nodes.values(), *self.pods.values(), BUDGET]).snapshot()
         under_way = self.actuator.tracker.status(now)
@@ -82,7 +84,7 @@ class Life:
             gone = self.act(plan, snapshot, groups, now)
         return plan.result, plan.unneeded_since, plan.unremovable, plan.delete_empty, plan.drain, gone
 
-    def act(self, plan: kscale.ScaleDownPlan, snapshot: kscale.Snapshot, groups: ca.Groups, now: Any) -> list[str]:
+    def act(self, plan: kscale.ScaleDownPlan, snapshot: kscale.Snapshot, groups: Groups, now: Any) -> list[str]:
         assert plan.chosen is not None
         world = World(self.nodes.values(), self.pods.values())
         world.budgets = [BUDGET]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ca_objects import T0, node
+from builders import T0, group_options, node
 from kscale import ca
 from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import ClusterState, register_failed_scale_up, update_nodes
@@ -19,13 +19,15 @@ from kscale.ca.scale_up.min_size import MinSizeScaleUp, scale_up_to_min_size_ste
 from kscale.ca.scale_up.plan import balance_scale_ups
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, ScaleUpStatus, status_events
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 _OPTIONS = ca.AutoscalingOptions()
 _Answer = ca.AutoscalerError | None
 
 
-def _group(name: str, target: int, max_size: int = 10, **more: Any) -> ca.Group:
-    return ca.Group(id=name, target_size=target, max_size=max_size, **more)
+def _group(name: str, target: int, max_size: int = 10, **more: Any) -> NodeGroup:
+    return NodeGroup(id=name, target_size=target, max_size=max_size, **more)
 
 
 def _templates(*names: str, cpu_m: int = 1000) -> dict[str, Node]:
@@ -33,11 +35,11 @@ def _templates(*names: str, cpu_m: int = 1000) -> dict[str, Node]:
 
 
 def _tracker(**limits: int) -> QuotaTracker:
-    return QuotaTracker.maximum([Quota(id="cluster-wide", limits=limits)], [], ca.Groups())
+    return QuotaTracker.maximum([Quota(id="cluster-wide", limits=limits)], [], Groups())
 
 
-def _state(*groups: ca.Group) -> ClusterState:
-    return update_nodes(ClusterState(), [], ca.Groups(groups), now=T0, options=_OPTIONS).state
+def _state(*groups: NodeGroup) -> ClusterState:
+    return update_nodes(ClusterState(), [], Groups(groups), now=T0, options=_OPTIONS).state
 
 
 def _run(steps: Generator[IncreaseSize, _Answer, Any], *answers: _Answer) -> tuple[list[IncreaseSize], Any]:
@@ -53,7 +55,7 @@ def _run(steps: Generator[IncreaseSize, _Answer, Any], *answers: _Answer) -> tup
 
 # -- which groups are asked ------------------------------------------------------------------------------------
 
-_ATOMIC = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
+_ATOMIC = group_options(zero_or_max_node_scaling=True)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +81,9 @@ _ATOMIC = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
     ],
 )
 def test_groups_that_are_skipped(
-    group: ca.Group, limits: dict[str, int], options: dict[str, Any], reason: str | None
+    group: NodeGroup, limits: dict[str, int], options: dict[str, Any], reason: str | None
 ) -> None:
-    known = ca.Group(id=group.id, max_size=10)
+    known = NodeGroup(id=group.id, max_size=10)
     found = filter_groups(
         [group],
         templates=_templates("g"),
@@ -150,7 +152,7 @@ _PLAN = [
     ca.ScaleUpInfo(group="a", current=1, new=3, max=10),
     ca.ScaleUpInfo(group="b", current=1, new=2, max=10),
 ]
-_GROUPS = ca.Groups([_group("a", 1), _group("b", 1)])
+_GROUPS = Groups([_group("a", 1), _group("b", 1)])
 _DOWN = ca.AutoscalerError("", "down")
 
 
@@ -215,7 +217,7 @@ def test_negative_increases_are_found_out_afterwards() -> None:
 
 
 def test_groups_below_their_minimum() -> None:
-    groups = ca.Groups([_group("ng1", 1, min_size=3, nodes=["a"]), _group("ng2", 1, min_size=1, nodes=["b"])])
+    groups = Groups([_group("ng1", 1, min_size=3, nodes=["a"]), _group("ng2", 1, min_size=1, nodes=["b"])])
     nodes = [node("a", 16_000, 10, ready=True), node("b", 16_000, 10, ready=True)]
     steps = scale_up_to_min_size_steps(
         nodes,
@@ -235,7 +237,7 @@ def test_groups_below_their_minimum() -> None:
 
 
 def test_usage_that_cannot_be_told() -> None:
-    groups = ca.Groups([], {"a": "down"})
+    groups = Groups([], {"a": "down"})
     steps = scale_up_to_min_size_steps(
         [node("a", 1, 1)], groups, templates={}, state=ClusterState(), now=T0, options=_OPTIONS
     )

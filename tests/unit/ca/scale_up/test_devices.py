@@ -6,12 +6,13 @@ from datetime import timedelta
 from typing import Any
 
 import kscale
-from ca_objects import T0, template
+from builders import T0, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, update_nodes
 from kscale.objects.core import PodResourceClaim
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.objects.resource import ResourceSlice
 from kscale.snapshot.cluster import Cluster
 from unit.ca.scale_up.test_loop import machine, waiting
@@ -73,7 +74,7 @@ def test_a_salvo_sees_devices() -> None:
 
 
 def test_claims_of_a_salvo_hold_their_devices() -> None:
-    groups = ca.Groups([ca.Group(id="small", max_size=9), ca.Group(id="large", max_size=9)])
+    groups = Groups([NodeGroup(id="small", max_size=9), NodeGroup(id="large", max_size=9)])
     templates = {item.id: item.template for item in _groups() if item.template is not None}
     cluster = _world()
     steps = ca.salvo_steps(

@@ -7,11 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from ca_objects import T0, run_steps
+from builders import T0, run_steps
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState
+from kscale.objects.nodegroup import NodeGroup
 
-_MADE = ca.CreatedNodeGroups(main=ca.Group(id="ng", max_size=10), extra=[ca.Group(id="ng-1", max_size=5)])
+_MADE = ca.CreatedNodeGroups(main=NodeGroup(id="ng", max_size=10), extra=[NodeGroup(id="ng-1", max_size=5)])
 _KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
 
 

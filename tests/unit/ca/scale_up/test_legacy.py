@@ -8,10 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from ca_objects import T0, at, node, owner, pod, run_steps
+from builders import T0, at, node, owner, pod, run_steps
 from kscale import ca
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, HourlyPrices, LoopState
-from kscale.ca.groups import Group
 from kscale.ca.options import ResourceLimiter, ResourceRange
 from kscale.ca.scale_up.decision import ScaleUpPlan
 from kscale.ca.scale_up.legacy.limits import UNKNOWN, apply_limits, exceeded, left_limits, resources_delta
@@ -23,6 +22,7 @@ from kscale.objects.core import Node, Pod, PodStatus
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 
@@ -99,7 +99,7 @@ def test_check_of_a_delta(left: dict[str, int], delta: dict[str, int], names: li
     ],
 )
 def test_what_is_left_counts_target_sizes(limits: dict[str, int], want: dict[str, int]) -> None:
-    groups = [Group(id="a", max_size=5, target_size=2), Group(id="b", max_size=5, target_size=0)]
+    groups = [NodeGroup(id="a", max_size=5, target_size=2), NodeGroup(id="b", max_size=5, target_size=0)]
     templates = {"a": machine("t", 2000)}
     assert left_limits(ResourceLimiter(max=limits), groups, templates, [machine("alone", 1000)]) == want
 
@@ -112,15 +112,15 @@ def test_a_minimum_alone_blocks_once_nothing_is_there() -> None:
 
 def test_a_group_of_unknown_size_or_without_template_stops_everything() -> None:
     for group, said in (
-        (Group(id="a", max_size=5, target_size_error="boom"), "Failed to get node group size of a:boom"),
-        (Group(id="a", max_size=5, target_size=1), "No node info for: a"),
+        (NodeGroup(id="a", max_size=5, target_size_error="boom"), "Failed to get node group size of a:boom"),
+        (NodeGroup(id="a", max_size=5, target_size=1), "No node info for: a"),
     ):
         with pytest.raises(AutoscalerError, match=said):
             left_limits(ResourceLimiter(max={"cpu": 5}), [group], {}, [])
 
 
 def test_how_many_nodes_the_limits_allow() -> None:
-    delta = resources_delta(ResourceLimiter(max={"cpu": 9}), Group(id="a", max_size=5), machine("t", 2000))
+    delta = resources_delta(ResourceLimiter(max={"cpu": 9}), NodeGroup(id="a", max_size=5), machine("t", 2000))
     assert delta == {"cpu": 2, "memory": 1000}
     assert apply_limits(5, {"cpu": 9}, delta) == 4
     assert apply_limits(5, {}, delta) == 5
@@ -319,7 +319,7 @@ def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
         _selecting("two", 100, 2, example_com__accelerator="v100"),
         _selecting("four", 100, 4, example_com__accelerator="v100"),
     ]
-    types = [ca.Group(id=name, max_size=5, exists=False, autoprovisioned=True) for name in ("m1", "m2", "hdd", "dgx")]
+    types = [NodeGroup(id=name, max_size=5, exists=False, autoprovisioned=True) for name in ("m1", "m2", "hdd", "dgx")]
     nodes = {
         "m1": machine("t1", 1000),
         "hdd": machine("t3", 1000, labels={"disk": "hdd"}),
@@ -330,7 +330,7 @@ def test_machines_get_the_labels_and_devices_that_pods_want() -> None:
     found = legacy_candidates(
         types,
         {name: NodeTemplate(node=item) for name, item in nodes.items()},
-        ca.Groups(),
+        Groups(),
         pods,
         AutoscalingOptions.for_profile("legacy", node_autoprovisioning_enabled=True),
     )

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from ca_objects import T0, at, node, owner, pod
+from builders import T0, at, node, owner, pod
 from kscale import records
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, LoopState
 from kscale.ca.backoff import Backoff, ScaleUpError, drop_stale

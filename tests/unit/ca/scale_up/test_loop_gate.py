@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from ca_objects import T0
+from builders import T0
 from kscale import ca
 from kscale.ca import AutoscalingOptions, LoopState, ScaleUpState
 from kscale.ca.actionable import not_actionable

@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
-from ca_objects import T0, node, pod, run_steps, template
+from builders import T0, group_options, node, pod, run_steps, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, update_nodes
 from kscale.ca.expander.types import Filtered
 from kscale.ca.quota import Quota
 from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
 from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
 
-_ATOMIC = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
+_ATOMIC = group_options(zero_or_max_node_scaling=True)
 
 
 def _first(group: str) -> dict[str, Any]:
@@ -41,8 +43,8 @@ class World:
             given = {"min_size": 1, "max_size": 10, "target_size": len(members), **more.get(name, {})}
             if "template" not in given and members:
                 given["template"] = template(members[0])
-            described.append(ca.Group(id=name, nodes=[m.metadata.name for m in members], **given))
-        self.groups = ca.Groups(described)
+            described.append(NodeGroup(id=name, nodes=[m.metadata.name for m in members], **given))
+        self.groups = Groups(described)
 
     def scale_up(self, pending: Sequence[Pod], answers: Sequence[Any] = (), **more: Any) -> tuple[list[Any], Any]:
         options = more.pop("options", ca.AutoscalingOptions(ok_total_unready_count=0))
@@ -227,8 +229,8 @@ def test_pods_bound_to_a_group_that_fails(parallel: bool, targets: int, remainin
 def test_groups_that_are_made() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     machine = template(_ready("t1", 4000, 1000))
-    candidate = ca.Group(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)
-    made = CreatedNodeGroups(main=ca.Group(id="autoprovisioned-T1", max_size=1000, template=machine))
+    candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)
+    made = CreatedNodeGroups(main=NodeGroup(id="autoprovisioned-T1", max_size=1000, template=machine))
     pending = [pod("p1", 80, 0), pod("p2", 99_999, 0)]
     asked, done = world.scale_up(pending, [made], candidates=[candidate], **_first("T1"))
     assert asked == [CreateGroup(group="T1"), ca.IncreaseSize(group="autoprovisioned-T1", delta=1)]
@@ -245,10 +247,10 @@ def test_groups_that_are_made() -> None:
 def test_pods_that_the_group_that_was_made_does_not_take() -> None:
     """With others made beside it a group is asked again; pods that nobody takes then are not of those that failed."""
     world = World({"ng1": [_ready("n1", 100, 100)]})
-    candidate = ca.Group(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
+    candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
     small = template(_ready("t2", 1000, 1000))
     made = CreatedNodeGroups(
-        main=ca.Group(id="m", max_size=9, template=small), extra=[ca.Group(id="e", max_size=9, template=small)]
+        main=NodeGroup(id="m", max_size=9, template=small), extra=[NodeGroup(id="e", max_size=9, template=small)]
     )
     pending = [pod("wide", 3000, 0), pod("slim", 500, 0)]
     failed = ca.AutoscalerError("", "no")
@@ -260,8 +262,8 @@ def test_pods_that_the_group_that_was_made_does_not_take() -> None:
 
 def test_a_group_that_was_made_and_does_not_tell_its_size() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
-    candidate = ca.Group(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
-    made = CreatedNodeGroups(main=ca.Group(id="m", max_size=9, target_size_error="who knows"))
+    candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
+    made = CreatedNodeGroups(main=NodeGroup(id="m", max_size=9, target_size_error="who knows"))
     _, done = world.scale_up([pod("p", 3000, 0)], [made], candidates=[candidate], **_first("T1"))
     assert done.status.error.message == "failed to get node group size: who knows"
     assert [each.main for each in done.status.created_groups] == ["m"]

@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ca_objects import node, pod, template
+from builders import node, pod, template
 from kscale import ca
 from kscale.ca.quota import Quota
 from kscale.ca.scale_up.creation import AsyncInitializer, CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
 from kscale.scheduling.verdict import Verdict
 from unit.ca.scale_up.test_orchestrator import World, _first, _keys, _on, _plan, _ready
 
@@ -87,7 +88,7 @@ def test_limits_that_allow_nothing(limits: dict[str, int]) -> None:
 
 def test_reasons_of_groups_that_do_not_exist_are_not_told() -> None:
     world = World({"ng-small": [_ready("n1", 2000, 100)]})
-    large = ca.Group(id="large", max_size=9, template=template(_ready("t", 8000, 100)), exists=False)
+    large = NodeGroup(id="large", max_size=9, template=template(_ready("t", 8000, 100)), exists=False)
     quotas = [Quota(id="cluster-wide", limits={"cpu": 7})]
     _, done = world.scale_up([pod("p", 8000, 0)], quotas=quotas, candidates=[large])
     assert done.status.result == "ScaleUpNoOptionsAvailable"
@@ -184,9 +185,9 @@ def test_a_blank_copy_knows_nothing_of_what_is_found_out() -> None:
 def test_a_group_that_begins_to_be_made() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
     machine = template(_ready("t1", 100, 1000))
-    candidate = ca.Group(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)
+    candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)
     main, extra = (
-        ca.Group(id=name, max_size=1000, template=machine, exists=False, async_upcoming=True, autoprovisioned=True)
+        NodeGroup(id=name, max_size=1000, template=machine, exists=False, upcoming=True, autoprovisioned=True)
         for name in ("autoprovisioned-T1", "autoprovisioned-T1-1")
     )
     asked, done = world.scale_up(
@@ -211,10 +212,10 @@ def test_a_group_that_begins_to_be_made() -> None:
 def test_a_dry_run_begins_to_make_groups_too() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
     machine = template(_ready("t1", 100, 1000))
-    candidate = ca.Group(id="T1", max_size=1000, template=machine, exists=False)
+    candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False)
     _, done = world.scale_up([pod("p", 80, 0)], candidates=[candidate], options=_options(async_node_groups=True))
     made = done.groups["T1"]
-    assert (made.exists, made.async_upcoming, made.target_size) == (False, True, 1)
+    assert (made.exists, made.upcoming, made.target_size) == (False, True, 1)
 
 
 # -- similar groups ----------------------------------------------------------------------------------------------------

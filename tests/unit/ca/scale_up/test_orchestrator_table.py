@@ -8,17 +8,19 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ca_objects import node, pod, template
+from builders import group_options, node, pod, template
 from kscale import ca
 from kscale.ca.quota import Quota
 from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
 from kscale.objects.core import Node, Pod, Taint, Toleration
 from kscale.objects.meta import LabelSelector, LabelSelectorRequirement
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import compile_selector, from_label_map
 from unit.ca.scale_up.test_orchestrator import World, _first, _keys, _on, _plan, _ready
 
-_ATOMIC = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
+_ATOMIC = group_options(zero_or_max_node_scaling=True)
 _TWO_AND_THREE = compile_selector(
     LabelSelector(match_expressions=[LabelSelectorRequirement(key="ng", operator="In", values=["ng2", "ng3"])])
 )
@@ -174,9 +176,9 @@ def test_the_maximum_must_fit_the_cluster() -> None:
 
 def test_mixed_pods_for_a_group_that_goes_to_its_maximum() -> None:
     world = _atomic_world({"ng3": 5})
-    world.groups = ca.Groups(
+    world.groups = Groups(
         [
-            ca.Group(
+            NodeGroup(
                 id="ng1",
                 min_size=0,
                 max_size=10,
@@ -275,13 +277,13 @@ def test_an_error_keeps_its_type() -> None:
 # -- groups that are made ----------------------------------------------------------------------------------------------
 
 
-def _candidate(**fields: Any) -> ca.Group:
+def _candidate(**fields: Any) -> NodeGroup:
     machine = template(_ready("t1", 100, 1000))
-    return ca.Group(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True, **fields)
+    return NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True, **fields)
 
 
-def _made(name: str, **fields: Any) -> ca.Group:
-    return ca.Group(id=name, max_size=1000, template=template(_ready("t1", 100, 1000)), autoprovisioned=True, **fields)
+def _made(name: str, **fields: Any) -> NodeGroup:
+    return NodeGroup(id=name, max_size=1000, template=template(_ready("t1", 100, 1000)), autoprovisioned=True, **fields)
 
 
 def test_a_group_that_is_made_shares_with_those_made_along() -> None:
@@ -298,8 +300,8 @@ def test_a_group_that_is_made_shares_with_those_made_along() -> None:
 
 def test_a_group_that_is_being_made_is_not_made_again() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
-    coming = replace(_candidate(), id="coming", async_upcoming=True)
-    world.groups = ca.Groups([*world.groups, coming])
+    coming = replace(_candidate(), id="coming", upcoming=True)
+    world.groups = Groups([*world.groups, coming])
     options = _options(async_node_groups=True)
     actions, done = world.scale_up([pod(f"p{i}", 80, 0) for i in range(2)], options=options, **_first("coming"))
     assert actions == [ca.IncreaseSize(group="coming", delta=2)]

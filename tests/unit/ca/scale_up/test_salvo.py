@@ -5,15 +5,17 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from ca_objects import T0, node, pod, template
+from builders import T0, node, pod, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, update_nodes
 from kscale.ca.scale_down.atomic import is_upcoming
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
 
 
 def _salvo(**more: Any) -> Any:
-    groups = ca.Groups([ca.Group(id="small", max_size=9), ca.Group(id="large", max_size=9)])
+    groups = Groups([NodeGroup(id="small", max_size=9), NodeGroup(id="large", max_size=9)])
     machines = {
         "small": template(node("s", 1000, 1000, labels={"pool": "small"})),
         "large": template(node("l", 4000, 1000)),

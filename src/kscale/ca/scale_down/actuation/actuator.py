@@ -8,7 +8,6 @@ from functools import partial
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.actions import InBackground, Machine, Observe, Progress, Steps
 from kscale.ca.scale_down.actuation.bucket import Bucket, delete_bucket
@@ -24,6 +23,7 @@ from kscale.ca.scale_down.actuation.update_latency import PastLatencies
 from kscale.ca.scale_down.budgets import GroupNodes, budget_groups, crop, in_groups
 from kscale.errors import InputError
 from kscale.objects.core import Node
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Actuator"]

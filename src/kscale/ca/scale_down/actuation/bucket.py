@@ -10,7 +10,6 @@ import msgspec
 
 from kscale.ca.clock import moment_ns
 from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import is_expendable
 from kscale.ca.scale_down.actuation.actions import (
@@ -28,6 +27,8 @@ from kscale.ca.scale_down.drainability.engine import pods_to_move
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, readable
 from kscale.objects.core import Node, Pod
 from kscale.objects.names import go_quote
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["Bucket", "delete_bucket"]
 
@@ -35,7 +36,7 @@ __all__ = ["Bucket", "delete_bucket"]
 class Bucket(msgspec.Struct, kw_only=True, frozen=True):
     """Nodes of one group that are deleted together, empty ones or such to drain; ``batch_size`` 0: all of them."""
 
-    group: Group
+    group: NodeGroup
     nodes: list[Node]
     batch_size: int = 0
     drain: bool = False

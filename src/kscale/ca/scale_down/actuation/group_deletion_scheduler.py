@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
-from kscale.ca.errors import INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError, ErrorRecord
-from kscale.ca.groups import Group, Groups
+from kscale.ca.errors import INTERNAL_ERROR, TRANSIENT_ERROR, ErrorRecord
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.actions import ForceDeleteNodes, Progress, Steps
 from kscale.ca.scale_down.actuation.clean_up import Ending
@@ -21,6 +20,8 @@ from kscale.ca.scale_down.actuation.results import (
     NodeDeleteResult,
 )
 from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["GroupDeletionScheduler"]
 
@@ -54,7 +55,7 @@ class GroupDeletionScheduler:
         self,
         node: Node,
         pods: Sequence[Pod],
-        group: Group,
+        group: NodeGroup,
         batch_size: int,
         now: datetime,
         *,
@@ -66,7 +67,7 @@ class GroupDeletionScheduler:
         p = Progress(now)
         try:
             atomic = group.options_or(self._options.node_group_defaults).zero_or_max_node_scaling
-        except AutoscalerError as error:
+        except ProviderError as error:
             text = f"GetOptions returned error {error.message}"
             result = NodeDeleteResult(
                 result=NODE_DELETE_ERROR_INTERNAL, error=ErrorRecord(type=INTERNAL_ERROR, message=text)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.actions import DeleteNodes, Progress, RegisterFailedScaleDown, Steps
 from kscale.ca.scale_down.actuation.clean_up import Ending
 from kscale.ca.scale_down.actuation.results import NODE_DELETE_ERROR_FAILED_TO_DELETE, NodeDeleteResult
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["NodeDeletionBatcher"]
 
@@ -59,7 +60,7 @@ class NodeDeletionBatcher:
 def _ask_cloud(p: Progress, names: list[str], groups: Groups) -> Steps[AutoscalerError | None]:
     try:
         group = groups.of_node(names[0])
-    except AutoscalerError as error:
+    except ProviderError as error:
         text = f"failed to find node group for {names[0]}: {error.message}"
         return AutoscalerError(CLOUD_PROVIDER_ERROR, text)
     if group is None:

@@ -10,7 +10,6 @@ import numpy as np
 from kscale.ca.clock import moment_ns
 from kscale.ca.errors import INTERNAL_ERROR, NODE_GROUP_DOES_NOT_EXIST_ERROR, AutoscalerError
 from kscale.ca.gpu import GPU_VENDOR_RESOURCES, GpuConfig, gpu_config
-from kscale.ca.groups import Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
@@ -19,6 +18,8 @@ from kscale.ca.scale_down.node_devices import claims_of, local_slices
 from kscale.ca.scale_down.utilization import Utilization, utilization
 from kscale.objects.core import Node, Pod
 from kscale.objects.go_numbers import format_float
+from kscale.objects.nodegroup import ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["describe", "scale_down_node"]
@@ -40,13 +41,13 @@ def scale_down_node(
     """
     try:
         group = groups.of_node(name)
-    except AutoscalerError as error:
+    except ProviderError as error:
         raise AutoscalerError(INTERNAL_ERROR, f"failed to get node group for node {name}: {error.message}") from None
     if group is None:
         raise AutoscalerError(NODE_GROUP_DOES_NOT_EXIST_ERROR, f"no node group for node {name}")
     try:
         own = group.options_or(options.node_group_defaults)
-    except AutoscalerError as error:
+    except ProviderError as error:
         text = f"failed to get ignoreDaemonSetsUtilization for node group {group.id}: {error.message}"
         raise AutoscalerError(INTERNAL_ERROR, text) from None
     node = snapshot.columns.objects[snapshot.columns.index[name]]

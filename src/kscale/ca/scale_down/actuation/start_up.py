@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from kscale.ca.clock import duration_ns, moment_ns
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Groups
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, deletion_candidate_since, has_taint
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.actions import ApiError, Progress, Steps
 from kscale.ca.scale_down.actuation.tainting import clean_deletion_candidate, clean_to_be_deleted
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import ProviderError
+from kscale.objects.nodegroups import Groups
 
 __all__ = ["clean_up_taints"]
 
@@ -43,7 +43,7 @@ def clean_up_taints(
 def _in_group(node: Node, groups: Groups) -> bool:
     try:
         return groups.of_node(node.metadata.name) is not None
-    except AutoscalerError:
+    except ProviderError:
         return False
 
 

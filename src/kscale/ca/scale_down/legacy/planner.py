@@ -15,7 +15,6 @@ from datetime import datetime, timedelta
 from msgspec.structs import replace
 
 from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
 from kscale.ca.options import ResourceLimiter
 from kscale.ca.quota import NODES, NodeResources
@@ -36,6 +35,7 @@ from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.scheduling.profile import SchedulerProfile
 
 __all__ = ["legacy_scale_down"]
@@ -292,7 +292,7 @@ class _Loop:
             return reasons.NOT_AUTOSCALED
         if group.target_size_error is not None:
             return reasons.UNEXPECTED_ERROR
-        if group.target_size <= group.min_size:
+        if group.size <= group.min_size:
             return reasons.NODE_GROUP_MIN_SIZE_REACHED
         return reasons.MINIMAL_RESOURCE_LIMIT_EXCEEDED if self._exceeds(node, group, left) else None
 
@@ -312,7 +312,7 @@ class _Loop:
             for name, least in limits.min.items()
         }
 
-    def _exceeds(self, node: Node, group: Group, left: Mapping[str, int | None]) -> bool:
+    def _exceeds(self, node: Node, group: NodeGroup, left: Mapping[str, int | None]) -> bool:
         try:
             amounts = self._resources(node, group)
         except AutoscalerError:
@@ -331,7 +331,7 @@ class _Loop:
             group = self._group(name)
             if group is None or group.target_size_error is not None:
                 continue
-            room = spare.setdefault(group.id, max(0, group.target_size - group.min_size))
+            room = spare.setdefault(group.id, max(0, group.size - group.min_size))
             node = self.nodes[self.simulator.index[name]]
             if not room or len(found) >= most:
                 continue
@@ -346,12 +346,12 @@ class _Loop:
             found.append(name)
         return found
 
-    def _resources(self, node: Node, group: Group | None) -> dict[str, int]:
+    def _resources(self, node: Node, group: NodeGroup | None) -> dict[str, int]:
         """What a node counts for. At that time every node counted for what it has itself."""
         return NodeResources(self.gpu_label).of(node, group)
 
-    def _group(self, name: str) -> Group | None:
+    def _group(self, name: str) -> NodeGroup | None:
         try:
             return self.groups.of_node(name)
-        except AutoscalerError:
+        except ProviderError:
             return None

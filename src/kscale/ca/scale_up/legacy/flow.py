@@ -20,14 +20,14 @@ from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, RANDOM
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun, Rng
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.executor import execute_steps
 from kscale.ca.scale_up.legacy.limits import apply_limits, exceeded, left_limits, resources_delta
 from kscale.ca.similarity import Comparator, DifferenceRatios, find_similar
 from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -110,8 +110,9 @@ class _Run:
         """What may still be added of each limited resource."""
         try:
             alone = [node for node in nodes if self.groups.of_node(node.name) is None]
-        except AutoscalerError as error:
-            raise error.with_prefix("failed to filter out nodes which are from not autoscaled groups: ") from None
+        except ProviderError as error:
+            text = "failed to filter out nodes which are from not autoscaled groups: "
+            raise AutoscalerError("", text + error.message) from None
         plain = {name: item.node for name, item in self.templates.items()}
         try:
             return left_limits(self.options.resource_limiter, self.groups, plain, alone, self.given.gpu_label)
@@ -129,7 +130,7 @@ class _Run:
 
     # -- options -------------------------------------------------------------------------------------------------
 
-    def ask(self, group: Group, coming: Sequence[NodeTemplate]) -> None:
+    def ask(self, group: NodeGroup, coming: Sequence[NodeTemplate]) -> None:
         """What one group could do for which pods."""
         found = self.found
         self.passing[group.id] = fitting = self._fitting(group.id)
@@ -178,7 +179,7 @@ class _Run:
 
     # -- carrying out --------------------------------------------------------------------------------------------
 
-    def create(self, group: Group) -> Generator[Any, Any, Group]:
+    def create(self, group: NodeGroup) -> Generator[Any, Any, NodeGroup]:
         """Makes a group that does not exist, before limits are looked at."""
         made = yield CreateGroup(group=group.id)
         if isinstance(made, AutoscalerError):
@@ -196,7 +197,7 @@ class _Run:
         where = f"ConfigMap/{self.options.namespace}/{self.options.status_config_map_name}"
         self.found.events.append(Event(object=where, type=kind, reason=reason, message=message))
 
-    def similar_to(self, chosen: Group, best: LegacyOption, now: datetime) -> list[Group]:
+    def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: datetime) -> list[NodeGroup]:
         """The group, and those that may share its new nodes: each takes every pod of the option."""
         targets = [chosen]
         if self.options.balance_similar_node_groups:
@@ -213,7 +214,7 @@ def scale_up_1_3_steps(
     pods: Sequence[PodRecord],
     groups: Groups,
     *,
-    candidates: Sequence[Group] = (),
+    candidates: Sequence[NodeGroup] = (),
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
     state: ClusterState,
@@ -239,7 +240,7 @@ def scale_up_1_3_steps(
 
 
 def _scale_up(
-    run: _Run, candidates: Sequence[Group], nodes: Sequence[Node], now: datetime, rng: Rng | None
+    run: _Run, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: datetime, rng: Rng | None
 ) -> Generator[Any, Any, None]:
     found, options, gpu_label = run.found, run.options, run.given.gpu_label
     left = run.left(nodes)
@@ -277,7 +278,7 @@ def _scale_up(
 
 
 def _why_not(
-    group: Group,
+    group: NodeGroup,
     templates: Mapping[str, NodeTemplate],
     state: ClusterState,
     now: datetime,
@@ -290,7 +291,7 @@ def _why_not(
         return f"Node group {group.id} is not ready for scaleup"
     if group.target_size_error is not None:
         return f"Failed to get node group size: {group.target_size_error}"
-    if group.target_size >= group.max_size:
+    if group.size >= group.max_size:
         return f"Skipping node group {group.id} - max size reached"
     template = templates.get(group.id)
     if template is None:
@@ -305,8 +306,8 @@ def _why_not(
     return None
 
 
-def _balance(groups: Sequence[Group], new_nodes: int) -> list[ScaleUpInfo]:
+def _balance(groups: Sequence[NodeGroup], new_nodes: int) -> list[ScaleUpInfo]:
     """As today, but a group above its maximum takes room away from the others."""
-    room = sum(group.max_size - group.target_size for group in groups)
-    sizes = [GroupSize(id=group.id, target=group.target_size, max=group.max_size) for group in groups]
+    room = sum(group.max_size - group.size for group in groups)
+    sizes = [GroupSize(id=group.id, target=group.size, max=group.max_size) for group in groups]
     return balance(sizes, min(new_nodes, room)) if room > 0 else []

@@ -7,9 +7,9 @@ from typing import Final
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_target
-from kscale.ca.groups import Group
 from kscale.ca.options import ResourceLimiter
 from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU, MEMORY
 
@@ -28,7 +28,7 @@ def _cores_and_bytes(node: Node) -> tuple[int, int]:
 
 def left_limits(
     limiter: ResourceLimiter,
-    groups: Iterable[Group],
+    groups: Iterable[NodeGroup],
     templates: Mapping[str, Node],
     nodes_without_group: Iterable[Node],
     gpu_label: str = DEFAULT_GPU_LABEL,
@@ -46,14 +46,14 @@ def left_limits(
         if group.target_size_error is not None:
             text = f"Failed to get node group size of {group.id}:{group.target_size_error}"
             raise AutoscalerError(CLOUD_PROVIDER_ERROR, text)
-        if group.target_size <= 0:
+        if group.size <= 0:
             continue
         node = templates.get(group.id)
         if node is None:
             raise AutoscalerError(CLOUD_PROVIDER_ERROR, f"No node info for: {group.id}")
         own = _cores_and_bytes(node)
-        cores, memory = cores + own[0] * group.target_size, memory + own[1] * group.target_size
-        devices_known &= _count(devices, node, group, group.target_size, gpu_label)
+        cores, memory = cores + own[0] * group.size, memory + own[1] * group.size
+        devices_known &= _count(devices, node, group, group.size, gpu_label)
     for node in nodes_without_group:
         own = _cores_and_bytes(node)
         cores, memory = cores + own[0], memory + own[1]
@@ -68,7 +68,7 @@ def left_limits(
     return left
 
 
-def _count(devices: dict[str, int], node: Node, group: Group | None, times: int, gpu_label: str) -> bool:
+def _count(devices: dict[str, int], node: Node, group: NodeGroup | None, times: int, gpu_label: str) -> bool:
     target = _gpu_of(node, group, gpu_label)
     if target is None:
         return False
@@ -77,7 +77,7 @@ def _count(devices: dict[str, int], node: Node, group: Group | None, times: int,
     return True
 
 
-def _gpu_of(node: Node, group: Group | None, gpu_label: str) -> tuple[str, int] | None:
+def _gpu_of(node: Node, group: NodeGroup | None, gpu_label: str) -> tuple[str, int] | None:
     """(type, count) of a node's GPUs, ("", 0) without; None where they cannot be told."""
     try:
         found = gpu_target(
@@ -93,7 +93,7 @@ def _gpu_of(node: Node, group: Group | None, gpu_label: str) -> tuple[str, int] 
 
 
 def resources_delta(
-    limiter: ResourceLimiter, group: Group, node: Node, gpu_label: str = DEFAULT_GPU_LABEL
+    limiter: ResourceLimiter, group: NodeGroup, node: Node, gpu_label: str = DEFAULT_GPU_LABEL
 ) -> dict[str, int]:
     """What one more node of the group takes (computeScaleUpResourcesDelta); devices only where something limits them.
 

@@ -13,10 +13,10 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.groups import Group, Groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.objects.core import Pod
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU
 
@@ -32,7 +32,7 @@ _INFRASTRUCTURE: Final = ("kubernetes.io", "cloud.google.com")
 class Candidates(msgspec.Struct, kw_only=True):
     """Groups that could be made, with their templates, and what was logged about others."""
 
-    groups: list[Group] = []
+    groups: list[NodeGroup] = []
     templates: dict[str, NodeTemplate] = {}
     warnings: list[str] = []
 
@@ -66,7 +66,7 @@ def _requested(pod: Pod, resource: str) -> Quantity:
 
 
 def legacy_candidates(
-    machines: Sequence[Group],
+    machines: Sequence[NodeGroup],
     templates: Mapping[str, NodeTemplate],
     existing: Groups,
     pods: Sequence[Pod],
@@ -103,7 +103,7 @@ def legacy_candidates(
 
 
 def _add(
-    found: Candidates, group: Group, base: NodeTemplate, labels: Mapping[str, str], devices: Mapping[str, Quantity]
+    found: Candidates, group: NodeGroup, base: NodeTemplate, labels: Mapping[str, str], devices: Mapping[str, Quantity]
 ) -> None:
     node = base.node
     own = node.metadata.labels or {}

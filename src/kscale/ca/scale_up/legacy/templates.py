@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.groups import Group, Groups
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, is_ready
 from kscale.ca.templates import daemonset_pod, should_run
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import controller_of, is_mirror_pod
 from kscale.scheduling.context import HOSTNAME
 from kscale.scheduling.session import Session
@@ -38,11 +37,11 @@ def legacy_templates(
     """
     found: dict[str, NodeTemplate] = {}
     examples = {name: template for name, template in cache.items() if name in groups}
-    others: list[tuple[Node, Group]] = []
+    others: list[tuple[Node, NodeGroup]] = []
     for node in nodes:
         try:
             group = groups.of_node(node.name)
-        except AutoscalerError:
+        except ProviderError:
             continue
         if group is None or group.id in found:
             continue

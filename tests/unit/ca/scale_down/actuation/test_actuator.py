@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from actuation_world import World, never
-from ca_objects import T0, node, owner, pod
+from builders import T0, node, owner, pod
 from kscale import ca
 from kscale.ca.scale_down.actuation import actions as do
 from kscale.ca.scale_down.actuation.actuator import Actuator
@@ -21,6 +20,8 @@ from kscale.ca.scale_down.candidates import GroupChanges
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
+from kscale.objects.nodegroups import Groups
 from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
 from kscale.snapshot.cluster import Cluster
 
@@ -73,17 +74,17 @@ class Case:
         running = [on(name, i, ds=ds) for name, count in (pods or {}).items() for i in range(count)]
         self.world = World(nodes, running)
         self.snapshot = Cluster([*nodes, *running]).snapshot()
-        self.groups = ca.Groups(self._group(letter, names) for letter in dict.fromkeys(name[0] for name in names))
+        self.groups = Groups(self._group(letter, names) for letter in dict.fromkeys(name[0] for name in names))
         self.actuator = Actuator(self.options)
         self.started: StartedDeletion | None = None
 
-    def _group(self, letter: str, names: list[str]) -> ca.Group:
+    def _group(self, letter: str, names: list[str]) -> NodeGroup:
         members = [name for name in names if name[0] == letter]
         own = None
         if letter.isupper():
-            own = replace(self.options.node_group_defaults, zero_or_max_node_scaling=True)
+            own = NodeGroupOptions(zero_or_max_node_scaling=True)
         size = len(members)
-        return ca.Group(id=letter, max_size=1000, target_size=size, nodes=members, instances=members, options=own)
+        return NodeGroup(id=letter, max_size=1000, target_size=size, nodes=members, instances=members, options=own)
 
     def run(self) -> StartedDeletion:
         machine = self.actuator.start_deletion(self.empty, self.drain, self.snapshot, self.groups, force=self.force)
@@ -533,7 +534,7 @@ def test_a_node_that_is_none() -> None:
 
 def test_a_node_of_no_group_is_passed_over() -> None:
     case = Case("a0 a1")
-    case.groups = ca.Groups([ca.Group(id="a", max_size=9, target_size=1, nodes=["a0"], instances=["a0"])])
+    case.groups = Groups([NodeGroup(id="a", max_size=9, target_size=1, nodes=["a0"], instances=["a0"])])
     started = case.run()
     assert [item.node for item in started.nodes] == ["a0"]
     assert case.world.marks == {"a0": KEPT}

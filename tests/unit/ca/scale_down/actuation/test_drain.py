@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from actuation_world import World, never
-from ca_objects import T0, node, owner, pod
+from builders import T0, node, owner, pod
 from kscale import ca
 from kscale.ca.options import DrainPriority
 from kscale.ca.scale_down.actuation import actions as do

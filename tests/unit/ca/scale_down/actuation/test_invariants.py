@@ -9,12 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actuation_world import World, never
-from ca_objects import T0, node, owner, pod
+from builders import T0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint
 from kscale.ca.scale_down.actuation import actions as do
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.run import Simulation
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
 
 LETTERS = ("a", "b", "A", "B")  # capitals go whole or not at all
@@ -69,9 +71,9 @@ def test_every_deletion_ends(
         node_deletion_batcher_interval=timedelta(seconds=interval),
         skip_nodes_with_custom_controller_pods=False,
     )
-    whole = ca.NodeGroupAutoscalingOptions(zero_or_max_node_scaling=True)
-    known = ca.Groups(
-        ca.Group(
+    whole = group_options(zero_or_max_node_scaling=True)
+    known = Groups(
+        NodeGroup(
             id=letter, max_size=9, target_size=len(members), options=whole if letter.isupper() else None,
             nodes=(names := [f"{letter}{i}" for i in range(len(members))]), instances=names,
         )

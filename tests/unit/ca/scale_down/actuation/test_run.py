@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ca_objects import T0
+from builders import T0
 from kscale.ca.scale_down.actuation import actions as do
 from kscale.ca.scale_down.actuation.run import Simulation, run
 

@@ -7,10 +7,9 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from actuation_world import World
-from ca_objects import T0, node
+from builders import T0, node
 from kscale import ca
 from kscale.ca.errors import AutoscalerError, ErrorRecord
 from kscale.ca.scale_down.actuation import actions as do
@@ -21,6 +20,8 @@ from kscale.ca.scale_down.actuation.group_deletion_scheduler import GroupDeletio
 from kscale.ca.scale_down.actuation.node_deletion_batcher import NodeDeletionBatcher
 from kscale.ca.scale_down.actuation.results import NodeDeleteResult
 from kscale.ca.scale_down.actuation.run import Simulation
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
+from kscale.objects.nodegroups import Groups
 
 FAILED = "NodeDeleteErrorFailedToDelete"
 ABORTED = NodeDeleteResult(result=FAILED, error=ErrorRecord(type="", message="aborted"))
@@ -35,7 +36,7 @@ class Scene:
         names = [f"{letter}{i}" for letter, count in sizes.items() for i in range(count)]
         self.world = World([node(name, 1000, 1000, ready=True) for name in names])
         self.nodes = dict(self.world.nodes)
-        self.groups = ca.Groups(self._group(letter) for letter in sizes)
+        self.groups = Groups(self._group(letter) for letter in sizes)
         self.tracker = NodeDeletionTracker()
         ending = Ending(self.options, self.tracker)
         self.batcher = NodeDeletionBatcher(self.options, ending)
@@ -43,10 +44,10 @@ class Scene:
         self.scheduler = GroupDeletionScheduler(self.options, evictor, self.batcher, ending)
         self.simulation = Simulation(self.world.perform, now=T0)
 
-    def _group(self, letter: str) -> ca.Group:
+    def _group(self, letter: str) -> NodeGroup:
         members = [f"{letter}{i}" for i in range(self.sizes[letter])]
-        own = replace(self.options.node_group_defaults, zero_or_max_node_scaling=True)
-        return ca.Group(id=letter, max_size=9, nodes=members, options=own if letter.isupper() else None)
+        own = NodeGroupOptions(zero_or_max_node_scaling=True)
+        return NodeGroup(id=letter, max_size=9, nodes=members, options=own if letter.isupper() else None)
 
     def schedule(self, names: str, *, drain: bool = False) -> None:
         for name in names.split():
@@ -188,11 +189,11 @@ def test_a_group_that_collected_nothing() -> None:
 @pytest.mark.parametrize(
     ("groups", "type_", "text"),
     [
-        (ca.Groups(), "internalError", "picked node that doesn't belong to a node group: a0"),
-        (ca.Groups((), {"a0": "down"}), "cloudProviderError", "failed to find node group for a0: down"),
+        (Groups(), "internalError", "picked node that doesn't belong to a node group: a0"),
+        (Groups((), {"a0": "down"}), "cloudProviderError", "failed to find node group for a0: down"),
     ],
 )
-def test_a_node_whose_group_is_not_found(groups: ca.Groups, type_: str, text: str) -> None:
+def test_a_node_whose_group_is_not_found(groups: Groups, type_: str, text: str) -> None:
     scene = Scene({"a": 1})
 
     def machine(now: datetime) -> do.Steps[None]:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from actuation_world import World
-from ca_objects import T0, node
+from builders import T0, node
 from kscale import ca
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.actuation import actions as do
@@ -21,6 +21,8 @@ from kscale.ca.scale_down.actuation.tainting import clean_to_be_deleted, mark_to
 from kscale.ca.scale_down.actuation.update_latency import PastLatencies, UpdateLatencyTracker
 from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.objects.core import Node, Taint
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
 
 SECOND = timedelta(seconds=1)
 NOW = int(T0.timestamp())
@@ -187,7 +189,7 @@ def test_marks_of_an_earlier_process(count: int, ttl: int, cleaned: dict[str, li
         marked("plain"),
     ]
     world = World(nodes)
-    groups = ca.Groups([ca.Group(id="g", nodes=["going", "young", "old", "odd", "plain"])], {"down": "down"})
+    groups = Groups([NodeGroup(id="g", nodes=["going", "young", "old", "odd", "plain"])], {"down": "down"})
     options = ca.AutoscalingOptions(max_bulk_soft_taint_count=count, node_deletion_candidate_ttl=ttl * SECOND)
     found = run(lambda now: clean_up_taints(nodes, groups, options, now), world.perform, now=T0)
     assert world.marks == cleaned
@@ -199,7 +201,7 @@ def test_marks_of_an_earlier_process(count: int, ttl: int, cleaned: dict[str, li
 def test_a_mark_that_cannot_be_cleaned() -> None:
     world = World([marked("a", "1")])
     world.no_taint = {"a"}
-    groups = ca.Groups([ca.Group(id="g", nodes=["a"])])
+    groups = Groups([NodeGroup(id="g", nodes=["a"])])
     nodes = list(world.nodes.values())
     assert run(lambda now: clean_up_taints(nodes, groups, ca.AutoscalingOptions(), now), world.perform, now=T0) == []
     (event,) = world.events

@@ -8,7 +8,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from ca_objects import T0, node, pod
+from builders import T0, node, pod
 from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus, NodeDeletionTracker
 from kscale.ca.scale_down.actuation.results import NodeDeleteResult
 from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup

@@ -1,4 +1,4 @@
-"""Short ways to make the nodes and pods of upstream's own tests."""
+"""Short ways to make the objects of upstream's own tests."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from collections.abc import Generator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from kscale.objects.core import Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
 from kscale.objects.meta import Condition, ObjectMeta, OwnerReference
-from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity
 
 T0 = datetime(2020, 12, 18, 17, 0, tzinfo=UTC)
@@ -66,6 +68,14 @@ def pod(name: str, cpu_m: int = -1, memory: int = -1, *, spec: dict[str, Any] | 
 
 def template(node_: Node, *pods: Pod) -> NodeTemplate:
     return NodeTemplate(node=node_, pods=list(pods))
+
+
+def group_options(**given: Any) -> NodeGroupOptions:
+    """What a provider says that answers everything: what is not given is a zero."""
+    zeros = {
+        field.name: False if "bool" in str(field.type) else 0.0 for field in msgspec.structs.fields(NodeGroupOptions)
+    }
+    return NodeGroupOptions(**{**zeros, **given})
 
 
 def run_steps(steps: Generator[Any, Any, Any], *answers: Any) -> tuple[list[Any], Any]:

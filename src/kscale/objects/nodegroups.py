@@ -1,0 +1,195 @@
+"""All node groups of a cloud at one moment, and which node belongs to which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.errors import InputError, Problem
+from kscale.objects.core import Node
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+
+__all__ = ["Groups"]
+
+
+class Groups:
+    """Node groups in the provider's order, settled: their sizes, nodes and templates stand as they are.
+
+    ``node_errors`` (node name -> text) are the nodes for which the cloud fails to tell the group.
+    """
+
+    __slots__ = ("_by_id", "_id_of", "node_errors")
+
+    def __init__(self, groups: Iterable[NodeGroup] = (), node_errors: Mapping[str, str] | None = None) -> None:
+        self._by_id = {group.id: group for group in groups}
+        self.node_errors = dict(node_errors or {})
+        self._id_of: dict[str, str] = {}
+        # The first group that names a node has it.
+        for group in reversed(self._by_id.values()):
+            self._id_of.update(dict.fromkeys(group.nodes, group.id))
+
+    @classmethod
+    def of(cls, groups: Groups | Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Groups:
+        """Node groups over the nodes that exist: as a user describes them (structs, or dicts of the same members), or
+        as they are, if they are settled.
+
+        A node belongs to the first group that lists it, or whose ``node_selector`` it carries. Without a target size a
+        group has as many nodes as belong to it. Raises :class:`InputError` for two groups of one id, bounds that
+        exclude each other and a ``from_node`` that does not exist.
+        """
+        return groups if isinstance(groups, Groups) else cls(_settled(groups, nodes))
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{group.id}: {group.size}" for group in self)
+        return f"Groups({{{sizes}}})"
+
+    def __iter__(self) -> Iterator[NodeGroup]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __contains__(self, group_id: str) -> bool:
+        return group_id in self._by_id
+
+    def __getitem__(self, group_id: str) -> NodeGroup:
+        return self._by_id[group_id]
+
+    def get(self, group_id: str) -> NodeGroup | None:
+        """A group by its id."""
+        return self._by_id.get(group_id)
+
+    def with_targets(self, sizes: Mapping[str, int]) -> Groups:
+        """The same groups, some of another target size."""
+        made = Groups((), self.node_errors)
+        made._id_of = self._id_of
+        made._by_id = {
+            name: replace(group, target_size=sizes[name]) if name in sizes else group
+            for name, group in self._by_id.items()
+        }
+        return made
+
+    def of_node(self, name: str) -> NodeGroup | None:
+        """The group of a node, None if it belongs to none. Raises :class:`ProviderError` if the cloud cannot tell."""
+        group = self.id_of_node(name)
+        return None if group is None else self._by_id[group]
+
+    def id_of_node(self, name: str) -> str | None:
+        """The same group's id."""
+        if self.node_errors and name in self.node_errors:
+            raise ProviderError(self.node_errors[name])
+        return self._id_of.get(name)
+
+
+def _settled(groups: Iterable[NodeGroup | Mapping[str, Any]], nodes: Sequence[Node]) -> Iterable[NodeGroup]:
+    by_name = {node.metadata.name: node for node in nodes}
+    labelled = _Labelled(nodes)
+    taken: set[str] = set()
+    found: dict[str, NodeGroup] = {}
+    problems: list[Problem] = []
+    for number, given in enumerate(groups):
+        item = _decoded(given, number)
+        where = f"NodeGroup {item.id}"
+        if item.id in found:
+            problems.append(Problem("two groups have this id", object=where, field="id"))
+            continue
+        if not 0 <= item.min_size <= item.max_size:
+            text = f"minSize {item.min_size} and maxSize {item.max_size} exclude each other"
+            problems.append(Problem(text, object=where, field="minSize"))
+        if item.from_node is not None and item.from_node not in by_name:
+            problems.append(Problem(f"there is no node {item.from_node}", object=where, field="fromNode"))
+            continue
+        members = _members(item, labelled)
+        if not taken.isdisjoint(members):
+            members = [name for name in members if name not in taken]
+        taken.update(members)
+        instances = item.instances
+        if instances is None:
+            known = [by_name[name].spec.provider_id or name for name in members if name in by_name]
+            instances = [*known, *item.unregistered_instances]
+        found[item.id] = replace(
+            item,
+            target_size=len(members) if item.target_size is None else item.target_size,
+            nodes=members,
+            node_selector=None,
+            instances=instances,
+            unregistered_instances=[],
+            template=_template(item, by_name),
+            from_node=None,
+            labels=None,
+            taints=[],
+            capacity=None,
+        )
+    if problems:
+        raise InputError(problems)
+    return found.values()
+
+
+def _decoded(given: object, number: int) -> NodeGroup:
+    if isinstance(given, NodeGroup):
+        return given
+    where = f"node group {number}"
+    if not isinstance(given, Mapping):
+        raise InputError(Problem(f"a NodeGroup is due, not {type(given).__name__}", object=where))
+    fields = {field.encode_name for field in msgspec.structs.fields(NodeGroup)}
+    unknown = [
+        Problem("there is no such member", object=where, field=str(name)) for name in given if name not in fields
+    ]
+    if unknown:
+        raise InputError(unknown)
+    return from_dict(dict(given), NodeGroup, object_path=where)
+
+
+class _Labelled:
+    """Nodes by label, for the keys that some selector names."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._by_key: dict[str, dict[str, dict[str, Mapping[str, str]]]] = {}
+        """Key -> value -> node name -> its labels."""
+
+    def with_labels(self, wanted: Mapping[str, str]) -> list[str]:
+        """The nodes that carry all these labels, in their order."""
+        first = next(iter(wanted))
+        by_value = self._by_key.get(first)
+        if by_value is None:
+            by_value = self._by_key[first] = {}
+            for node in self._nodes:
+                metadata = node.metadata
+                labels = metadata.labels
+                if labels and first in labels:
+                    by_value.setdefault(labels[first], {})[metadata.name] = labels
+        found = by_value.get(wanted[first], {})
+        if len(wanted) == 1:
+            return list(found)
+        return [name for name, labels in found.items() if wanted.items() <= labels.items()]
+
+
+def _members(item: NodeGroup, nodes: _Labelled) -> list[str]:
+    if item.nodes:
+        return item.nodes
+    return nodes.with_labels(item.node_selector) if item.node_selector else []
+
+
+def _template(item: NodeGroup, by_name: Mapping[str, Node]) -> NodeTemplate | None:
+    """The template that the description gives, if it gives one, with what is to be put on top."""
+    base = item.template
+    if base is None and item.from_node is not None:
+        base = NodeTemplate(node=by_name[item.from_node])
+    if base is None or not (item.labels or item.taints or item.capacity):
+        return base
+    node = base.node
+    metadata = replace(node.metadata, labels={**(node.metadata.labels or {}), **(item.labels or {})})
+    own = {(taint.key, taint.effect) for taint in item.taints}
+    kept = [taint for taint in node.spec.taints if (taint.key, taint.effect) not in own]
+    status = replace(
+        node.status,
+        capacity={**(node.status.capacity or {}), **(item.capacity or {})},
+        allocatable={**(node.status.allocatable or {}), **(item.capacity or {})},
+    )
+    spec = replace(node.spec, taints=[*kept, *item.taints])
+    return replace(base, node=replace(node, metadata=metadata, spec=spec, status=status))
