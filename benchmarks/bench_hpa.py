@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kscale.effects import SECOND, from_text
 from kscale.hpa.behavior import History, Rules
 from kscale.hpa.columns import MetricRows, PodTable, SampleTable, TargetColumns, calculate
 from kscale.hpa.decide import decide_columns
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.encode import Encoded
 from kscale.hpa.memory import ConditionColumns, Memory
-from kscale.hpa.moments import SECOND, from_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns
 from kscale.hpa.replay import Plant, replay

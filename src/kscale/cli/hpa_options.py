@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
 from kscale.cli.options import OptionGroup
+from kscale.effects import timedelta_of
 from kscale.hpa.options import HPAOptions
 from kscale.objects.durations import parse_duration
 
@@ -66,13 +68,13 @@ class ControllerFlags(OptionGroup):
         try:
             return HPAOptions(
                 horizontal_pod_autoscaler_tolerance=self.tolerance,
-                horizontal_pod_autoscaler_downscale_stabilization=_seconds(
+                horizontal_pod_autoscaler_downscale_stabilization=_duration(
                     self.downscale_stabilization, "downscale-stabilization"
                 ),
-                horizontal_pod_autoscaler_cpu_initialization_period=_seconds(
+                horizontal_pod_autoscaler_cpu_initialization_period=_duration(
                     self.cpu_initialization_period, "cpu-initialization-period"
                 ),
-                horizontal_pod_autoscaler_initial_readiness_delay=_seconds(
+                horizontal_pod_autoscaler_initial_readiness_delay=_duration(
                     self.initial_readiness_delay, "initial-readiness-delay"
                 ),
                 feature_gates=gates,
@@ -81,12 +83,12 @@ class ControllerFlags(OptionGroup):
             raise typer.BadParameter(str(error), param_hint="--feature-gates") from None
 
 
-def _seconds(text: str, name: str) -> float:
+def _duration(text: str, name: str) -> timedelta:
     option = f"--horizontal-pod-autoscaler-{name}"
     try:
-        found = parse_duration(text) / 1e9
+        found = parse_duration(text)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
     if found < 0:
         raise typer.BadParameter("a duration must not be negative", param_hint=option)
-    return found
+    return timedelta_of(found)

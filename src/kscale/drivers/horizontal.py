@@ -7,10 +7,12 @@ with :meth:`HorizontalController.state`, hands the record back, and sleeps until
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import msgspec
 
 from kscale.drivers.work_queue import WorkQueue
-from kscale.hpa.moments import SECOND
+from kscale.effects import Moment, moment
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.selector_store import SelectorStore
@@ -32,11 +34,11 @@ Seen = HorizontalPodAutoscaler | Tombstone
 
 
 class HorizontalController:
-    """State of the controller between reconciles. Times are nanoseconds since 1970; keys are ``namespace/name``.
+    """State of the controller between reconciles. Keys are ``namespace/name``; ``now`` is an aware datetime or
+    nanoseconds since 1970, and never goes back.
 
-    ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` (gauge) and
-    ``stale_sync_skips_total`` (counter) are what upstream exports of these names; the rest of its metrics is on the
-    records. Single owner: not for use from several threads at once.
+    ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` is the gauge of this name; the
+    rest of upstream's metrics is observed by reconciles. Single owner: not for use from several threads at once.
     """
 
     __slots__ = (
@@ -46,14 +48,12 @@ class HorizontalController:
         "num_horizontal_pod_autoscalers",
         "options",
         "selectors",
-        "stale_sync_skips_total",
     )
 
     def __init__(self, options: HPAOptions | None = None, state: ControllerState | None = None) -> None:
         self.options = options or HPAOptions()
         self.selectors = SelectorStore()
         self.num_horizontal_pod_autoscalers = 0
-        self.stale_sync_skips_total = 0
         self._workers = self.options.concurrent_horizontal_pod_autoscaler_syncs
         self._queue = WorkQueue()
         self._states = dict(state.hpas) if state is not None else {}
@@ -69,7 +69,7 @@ class HorizontalController:
             self.num_horizontal_pod_autoscalers += 1
         self._queue.add(key)
 
-    def updated(self, old: Seen, new: Seen, *, now: int) -> None:
+    def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
         """A change of an HPA, or a resync. Only another generation is as good as a new object."""
         if (
             isinstance(old, HorizontalPodAutoscaler)
@@ -79,7 +79,7 @@ class HorizontalController:
         ):
             self.added(new)
         else:
-            self._add_rate_limited(_key(new), now)
+            self._add_rate_limited(_key(new), moment(now))
 
     def deleted(self, hpa: Seen) -> None:
         """An HPA is gone. Its histories stay until its key comes up and the object is not found."""
@@ -94,15 +94,15 @@ class HorizontalController:
 
     # -- work ------------------------------------------------------------------------------------------------------
 
-    def take(self, now: int) -> str | None:
+    def take(self, now: datetime | Moment) -> str | None:
         """The key to reconcile now; None: nothing is due, or all workers are busy."""
-        return None if len(self._queue.working) >= self._workers else self._queue.take(now)
+        return None if len(self._queue.working) >= self._workers else self._queue.take(moment(now))
 
-    def next_due(self) -> int | None:
+    def next_due(self) -> Moment | None:
         """When the first waiting key is due; None: none waits."""
         return self._queue.next_due()
 
-    def due(self, key: str) -> int | None:
+    def due(self, key: str) -> Moment | None:
         """When a key is due; None: it does not wait."""
         return self._queue.due(key)
 
@@ -115,7 +115,7 @@ class HorizontalController:
         """What is kept of all HPAs that were reconciled."""
         return ControllerState(hpas={key: self.state(key) for key in self._states})
 
-    def done(self, key: str, record: Reconciliation | None, *, now: int) -> None:
+    def done(self, key: str, record: Reconciliation | None, *, now: datetime | Moment) -> None:
         """A reconcile is over; ``record`` None: there was no such HPA, and nothing is kept of it.
 
         Whatever came of it, an HPA that was there comes up again after a sync period.
@@ -124,12 +124,11 @@ class HorizontalController:
             self._states.pop(key, None)
         else:
             self._states[key] = record.state
-            self.stale_sync_skips_total += record.stale
-            self._add_rate_limited(key, now)
+            self._add_rate_limited(key, moment(now))
         self._queue.done(key)
 
-    def _add_rate_limited(self, key: str, now: int) -> None:
-        self._queue.add_after(key, now + round(self.options.horizontal_pod_autoscaler_sync_period * SECOND))
+    def _add_rate_limited(self, key: str, now: Moment) -> None:
+        self._queue.add_after(key, now + self.options.sync_period_ns)
 
 
 def _names(hpa: Seen) -> tuple[str, str]:

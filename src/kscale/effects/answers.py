@@ -79,7 +79,7 @@ def _metric(action: GetMetric, value: object) -> bool:
         return isinstance(value, PodMetricsList)
     if action.api == "external":
         return isinstance(value, ExternalMetricValueList)
-    return isinstance(value, MetricValue if action.name else MetricValueList)
+    return isinstance(value, MetricValueList) or (bool(action.name) and isinstance(value, MetricValue))
 
 
 def _groups(_action: object, value: object) -> bool:
@@ -117,7 +117,7 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
     PutScale: Answer("the Scale as written, or None", lambda _, value: value is None or isinstance(value, Scale)),
     WriteStatus: _WRITTEN,
     GetMetric: Answer(
-        "a PodMetricsList (resource), a MetricValueList or of one object a MetricValue (custom), an "
+        "a PodMetricsList (resource), a MetricValueList (custom; of one object its MetricValue does too), an "
         "ExternalMetricValueList (external)",
         _metric,
         question=True,

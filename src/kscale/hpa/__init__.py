@@ -8,20 +8,21 @@ One reconcile can be followed in this order: :mod:`~kscale.hpa.reconcile` (the s
 
 from __future__ import annotations
 
-from kscale.hpa.actions import Failure, GetMetric, GetScale, ListPods, PutScale, WriteStatus
 from kscale.hpa.admission import Admission, admit
+from kscale.hpa.calculation import Replicas, Tolerances
 from kscale.hpa.conversion import from_v1, to_v1
 from kscale.hpa.decide import Decisions, decide, decide_columns
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.dump import Dump, read_dump
+from kscale.hpa.metrics import METRICS
 from kscale.hpa.options import FEATURE_GATES, HPAOptions
 from kscale.hpa.queries import MetricLists
-from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.reconcile import Reconciling, reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.replay import Plant, Replay, replay
 from kscale.hpa.replay_input import Load
 from kscale.hpa.replay_report import ReplayReport, replay_report
-from kscale.hpa.replica_calculator import ReplicaCalculator, Replicas, Tolerances
+from kscale.hpa.replica_calculator import ReplicaCalculator
 from kscale.hpa.report import HPAReport, hpa_report
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState, settled
@@ -29,29 +30,25 @@ from kscale.hpa.validation import validate, validate_status
 
 __all__ = [
     "FEATURE_GATES",
+    "METRICS",
     "Admission",
     "ControllerState",
     "Decisions",
     "Dump",
-    "Failure",
-    "GetMetric",
-    "GetScale",
     "HPAOptions",
     "HPAReport",
     "HPAState",
-    "ListPods",
     "Load",
     "MetricLists",
     "Plant",
-    "PutScale",
     "Reconciliation",
+    "Reconciling",
     "Replay",
     "ReplayReport",
     "ReplicaCalculator",
     "Replicas",
     "SelectorStore",
     "Tolerances",
-    "WriteStatus",
     "admit",
     "apply_defaults",
     "decide",
@@ -62,7 +59,6 @@ __all__ = [
     "reconcile",
     "replay",
     "replay_report",
-    "run",
     "settled",
     "to_v1",
     "validate",

@@ -256,7 +256,7 @@ def store_event(
 
 
 def _rules(behavior: HorizontalPodAutoscalerBehavior | None, options: HPAOptions) -> tuple[Rules, Rules]:
-    window = int(options.horizontal_pod_autoscaler_downscale_stabilization)
+    window = options.downscale_stabilization_seconds
     return (
         Rules.of([None if behavior is None else behavior.scale_up], 0),
         Rules.of([None if behavior is None else behavior.scale_down], window),

@@ -1,16 +1,14 @@
-"""Conditions and events: reasons and texts."""
+"""Conditions: reasons and texts."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Final
 
-import msgspec
-
-from kscale.hpa.moments import to_text
+from kscale.effects import Moment, to_text
 from kscale.objects.autoscaling import HorizontalPodAutoscalerCondition
 
-__all__ = ["LIMITS", "STABILIZED", "Event", "find", "remove", "set_condition"]
+__all__ = ["LIMITS", "STABILIZED", "find", "remove", "set_condition"]
 
 STABILIZED: Final = (
     ("ReadyForNewScale", "recommended size matches current size"),
@@ -35,14 +33,6 @@ LIMITS: Final = (
 """Reason and message of ScalingLimited by the kernel's code of the limit."""
 
 
-class Event(msgspec.Struct, frozen=True):
-    """What upstream would tell about the HPA: ``Normal`` or ``Warning``."""
-
-    type: str
-    reason: str
-    message: str
-
-
 Conditions = Sequence[HorizontalPodAutoscalerCondition]
 
 
@@ -52,7 +42,7 @@ def find(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCo
 
 
 def set_condition(
-    conditions: Conditions, type_: str, status: bool, reason: str, message: str, now: int
+    conditions: Conditions, type_: str, status: bool, reason: str, message: str, now: Moment
 ) -> list[HorizontalPodAutoscalerCondition]:
     """With one condition set, in its place or at the end. Its transition time moves with its status alone."""
     text = "True" if status else "False"

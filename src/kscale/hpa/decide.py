@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from datetime import datetime
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _reconcile
-from kscale.hpa.actions import Action, Failure, GetMetric, GetScale, ListPods, Outcome
+from kscale.effects import Action, ApiError, DryRun, GetMetric, GetScale, List, Moment, as_if_done, moment
 from kscale.hpa.columns import CalculatorColumns, calculate
 from kscale.hpa.encode import Encoded, Observed, encode
 from kscale.hpa.memory import Memory
-from kscale.hpa.moments import Moment, moment
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState
@@ -57,12 +57,12 @@ class Decisions:
     error: NDArray[np.uint8]
     metrics: CalculatorColumns
     memory: Memory
-    explain: Callable[[int], Reconciliation] | None = None
+    explain: Callable[[int], DryRun[Reconciliation]] | None = None
 
     def __len__(self) -> int:
         return len(self.desired)
 
-    def __getitem__(self, row: int) -> Reconciliation:
+    def __getitem__(self, row: int) -> DryRun[Reconciliation]:
         """Everything about one HPA, texts included; only for decisions made from objects."""
         if self.explain is None:
             raise TypeError("decisions made from columns alone have no texts")
@@ -70,7 +70,7 @@ class Decisions:
 
 
 def decide_columns(
-    given: Encoded, memory: Memory, *, now: Moment, options: HPAOptions | None = None, threads: int = 1
+    given: Encoded, memory: Memory, *, now: datetime | Moment, options: HPAOptions | None = None, threads: int = 1
 ) -> Decisions:
     """Decide from columns. Nothing that is passed in is changed; the result does not depend on ``threads``."""
     options, time = options or HPAOptions(), moment(now)
@@ -104,14 +104,14 @@ def decide_columns(
 
 def decide(
     hpas: Sequence[HorizontalPodAutoscaler],
-    scales: Mapping[str, Scale | Failure],
+    scales: Mapping[str, Scale | ApiError],
     pods: Sequence[Pod],
-    metrics: Callable[[GetMetric], Outcome],
+    metrics: Callable[[GetMetric], Any],
     *,
     selectors: SelectorStore | None = None,
     options: HPAOptions | None = None,
     state: ControllerState | None = None,
-    now: Moment,
+    now: datetime | Moment,
     mapper: RESTMapper | None = None,
     threads: int = 1,
 ) -> Decisions:
@@ -127,19 +127,19 @@ def decide(
     out = decide_columns(given, memory, now=time, options=options, threads=threads)
     store = given.selectors
 
-    def explain(row: int) -> Reconciliation:
+    def explain(row: int) -> DryRun[Reconciliation]:
         hpa = hpas[row]
         key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
         machine = reconcile(hpa, state.get(key), now=time, options=options, selectors=store, mapper=observed.mapper)
-        return run(machine, lambda action: _answer(action, key, observed, given))
+        return as_if_done(machine, now=time, respond=lambda action: _answer(action, key, observed, given))
 
     return replace(out, explain=explain)
 
 
-def _answer(action: Action, key: str, observed: Observed, given: Encoded) -> Outcome:
+def _answer(action: Action, key: str, observed: Observed, given: Encoded) -> Any:
     if isinstance(action, GetScale):
         return observed.scales.get(key) or observed.no_scale(action)
-    if isinstance(action, ListPods):
+    if isinstance(action, List):
         return given.pods_of(action.namespace, action.selector)
     if isinstance(action, GetMetric):
         return observed.metrics(action)

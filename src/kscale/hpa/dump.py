@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
+from kscale.effects import ZERO_TIME, ApiError, Moment, from_text, moment
+from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
-from kscale.hpa.actions import Failure
 from kscale.hpa.admission import admit
 from kscale.hpa.decide import Decisions, decide
 from kscale.hpa.keda import check_shape, hpa_of, unmodelled
-from kscale.hpa.moments import ZERO_TIME, Moment, from_text, moment
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
 from kscale.hpa.replica_calculator import selector_text
@@ -77,7 +78,7 @@ class Dump:
         resources.update({key: plural for key, (plural, _) in self.definitions.items()})
         return RESTMapper(resources)
 
-    def scales(self) -> dict[str, Scale | Failure]:
+    def scales(self) -> dict[str, Scale | ApiError]:
         """The scale of every HPA's target, or why there is none."""
         mapper = self.mapper()
         # Kinds are found in lower case too, as discovery finds them.
@@ -92,27 +93,27 @@ class Dump:
         hpa: HorizontalPodAutoscaler,
         mapper: RESTMapper,
         targets: Mapping[tuple[str, str, str, str], Mapping[str, Any]],
-    ) -> Scale | Failure:
+    ) -> Scale | ApiError:
         reference = hpa.spec.scale_target_ref
         try:
             group, _ = parse_group_version(reference.api_version)
             resource = mapper.resources(group, reference.kind)[0]
         except RESTMappingError as error:
-            return Failure(str(error))
+            return ApiError(str(error))
         found = targets.get((group, reference.kind.lower(), hpa.metadata.namespace, reference.name))
         if found is None:
-            return Failure(f'{resource} "{reference.name}" not found', "NotFound")
+            return ApiError(f'{resource} "{reference.name}" not found', code=404, reason=NOT_FOUND)
         _, versions = self.definitions.get((group, str(found.get("kind"))), ("", {}))
         try:
             return scale_of(found, versions.get(str(found.get("apiVersion", "")).rpartition("/")[2]))
         except ScaleError as error:
-            return Failure(str(error))
+            return ApiError(str(error))
 
     def missing(self) -> list[str]:
         """What is not in the dump and matters, in words."""
         out = []
         types = {spec.type for hpa in self.hpas.values() for spec in hpa.spec.metrics or ()}
-        absent = [key for key, scale in self.scales().items() if isinstance(scale, Failure)]
+        absent = [key for key, scale in self.scales().items() if isinstance(scale, ApiError)]
         if absent:
             names = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
             out.append(f"the scale target of {names}: an HPA that cannot get its target's size changes nothing")
@@ -147,7 +148,7 @@ class Dump:
         self,
         *,
         state: ControllerState | None = None,
-        now: Moment | None = None,
+        now: datetime | Moment | None = None,
         options: HPAOptions | None = None,
         threads: int = 1,
     ) -> Decisions:

@@ -11,16 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _reconcile
-from kscale.hpa.actions import Failure, GetMetric, GetScale, Outcome
+from kscale.effects import ApiError, GetMetric, GetScale, Outcome, Progress, from_text
+from kscale.effects.outcomes import NOT_FOUND
 from kscale.hpa.behavior import History, Rules
+from kscale.hpa.calculation import MODES, MetricsError, PodValues, wrap
 from kscale.hpa.columns import MetricRows, TargetColumns
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, ConditionColumns, Memory
 from kscale.hpa.metric_sources import resource_target, source_of, tolerances_of, value_target
 from kscale.hpa.metrics_client import RESTMetricsClient
-from kscale.hpa.moments import from_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns, pod_requests
-from kscale.hpa.replica_calculator import MODES, MetricsError, PodValues, selector_text, wrap
+from kscale.hpa.replica_calculator import selector_text
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState
 from kscale.objects.autoscaling import (
@@ -52,16 +53,16 @@ class Observed:
     """What is decided from: see :func:`kscale.hpa.decide.decide`."""
 
     hpas: Sequence[HorizontalPodAutoscaler]
-    scales: Mapping[str, Scale | Failure]
+    scales: Mapping[str, Scale | ApiError]
     pods: Sequence[Pod]
-    metrics: Callable[[GetMetric], Outcome]
+    metrics: Callable[[GetMetric], Any]
     selectors: SelectorStore | None
     mapper: RESTMapper
 
     @staticmethod
-    def no_scale(query: GetScale) -> Failure:
+    def no_scale(query: GetScale) -> ApiError:
         """The API server's answer for a target that does not exist."""
-        return Failure(f'{query.resource} "{query.name}" not found', "NotFound")
+        return ApiError(f'{query.resource} "{query.name}" not found', code=404, reason=NOT_FOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +103,7 @@ def encode(observed: Observed, state: ControllerState, options: HPAOptions) -> t
             assert isinstance(scale, Scale)  # else the branch were another
             batch.add(hpas[i], scale)
             end[i] = len(batch.mode)
-    window = int(options.horizontal_pod_autoscaler_downscale_stabilization)
+    window = options.downscale_stabilization_seconds
     behaviors = [hpa.spec.behavior for hpa in hpas]
     up = Rules.of([None if each is None else each.scale_up for each in behaviors], 0)
     down = Rules.of([None if each is None else each.scale_down for each in behaviors], window)
@@ -160,7 +161,7 @@ def _targets(observed: Observed, keys: Sequence[str], memory: Memory) -> TargetC
     )
 
 
-def _scale_error(hpa: HorizontalPodAutoscaler, scale: Scale | Failure | None, mapper: RESTMapper) -> int:
+def _scale_error(hpa: HorizontalPodAutoscaler, scale: Scale | ApiError | None, mapper: RESTMapper) -> int:
     reference = hpa.spec.scale_target_ref
     try:
         group, _ = parse_group_version(reference.api_version)
@@ -232,7 +233,7 @@ class _Batch:
         self, observed: Observed, options: HPAOptions, groups: Mapping[tuple[str, str], Sequence[Pod]]
     ) -> None:
         self.observed, self.options, self.groups = observed, options, groups
-        self.client = RESTMetricsClient()
+        self.client = RESTMetricsClient(Progress(0))
         self.mode: list[int] = []
         self.columns: dict[str, list[Any]] = defaultdict(list)
         self.pods: list[Pod] = []
@@ -341,7 +342,9 @@ class _Batch:
         try:
             action = next(query)
             while True:
-                action = query.send(self.observed.metrics(action))
+                found = self.observed.metrics(action)
+                refused = isinstance(found, ApiError)
+                action = query.send(Outcome(at=0, error=found) if refused else Outcome(at=0, value=found))
         except StopIteration as stop:
             return stop.value
 

@@ -6,15 +6,15 @@ target is set decides, not its ``type``; only Object metrics look at both.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final
 
+from kscale.effects import GetMetric, List, StepsOf
 from kscale.errors import InputError, Problem
-from kscale.hpa.actions import Action, Outcome
+from kscale.hpa.calculation import Calculation, Replicas, Tolerances
 from kscale.hpa.go_text import print_label_selector
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.replica_calculator import Calculation, ReplicaCalculator, Replicas, Tolerances, selector_text
+from kscale.hpa.replica_calculator import ReplicaCalculator, selector_text
 from kscale.objects.autoscaling import (
     ContainerResourceMetricSource,
     ContainerResourceMetricStatus,
@@ -109,7 +109,7 @@ def status_quantity(milli: int, resource: str = "") -> Quantity:
 
 def compute(
     spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     """The proposal of one metric, or why there is none. Raises ``InputError`` where upstream would crash."""
     source = source_of(spec)
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
@@ -162,7 +162,7 @@ def _usage(
     target: Target,
     calculator: ReplicaCalculator,
     tolerances: Tolerances,
-) -> Generator[Action, Outcome, tuple[Replicas, MetricValueStatus, str] | str]:
+) -> StepsOf[GetMetric | List, tuple[Replicas, MetricValueStatus, str] | str]:
     """(replicas, current values, ``usage`` or ``utilization``) of a resource; a text where no target is set."""
     where = (tolerances, target.namespace, target.selector, container)
     if of.average_value is not None:
@@ -184,7 +184,7 @@ def _resource(
     target: Target,
     calculator: ReplicaCalculator,
     tolerances: Tolerances,
-) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     """Resource and ContainerResource: the same but for what they are called."""
     if isinstance(source, ContainerResourceMetricSource):
         container, name = source.container, f"{source.name} container resource"
@@ -209,7 +209,7 @@ def _resource(
 
 def _pods(
     source: PodsMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     failure = _Failure("FailedGetPodsMetric", "failed to get pods metric value")
     try:
         selector = selector_text(source.metric.selector)
@@ -233,7 +233,7 @@ def _pods(
 
 def _object(
     source: ObjectMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     failure = _Failure("FailedGetObjectMetric", "failed to get object metric value")
     described, metric = source.described_object, source.metric.name
     try:
@@ -266,7 +266,7 @@ def _object(
 
 def _external(
     source: ExternalMetricSource, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
-) -> Generator[Action, Outcome, MetricProposal | MetricError]:
+) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     metric, selector = source.metric.name, source.metric.selector
     failure = _Failure("FailedGetExternalMetric", f"failed to get {metric} external metric value")
     mode, milli = value_target(source)

@@ -5,13 +5,12 @@ Upstream: ``pkg/controller/podautoscaler/metrics/client.go`` and the metrics RES
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
-from kscale.hpa.actions import Action, Failure, GetMetric, Outcome
-from kscale.hpa.moments import SECOND, from_text
+from kscale.effects import SECOND, GetMetric, Moment, Outcome, Progress, StepsOf, from_text
+from kscale.hpa.calculation import MetricsError, PodValues, wrap
 from kscale.hpa.pod_groups import Sample
-from kscale.hpa.replica_calculator import MetricsError, PodValues, wrap
 from kscale.objects.autoscaling import CrossVersionObjectReference
 from kscale.objects.durations import parse_duration
 from kscale.objects.metrics import (
@@ -22,34 +21,37 @@ from kscale.objects.metrics import (
     PodMetricsList,
 )
 
-__all__ = ["RESTMetricsClient"]
-
-_ListT = TypeVar("_ListT", PodMetricsList, MetricValueList, ExternalMetricValueList)
+__all__ = ["RESTMetricsClient", "object_query", "pod_usage"]
 
 _DEFAULT_WINDOW: Final = 60 * SECOND
 
 
 class RESTMetricsClient:
-    """Asks the three metrics APIs, one :class:`~kscale.hpa.actions.GetMetric` a query."""
+    """Asks the three metrics APIs, one :class:`~kscale.effects.GetMetric` a query."""
+
+    __slots__ = ("_progress",)
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
 
     def get_resource_metric(
         self, resource: str, namespace: str, selector: str, container: str
-    ) -> Generator[Action, Outcome, PodValues]:
+    ) -> StepsOf[GetMetric, PodValues]:
         """Usage by pod. A pod that lacks the resource, or one container of it, is left out."""
-        answer = yield GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector)
-        items = _fetched("resource", answer, PodMetricsList).items
+        asked = GetMetric(api="resource", namespace=namespace, kind="Pod", selector=selector)
+        answer: PodMetricsList = _fetched("resource", (yield from self._progress.act(asked)))
         samples = {}
-        for item in items:
-            value = _usage(item, resource, container)
+        for item in answer.items:
+            value = pod_usage(item, resource, container)
             if value is not None:
                 samples[item.metadata.name] = Sample(value, from_text(item.timestamp), parse_duration(item.window))
-        return PodValues(samples, from_text(items[0].timestamp))
+        return PodValues(samples, from_text(answer.items[0].timestamp))
 
     def get_raw_metric(
         self, metric: str, namespace: str, selector: str, metric_selector: str
-    ) -> Generator[Action, Outcome, PodValues]:
+    ) -> StepsOf[GetMetric, PodValues]:
         """A custom metric by the pod that it describes; of a name that comes twice the last value counts."""
-        answer = yield GetMetric(
+        asked = GetMetric(
             api="custom",
             namespace=namespace,
             kind="Pod",
@@ -57,61 +59,65 @@ class RESTMetricsClient:
             selector=selector,
             metric_selector=metric_selector,
         )
-        items = _fetched("custom", answer, MetricValueList).items
+        answer: MetricValueList = _fetched("custom", (yield from self._progress.act(asked)))
         samples = {}
-        for item in items:
+        for item in answer.items:
             window = _DEFAULT_WINDOW if item.seconds is None else item.seconds * SECOND
             samples[item.described_object.name] = Sample(item.value.milli_value(), from_text(item.timestamp), window)
-        return PodValues(samples, from_text(items[0].timestamp))
+        return PodValues(samples, from_text(answer.items[0].timestamp))
 
     def get_object_metric(
         self, metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
-    ) -> Generator[Action, Outcome, tuple[int, int]]:
-        """A custom metric of one object. That of a Namespace is asked at the root, under the HPA's own namespace."""
-        group = described.api_version.rpartition("/")[0]
-        root = described.kind == "Namespace" and not group
-        answer = yield GetMetric(
-            api="custom",
-            namespace="" if root else namespace,
-            kind=f"{described.kind}.{group}" if group else described.kind,
-            name=namespace if root else described.name,
-            metric=metric,
-            metric_selector=metric_selector,
-        )
+    ) -> StepsOf[GetMetric, tuple[int, Moment]]:
+        """A custom metric of one object."""
+        asked = object_query(metric, namespace, described, metric_selector)
+        outcome = yield from self._progress.act(asked)
+        if outcome.error is not None:
+            raise MetricsError(f"unable to fetch metrics from custom metrics API: {outcome.error.message}")
+        answer: MetricValue | MetricValueList = outcome.value
         if isinstance(answer, MetricValueList):
-            if len(answer.items) != 1:
-                answer = Failure(
-                    f"the custom metrics API server returned {len(answer.items)} results when we asked for exactly one"
-                )
-            else:
-                answer = answer.items[0]
-        if isinstance(answer, Failure):
-            raise MetricsError(f"unable to fetch metrics from custom metrics API: {answer.message}")
-        if not isinstance(answer, MetricValue):
-            raise TypeError(f"an object metric is answered with a MetricValue, not {type(answer).__name__}")
+            count = len(answer.items)
+            if count != 1:
+                text = f"the custom metrics API server returned {count} results when we asked for exactly one"
+                raise MetricsError(f"unable to fetch metrics from custom metrics API: {text}")
+            answer = answer.items[0]
         return answer.value.milli_value(), from_text(answer.timestamp)
 
     def get_external_metric(
         self, metric: str, namespace: str, metric_selector: str
-    ) -> Generator[Action, Outcome, tuple[Sequence[int], int]]:
+    ) -> StepsOf[GetMetric, tuple[Sequence[int], Moment]]:
         """All values of an external metric, in the API's order."""
-        answer = yield GetMetric(api="external", namespace=namespace, metric=metric, metric_selector=metric_selector)
-        items = _fetched("external", answer, ExternalMetricValueList).items
-        return [item.value.milli_value() for item in items], from_text(items[0].timestamp)
+        asked = GetMetric(api="external", namespace=namespace, metric=metric, metric_selector=metric_selector)
+        answer: ExternalMetricValueList = _fetched("external", (yield from self._progress.act(asked)))
+        return [item.value.milli_value() for item in answer.items], from_text(answer.items[0].timestamp)
 
 
-def _fetched(api: str, answer: Outcome, kind: type[_ListT]) -> _ListT:
-    """The list that an API answered; a failure and an empty list raise :class:`MetricsError`."""
-    if isinstance(answer, Failure):
-        raise MetricsError(f"unable to fetch metrics from {api} metrics API: {answer.message}")
-    if not isinstance(answer, kind):
-        raise TypeError(f"the {api} metrics API is answered with a {kind.__name__}, not {type(answer).__name__}")
-    if not answer.items:
+def object_query(
+    metric: str, namespace: str, described: CrossVersionObjectReference, metric_selector: str
+) -> GetMetric:
+    """What asks for a custom metric of one object. That of a Namespace is asked at the root, under the HPA's own."""
+    group = described.api_version.rpartition("/")[0]
+    root = described.kind == "Namespace" and not group
+    return GetMetric(
+        api="custom",
+        namespace="" if root else namespace,
+        kind=f"{described.kind}.{group}" if group else described.kind,
+        name=namespace if root else described.name,
+        metric=metric,
+        metric_selector=metric_selector,
+    )
+
+
+def _fetched(api: str, outcome: Outcome) -> Any:
+    """The list that an API answered; a refusal and an empty list raise :class:`MetricsError`."""
+    if outcome.error is not None:
+        raise MetricsError(f"unable to fetch metrics from {api} metrics API: {outcome.error.message}")
+    if not outcome.value.items:
         raise MetricsError(f"no metrics returned from {api} metrics API")
-    return answer
+    return outcome.value
 
 
-def _usage(item: PodMetrics, resource: str, container: str) -> int | None:
+def pod_usage(item: PodMetrics, resource: str, container: str) -> int | None:
     """Of one container, or of all; None where a container that counts does not have the resource."""
     containers = item.containers or []
     if container:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from kscale.effects import SECOND
 from kscale.errors import InputError, MissingExtraError
-from kscale.hpa.moments import SECOND
 from kscale.hpa.replay import Replay
 
 __all__ = ["plot"]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _replicas
-from kscale.hpa.moments import ZERO_TIME, from_text
+from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.hpa.options import HPAOptions
 from kscale.objects.core import Container, Pod
 from kscale.objects.requests import demand, is_pod_level_resource, is_sidecar
@@ -31,7 +31,7 @@ class Sample:
     """One value of a pod: milli-units, when it was taken and over which window (nanoseconds)."""
 
     value: int
-    timestamp: int = ZERO_TIME
+    timestamp: Moment = ZERO_TIME
     window: int = 0
 
 
@@ -115,7 +115,7 @@ class SampleColumns:
 
 
 def group_pods(
-    pods: PodColumns, samples: SampleColumns, resource: str, *, options: HPAOptions, now: int
+    pods: PodColumns, samples: SampleColumns, resource: str, *, options: HPAOptions, now: Moment
 ) -> NDArray[np.uint8]:
     """The group of every pod, as an index into :data:`GROUPS`. The start-up rules apply to ``cpu`` alone."""
     return _replicas.groups(

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from kscale.hpa.actions import Failure, GetMetric
+from kscale.effects import ApiError, GetMetric
+from kscale.effects.outcomes import NOT_FOUND
 from kscale.hpa.replica_calculator import selector_text
 from kscale.objects.core import Pod
 from kscale.objects.kinds import group_of
@@ -53,7 +54,7 @@ def _selector(text: str) -> Selector:
 
 @dataclass(slots=True)
 class MetricLists:
-    """Metrics by namespace, answering :class:`~kscale.hpa.actions.GetMetric`.
+    """Metrics by namespace, answering :class:`~kscale.effects.GetMetric`.
 
     An API whose list is absent (``resource``, ``custom``, ``external`` false) fails as an unregistered API does.
     """
@@ -115,10 +116,10 @@ class MetricLists:
 
     def __call__(
         self, query: GetMetric
-    ) -> PodMetricsList | MetricValueList | MetricValue | ExternalMetricValueList | Failure:
+    ) -> PodMetricsList | MetricValueList | MetricValue | ExternalMetricValueList | ApiError:
         """The answer to one query."""
         if not getattr(self, query.api):
-            return Failure(f"the {query.api} metrics API is not part of the input", "NotFound")
+            return ApiError(f"the {query.api} metrics API is not part of the input", code=404, reason=NOT_FOUND)
         if query.api == "resource":
             selector = _selector(query.selector)
             items = self._pods.get(query.namespace, {})
@@ -135,7 +136,7 @@ class MetricLists:
             return item.metadata.labels
         return self._labels.get((item.metadata.namespace, item.metadata.name), {})
 
-    def _custom_metric(self, query: GetMetric) -> MetricValueList | MetricValue | Failure:
+    def _custom_metric(self, query: GetMetric) -> MetricValueList | MetricValue | ApiError:
         items = [
             each for each in self._custom.get((query.namespace, query.metric), {}).values() if _is_of(each, query.kind)
         ]
@@ -155,4 +156,4 @@ class MetricLists:
             if each.described_object.name == query.name:
                 return each
         text = f"the server could not find the metric {query.metric} for {query.kind} {query.name}"
-        return Failure(text, "NotFound")
+        return ApiError(text, code=404, reason=NOT_FOUND)

@@ -5,31 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kscale.hpa.behavior import Normalized
-from kscale.hpa.conditions import Event
 from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.state import HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscalerStatus
 
-__all__ = ["MetricObservation", "Reconciliation"]
+__all__ = ["Reconciliation"]
 
 
-@dataclass(frozen=True, slots=True)
-class MetricObservation:
-    """One observation of ``metric_computation_total``: type, action (scale_up, scale_down, none), error class."""
-
-    type: str
-    action: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Reconciliation:
-    """One reconcile.
+    """One reconcile. What it said (events, observations) is what it yielded.
 
-    ``current_replicas`` is the target's size before (None: it could not be read), ``desired_replicas`` the size
-    decided on (None: none was), ``scale_written`` what was written. ``proposal`` is the largest of the ``metrics``,
-    ``normalized`` what stabilisation and limits made of it. ``status`` is the object's new status, ``state`` the next
-    state. ``action``, ``error_class``, ``observations`` and ``desired_replicas_gauge`` are what upstream counts.
+    - ``current_replicas``: the target's size before; None: it could not be read.
+    - ``desired_replicas``: the size decided on; None: none was. ``scale_written``: what was written.
+    - ``reason``: of the change of size; ``error``: what upstream's sync would return.
+    - ``action`` (``scale_up``, ``scale_down``, ``none``) and ``error_class`` (``none``, ``spec``, ``internal``): the
+      labels it is counted with.
+    - ``stale``: the object is older than what this controller wrote, so nothing was done.
+    - ``metrics``: of each metric of the spec its proposal or its error; ``proposal``: the largest of them,
+      ``normalized``: what stabilisation and limits made of it.
+    - ``status``: the object's new status, ``status_written``: whether it was written; ``state``: the next state.
     """
 
     namespace: str
@@ -42,12 +37,16 @@ class Reconciliation:
     error: str | None
     error_class: str
     stale: bool
-    events: tuple[Event, ...]
     status: HorizontalPodAutoscalerStatus
     status_written: bool
     metrics: tuple[MetricProposal | MetricError, ...]
     proposal: int | None
     normalized: Normalized | None
-    observations: tuple[MetricObservation, ...]
-    desired_replicas_gauge: int | None
     state: HPAState
+
+    def __repr__(self) -> str:
+        sizes = " -> ".join(
+            "?" if size is None else str(size) for size in (self.current_replicas, self.desired_replicas)
+        )
+        why = self.error or self.reason
+        return f"<Reconciliation {self.namespace}/{self.name}: {sizes}{f', {why}' if why else ''}>"

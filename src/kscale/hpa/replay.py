@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _replay
+from kscale.effects import SECOND, to_text
 from kscale.errors import InputError, Problem
 from kscale.hpa.behavior import Rules
+from kscale.hpa.calculation import MODES
 from kscale.hpa.metric_sources import resource_target, source_of, tolerances_of, value_target
-from kscale.hpa.moments import SECOND, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.replay_input import Load, Loads, metric_name
-from kscale.hpa.replica_calculator import MODES
 from kscale.objects.autoscaling import (
     ContainerResourceMetricSource,
     HorizontalPodAutoscaler,
@@ -103,7 +103,7 @@ def replay(
     if not metrics:
         names = ", ".join(metric_name(spec) for spec in hpa.spec.metrics or ())
         raise InputError(Problem(f"none of its metrics has a series (metrics: {names})", object=name))
-    period = round(options.horizontal_pod_autoscaler_sync_period * SECOND)
+    period = options.sync_period_ns
     if period <= 0:
         raise InputError("the sync period must be greater than zero")
     begin, end = span or common_span([each.recorded for each in metrics])
@@ -113,7 +113,7 @@ def replay(
     at = begin + np.arange(ticks, dtype=np.int64) * period
     behavior, spec = hpa.spec.behavior, hpa.spec
     minimum = 1 if spec.min_replicas is None else spec.min_replicas
-    window = int(options.horizontal_pod_autoscaler_downscale_stabilization)
+    window = options.downscale_stabilization_seconds
     tolerances = tolerances_of(hpa, options)
     replicas, ready, desired, proposal, best, usage = _replay.replay(
         ticks,

@@ -9,8 +9,8 @@ from dataclasses import replace as replace_fields
 import msgspec
 import numpy as np
 
+from kscale.effects import to_text
 from kscale.errors import InputError
-from kscale.hpa.moments import to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.replay import Plant, Replay, common_span, driven, named, replay
 from kscale.hpa.replay_input import Load, Loads, metric_name

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Final
 
 import msgspec
 
+from kscale.effects import DryRun, Moment, moment, to_text
+from kscale.hpa.calculation import Replicas, Tolerances
 from kscale.hpa.decide import Decisions
 from kscale.hpa.dump import Dump
 from kscale.hpa.metric_sources import MetricError, source_of, status_quantity, tolerances_of, value_target
-from kscale.hpa.moments import Moment, moment, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.records import Reconciliation
-from kscale.hpa.replica_calculator import Replicas, Tolerances
 from kscale.hpa.state import ControllerState, HPAState
 from kscale.objects.autoscaling import (
     ExternalMetricSource,
@@ -120,7 +121,7 @@ def hpa_report(
     *,
     state: ControllerState | None = None,
     fresh: bool = False,
-    now: Moment | None = None,
+    now: datetime | Moment | None = None,
     options: HPAOptions | None = None,
     threads: int = 1,
 ) -> HPAReport:
@@ -156,16 +157,17 @@ def hpa_report(
 def _next(
     decisions: Decisions,
     hpas: Sequence[HorizontalPodAutoscaler],
-    rows: Sequence[Reconciliation],
+    rows: Sequence[DryRun[Reconciliation]],
     before: ControllerState | None,
 ) -> ControllerState:
     states: dict[str, HPAState] = {} if before is None else {**before.hpas}
     for number, (hpa, row) in enumerate(zip(hpas, rows, strict=True)):
-        states[f"{hpa.metadata.namespace}/{hpa.metadata.name}"] = decisions.memory.state(number, row.state)
+        states[f"{hpa.metadata.namespace}/{hpa.metadata.name}"] = decisions.memory.state(number, row.value.state)
     return ControllerState(hpas=states)
 
 
-def _decision(hpa: HorizontalPodAutoscaler, row: Reconciliation, best: int, options: HPAOptions) -> HPADecision:
+def _decision(hpa: HorizontalPodAutoscaler, run: DryRun[Reconciliation], best: int, options: HPAOptions) -> HPADecision:
+    row = run.value
     reference, tolerances = hpa.spec.scale_target_ref, tolerances_of(hpa, options)
     details = [_detail(spec, each, tolerances) for spec, each in zip(hpa.spec.metrics or (), row.metrics, strict=False)]
     decisive = details[best] if 0 <= best < len(details) else None
@@ -189,7 +191,7 @@ def _decision(hpa: HorizontalPodAutoscaler, row: Reconciliation, best: int, opti
             ConditionText(each.type, each.status, each.reason, each.message, each.last_transition_time)
             for each in row.status.conditions or ()
         ],
-        events=[EventText(each.type, each.reason, each.message) for each in row.events],
+        events=[EventText(each.type, each.reason, each.message) for each in run.events],
     )
 
 

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
-from kscale.hpa.actions import Action, Failure, GetMetric, GetScale, ListPods, PutScale, WriteStatus
+from kscale.drivers import HorizontalController
+from kscale.effects import (
+    Action,
+    ApiError,
+    DryRun,
+    GetMetric,
+    GetScale,
+    List,
+    Moment,
+    PutScale,
+    WriteStatus,
+    from_text,
+    to_text,
+)
 from kscale.hpa.conversion import from_v1
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.moments import from_text, to_text
+from kscale.hpa.metrics import DESIRED_REPLICAS, METRIC_COMPUTATIONS
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.selector_store import SelectorStore
-from kscale.hpa.state import HPAState, Recommendation, ScaleEvent
+from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
 from kscale.objects.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerSpec,
@@ -29,6 +43,7 @@ from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.objects.selector_text import parse_selector
+from performing import performed
 
 SERVED = {
     ("", "Pod"): "pods",
@@ -55,15 +70,15 @@ class World:
     def __call__(self, action: Action) -> Any:
         if isinstance(action, GetScale):
             self.resource = action.resource
-            return self._failure("scale_reget" if action.retry else "scale_get") or self._scale()
+            return self._failure("scale_reget" if action.fresh else "scale_get") or self._scale()
         if isinstance(action, PutScale):
             self.attempts += 1
             errors = self.errors.get("scale_update") or []
             error = errors[self.attempts - 1] if self.attempts <= len(errors) else None
-            return None if error is None else Failure(error["message"], error["reason"])
-        if isinstance(action, ListPods):
+            return _refusal(error)
+        if isinstance(action, List):
             if "pods" in self.errors:
-                return Failure(self.errors["pods"])
+                return ApiError(self.errors["pods"])
             selector = parse_selector(action.selector)
             pods = [from_dict(pod, Pod) for pod in self.step.get("pods") or []]
             return [
@@ -75,13 +90,14 @@ class World:
             failed = self._failure("status_update")
             if failed is None:
                 self.version += 1
-                self.status = action.hpa.status
+                assert isinstance(action.object, HorizontalPodAutoscaler)
+                self.status = action.object.status
             return failed or str(self.version)
+        assert isinstance(action, GetMetric)
         return self._metric(action)
 
-    def _failure(self, what: str) -> Failure | None:
-        error = self.errors.get(what)
-        return None if error is None else Failure(error["message"], error["reason"])
+    def _failure(self, what: str) -> ApiError | None:
+        return _refusal(self.errors.get(what))
 
     def _scale(self) -> Scale:
         scale = self.step["scale"]
@@ -117,11 +133,15 @@ class World:
         found = (self.metrics.get("object") or {}).get(query.metric)
         if error is None and found is None:
             error = f"the server could not find the metric {query.metric} for {query.kind} {query.name}"
-        return Failure(error) if error is not None else from_dict(found, MetricValue)
+        return ApiError(error) if error is not None else from_dict(found, MetricValue)
 
     @staticmethod
     def _list(error: str | None, found: Any, type_: Any) -> Any:
-        return Failure(error) if error is not None else from_dict(found or {"items": []}, type_)
+        return ApiError(error) if error is not None else from_dict(found or {"items": []}, type_)
+
+
+def _refusal(error: dict[str, Any] | None) -> ApiError | None:
+    return None if error is None else ApiError(error["message"], reason=error["reason"])
 
 
 def _stored(data: dict[str, Any]) -> HorizontalPodAutoscaler:
@@ -156,9 +176,9 @@ def check(case: dict[str, Any]) -> None:
     limits = given["options"]
     options = HPAOptions(
         horizontal_pod_autoscaler_tolerance=limits["tolerance"],
-        horizontal_pod_autoscaler_downscale_stabilization=limits["downscale_stabilization_s"],
-        horizontal_pod_autoscaler_cpu_initialization_period=limits["cpu_initialization_period_s"],
-        horizontal_pod_autoscaler_initial_readiness_delay=limits["initial_readiness_delay_s"],
+        horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=limits["downscale_stabilization_s"]),
+        horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=limits["cpu_initialization_period_s"]),
+        horizontal_pod_autoscaler_initial_readiness_delay=timedelta(seconds=limits["initial_readiness_delay_s"]),
         feature_gates=given.get("gates") or {},
     )
     hpa, state, others = _stored(given["hpa"]), _state(given.get("state")), given.get("other_hpas") or []
@@ -174,36 +194,101 @@ def check(case: dict[str, Any]) -> None:
         if "other_hpas" in step:
             others = step["other_hpas"] or []
         if step.get("hpa_deleted"):
-            state = HPAState()
+            state = _deleted(hpa, state, options, from_text(step["now"]))
             hpa = msgspec.structs.replace(_stored(given["hpa"]), status=HorizontalPodAutoscalerStatus())
+            _compare(number, _nothing_done(state, hpa.status), want)
             continue
         store = SelectorStore()
         store.put_if_absent(hpa.metadata.namespace, hpa.metadata.name, state.selector)
         for other in others:
             store.put_if_absent(other["namespace"], other["name"], other["selector"])
         world = World(step, version)
-        out = run(
+        now = from_text(step["now"])
+        run = performed(
             reconcile(
                 hpa,
                 state,
-                now=from_text(step["now"]),
+                now=now,
                 options=options,
                 selectors=store,
                 mapper=RESTMapper(SERVED),
                 seen_version=step.get("informer_resource_version"),
             ),
             world,
+            now=now,
         )
-        state, version = out.state, world.version
+        state, version = run.value.state, world.version
         if world.status is not None:
             metadata = msgspec.structs.replace(hpa.metadata, resource_version=str(version))
             hpa = msgspec.structs.replace(hpa, status=world.status, metadata=metadata)
-        found = _found(out, hpa.status, world)
-        different = {key: (found[key], value) for key, value in want.items() if found[key] != value}
-        assert not different, f"step {number}: {different}"
+        found = _found(run, hpa.status, world)
+        _compare(number, found, want)
 
 
-def _found(out: Reconciliation, status: HorizontalPodAutoscalerStatus, world: World) -> dict[str, Any]:
+def _compare(number: int, found: dict[str, Any], want: dict[str, Any]) -> None:
+    assert found.keys() == want.keys(), f"step {number}"
+    different = {key: (found[key], value) for key, value in want.items() if found[key] != value}
+    assert not different, f"step {number}: {different}"
+
+
+def _deleted(hpa: HorizontalPodAutoscaler, state: HPAState, options: HPAOptions, now: Moment) -> HPAState:
+    """What is left of the state after the delete event, and after the key of an object that is gone came up."""
+    key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
+    controller = HorizontalController(options, ControllerState(hpas={key: state}))
+    controller.added(hpa)
+    controller.deleted(hpa)
+    assert controller.take(now) == key
+    controller.done(key, None, now=now)
+    assert controller.states() == ControllerState()
+    return msgspec.structs.replace(controller.state(key), registered=True)  # it will be made again
+
+
+def _found(run: DryRun[Reconciliation], status: HorizontalPodAutoscalerStatus, world: World) -> dict[str, Any]:
+    out = run.value
+    gauges = [each.value for each in run.observations if each.name == DESIRED_REPLICAS]
+    return {
+        **_status(status),
+        "status_written": out.status_written,
+        "rescaled": out.scale_written is not None,
+        "scale_update": out.scale_written,
+        "scale_update_attempts": world.attempts,
+        "scale_resource": world.resource,
+        "events": [{"type": each.type, "reason": each.reason, "message": each.message} for each in run.events],
+        "error": out.error,
+        "action": out.action,
+        "error_class": out.error_class,
+        "metric_results": [
+            {"type": each.labels["metric_type"], "action": each.labels["action"], "error": each.labels["error"]}
+            for each in run.observations
+            if each.name == METRIC_COMPUTATIONS
+        ],
+        "gauge_desired_replicas": gauges[-1] if gauges else None,
+        "metric_calls": world.calls,
+        "state": _histories(out.state),
+    }
+
+
+def _nothing_done(state: HPAState, status: HorizontalPodAutoscalerStatus) -> dict[str, Any]:
+    """The same where nothing was there to reconcile."""
+    return {
+        **_status(status),
+        "status_written": False,
+        "rescaled": False,
+        "scale_update": None,
+        "scale_update_attempts": 0,
+        "scale_resource": "",
+        "events": [],
+        "error": None,
+        "action": "none",
+        "error_class": "none",
+        "metric_results": [],
+        "gauge_desired_replicas": None,
+        "metric_calls": [],
+        "state": _histories(state),
+    }
+
+
+def _status(status: HorizontalPodAutoscalerStatus) -> dict[str, Any]:
     return {
         "desired_replicas": status.desired_replicas,
         "current_replicas": status.current_replicas,
@@ -222,25 +307,14 @@ def _found(out: Reconciliation, status: HorizontalPodAutoscalerStatus, world: Wo
         "current_metrics": None
         if not status.current_metrics
         else [{"type": "", **to_dict(each)} for each in status.current_metrics],
-        "status_written": out.status_written,
-        "rescaled": out.scale_written is not None,
-        "scale_update": out.scale_written,
-        "scale_update_attempts": world.attempts,
-        "scale_resource": world.resource,
-        "events": [{"type": each.type, "reason": each.reason, "message": each.message} for each in out.events],
-        "error": out.error,
-        "action": out.action,
-        "error_class": out.error_class,
-        "metric_results": [
-            {"type": each.type, "action": each.action, "error": each.error} for each in out.observations
+    }
+
+
+def _histories(state: HPAState) -> dict[str, Any]:
+    return {
+        "recommendations": [
+            {"replicas": each.replicas, "time": to_text(each.time)} for each in state.recommendations or ()
         ],
-        "gauge_desired_replicas": out.desired_replicas_gauge,
-        "metric_calls": world.calls,
-        "state": {
-            "recommendations": [
-                {"replicas": each.replicas, "time": to_text(each.time)} for each in out.state.recommendations or ()
-            ],
-            "scale_up_events": _events_out(out.state.scale_up_events),
-            "scale_down_events": _events_out(out.state.scale_down_events),
-        },
+        "scale_up_events": _events_out(state.scale_up_events),
+        "scale_down_events": _events_out(state.scale_down_events),
     }

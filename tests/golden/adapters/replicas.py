@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Generator
+from datetime import timedelta
 from typing import Any
 
-from kscale.hpa import replica_calculator as calculator
-from kscale.hpa.actions import Failure
-from kscale.hpa.moments import SECOND, from_text, to_text
+from kscale.effects import SECOND, ApiError, List, Progress, as_if_done, from_text, to_text
+from kscale.hpa.calculation import Calculation, MetricsError, PodValues, Tolerances
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import Sample
+from kscale.hpa.replica_calculator import ReplicaCalculator
 from kscale.objects.autoscaling import CrossVersionObjectReference
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import LabelSelector
+from kscale.objects.selector_text import parse_selector
 
 VALUES = {"GetResourceReplicas", "GetRawResourceReplicas", "GetMetricReplicas"}
 
@@ -26,7 +28,7 @@ class Recorded:
 
     def _answer(self, value: Any) -> Generator[Any, Any, Any]:
         if "metrics_error" in self.case:
-            raise calculator.MetricsError(self.case["metrics_error"])
+            raise MetricsError(self.case["metrics_error"])
         return value
         yield
 
@@ -35,7 +37,7 @@ class Recorded:
             item["pod"]: Sample(item["value_milli"], from_text(item["timestamp"]), item["window_s"] * SECOND)
             for item in self.case.get("metrics", [])
         }
-        return self._answer(calculator.PodValues(samples, from_text(self.case.get("metrics_timestamp"))))
+        return self._answer(PodValues(samples, from_text(self.case.get("metrics_timestamp"))))
 
     get_raw_metric = get_resource_metric
 
@@ -49,17 +51,28 @@ class Recorded:
 def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
     options = HPAOptions(
-        horizontal_pod_autoscaler_cpu_initialization_period=given["cpu_initialization_period_s"],
-        horizontal_pod_autoscaler_initial_readiness_delay=given["delay_of_initial_readiness_status_s"],
+        horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=given["cpu_initialization_period_s"]),
+        horizontal_pod_autoscaler_initial_readiness_delay=timedelta(
+            seconds=given["delay_of_initial_readiness_status_s"]
+        ),
         feature_gates=given.get("gates", {}),
     )
-    machine = calculator.ReplicaCalculator(Recorded(given), from_text(given["now"]), options)
-    pods = (
-        Failure(given["pods_error"])
-        if "pods_error" in given
-        else [from_dict(pod, Pod) for pod in given.get("pods") or []]
-    )
-    result = calculator.run(_calculation(machine, given), pods)
+    now = from_text(given["now"])
+    machine = ReplicaCalculator(Recorded(given), Progress(now), now, options)
+    listed = [from_dict(pod, Pod) for pod in given.get("pods") or []]
+
+    def respond(action: Any) -> Any:
+        assert isinstance(action, List)
+        if "pods_error" in given:
+            return ApiError(given["pods_error"])
+        selector = parse_selector(action.selector)
+        return [
+            pod
+            for pod in listed
+            if pod.metadata.namespace == action.namespace and selector.matches(pod.metadata.labels)
+        ]
+
+    result = as_if_done(_calculation(machine, given), now=now, respond=respond).value
     found = {
         "replicas": result.replicas,
         "utilization": result.utilization,
@@ -72,9 +85,9 @@ def check(case: dict[str, Any]) -> None:
     assert found == wanted, f"{found} is not {wanted}"
 
 
-def _calculation(machine: calculator.ReplicaCalculator, given: dict[str, Any]) -> calculator.Calculation:
+def _calculation(machine: ReplicaCalculator, given: dict[str, Any]) -> Calculation:
     function = given["function"]
-    tolerances = calculator.Tolerances(given["tolerance_down"], given["tolerance_up"])
+    tolerances = Tolerances(given["tolerance_down"], given["tolerance_up"])
     namespace, selector = given["namespace"], given["pod_selector"]
     resource, container = given.get("resource", ""), given.get("container", "")
     metric, raw = given.get("metric_name", ""), given.get("metric_selector")

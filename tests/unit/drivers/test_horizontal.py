@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from kscale.drivers import HorizontalController, Tombstone
-from kscale.hpa import ControllerState, Failure, GetScale, HPAOptions, HPAState, reconcile, run
-from kscale.hpa.moments import SECOND, from_text
+from kscale.effects import SECOND, ApiError, DryRun, GetScale, from_text
+from kscale.hpa import ControllerState, HPAOptions, HPAState, reconcile
+from kscale.hpa.metrics import STALE_SYNC_SKIPS
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.state import Recommendation, Written
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec
 from kscale.objects.decode import from_dict
+from performing import performed
 
 NOW = from_text("2026-03-01T12:00:00Z")
 PERIOD = 15 * SECOND
@@ -31,7 +33,7 @@ def autoscaler(name: str = "web", **metadata: Any) -> HorizontalPodAutoscaler:
 
 def reconciled(
     controller: HorizontalController, hpa: HorizontalPodAutoscaler, *, now: int = NOW, seen: str | None = None
-) -> Reconciliation:
+) -> DryRun[Reconciliation]:
     """One reconcile of a target at zero replicas, whose status write makes version 5."""
     key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
     machine = reconcile(
@@ -42,7 +44,9 @@ def reconciled(
         selectors=controller.selectors,
         seen_version=seen,
     )
-    return run(machine, lambda action: Scale(spec=ScaleSpec(replicas=0)) if isinstance(action, GetScale) else "5")
+    return performed(
+        machine, lambda action: Scale(spec=ScaleSpec(replicas=0)) if isinstance(action, GetScale) else "5", now=now
+    )
 
 
 Event = Callable[[HorizontalController], None]
@@ -92,7 +96,7 @@ def test_an_hpa_is_registered_before_it_is_due(generation: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer", [Scale(spec=ScaleSpec(replicas=0)), Failure("no answer")], ids=["succeeding", "failing"]
+    "answer", [Scale(spec=ScaleSpec(replicas=0)), ApiError("no answer")], ids=["succeeding", "failing"]
 )
 def test_every_hpa_comes_up_once_a_period(answer: Any) -> None:
     controller = HorizontalController()
@@ -101,8 +105,8 @@ def test_every_hpa_comes_up_once_a_period(answer: Any) -> None:
     for now in (NOW, NOW + PERIOD, NOW + 2 * PERIOD):
         assert controller.take(now) == KEY
         machine = reconcile(hpa, controller.state(KEY), now=now, selectors=controller.selectors)
-        record = run(machine, lambda action: answer if isinstance(action, GetScale) else None)
-        assert (record.error is not None) == isinstance(answer, Failure)
+        record = performed(machine, lambda action: answer if isinstance(action, GetScale) else None, now=now).value
+        assert (record.error is not None) == isinstance(answer, ApiError)
         controller.updated(hpa, hpa, now=now + SECOND)  # the status write comes back: no earlier, no later
         controller.done(KEY, record, now=now)
         assert controller.next_due() == now + PERIOD
@@ -127,7 +131,7 @@ def test_a_key_in_work_runs_once_more_after_it() -> None:
     controller.added(autoscaler(generation=2))
     controller.added(autoscaler(generation=3))
     assert controller.take(NOW) is None
-    controller.done(KEY, reconciled(controller, autoscaler()), now=NOW)
+    controller.done(KEY, reconciled(controller, autoscaler()).value, now=NOW)
     assert controller.take(NOW) == KEY
     assert controller.take(NOW) is None
 
@@ -149,14 +153,16 @@ def test_stale_objects_are_skipped_and_counted(written: Written | None, seen: st
     hpa = autoscaler()
     controller.added(hpa)
     assert controller.take(NOW) == KEY
-    record = reconciled(controller, hpa, seen=seen)
+    run = reconciled(controller, hpa, seen=seen)
+    record = run.value
     controller.done(KEY, record, now=NOW)
     text = "read version: 1 is not as new as written version: 5 for group resource horizontalpodautoscalers.autoscaling"
     assert record.error == (text if skips else None)
-    assert controller.stale_sync_skips_total == skips
+    counted = [each.labels for each in run.observations if each.name == STALE_SYNC_SKIPS]
+    assert counted == [{"group": "autoscaling", "resource": "horizontalpodautoscalers"}] * skips
     assert controller.due(KEY) == NOW + PERIOD  # it was there: it comes up again
     assert controller.take(NOW + PERIOD) == KEY
-    assert reconciled(controller, hpa, now=NOW + PERIOD, seen="5").error is None  # the watch has caught up
+    assert reconciled(controller, hpa, now=NOW + PERIOD, seen="5").value.error is None  # the watch has caught up
 
 
 @pytest.mark.parametrize(
@@ -175,7 +181,7 @@ def test_a_delete_event_clears_what_was_written(
     hpa = autoscaler()
     controller.added(hpa)
     assert controller.take(NOW) == KEY
-    controller.done(KEY, reconciled(controller, hpa), now=NOW)
+    controller.done(KEY, reconciled(controller, hpa).value, now=NOW)
     assert controller.state(KEY).written == Written("u", "5")
     controller.deleted(gone)
     controller.deleted(gone)
@@ -219,7 +225,7 @@ def test_a_thousand_hpas(workers: int) -> None:
         assert len(batch) == min(workers, 1000 - len(processed))
         assert controller.take(NOW) is None  # every worker is busy
         for key in batch:
-            controller.done(key, reconciled(controller, hpas[key]), now=NOW)
+            controller.done(key, reconciled(controller, hpas[key]).value, now=NOW)
         processed += batch
     assert processed == list(hpas)
     assert controller.next_due() == NOW + PERIOD

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
-from kscale.hpa.actions import Action, Failure, GetMetric, ListPods
+from kscale.effects import Action, ApiError, GetMetric, List, Progress, as_if_done, from_text
+from kscale.hpa.calculation import Calculation, Replicas
 from kscale.hpa.metrics_client import RESTMetricsClient
-from kscale.hpa.moments import from_text
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.replica_calculator import Calculation, ReplicaCalculator, Replicas
+from kscale.hpa.replica_calculator import ReplicaCalculator
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
@@ -19,7 +20,8 @@ ZERO = "0001-01-01T00:00:00Z"
 STARTS = {"h": NOW, "c": "2026-03-01T11:57:00Z"}
 PHASES = {"R": "Running", "F": "Failed", "P": "Pending"}
 OPTIONS = HPAOptions(
-    horizontal_pod_autoscaler_cpu_initialization_period=120, horizontal_pod_autoscaler_initial_readiness_delay=10
+    horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=120),
+    horizontal_pod_autoscaler_initial_readiness_delay=timedelta(seconds=10),
 )
 SELECTOR = "name=test-pod"
 
@@ -73,13 +75,13 @@ class Fixture:
 
     def __init__(
         self,
-        listed: Sequence[Pod] | Failure,
+        listed: Sequence[Pod] | ApiError,
         *,
         levels: Sequence[Sequence[int]] = (),
         names: Sequence[str] = (),
         values: Sequence[int] = (),
         timestamp: str = ZERO,
-        failure: Failure | None = None,
+        failure: ApiError | None = None,
         resource: str = "cpu",
     ) -> None:
         self.listed, self.levels, self.values, self.timestamp = listed, levels, values, timestamp
@@ -87,7 +89,7 @@ class Fixture:
         self.failure, self.resource = failure, resource
 
     def __call__(self, action: Action) -> Any:
-        if isinstance(action, ListPods):
+        if isinstance(action, List):
             return self.listed
         assert isinstance(action, GetMetric)
         if self.failure is not None:
@@ -119,14 +121,10 @@ class Fixture:
         return from_dict({"items": items}, MetricValueList)
 
     def run(self, calculation: Calculation) -> Replicas:
-        try:
-            action = next(calculation)
-            while True:
-                action = calculation.send(self(action))
-        except StopIteration as stop:
-            result: Replicas = stop.value
-            return result
+        return as_if_done(calculation, now=from_text(NOW), respond=self).value
 
 
 def calculator() -> ReplicaCalculator:
-    return ReplicaCalculator(RESTMetricsClient(), from_text(NOW), OPTIONS)
+    now = from_text(NOW)
+    progress = Progress(now)
+    return ReplicaCalculator(RESTMetricsClient(progress), progress, now, OPTIONS)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscale.effects import SECOND
 from kscale.hpa.behavior import normalize, store_event
 from kscale.hpa.conditions import LIMITS
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.moments import SECOND
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.state import HPAState, Recommendation, ScaleEvent
 from kscale.objects.autoscaling import (

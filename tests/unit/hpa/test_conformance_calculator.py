@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from kscale.hpa.actions import Failure
-from kscale.hpa.moments import SECOND, from_text, to_text
+from kscale.effects import SECOND, ApiError, from_text, to_text
+from kscale.hpa.calculation import Tolerances
 from kscale.hpa.pod_groups import GROUPS, PodColumns, Sample, SampleColumns, group_pods, pod_requests
-from kscale.hpa.replica_calculator import Tolerances
 from kscale.objects.autoscaling import CrossVersionObjectReference
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
@@ -345,11 +344,11 @@ def test_a_ratio_at_the_tolerance_holds(value: int, want: tuple[float, int]) -> 
     ("listed", "failure", "message"),
     [
         ([], None, "no pods returned by selector while calculating replica count"),
-        (Failure("broken"), None, "unable to get pods while calculating replica count: broken"),
-        ([], Failure("down"), "unable to get metric qps: unable to fetch metrics from custom metrics API: down"),
+        (ApiError("broken"), None, "unable to get pods while calculating replica count: broken"),
+        ([], ApiError("down"), "unable to get metric qps: unable to fetch metrics from custom metrics API: down"),
     ],
     ids=["no pods", "lister", "client"],
 )
-def test_lister_and_client_errors(listed: list[Pod] | Failure, failure: Failure | None, message: str) -> None:
+def test_lister_and_client_errors(listed: list[Pod] | ApiError, failure: ApiError | None, message: str) -> None:
     asking = calculator().get_metric_replicas(2, 10, "qps", Tolerances(), "test-namespace", SELECTOR)
     assert Fixture(listed, values=[1], failure=failure).run(asking).error == message

@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from kscale.hpa.actions import Action, Failure, GetMetric, GetScale, ListPods, PutScale, WriteStatus
+from kscale.effects import (
+    SECOND,
+    Action,
+    ApiError,
+    DryRun,
+    GetMetric,
+    GetScale,
+    List,
+    PutScale,
+    WriteStatus,
+    from_text,
+)
 from kscale.hpa.conditions import find
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.moments import SECOND, from_text
+from kscale.hpa.metrics import METRIC_COMPUTATIONS
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import HPAState, Recommendation, Written
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
+from performing import performed
 from unit.hpa.support import NOW, Fixture, pods
 
 TIME = from_text(NOW)
@@ -291,24 +304,24 @@ class World:
         if isinstance(action, GetScale):
             assert (action.resource, action.name) == (case.target.split()[2], "test-rc")
             if case.failure == "get":
-                return Failure("internal error", "InternalError")
+                return ApiError("internal error", reason="InternalError")
             status = ScaleStatus(replicas=case.size[1], selector=case.selector)
             return Scale(spec=ScaleSpec(replicas=case.size[0]), status=status)
         if isinstance(action, PutScale):
             self.puts += 1
             if case.failure == "put" or (case.failure == "conflict" and self.puts == 1):
-                return Failure("fake error", "Conflict" if case.failure == "conflict" else "InternalError")
+                return ApiError("fake error", reason="Conflict" if case.failure == "conflict" else "InternalError")
             return None
         if isinstance(action, WriteStatus):
             self.written = True
             return "11"
         if isinstance(action, GetMetric) and (case.failure == "metrics" or action.metric == "failing"):
-            return Failure("something went wrong")
-        assert isinstance(action, (GetMetric, ListPods))
+            return ApiError("something went wrong")
+        assert isinstance(action, (GetMetric, List))
         return self.fixture(action)
 
 
-def reconciled(case: Case) -> tuple[Reconciliation, World]:
+def reconciled(case: Case) -> tuple[DryRun[Reconciliation], World]:
     conditions = [{"type": "ScaledToZero", "status": "True", "reason": "ScaledToZero"}] if case.zero else []
     version, kind, _ = case.target.split()
     document = {
@@ -335,19 +348,20 @@ def reconciled(case: Case) -> tuple[Reconciliation, World]:
     for name, selector in case.rivals.items():
         store.put_if_absent("test-namespace", name, selector)
     options = HPAOptions(
-        horizontal_pod_autoscaler_cpu_initialization_period=120,
-        horizontal_pod_autoscaler_initial_readiness_delay=10,
+        horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=120),
+        horizontal_pod_autoscaler_initial_readiness_delay=timedelta(seconds=10),
         feature_gates={"HPAScaleToZero": case.gate, **({case.off: False} if case.off else {})},
     )
     world = World(case)
     hpa = apply_defaults(from_dict(document, HorizontalPodAutoscaler))
     machine = reconcile(hpa, HPAState(recommendations=past), now=TIME, options=options, selectors=store)
-    return run(machine, world), world
+    return performed(machine, world, now=TIME), world
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 def test_one_reconcile(case: Case) -> None:
-    out, world = reconciled(case)
+    run, world = reconciled(case)
+    out = run.value
     assert out.status.desired_replicas == case.desired
     for short, reason in case.want.items():
         condition = find(out.status.conditions, SHORT[short])
@@ -356,16 +370,17 @@ def test_one_reconcile(case: Case) -> None:
     if case.action is not None:
         assert out.action == case.action
     if case.computed is not None:
-        assert [each.action for each in out.observations] == [case.computed]
-    rescales = [each.message for each in out.events if each.reason == "SuccessfulRescale"]
+        counted = [each.labels["action"] for each in run.observations if each.name == METRIC_COMPUTATIONS]
+        assert counted == [case.computed]
+    rescales = [each.message for each in run.events if each.reason == "SuccessfulRescale"]
     if case.name == "event created":
         assert rescales == ["New size: 2; reason: cpu resource utilization (percentage of request) above target"]
     assert bool(rescales) == (case.desired != case.size[0])
     assert world.written == out.status_written == case.written
 
 
-def answer(action: Action) -> Failure:
-    return Failure(str(action))
+def answer(action: Action) -> ApiError:
+    return ApiError(str(action))
 
 
 @pytest.mark.parametrize(
@@ -375,7 +390,7 @@ def answer(action: Action) -> Failure:
 def test_staleness(read: str | None, stale: bool) -> None:
     hpa = from_dict({"metadata": {"uid": "u"}, "spec": {}}, HorizontalPodAutoscaler)
     state = HPAState(written=Written("u", "5"))
-    out = run(reconcile(hpa, state, now=TIME, seen_version=read), answer)
+    out = performed(reconcile(hpa, state, now=TIME, seen_version=read), answer, now=TIME).value
     text = f"read version: {read} is not as new as written version: 5 for group resource "
     assert out.stale == stale
     assert (out.error == f"{text}horizontalpodautoscalers.autoscaling") == stale

@@ -8,12 +8,12 @@ from typing import Any, Final
 import pytest
 
 from kscale import Quantity
-from kscale.hpa import Failure, HPAOptions, admit, apply_defaults
+from kscale.effects import SECOND, ApiError, Outcome, Progress, from_text
+from kscale.hpa import HPAOptions, admit, apply_defaults
+from kscale.hpa.calculation import MetricsError
 from kscale.hpa.metric_sources import status_quantity, tolerances_of
 from kscale.hpa.metrics_client import RESTMetricsClient
-from kscale.hpa.moments import SECOND, from_text
 from kscale.hpa.pod_groups import Sample
-from kscale.hpa.replica_calculator import MetricsError
 from kscale.objects.autoscaling import CrossVersionObjectReference, HorizontalPodAutoscaler
 from kscale.objects.decode import from_dict
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
@@ -29,12 +29,12 @@ def asked(query: Generator[Any, Any, Any], answer: Any) -> Any:
     """What a client makes of one answer."""
     next(query)
     with pytest.raises(StopIteration) as stop:
-        query.send(answer)
+        query.send(Outcome(at=TIME, value=answer))
     return stop.value.value
 
 
 def query(api: str, container: str = "") -> Generator[Any, Any, Any]:
-    client = RESTMetricsClient()
+    client = RESTMetricsClient(Progress(TIME))
     if api == "resource":
         return client.get_resource_metric("cpu", "test-namespace", SELECTOR, container)
     if api == "custom":
@@ -85,12 +85,23 @@ def test_external_metrics(values: list[int]) -> None:
     assert asked(query("external"), answer) == ([value * 1000 for value in values], TIME)
 
 
+@pytest.mark.parametrize("listed", [False, True])
 @pytest.mark.parametrize("value", [10, 0])
-def test_a_custom_metric_of_an_object(value: int) -> None:
+def test_a_custom_metric_of_an_object(value: int, listed: bool) -> None:
     service = CrossVersionObjectReference(kind="Service", name="front", api_version="v1")
-    asking = RESTMetricsClient().get_object_metric("qps", "test-namespace", service, "")
+    asking = RESTMetricsClient(Progress(TIME)).get_object_metric("qps", "test-namespace", service, "")
     answer = from_dict({"timestamp": NOW, "value": str(value)}, MetricValue)
-    assert asked(asking, answer) == (value * 1000, TIME)
+    assert asked(asking, MetricValueList(items=[answer]) if listed else answer) == (value * 1000, TIME)
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_an_object_has_one_value(count: int) -> None:
+    service = CrossVersionObjectReference(kind="Service", name="front", api_version="v1")
+    asking = RESTMetricsClient(Progress(TIME)).get_object_metric("qps", "test-namespace", service, "")
+    next(asking)
+    text = f"the custom metrics API server returned {count} results when we asked for exactly one"
+    with pytest.raises(MetricsError, match=f"^unable to fetch metrics from custom metrics API: {text}$"):
+        asking.send(Outcome(at=TIME, value=MetricValueList(items=[MetricValue()] * count)))
 
 
 @pytest.mark.parametrize("api", LISTS)
@@ -98,7 +109,7 @@ def test_an_empty_list_is_an_error(api: str) -> None:
     asking = query(api)
     next(asking)
     with pytest.raises(MetricsError, match=f"^no metrics returned from {api} metrics API$"):
-        asking.send(LISTS[api]())
+        asking.send(Outcome(at=TIME, value=LISTS[api]()))
 
 
 @pytest.mark.parametrize("api", LISTS)
@@ -106,7 +117,7 @@ def test_a_failing_api_is_an_error(api: str) -> None:
     asking = query(api)
     next(asking)
     with pytest.raises(MetricsError, match=f"^unable to fetch metrics from {api} metrics API: something is wrong$"):
-        asking.send(Failure("something is wrong"))
+        asking.send(Outcome(at=TIME, error=ApiError("something is wrong")))
 
 
 # -- quantities ------------------------------------------------------------------------------------------------------

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscale.hpa.actions import Action, Failure, GetMetric, GetScale, ListPods, PutScale
+from kscale.effects import SECOND, Action, ApiError, DryRun, GetMetric, GetScale, List, as_if_done, from_text, to_text
 from kscale.hpa.conditions import find
 from kscale.hpa.decide import BRANCHES, REASONS, Decisions, decide, decide_columns
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.encode import Observed, encode
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES
 from kscale.hpa.metric_sources import MetricError, MetricProposal
-from kscale.hpa.moments import SECOND, from_text, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
-from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
@@ -140,7 +140,7 @@ events = st.lists(st.tuples(small, ages, st.booleans()), max_size=4)
 @dataclass
 class World:
     hpas: list[HorizontalPodAutoscaler]
-    scales: dict[str, Scale | Failure]
+    scales: dict[str, Scale | ApiError]
     pods: list[Pod]
     metrics: MetricLists
     state: ControllerState
@@ -173,7 +173,7 @@ def worlds(draw: st.DrawFn) -> World:
                 status=ScaleStatus(replicas=draw(sizes), selector=selector),
             )
             if draw(st.integers(0, 9))
-            else Failure("no answer")
+            else ApiError("no answer")
         )
         own = [draw(pods(app, i)) for i in range(draw(st.integers(0, 4)))]
         all_pods += [from_dict(pod, Pod) for pod in own]
@@ -228,18 +228,18 @@ def worlds(draw: st.DrawFn) -> World:
     lists.know_pods(all_pods)
     gates = {"HPAScaleToZero": draw(st.booleans()), "HPAConfigurableTolerance": draw(st.booleans())}
     options = HPAOptions(
-        horizontal_pod_autoscaler_downscale_stabilization=draw(st.sampled_from([0, 60, 300])),
+        horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=draw(st.sampled_from([0, 60, 300]))),
         horizontal_pod_autoscaler_tolerance=draw(st.sampled_from([0.0, 0.1, 0.5])),
         feature_gates=gates,
     )
     return World(hpas, scales, all_pods, lists, ControllerState(hpas=states), options)
 
 
-def one_by_one(world: World, store: SelectorStore) -> list[Reconciliation]:
+def one_by_one(world: World, store: SelectorStore) -> list[DryRun[Reconciliation]]:
     def answer(key: str, action: Action) -> Any:
         if isinstance(action, GetScale):
             return world.scales[key]
-        if isinstance(action, ListPods):
+        if isinstance(action, List):
             selector = parse_selector(action.selector)
             return [
                 pod
@@ -248,14 +248,13 @@ def one_by_one(world: World, store: SelectorStore) -> list[Reconciliation]:
             ]
         if isinstance(action, GetMetric):
             return world.metrics(action)
-        assert not isinstance(action, PutScale) or action.attempt == 1
-        return None
+        raise AssertionError(action)
 
     out = []
     for hpa in world.hpas:
         key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
         machine = reconcile(hpa, world.state.get(key), now=NOW, options=world.options, selectors=store)
-        out.append(run(machine, lambda action, key=key: answer(key, action)))  # type: ignore[misc]  # the lambda's default is bound on purpose
+        out.append(as_if_done(machine, now=NOW, respond=lambda action, key=key: answer(key, action)))  # type: ignore[misc]  # the lambda's default is bound on purpose
     return out
 
 
@@ -294,7 +293,8 @@ def reason_of(want: Reconciliation) -> str:
     return "metric_above"
 
 
-def compare(decisions: Decisions, row: int, want: Reconciliation, before: HPAState) -> None:
+def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], before: HPAState) -> None:
+    want = run.value
     branch = BRANCHES[decisions.branch[row]]
     if want.desired_replicas is None:
         assert branch in ("no_scale", "failed")
@@ -302,7 +302,7 @@ def compare(decisions: Decisions, row: int, want: Reconciliation, before: HPASta
         assert decisions.desired[row] == want.desired_replicas
     assert bool(decisions.rescaled[row]) == (want.scale_written is not None)
     assert ("none", "internal", "spec")[decisions.error[row]] == want.error_class
-    told = {each.reason for each in want.events}
+    told = {each.reason for each in run.events}
     events = int(decisions.events[row])
     assert bool(events & 1) == ("FailedGetScale" in told)
     assert bool(events & 2) == bool(told & {"SelectorRequired", "InvalidSelector", "AmbiguousSelector"})
@@ -340,7 +340,7 @@ def test_a_batch_decides_as_the_step_machine_does(world: World) -> None:
     observed = Observed(world.hpas, world.scales, world.pods, world.metrics, None, RESTMapper())
     encoded, memory = encode(observed, world.state, world.options)
     for row, want in enumerate(one_by_one(world, encoded.selectors)):
-        compare(decisions, row, want, world.state.get(f"{want.namespace}/{want.name}"))
+        compare(decisions, row, want, world.state.get(f"{want.value.namespace}/{want.value.name}"))
         assert repr(decisions[row]) == repr(want)  # a ratio may be NaN, which equals nothing
     threaded = decide_columns(encoded, memory, now=NOW, options=world.options, threads=3)
     for name in ("branch", "desired", "proposal", "stabilized", "best", "rescaled", "reason", "events", "error"):

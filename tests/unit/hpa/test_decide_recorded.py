@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import golden_support
+from kscale.effects import from_text, to_text
 from kscale.hpa.decide import decide
-from kscale.hpa.moments import from_text, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState
@@ -25,9 +26,11 @@ def test_recorded_first_steps() -> None:
         limits = given["options"]
         options = HPAOptions(
             horizontal_pod_autoscaler_tolerance=limits["tolerance"],
-            horizontal_pod_autoscaler_downscale_stabilization=limits["downscale_stabilization_s"],
-            horizontal_pod_autoscaler_cpu_initialization_period=limits["cpu_initialization_period_s"],
-            horizontal_pod_autoscaler_initial_readiness_delay=limits["initial_readiness_delay_s"],
+            horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=limits["downscale_stabilization_s"]),
+            horizontal_pod_autoscaler_cpu_initialization_period=timedelta(
+                seconds=limits["cpu_initialization_period_s"]
+            ),
+            horizontal_pod_autoscaler_initial_readiness_delay=timedelta(seconds=limits["initial_readiness_delay_s"]),
             feature_gates=given.get("gates") or {},
         )
         hpa, state, store = adapter._stored(given["hpa"]), adapter._state(given.get("state")), SelectorStore()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kscale.effects import SECOND, Action, GetMetric, GetScale, List, as_if_done, from_text, to_text
 from kscale.errors import InputError
-from kscale.hpa.actions import Action, GetMetric, GetScale, ListPods
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.metric_sources import MetricProposal
-from kscale.hpa.moments import SECOND, from_text, to_text
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import reconcile, run
+from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.replay import Plant, replay
 from kscale.hpa.replay_input import Load, load_of, recorded_of
@@ -113,7 +113,7 @@ class Tick:
         size = len(self.pods)
         if isinstance(action, GetScale):
             return Scale(spec=ScaleSpec(replicas=size), status=ScaleStatus(replicas=size, selector="app=web"))
-        if isinstance(action, ListPods):
+        if isinstance(action, List):
             return [self.listed(i, pod) for i, pod in enumerate(self.pods)]
         return self.metrics(action) if isinstance(action, GetMetric) else None
 
@@ -191,7 +191,7 @@ def step_by_step(
         last = max((i for i, time in enumerate(times) if time <= seen), default=0)
         amounts = {name: values[last] for name, values in loads.items()}
         tick = Tick(pods, now, seen, amounts, plant.window, "c/cpu" in loads)
-        out = run(reconcile(hpa, state, now=now, options=options), tick)
+        out = as_if_done(reconcile(hpa, state, now=now, options=options), now=now, respond=tick).value
         state = out.state
         hpa = HorizontalPodAutoscaler(metadata=hpa.metadata, spec=hpa.spec, status=out.status)
         wanted = len(pods) if out.desired_replicas is None else out.desired_replicas
@@ -199,7 +199,7 @@ def step_by_step(
         steps.records.append(out)
         if recorded is None:
             resize(pods, wanted, now, startup)
-        now += round(options.horizontal_pod_autoscaler_sync_period * SECOND)
+        now += options.sync_period_ns
     return steps
 
 
@@ -269,8 +269,8 @@ def test_the_loop_is_the_step_machine(
         loads[name] = [abs(value) for value in loads[name]]
     plant = Plant(startup=startup, lag=lag, request=Quantity("500m"), start=start)
     options = HPAOptions(
-        horizontal_pod_autoscaler_cpu_initialization_period=60,
-        horizontal_pod_autoscaler_downscale_stabilization=60,
+        horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=60),
+        horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=60),
         feature_gates=gates,
     )
     given_sizes = None
@@ -386,7 +386,7 @@ def test_loads_must_fit_the_hpas() -> None:
     with pytest.raises(InputError, match="the series do not overlap"):
         replay_report([hpa], {"qps": load, "lag": later}, plant)
     with pytest.raises(InputError, match="the sync period must be greater than zero"):
-        replay(hpa, load, plant, options=HPAOptions(horizontal_pod_autoscaler_sync_period=0))
+        replay(hpa, load, plant, options=HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta()))
     with pytest.raises(InputError, match="no HorizontalPodAutoscaler to replay"):
         replay_report([], load, plant)
 

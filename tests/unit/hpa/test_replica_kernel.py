@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscale._native import _numeric, _replicas
-from kscale.hpa.moments import ZERO_TIME
+from kscale.effects import ZERO_TIME
 from reference import go
 from reference.hpa_replicas import Answer, Pod, Query, Sample, calculate
 

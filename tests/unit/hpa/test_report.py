@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from kscale.effects import from_text
 from kscale.errors import InputError
 from kscale.hpa.dump import Dump, read_dump
 from kscale.hpa.report import HPAReport, hpa_report
@@ -145,7 +146,7 @@ def test_without_any_time_now_is_not_known() -> None:
     before = ControllerState(hpas={"shop/web": HPAState(recommendations=())})
     with pytest.raises(InputError, match="the input holds no time"):
         hpa_report(dump, state=before)
-    assert hpa_report(dump, state=before, now=NOW).now == NOW
+    assert hpa_report(dump, state=before, now=from_text(NOW)).now == NOW
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,9 @@ from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import SHOWN, NamingSource, Source
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import counted, plural
+from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
 from kscale.hpa.dump import read_dump
-from kscale.hpa.moments import ZERO_TIME, moment
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
 from kscale.hpa.state import ControllerState
@@ -154,12 +154,11 @@ def _metrics(given: Sequence[str]) -> list[tuple[str | None, str]]:
     return pairs
 
 
-def _moment(text: str) -> str | None:
+def _moment(text: str) -> Moment | None:
     try:
-        moment(text)
+        return from_text(text) if text else None
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--now") from None
-    return text or None
 
 
 def _state(text: str) -> ControllerState | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
@@ -112,7 +113,7 @@ def command(
     for metric in kinds:
         if metric and metric not in loads:
             raise typer.BadParameter(f"{metric} has no series", param_hint="--series")
-    options = HPAOptions(horizontal_pod_autoscaler_sync_period=_seconds(period, "--period"))
+    options = HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=_seconds(period, "--period")))
     with show.terminal.step("replaying"):
         report, runs = replay_report(hpas, loads, plant, options=options, recorded=recorded)
     if plot is not None:

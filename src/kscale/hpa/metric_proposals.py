@@ -1,0 +1,89 @@
+"""All metrics of an HPA: the largest proposal, and what becomes of those that failed.
+
+Upstream: ``computeReplicasForMetrics`` in ``horizontal.go``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from kscale.effects import Emit, GetMetric, List, Observation, Observe, StepsOf
+from kscale.hpa.metric_sources import MetricError, MetricProposal, Target, compute, tolerances_of
+from kscale.hpa.metrics import METRIC_COMPUTATION_DURATION, METRIC_COMPUTATIONS, seconds
+from kscale.hpa.metrics_client import RESTMetricsClient
+from kscale.hpa.reconcile_pass import Pass
+from kscale.hpa.replica_calculator import ReplicaCalculator
+from kscale.objects.autoscaling import MetricStatus, Scale
+
+__all__ = ["Proposals", "propose"]
+
+_UNABLE: Final = "the HPA was unable to compute the replica count: "
+
+
+@dataclass(frozen=True, slots=True)
+class Proposals:
+    """What came of the metrics of a spec, in its order.
+
+    ``replicas`` is the largest proposal, ``name`` that of its metric; ``refused``: too many failed to go by what is
+    left. ``error``: what failed, whether refused or not; ``error_class`` is that of the first.
+    """
+
+    each: tuple[MetricProposal | MetricError, ...]
+    statuses: tuple[MetricStatus, ...]
+    replicas: int
+    name: str
+    error: str
+    error_class: str
+    refused: bool
+
+
+def propose(now: Pass, scale: Scale) -> StepsOf[List | GetMetric | Emit | Observe, Proposals]:
+    """Computes every metric. Sets ScalingActive, tells of each metric that failed, and counts and times each."""
+    specs = now.hpa.spec.metrics or []
+    target = Target(now.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas)
+    calculator = ReplicaCalculator(RESTMetricsClient(now.progress), now.progress, now.now, now.options)
+    tolerances = tolerances_of(now.hpa, now.options)
+    best, best_name = 0, ""
+    found: list[MetricProposal | MetricError] = []
+    failed: list[MetricError] = []
+    statuses = [MetricStatus() for _ in specs]
+    for i, spec in enumerate(specs):
+        begun = now.progress.now
+        proposal = yield from compute(spec, target, calculator, tolerances)
+        found.append(proposal)
+        if isinstance(proposal, MetricError):
+            yield from now.warn(proposal.reason, proposal.message)
+        labels = _labels(now, spec.type, proposal)
+        # The outcome of the first tells when the metric was done: what it took is what passed until then.
+        yield from now.progress.observe(Observation(name=METRIC_COMPUTATIONS, labels=labels))
+        yield from now.progress.observe(seconds(METRIC_COMPUTATION_DURATION, begun, now.progress.now, labels))
+        if isinstance(proposal, MetricError):
+            failed.append(proposal)
+            continue
+        statuses[i] = proposal.status
+        replicas = proposal.replicas.replicas
+        if best == 0 or replicas > best:
+            best, best_name = replicas, proposal.name
+    error, error_class = "", "none"
+    if failed:
+        error_class = "spec" if failed[0].invalid else "internal"
+        error = f"invalid metrics ({len(failed)} invalid out of {len(specs)}), first error is: {failed[0].error}"
+    refused = len(failed) >= len(specs) or (bool(failed) and best < scale.spec.replicas)
+    if refused:
+        if failed:
+            now.set("ScalingActive", False, failed[0].reason, f"{_UNABLE}{failed[0].message}")
+        error = error or "invalid metrics (0 invalid out of 0), first error is: %!w(<nil>)"
+    else:
+        text = f"the HPA was able to successfully calculate a replica count from {best_name}"
+        now.set("ScalingActive", True, "ValidMetricFound", text)
+    return Proposals(tuple(found), tuple(statuses), best, best_name, error, error_class, refused)
+
+
+def _labels(now: Pass, type_: str, proposal: MetricProposal | MetricError) -> dict[str, str]:
+    if isinstance(proposal, MetricError):
+        return {"action": "none", "error": "spec" if proposal.invalid else "internal", "metric_type": type_}
+    # Against the size of the last status, not of the scale.
+    before, wanted = now.hpa.status.current_replicas, proposal.replicas.replicas
+    action = "scale_up" if wanted > before else "scale_down" if wanted < before else "none"
+    return {"action": action, "error": "none", "metric_type": type_}

@@ -1,0 +1,31 @@
+"""Running a step machine against a function that may refuse: what ``as_if_done`` never does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from kscale.effects import Action, ApiError, DryRun, Emit, Moment, Observe, Outcome, Steps, VirtualTime
+
+__all__ = ["performed"]
+
+
+def performed(steps: Steps[Any], answer: Callable[[Action], Any], *, now: Moment) -> DryRun[Any]:
+    """What came of it: every action but reports and waits is answered with a value or an :class:`ApiError`."""
+    told: DryRun[Any] = DryRun(None)
+
+    def perform(action: Action, at: Moment) -> Outcome:
+        if isinstance(action, Emit):
+            told.events.extend(action.events)
+        elif isinstance(action, Observe):
+            told.observations.extend(action.observations)
+        else:
+            told.actions.append(action)
+            found = answer(action)
+            return Outcome(at=at, error=found) if isinstance(found, ApiError) else Outcome(at=at, value=found)
+        return Outcome(at=at)
+
+    time = VirtualTime(perform, now=now)
+    running = time.start(lambda _: steps)
+    time.run()
+    return DryRun(running.value, told.actions, told.events, told.observations)
