@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from kscale.objects import durations
 from kscale.objects.times import nanoseconds
 
 __all__ = ["GO_ZERO", "SECOND", "Moment", "duration_ns", "format_duration", "moment_ns", "text_ns"]
@@ -39,22 +40,4 @@ def text_ns(text: str | None) -> int:
 
 def format_duration(duration: timedelta) -> str:
     """A duration as Go prints it: ``3m0s``, ``1h0m0.5s``, ``1.5ms``, ``0s``."""
-    total = duration_ns(duration)
-    sign, total = ("-", -total) if total < 0 else ("", total)
-    if total == 0:
-        return "0s"
-    if total < SECOND:
-        unit, size = ("ms", 10**6) if total >= 10**6 else ("µs", 10**3)
-        return f"{sign}{_decimal(total, size)}{unit}"
-    minutes, rest = divmod(total, 60 * SECOND)
-    text = f"{_decimal(rest, SECOND)}s"
-    if minutes:
-        hours, minutes = divmod(minutes, 60)
-        text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
-    return sign + text
-
-
-def _decimal(value: int, unit: int) -> str:
-    whole, rest = divmod(value, unit)
-    fraction = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
-    return f"{whole}.{fraction}" if fraction else str(whole)
+    return durations.format_duration(duration_ns(duration))

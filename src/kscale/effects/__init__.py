@@ -12,7 +12,7 @@ Modules by noun: ``moments`` (time), ``outcomes`` (what is sent back), ``reports
 
 from __future__ import annotations
 
-from kscale.effects.actions import Action, InBackground, Machine, Steps, StepsOf, Together, Wait
+from kscale.effects.actions import Action, InBackground, Machine, Steps, StepsOf, Together, Wait, Within
 from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.api import (
     Create,
@@ -49,7 +49,7 @@ from kscale.effects.moments import (
     to_datetime,
     to_text,
 )
-from kscale.effects.outcomes import ApiError, Outcome
+from kscale.effects.outcomes import CANCELED, DEADLINE_EXCEEDED, ApiError, Outcome
 from kscale.effects.ranking import Ranking, RankOption, RankOptions
 from kscale.effects.reports import Emit, Event, Metric, Observation, Observe
 from kscale.effects.steps import Progress
@@ -57,6 +57,8 @@ from kscale.effects.virtual_time import Perform, Running, VirtualTime, run_virtu
 
 __all__ = [
     "ANSWERS",
+    "CANCELED",
+    "DEADLINE_EXCEEDED",
     "SECOND",
     "ZERO_TIME",
     "Action",
@@ -102,6 +104,7 @@ __all__ = [
     "UnansweredError",
     "VirtualTime",
     "Wait",
+    "Within",
     "WriteStatus",
     "WrongAnswerError",
     "as_if_done",

@@ -25,7 +25,7 @@ from kscale.effects.outcomes import Outcome
 from kscale.effects.ranking import RankOptions
 from kscale.effects.reports import Emit, Observe
 
-__all__ = ["Action", "InBackground", "Machine", "Steps", "StepsOf", "Together", "Wait"]
+__all__ = ["Action", "InBackground", "Machine", "Steps", "StepsOf", "Together", "Wait", "Within"]
 
 
 class Wait(msgspec.Struct, frozen=True):
@@ -43,6 +43,18 @@ class Together(msgspec.Struct, frozen=True, kw_only=True):
 
     machines: tuple[Machine, ...]
     at_most: int | None = None
+
+
+class Within(msgspec.Struct, frozen=True):
+    """Run a machine that has ``duration`` nanoseconds (Go's ``context.WithTimeout``). Gives what it returns.
+
+    When they are over, what it does just then ends with :data:`~kscale.effects.DEADLINE_EXCEEDED` although it may have
+    happened, and so does at once everything that it asks for afterwards; reports are still taken. Machines that it runs
+    together share its time; those that it starts in the background have their own.
+    """
+
+    duration: int
+    machine: Machine
 
 
 class InBackground(msgspec.Struct, frozen=True):
@@ -72,6 +84,7 @@ Action = (
     | RankOptions
     | Wait
     | Together
+    | Within
     | InBackground
     | Emit
     | Observe

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
-from kscale.effects.actions import Action, InBackground, Together, Wait
+from kscale.effects.actions import Action, InBackground, Together, Wait, Within
 from kscale.effects.api import Create, Delete, Evict, Get, GetScale, List, Patch, PutScale, Resize, WriteStatus
 from kscale.effects.cloud import (
     CreatedGroups,
@@ -125,6 +125,7 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
     RankOptions: Answer("a Ranking", lambda _, value: isinstance(value, Ranking), question=True),
     Wait: _DONE,
     Together: Answer("the list of what the machines return", _values, refusable=False),
+    Within: Answer("what the machine returns", lambda _action, _value: True, refusable=False),
     InBackground: _SAID,
     Emit: _SAID,
     Observe: _SAID,

@@ -8,7 +8,16 @@ import msgspec
 
 from kscale.effects.moments import SECOND, Moment
 
-__all__ = ["ALREADY_EXISTS", "CONFLICT", "NOT_FOUND", "TOO_MANY_REQUESTS", "ApiError", "Outcome"]
+__all__ = [
+    "ALREADY_EXISTS",
+    "CANCELED",
+    "CONFLICT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "TOO_MANY_REQUESTS",
+    "ApiError",
+    "Outcome",
+]
 
 CONFLICT: Final = "Conflict"
 NOT_FOUND: Final = "NotFound"
@@ -48,6 +57,12 @@ class ApiError(msgspec.Struct, frozen=True, omit_defaults=True):
     def retry_after_seconds(self) -> int | None:
         """As the header ``Retry-After`` says it."""
         return None if self.retry_after is None else self.retry_after // SECOND
+
+
+DEADLINE_EXCEEDED: Final = ApiError("context deadline exceeded")
+"""What ends with this ran out of time (:class:`~kscale.effects.Within`)."""
+CANCELED: Final = ApiError("context canceled")
+"""What ends with this was cut short, because whoever runs it stops."""
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from kscale.effects.actions import Action, Machine, Steps, StepsOf, Together, Wait
+from kscale.effects.actions import Action, Machine, Steps, StepsOf, Together, Wait, Within
 from kscale.effects.answers import check_answer
 from kscale.effects.moments import Moment
 from kscale.effects.outcomes import Outcome
@@ -43,6 +43,10 @@ class Progress:
         """What the machines return, in their order."""
         found: list[Any] = (yield from self.act(Together(machines=tuple(machines), at_most=at_most))).value
         return found
+
+    def within(self, duration: int, machine: Machine) -> StepsOf[Within, Any]:
+        """What a machine returns that has so many nanoseconds."""
+        return (yield from self.act(Within(duration, machine))).value
 
     def emit(self, *events: Event) -> StepsOf[Emit, None]:
         """Records events; none costs nothing."""

@@ -11,15 +11,15 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Final
 
-from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait
-from kscale.effects.answers import WrongAnswerError, check_answer
+from kscale.effects.actions import Action, InBackground, Machine, Steps, Together, Wait, Within
+from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.moments import Moment, to_text
-from kscale.effects.outcomes import Outcome
+from kscale.effects.outcomes import DEADLINE_EXCEEDED, Outcome
 
 __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]
 
 Perform = Callable[[Action, Moment], Outcome]
-"""Does an action (never a Wait, Together or InBackground) at a moment; its outcome is not earlier."""
+"""Does an action (never a Wait, Together, Within or InBackground) at a moment; its outcome is not earlier."""
 
 _Done = Callable[[Any, Moment], None]
 
@@ -29,10 +29,11 @@ _UNDER_WAY: Final = object()
 class Running:
     """Something that was begun or is due. ``value`` is what a machine returned, once it has ``ended``."""
 
-    __slots__ = ("_value", "cancelled", "rank", "steps")
+    __slots__ = ("_value", "cancelled", "deadline", "rank", "steps")
 
-    def __init__(self, rank: int) -> None:
+    def __init__(self, rank: int, deadline: Moment | None = None) -> None:
         self.rank = rank
+        self.deadline = deadline
         self.cancelled = False
         self.steps: Steps[Any] | None = None
         self._value: Any = _UNDER_WAY
@@ -76,9 +77,14 @@ class VirtualTime:
         self._turn = 0
         self._due: list[tuple[Moment, int, int, Running, Callable[[], None]]] = []
 
-    def start(self, machine: Machine, done: _Done | None = None, *, rank: int = 0) -> Running:
-        """Begins a machine at the present moment; ``done`` is told what it returns, and when."""
-        running = Running(rank)
+    def start(
+        self, machine: Machine, done: _Done | None = None, *, rank: int = 0, deadline: Moment | None = None
+    ) -> Running:
+        """Begins a machine at the present moment; ``done`` is told what it returns, and when.
+
+        ``deadline``: when its time is over, as :class:`~kscale.effects.Within` has it.
+        """
+        running = Running(rank, deadline)
 
         def begin() -> None:
             running.steps = machine(self.now)
@@ -135,26 +141,41 @@ class VirtualTime:
                 done(stop.value, self.now)
             return
 
+        deadline, answer = running.deadline, ANSWERS.get(type(action))
+
         def resume(found: Outcome) -> None:
             check_answer(action, found)
             if found.at < self.now:
                 text = f"it ended at {_text(found.at)}, before it began ({_text(self.now)})"
                 raise WrongAnswerError(action, found, text)
+            if deadline is not None and answer is not None and answer.refusable and found.at > deadline:
+                found = Outcome(at=max(self.now, deadline), error=DEADLINE_EXCEEDED)
             self._push(found.at, running, lambda: self._advance(running, steps, found, done))
 
+        if deadline is not None and answer is not None and answer.refusable and self.now >= deadline:
+            resume(Outcome(at=self.now, error=DEADLINE_EXCEEDED))
+            return
         match action:
             case Wait(duration=duration):
                 resume(Outcome(at=self.now + max(duration, 0)))
             case InBackground(machine=machine):
                 self.start(machine, rank=running.rank)
                 resume(Outcome(at=self.now))
+            case Within(duration=duration, machine=machine):
+                mine = self.now + max(duration, 0)
+                self.start(
+                    machine,
+                    lambda value, at: resume(Outcome(at=at, value=value)),
+                    rank=running.rank,
+                    deadline=mine if deadline is None else min(mine, deadline),
+                )
             case Together(machines=machines, at_most=at_most):
-                self._together(machines, at_most, running.rank, resume)
+                self._together(machines, at_most, running, resume)
             case _:
                 resume(self._perform(action, self.now))
 
     def _together(
-        self, machines: tuple[Machine, ...], at_most: int | None, rank: int, resume: Callable[[Outcome], None]
+        self, machines: tuple[Machine, ...], at_most: int | None, of: Running, resume: Callable[[Outcome], None]
     ) -> None:
         values: list[Any] = [None] * len(machines)
         waiting = deque(enumerate(machines))
@@ -172,7 +193,7 @@ class VirtualTime:
                 elif not left:
                     resume(Outcome(at=at, value=values))
 
-            self.start(machine, done, rank=rank)
+            self.start(machine, done, rank=of.rank, deadline=of.deadline)
 
         if at_most is not None and at_most < 1:
             raise ValueError(f"{at_most} machines at a time never end")

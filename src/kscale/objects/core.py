@@ -22,6 +22,7 @@ __all__ = [
     "ContainerStatus",
     "EnvVar",
     "Event",
+    "EventSource",
     "LimitRange",
     "LimitRangeItem",
     "LimitRangeSpec",
@@ -496,10 +497,20 @@ class ObjectReference(ApiStruct):
     field_path: str = ""
 
 
+class EventSource(ApiStruct):
+    """Who says it: a program, and on which host."""
+
+    component: str = ""
+    host: str = ""
+
+
 class Event(KubeObject):
     """Something that was said about an object."""
 
     involved_object: ObjectReference = msgspec.field(default_factory=ObjectReference)
+    source: EventSource = msgspec.field(default_factory=EventSource)
+    reporting_component: str = ""
+    reporting_instance: str = ""
     type: str = ""
     reason: str = ""
     message: str = ""

@@ -6,7 +6,7 @@ import re
 from fractions import Fraction
 from typing import Final
 
-__all__ = ["parse_duration"]
+__all__ = ["format_duration", "parse_duration"]
 
 _UNITS: Final = {
     "ns": 1,
@@ -32,3 +32,25 @@ def parse_duration(text: str) -> int:
     if total > 2**63 - 1:
         raise ValueError(f'time: invalid duration "{text}"')
     return -total if match[1] == "-" else total
+
+
+def format_duration(nanoseconds: int) -> str:
+    """``time.Duration`` as Go prints it: ``3m0s``, ``1h0m0.5s``, ``1.5ms``, ``20ns``, ``0s``."""
+    sign, total = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    if total == 0:
+        return "0s"
+    if total < _UNITS["s"]:
+        unit = next(unit for unit in ("ms", "µs", "ns") if total >= _UNITS[unit])
+        return f"{sign}{_decimal(total, _UNITS[unit])}{unit}"
+    minutes, rest = divmod(total, _UNITS["m"])
+    text = f"{_decimal(rest, _UNITS['s'])}s"
+    if minutes:
+        hours, minutes = divmod(minutes, 60)
+        text = f"{hours}h{minutes}m{text}" if hours else f"{minutes}m{text}"
+    return sign + text
+
+
+def _decimal(value: int, unit: int) -> str:
+    whole, rest = divmod(value, unit)
+    fraction = str(rest).zfill(len(str(unit)) - 1).rstrip("0") if rest else ""
+    return f"{whole}.{fraction}" if fraction else str(whole)

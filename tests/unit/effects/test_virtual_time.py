@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale.effects import (
+    DEADLINE_EXCEEDED,
     Action,
+    Emit,
+    Event,
     Get,
     InBackground,
     IncreaseSize,
@@ -22,6 +25,7 @@ from kscale.effects import (
     WrongAnswerError,
     run_virtually,
 )
+from kscale.objects.core import ObjectReference
 
 T0 = 1_000
 
@@ -172,3 +176,83 @@ def test_what_is_due_happens_by_time_rank_and_turn(due: list[tuple[int, int]]) -
         assert time.now == at
     assert log == sorted((after, rank, turn) for turn, (after, rank) in enumerate(due))
     assert seen == sorted(seen)
+
+
+def slow(log: list[Any], action: Action, now: Moment) -> Outcome:
+    log.append((type(action).__name__, now - T0))
+    return Outcome(at=now + 7)
+
+
+def test_a_machine_that_runs_out_of_time() -> None:
+    log: list[Any] = []
+
+    def machine(now: Moment) -> Steps[str]:
+        p = Progress(now)
+        seen = []
+        for action in (IncreaseSize(group="a", delta=1), IncreaseSize(group="b", delta=1)):
+            outcome = yield from p.act(action)
+            seen.append((outcome.error, p.now - T0))
+        yield from p.emit(
+            Event(regarding=ObjectReference(), type="Normal", reason="Late", message="taken all the same")
+        )
+        assert (yield from p.wait(5)).error == DEADLINE_EXCEEDED
+        log.extend(seen)
+        return "given up"
+
+    def outer(now: Moment) -> Steps[tuple[str, Moment]]:
+        p = Progress(now)
+        value = yield from p.within(10, machine)
+        return value, p.now - T0
+
+    def perform(action: Action, now: Moment) -> Outcome:
+        return Outcome(at=now) if isinstance(action, Emit) else slow(log, action, now)
+
+    assert run_virtually(outer, perform, now=T0) == ("given up", 10)
+    # The second was asked for, and may have happened; how it went nobody waited for.
+    assert log == [("IncreaseSize", 0), ("IncreaseSize", 7), (None, 7), (DEADLINE_EXCEEDED, 10)]
+
+
+def test_time_is_shared_with_machines_together_and_never_grows() -> None:
+    def asks(now: Moment) -> Steps[tuple[str, Moment]]:
+        p = Progress(now)
+        outcome = yield from p.act(IncreaseSize(group="a", delta=1))
+        return outcome.error.message if outcome.error else "", p.now - T0
+
+    def both(now: Moment) -> Steps[list[Any]]:
+        p = Progress(now)
+        return [*(yield from p.together([asks, asks])), (yield from p.within(100, asks))]
+
+    def outer(now: Moment) -> Steps[Any]:
+        p = Progress(now)
+        in_time = yield from p.within(7, asks)
+        late = yield from p.within(4, both)
+        yield from p.act(InBackground(lambda at: afterwards(at)))
+        return in_time, late
+
+    ended: list[Any] = []
+
+    def afterwards(now: Moment) -> Steps[None]:
+        ended.append((yield from asks(now)))
+
+    found = run_virtually(outer, lambda action, now: Outcome(at=now + 7), now=T0)
+    gone = "context deadline exceeded"
+    assert found == (("", 7), [(gone, 11), (gone, 11), (gone, 11)])
+    assert ended == [("", 18)]
+
+
+def test_what_a_machine_in_time_starts_in_the_background_has_its_own() -> None:
+    ended: list[Moment] = []
+
+    def child(now: Moment) -> Steps[None]:
+        p = Progress(now)
+        assert (yield from p.wait(50)).error is None
+        ended.append(p.now - T0)
+
+    def parent(now: Moment) -> Steps[None]:
+        yield from Progress(now).act(InBackground(child))
+
+    def outer(now: Moment) -> Steps[None]:
+        yield from Progress(now).within(1, parent)
+
+    run_virtually(outer, nobody, now=T0)
+    assert ended == [50]

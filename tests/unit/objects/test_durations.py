@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kscale.objects.durations import parse_duration
+from kscale.objects.durations import format_duration, parse_duration
 
 
 @pytest.mark.parametrize(
@@ -30,3 +30,11 @@ def test_durations(text: str, nanoseconds: int) -> None:
 def test_what_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="time: invalid duration"):
         parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["0s", "20ns", "1.5µs", "-3ms", "1.5ms", "999.999999ms", "1s", "59.000000001s", "3m0s", "-1h0m0.5s", "100h0m0s"],
+)
+def test_printed_durations(text: str) -> None:
+    assert format_duration(parse_duration(text)) == text

@@ -1,0 +1,307 @@
+"""Leader election over a lease (upstream: ``client-go/tools/leaderelection`` with its lease lock), without a clock.
+
+The machines of an elector go by the moments of their outcomes and by nothing that stands in the lease: clocks of
+candidates may differ. Whoever runs them should therefore answer with a clock that is never set
+(:class:`kscale.world.clock.SteadyClock`), else a step of the wall clock looks like a lease that ran out.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+
+import msgspec
+
+from kscale.effects import (
+    SECOND,
+    ZERO_TIME,
+    ApiError,
+    Create,
+    Emit,
+    Event,
+    Get,
+    Moment,
+    Observation,
+    Observe,
+    Patch,
+    Progress,
+    StepsOf,
+    Wait,
+    Within,
+    duration,
+)
+from kscale.effects.reports import Metric
+from kscale.errors import InputError, Problem
+from kscale.objects.core import ObjectReference
+from kscale.objects.leases import Lease, LeaseSpec
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.times import micro_time
+
+__all__ = ["LEADER_METRICS", "LeaderElectionOptions", "LeaderElector"]
+
+_API_VERSION: Final = "coordination.k8s.io/v1"
+_JITTER: Final = 1.2
+_MASTER_STATUS: Final = "leader_election_master_status"
+_SLOWPATH: Final = "leader_election_slowpath_total"
+
+LEADER_METRICS: Final = (Metric(_MASTER_STATUS, "gauge", ("name",)), Metric(_SLOWPATH, "counter", ("name",)))
+
+_Asked = Get | Create | Patch | Emit | Observe
+
+
+class LeaderElectionOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a candidate behaves; the names are those of upstream's flags (``--leader-elect-lease-duration``, ...).
+
+    ``identity`` is what stands in the lease (upstream: the host's name). :meth:`problems` says what cannot be.
+    """
+
+    identity: str
+    resource_name: str
+    resource_namespace: str
+    lease_duration: timedelta = timedelta(seconds=15)
+    renew_deadline: timedelta = timedelta(seconds=10)
+    retry_period: timedelta = timedelta(seconds=2)
+
+    def problems(self) -> list[Problem]:
+        """What upstream refuses, with its texts: the first, or nothing."""
+        lease, renew, retry = map(duration, (self.lease_duration, self.renew_deadline, self.retry_period))
+        for wrong, field, text in (
+            (lease <= renew, "lease_duration", "leaseDuration must be greater than renewDeadline"),
+            (
+                renew <= int(_JITTER * retry),
+                "renew_deadline",
+                "renewDeadline must be greater than retryPeriod*JitterFactor",
+            ),
+            (lease < 1, "lease_duration", "leaseDuration must be greater than zero"),
+            (renew < 1, "renew_deadline", "renewDeadline must be greater than zero"),
+            (retry < 1, "retry_period", "retryPeriod must be greater than zero"),
+            (not self.identity, "identity", "Lock identity is empty"),
+        ):
+            if wrong:
+                return [Problem(text, field=field)]
+        return []
+
+
+class LeaderElector:
+    """One candidate. Run :meth:`acquire`; when it gives True, lead, and run :meth:`renew` meanwhile; when that ends,
+    stop leading. Single owner.
+
+    Raises :class:`~kscale.InputError` for options that upstream refuses.
+    """
+
+    __slots__ = ("_lease", "_lease_seconds", "_observed_at", "_raw", "observed", "options")
+
+    def __init__(self, options: LeaderElectionOptions) -> None:
+        problems = options.problems()
+        if problems:
+            raise InputError(problems)
+        self.options = options
+        self.observed = LeaseSpec()
+        """The last that was seen of the lease, written or read."""
+        self._observed_at: Moment = ZERO_TIME
+        self._raw: LeaseSpec | None = None  # the last that was read: only another text is news
+        self._lease: Lease | None = None
+        self._lease_seconds = duration(options.lease_duration) // SECOND
+
+    @property
+    def leader(self) -> str:
+        """Who leads, as far as it was seen; empty: nobody."""
+        return self.observed.holder_identity or ""
+
+    @property
+    def leads(self) -> bool:
+        """Whether this candidate leads."""
+        return self.leader == self.options.identity
+
+    def check(self, now: Moment, *, tolerance: timedelta = timedelta(seconds=20)) -> str:
+        """Why a leader that does not renew any more is not healthy (``HealthzAdaptor``); empty: it is."""
+        late = now - self._observed_at > duration(self.options.lease_duration) + duration(tolerance)
+        if self.leads and late:
+            return f"failed election to renew leadership on lease {self.options.resource_name}"
+        return ""
+
+    # -- machines ----------------------------------------------------------------------------------------------------
+
+    def acquire(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
+        """Tries until it leads (True), or until a wait is cut short (False)."""
+        progress = Progress(now)
+        yield from self._report(progress, leads=False)
+        while not (yield from self.try_acquire_or_renew(progress)):
+            if (yield from progress.wait(duration(self.options.retry_period), jitter=_JITTER)).error is not None:
+                return False
+        yield from self._tell(progress, "became leader")
+        yield from self._report(progress, leads=True)
+        return True
+
+    def renew(self, now: Moment, *, release: bool = False) -> StepsOf[_Asked | Wait | Within, None]:
+        """Renews until that fails for the time of ``renew_deadline``, or until a wait is cut short.
+
+        ``release``: gives the lease up afterwards, so that the next need not wait. Only for a leader whose work has
+        ended by then.
+        """
+        progress = Progress(now)
+        renewed = True
+        while renewed:
+            renewed = yield from progress.within(duration(self.options.renew_deadline), self._round)
+            if renewed and (yield from progress.wait(duration(self.options.retry_period))).error is not None:
+                break
+        yield from self._report(progress, leads=False)
+        if release:
+            yield from self.release(progress.now)
+        yield from self._tell(progress, "stopped leading")
+
+    def release(self, now: Moment) -> StepsOf[_Asked | Within, bool]:
+        """Gives the lease up, if it is held; again and again while others write to it, for ``renew_deadline``."""
+        given_up: bool = yield from Progress(now).within(duration(self.options.renew_deadline), self._release)
+        return given_up
+
+    def _round(self, now: Moment) -> StepsOf[_Asked | Wait, bool]:
+        """Tries at every tick of the retry period; a tick that passes during a try is not lost, a second one is."""
+        progress, period, begun, ticks = Progress(now), duration(self.options.retry_period), now, 0
+        while not (yield from self.try_acquire_or_renew(progress)):
+            passed = (progress.now - begun) // period
+            if passed > ticks:
+                ticks = passed
+                pause = 0
+            else:
+                ticks += 1
+                pause = begun + ticks * period - progress.now
+            if (yield from progress.wait(pause)).error is not None:
+                return False
+        return True
+
+    def try_acquire_or_renew(self, progress: Progress) -> StepsOf[_Asked, bool]:
+        """One try (``tryAcquireOrRenew``): whether the lease is ours now."""
+        now = progress.now
+        mine = self._mine(now)
+        if self.leads and self._is_valid(now):  # nobody else can have written: without reading first
+            spec = self._kept(mine, self.observed)
+            if (yield from self._update(progress, spec)) is None:
+                return True
+        found = yield from progress.act(self._get())
+        if found.error is not None:
+            return found.error.is_not_found and (yield from self._create(progress, mine))
+        lease: Lease = found.value
+        self._lease, old = lease, lease.spec
+        if old != self._raw:
+            self._see(old, progress.now)
+            self._raw = old
+        if old.holder_identity and self._is_valid(now) and not self.leads:
+            return False
+        if self.leads:
+            mine = self._kept(mine, old)
+            yield from progress.observe(Observation(name=_SLOWPATH, labels={"name": self.options.resource_name}))
+        else:
+            mine.lease_transitions = (old.lease_transitions or 0) + 1
+        return (yield from self._update(progress, mine)) is None
+
+    def _release(self, now: Moment) -> StepsOf[_Asked, bool]:
+        progress = Progress(now)
+        while True:
+            found = yield from progress.act(self._get())
+            if found.error is not None:
+                return False
+            self._lease = found.value
+            if not self.leads:
+                return True
+            at = micro_time(progress.now)
+            spec = LeaseSpec(
+                holder_identity="",
+                lease_duration_seconds=1,
+                acquire_time=at,
+                renew_time=at,
+                lease_transitions=found.value.spec.lease_transitions or 0,
+            )
+            refused = yield from self._update(progress, spec)
+            if refused is None or not refused.is_conflict:
+                return refused is None
+
+    # -- the lease ---------------------------------------------------------------------------------------------------
+
+    def _mine(self, now: Moment) -> LeaseSpec:
+        at = micro_time(now)
+        return LeaseSpec(
+            holder_identity=self.options.identity,
+            lease_duration_seconds=self._lease_seconds,
+            acquire_time=at,
+            renew_time=at,
+            lease_transitions=0,
+        )
+
+    def _kept(self, mine: LeaseSpec, old: LeaseSpec) -> LeaseSpec:
+        """As before, but renewed."""
+        kept = {"acquire_time": old.acquire_time, "lease_transitions": old.lease_transitions or 0}
+        return msgspec.structs.replace(mine, **kept)
+
+    def _is_valid(self, now: Moment) -> bool:
+        return self._observed_at + (self.observed.lease_duration_seconds or 0) * SECOND > now
+
+    def _see(self, spec: LeaseSpec, at: Moment) -> None:
+        self.observed, self._observed_at = spec, at
+
+    def _get(self) -> Get:
+        options = self.options
+        return Get(
+            kind="Lease", api_version=_API_VERSION, name=options.resource_name, namespace=options.resource_namespace
+        )
+
+    def _create(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Create, bool]:
+        metadata = ObjectMeta(name=self.options.resource_name, namespace=self.options.resource_namespace)
+        lease = Lease(api_version=_API_VERSION, kind="Lease", metadata=metadata, spec=spec)
+        made = yield from progress.act(Create(lease))
+        if made.error is not None:
+            return False
+        self._written(lease, made.value, progress.now)
+        return True
+
+    def _update(self, progress: Progress, spec: LeaseSpec) -> StepsOf[Patch, ApiError | None]:
+        """Writes the lease as it was last seen; why that was refused, or None."""
+        lease = self._lease
+        if lease is None:
+            return ApiError("lease not initialized, call get or create first")
+        patch: dict[str, str | int | None] = {
+            "holderIdentity": spec.holder_identity,
+            "leaseDurationSeconds": spec.lease_duration_seconds,
+            "acquireTime": spec.acquire_time,
+            "renewTime": spec.renew_time,
+            "leaseTransitions": spec.lease_transitions,
+        }
+        if lease.spec.strategy is not None or lease.spec.preferred_holder is not None:
+            patch |= {"strategy": None, "preferredHolder": None}  # of a coordinated election, which this is not
+        written = yield from progress.act(
+            Patch(
+                kind="Lease",
+                api_version=_API_VERSION,
+                name=lease.name,
+                namespace=lease.namespace,
+                patch={"spec": patch},
+                resource_version=lease.metadata.resource_version,
+            )
+        )
+        if written.error is not None:
+            return written.error
+        self._written(msgspec.structs.replace(lease, spec=spec), written.value, progress.now)
+        return None
+
+    def _written(self, lease: Lease, version: str | None, at: Moment) -> None:
+        # Without its version the lease must be read again: no write of it is ever without one.
+        metadata = msgspec.structs.replace(lease.metadata, resource_version=version or "")
+        self._lease = msgspec.structs.replace(lease, metadata=metadata) if version else None
+        self._see(lease.spec, at)
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    def _tell(self, progress: Progress, what: str) -> StepsOf[Emit, None]:
+        regarding = ObjectReference(
+            api_version=_API_VERSION,
+            kind="Lease",
+            namespace=self.options.resource_namespace,
+            name=self.options.resource_name,
+            uid="" if self._lease is None else self._lease.metadata.uid,
+        )
+        message = f"{self.options.identity} {what}"
+        yield from progress.emit(Event(regarding=regarding, type="Normal", reason="LeaderElection", message=message))
+
+    def _report(self, progress: Progress, *, leads: bool) -> StepsOf[Observe, None]:
+        labels = {"name": self.options.resource_name}
+        yield from progress.observe(Observation(name=_MASTER_STATUS, value=float(leads), labels=labels))

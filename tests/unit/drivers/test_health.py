@@ -1,0 +1,98 @@
+"""Health: upstream's tables (``liveness_test.go``), and what the endpoint says."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from kscale.drivers.health import ActivityCheck, HealthCheck, HealthCheckOptions
+from kscale.effects import SECOND, Moment
+
+T0 = 1_800_000_000 * SECOND
+
+
+def check(activity: float = 1, failing: float = 1, startup: float = 1, *, monitored: bool = True) -> HealthCheck:
+    options = HealthCheckOptions(
+        max_inactivity=timedelta(seconds=activity),
+        max_failing_time=timedelta(seconds=failing),
+        max_startup_time=timedelta(seconds=startup),
+    )
+    made = HealthCheck(options, T0 - 3600 * SECOND)
+    if monitored:
+        made.start_monitoring(T0 - 3600 * SECOND)
+    return made
+
+
+def at(made: HealthCheck, activity: float, success: float) -> HealthCheck:
+    made.last_activity, made.last_success = T0 + round(activity * SECOND), T0 + round(success * SECOND)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("since", "monitored", "healthy"),
+    [(0, True, True), (-2, True, False), (-2, False, True), (2, False, True), (-1, True, True)],
+)
+def test_what_counts(since: float, monitored: bool, healthy: bool) -> None:
+    assert (at(check(monitored=monitored), since, since).check(T0) == "") is healthy
+
+
+def test_activity() -> None:
+    made = at(check(), -2, 10)
+    assert made.check(T0) == "Error: last activity more 2s ago, last success more than -10s ago"
+    made.update_last_activity(T0)
+    assert made.check(T0) == ""
+
+
+def test_success_is_activity() -> None:
+    made = at(check(), -2, 10)
+    assert made.check(T0)
+    made.update_last_success(T0)
+    assert made.check(T0) == ""
+    assert made.last_success > made.last_activity  # what was in the future stays
+
+
+def test_success() -> None:
+    made = at(check(), 10, -2)
+    assert made.check(T0)
+    made.update_last_success(T0)
+    assert made.check(T0) == ""
+    assert made.last_activity > made.last_success
+
+
+def test_the_first_loop_has_longer() -> None:
+    made = at(check(startup=4), -3, -3)
+    assert made.check(T0) == ""
+    made.update_last_success(T0 - 2 * SECOND)
+    assert made.check(T0)
+
+
+@pytest.mark.parametrize(
+    ("inactivity", "failing", "startup", "counts"), [(10, 15, 5, 15), (15, 10, 5, 15), (10, 10, 15, 15)]
+)
+def test_the_first_loop_never_has_less(inactivity: int, failing: int, startup: int, counts: int) -> None:
+    options = HealthCheckOptions(
+        max_inactivity=timedelta(minutes=inactivity),
+        max_failing_time=timedelta(minutes=failing),
+        max_startup_time=timedelta(minutes=startup),
+    )
+    assert options.startup == timedelta(minutes=counts)
+
+
+def test_monitoring_moves_what_it_goes_by() -> None:
+    made = HealthCheck(HealthCheckOptions(), T0)
+    later: Moment = T0 + 3600 * SECOND
+    assert made.check(later) == ""
+    made.start_monitoring(later)
+    assert made.check(later) == ""
+    assert made.check(later + 1201 * SECOND) == "Error: last activity more 20m1s ago, last success more than 20m1s ago"
+
+
+def test_programs_of_the_vpa() -> None:
+    made = ActivityCheck(timedelta(minutes=5), T0)
+    assert made.check(T0 + 301 * SECOND) == ""
+    made.start_monitoring(T0)
+    assert made.check(T0 + 300 * SECOND) == ""
+    assert made.check(T0 + 301 * SECOND) == "Error: last activity more than 5m1s ago"
+    made.update_last_activity(T0 + 10 * SECOND)
+    assert made.check(T0 + 301 * SECOND) == ""

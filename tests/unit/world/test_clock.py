@@ -1,0 +1,32 @@
+"""Clocks."""
+
+from __future__ import annotations
+
+from kscale.world.clock import SteadyClock, SystemClock
+
+
+class SetClock:
+    wall, passed = 1_800_000_000 * 10**9, 5
+
+    def now(self) -> int:
+        return self.wall
+
+    def monotonic(self) -> int:
+        return self.passed
+
+
+def test_a_steady_clock_does_not_see_the_wall_clock_set() -> None:
+    clock = SetClock()
+    steady = SteadyClock(clock)
+    start = steady.now()
+    assert start == clock.wall
+    clock.wall += 3600 * 10**9
+    clock.passed += 7
+    assert (steady.now() - start, steady.monotonic()) == (7, 12)
+
+
+def test_the_machine_s_clocks() -> None:
+    clock = SystemClock()
+    assert clock.now() > 1_700_000_000 * 10**9
+    before = clock.monotonic()
+    assert clock.monotonic() >= before
