@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -40,6 +41,25 @@ def test(session: nox.Session) -> None:
     """Build kscale and run every test."""
     session.install(f".[{EXTRAS}]", *groups("test"))
     session.run("python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
+
+
+@nox.session
+def fresh(session: nox.Session) -> None:
+    """Tests of properties with new examples, for two minutes (or --property-time=SECONDS)."""
+    session.install(f".[{EXTRAS}]", *groups("test"))
+    seed = random.randrange(1 << 32)
+    given = ["--property-time=120", *session.posargs]
+    session.run(
+        "python",
+        "-m",
+        "pytest",
+        "-n",
+        "auto",
+        "-q",
+        "--hypothesis-profile=fresh",
+        f"--hypothesis-seed={seed}",  # printed with the command: the same seed finds the same again
+        *given,
+    )
 
 
 @nox.session

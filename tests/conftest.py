@@ -1,15 +1,21 @@
-"""Options and Hypothesis profiles for the whole test suite."""
+"""Options and Hypothesis profiles for the whole test suite, and what is said at its end."""
 
 from __future__ import annotations
 
 import os
+import random
+import time
+from collections import Counter
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+import golden_support as golden
+
 os.environ["SKBUILD_EDITABLE_VERBOSE"] = "0"  # an editable install that rebuilds says so in the middle of an answer
 
-# The default run is the same everywhere; "thorough" looks for what nobody has seen yet.
+# The default run is the same everywhere; the others look for what nobody has seen yet, and print how to see it again.
 settings.register_profile(
     "default",
     deadline=None,
@@ -18,8 +24,12 @@ settings.register_profile(
     database=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000, derandomize=False)
+_SEARCHING: dict[str, Any] = {"derandomize": False, "print_blob": True}
+settings.register_profile("fresh", settings.get_profile("default"), **_SEARCHING)
+settings.register_profile("thorough", settings.get_profile("default"), max_examples=1000, **_SEARCHING)
 settings.load_profile(os.environ.get("KSCALE_HYPOTHESIS", "default"))
+
+_BEGUN = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,3 +37,48 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--golden-dir", metavar="DIR", help="run the recorded cases of DIR instead of the vendored ones")
     group.addoption("--golden-kind", metavar="KIND", action="append", help="only this kind (repeatable)")
     group.addoption("--reference-all", action="store_true", help="run the reference on every large recorded case, too")
+    parser.getgroup("hypothesis").addoption(
+        "--property-time",
+        metavar="SECONDS",
+        type=float,
+        help="run only tests of properties, in an order drawn from --hypothesis-seed; begin none after so many seconds",
+    )
+
+
+@pytest.hookimpl(trylast=True)  # Hypothesis has marked its tests by then
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("property_time") is None:
+        return
+    properties = [item for item in items if item.get_closest_marker("hypothesis") is not None]
+    random.Random(config.getoption("hypothesis_seed")).shuffle(properties)
+    config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("hypothesis") is None])
+    items[:] = properties
+    config.stash[_BEGUN] = time.monotonic()
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    begun = item.config.stash.get(_BEGUN, None)
+    if begun is not None and time.monotonic() - begun > item.config.getoption("property_time"):
+        pytest.skip("the time of --property-time is over")
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Under xdist the workers collect: each hands over what golden cases it left out."""
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["golden"] = {name: dict(counts) for name, counts in session.config.stash.get(golden.NOT_RUN, {}).items()}
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Every worker collects every case: the last one's word will do."""
+    found = getattr(node, "workeroutput", {}).get("golden")
+    if found:
+        node.config.stash[golden.NOT_RUN] = {name: Counter(counts) for name, counts in found.items()}
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The golden cases that were not run are counted, and the count is printed."""
+    found = config.stash.get(golden.NOT_RUN, None)
+    if found is not None:
+        terminalreporter.write_line(f"golden cases not run: {golden.told(found) or 'none'}")

@@ -5,17 +5,30 @@ from __future__ import annotations
 import gzip
 import importlib.util
 import json
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 HERE = Path(__file__).parent / "golden"
 VECTORS = HERE / "vectors"
 ADAPTERS = HERE / "adapters"
 
 Case = dict[str, Any]
+
+NOT_RUN: pytest.StashKey[dict[str, Counter[str]]] = pytest.StashKey()
+"""Cases that were collected and are not run: why -> what -> how many."""
+
+
+def told(found: dict[str, Counter[str]]) -> str:
+    """The same in a line."""
+    return "; ".join(
+        f"{number} {what} {title}" for title, counts in found.items() for what, number in sorted(counts.items())
+    )
 
 
 @cache
