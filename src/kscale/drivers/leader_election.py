@@ -133,12 +133,8 @@ class LeaderElector:
         yield from self._report(progress, leads=True)
         return True
 
-    def renew(self, now: Moment, *, release: bool = False) -> StepsOf[_Asked | Wait | Within, None]:
-        """Renews until that fails for the time of ``renew_deadline``, or until a wait is cut short.
-
-        ``release``: gives the lease up afterwards, so that the next need not wait. Only for a leader whose work has
-        ended by then.
-        """
+    def renew(self, now: Moment) -> StepsOf[_Asked | Wait | Within, None]:
+        """Renews until that fails for the time of ``renew_deadline``, or until a wait is cut short."""
         progress = Progress(now)
         renewed = True
         while renewed:
@@ -146,12 +142,11 @@ class LeaderElector:
             if renewed and (yield from progress.wait(duration(self.options.retry_period))).error is not None:
                 break
         yield from self._report(progress, leads=False)
-        if release:
-            yield from self.release(progress.now)
         yield from self._tell(progress, "stopped leading")
 
     def release(self, now: Moment) -> StepsOf[_Asked | Within, bool]:
-        """Gives the lease up, if it is held; again and again while others write to it, for ``renew_deadline``."""
+        """Gives the lease up, if it is held, so that the next need not wait; again and again while others write to it,
+        for ``renew_deadline``. Only for a leader whose work has ended."""
         given_up: bool = yield from Progress(now).within(duration(self.options.renew_deadline), self._release)
         return given_up
 

@@ -24,6 +24,7 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
+    "Change",
     "Clock",
     "CloudError",
     "Metrics",
@@ -65,12 +66,30 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True):
     typed: bool = False
 
 
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of an object of a typed kind.
+
+    ``old`` None: it is new; ``new`` None: it is gone. ``missed``: nobody saw how it went, and ``old`` is the last that
+    was seen of it (client-go's ``DeletedFinalStateUnknown``).
+    """
+
+    watch: Watch
+    old: KubeObject | None = None
+    new: KubeObject | None = None
+    missed: bool = False
+
+
 class Stores(Protocol):
     """What the watches have brought so far. Asked for only by its one owner; what it hands out does not change."""
 
     @property
     def synced(self) -> bool:
         """Every kind that was asked for has been listed once."""
+        ...
+
+    @property
+    def settled(self) -> bool:
+        """Besides, no kind is being listed anew: what is there is a state that once was. Only then may be observed."""
         ...
 
     def snapshot(self) -> Snapshot:

@@ -177,7 +177,9 @@ class Stops:
     def machine(self, now: Moment) -> Steps[None]:
         self.led = yield from self._cut(self.elector.acquire(now))
         if self.led:
-            yield from self._cut(self.elector.renew(now, release=self.release))
+            yield from self._cut(self.elector.renew(now))
+        if self.release:
+            yield from self.elector.release(now)
 
     def _cut(self, steps: Steps[Any]) -> Steps[Any]:
         outcome = None

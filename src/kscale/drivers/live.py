@@ -1,0 +1,324 @@
+"""Running step machines and drivers live, on asyncio.
+
+Actions are carried out on the loop, steps of machines in a worker thread (if there is one): what a decision takes, no
+lease, no watch and no server waits for. Stores and what they hand out belong to the loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
+from types import TracebackType
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from kscale.drivers.driver import Driver
+from kscale.drivers.leader_election import LeaderElector
+from kscale.effects import (
+    ANSWERS,
+    CANCELED,
+    DEADLINE_EXCEEDED,
+    Action,
+    ApiError,
+    InBackground,
+    Machine,
+    Outcome,
+    Steps,
+    Together,
+    Wait,
+    Within,
+)
+from kscale.errors import KscaleError
+from kscale.world.protocols import Change, Clock, PerformLive, Stores
+
+__all__ = ["Live", "LiveStores", "LostLeadershipError", "Scope", "drive", "lead"]
+
+_SECOND: Final = 1e9
+_T = TypeVar("_T")
+
+
+class LostLeadershipError(KscaleError, RuntimeError):
+    """This process does not lead any more, and must not act."""
+
+
+class Scope:
+    """For how long machines may act: until a deadline, or until it is cancelled. What is asked for afterwards, and what
+    is under way then, ends with an error; the machines themselves go on to their end (Go's ``context.Context``)."""
+
+    __slots__ = ("_children", "_error", "_limits", "deadline")
+
+    def __init__(self, deadline: float | None = None) -> None:
+        self.deadline = deadline
+        """By the loop's clock."""
+        self._error: ApiError | None = None
+        self._limits: set[asyncio.Timeout] = set()
+        self._children: set[Scope] = set()
+
+    def cancel(self) -> None:
+        """It is over now, and all that is within it."""
+        self.end(CANCELED)
+
+    def within(self, seconds: float | None = None) -> Scope:
+        """A part of it that ends after so long (None: whenever it is cancelled), or with it."""
+        ends = [self.deadline] if self.deadline is not None else []
+        if seconds is not None:
+            ends.append(asyncio.get_running_loop().time() + seconds)
+        child = Scope(min(ends, default=None))
+        if self._error is not None:
+            child._error = self._error
+        else:
+            self._children.add(child)
+        return child
+
+    def leave(self, child: Scope) -> None:
+        """A part of it is done with."""
+        self._children.discard(child)
+
+    @property
+    def error(self) -> ApiError | None:
+        """Why it is over; None: it is not."""
+        if self._error is None and self.deadline is not None and asyncio.get_running_loop().time() >= self.deadline:
+            self.end(DEADLINE_EXCEEDED)
+        return self._error
+
+    def end(self, error: ApiError) -> None:
+        """It is over now, for this reason, unless it has been before."""
+        if self._error is not None:
+            return
+        self._error = error
+        for limit in self._limits:
+            if not limit.expired():
+                limit.reschedule(asyncio.get_running_loop().time())
+        for child in self._children:
+            child.end(error)
+        self._children.clear()
+
+    async def limit(self, work: Awaitable[_T]) -> _T | ApiError:
+        """What is awaited, or why it was cut short, or not even begun."""
+        if (over := self.error) is not None:
+            if asyncio.iscoroutine(work):
+                work.close()
+            return over
+        limit = asyncio.timeout_at(self.deadline)
+        try:
+            async with limit:
+                self._limits.add(limit)
+                try:
+                    return await work
+                finally:
+                    self._limits.discard(limit)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        return self._error or DEADLINE_EXCEEDED
+
+
+class _Done:
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+class Live:
+    """Runs machines side by side in one world.
+
+    ``perform`` carries actions out (never a Wait, Together, Within or InBackground). ``worker``: where machines do
+    their steps, one thread at most; None: on the loop. ``rng`` draws the jitter of waits. As an async context manager
+    it waits at its end for what was started in the background, and a fault there ends everything.
+    """
+
+    __slots__ = ("_clock", "_group", "_perform", "_rng", "_worker", "scope")
+
+    def __init__(
+        self,
+        perform: PerformLive,
+        clock: Clock,
+        *,
+        worker: Executor | None = None,
+        rng: random.Random | None = None,
+        scope: Scope | None = None,
+    ) -> None:
+        self._perform = perform
+        self._clock = clock
+        self._worker = worker
+        self._rng = rng or random.Random()
+        self._group = asyncio.TaskGroup()
+        self.scope = scope or Scope()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self._group.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as faults:
+            if len(faults.exceptions) > 1:
+                raise
+            raise faults.exceptions[0] from None
+
+    async def run(self, machine: Machine, scope: Scope | None = None) -> Any:
+        """What a machine returns. Cancelled, it closes the machine after the step that it is in."""
+        scope = scope or self.scope
+        steps = machine(self._clock.now())
+        outcome: Outcome | None = None
+        try:
+            while True:
+                found = await self._advance(steps, outcome)
+                if isinstance(found, _Done):
+                    return found.value
+                outcome = await self._act(found, scope)
+        finally:
+            steps.close()
+
+    async def _advance(self, steps: Steps[Any], outcome: Outcome | None) -> Action | _Done:
+        if self._worker is None:
+            return _step(steps, outcome)
+        future = asyncio.get_running_loop().run_in_executor(self._worker, _step, steps, outcome)
+        try:
+            return await asyncio.shield(future)
+        except asyncio.CancelledError:
+            await _ended(future)  # a machine can be closed only when no thread is in it
+            raise
+
+    async def _act(self, action: Action, scope: Scope) -> Outcome:
+        answer = ANSWERS.get(type(action))
+        refusable = answer is not None and answer.refusable
+        if refusable and (over := scope.error) is not None:
+            return Outcome(at=self._clock.now(), error=over)
+        match action:
+            case Wait(duration=duration, jitter=jitter):
+                seconds = max(duration, 0) * (1 + self._rng.random() * jitter) / _SECOND
+                return self._outcome(await scope.limit(asyncio.sleep(seconds)))
+            case Together(machines=machines, at_most=at_most):
+                return self._outcome(await self._together(machines, at_most, scope))
+            case Within(duration=duration, machine=machine):
+                part = scope.within(max(duration, 0) / _SECOND)
+                try:
+                    return self._outcome(await self.run(machine, part))
+                finally:
+                    scope.leave(part)
+            case InBackground(machine=machine):
+                self._group.create_task(self.run(machine))
+                return self._outcome(None)
+        if not refusable:
+            return await self._perform(action)
+        found = await scope.limit(self._perform(action))
+        return self._outcome(found) if isinstance(found, ApiError) else found
+
+    def _outcome(self, found: Any) -> Outcome:
+        error = found if isinstance(found, ApiError) else None
+        return Outcome(at=self._clock.now(), value=None if error else found, error=error)
+
+    async def _together(self, machines: tuple[Machine, ...], at_most: int | None, scope: Scope) -> list[Any]:
+        if at_most is not None and at_most < 1:
+            raise ValueError(f"{at_most} machines at a time never end")
+        places = asyncio.Semaphore(len(machines) if at_most is None else at_most)
+
+        async def one(machine: Machine) -> Any:
+            async with places:
+                return await self.run(machine, scope)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(one(machine)) for machine in machines]
+        except BaseExceptionGroup as faults:
+            raise faults.exceptions[0] from None
+        return [task.result() for task in tasks]
+
+
+def _step(steps: Steps[Any], outcome: Outcome | None) -> Action | _Done:
+    """One step. (A StopIteration cannot leave a thread through a future.)"""
+    try:
+        return next(steps) if outcome is None else steps.send(outcome)
+    except StopIteration as stop:
+        return _Done(stop.value)
+
+
+async def _ended(future: asyncio.Future[Any]) -> None:
+    """Waits until it is done, however often it is cancelled meanwhile."""
+    while not future.done():
+        try:
+            await asyncio.wait([future])
+        except asyncio.CancelledError:
+            continue
+    if not future.cancelled():
+        future.exception()  # seen: who asked for it has been cancelled
+
+
+class LiveStores(Stores, Protocol):
+    """Stores that tell of what happens to them."""
+
+    def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
+        """Calls a function after each change of a typed kind, and with None whenever ``settled`` may have become true.
+        Gives what ends that."""
+        ...
+
+
+async def drive(driver: Driver[Any], stores: LiveStores, live: Live, clock: Clock) -> None:
+    """Runs a driver's rounds, one after the other, until ``live.scope`` is over: each when the driver is due, and the
+    stores are settled."""
+    woken = asyncio.Event()
+
+    def told(change: Change | None) -> None:
+        if change is not None:
+            driver.notice(change, clock.now())
+        woken.set()
+
+    async def until_due() -> None:
+        while True:
+            woken.clear()
+            due = driver.next_due() if stores.settled else None
+            left = None if due is None else (due - clock.now()) / _SECOND
+            if left is not None and left <= 0:
+                return
+            try:
+                async with asyncio.timeout(left):
+                    await woken.wait()
+            except TimeoutError:
+                continue
+
+    unsubscribe = stores.subscribe(told)
+    try:
+        while live.scope.error is None:
+            if await live.scope.limit(until_due()) is not None:
+                return
+            sight = driver.observe(stores, clock.now())
+            await live.run(lambda now, sight=sight: driver.steps(sight, now))  # type: ignore[misc]  # bound, not asked for
+    finally:
+        unsubscribe()
+
+
+async def lead(
+    elector: LeaderElector, live: Live, work: Callable[[], Awaitable[_T]], *, release: bool = False
+) -> _T | None:
+    """Does work while this process leads; what it gives, or None if ``live.scope`` was over before it led.
+
+    ``live`` should go by a clock that is never set. ``release``: gives the lease up when the work has ended. Raises
+    :class:`LostLeadershipError` when it does not lead any more; the work is cancelled by then.
+    """
+    if not await live.run(elector.acquire):
+        return None
+    renewal = live.scope.within()
+    renewing = asyncio.create_task(live.run(elector.renew, renewal))
+    working = asyncio.ensure_future(work())
+    try:
+        await asyncio.wait([working, renewing], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done() and live.scope.error is None:
+            renewing.result()
+            raise LostLeadershipError("lost master")
+        return await working
+    finally:
+        renewal.cancel()
+        working.cancel()
+        await asyncio.wait([working, renewing])
+        for task in (working, renewing):
+            if not task.cancelled():
+                task.exception()  # seen; what was raised first is on its way already
+        live.scope.leave(renewal)
+        if release:
+            await live.run(elector.release, Scope())
