@@ -18,14 +18,14 @@ def store(past: list[Recommendation], slot: int | None, proposal: int, now: int)
         past[slot] = (proposal, now)
 
 
-def stabilize_legacy(proposal: int, past: list[Recommendation], window: int, now: int) -> int:
+def stabilize_plain(proposal: int, past: list[Recommendation], window: int, now: int) -> int:
     old = [i for i, (_, time) in enumerate(past) if time < now - window]
     best = max([proposal, *(value for value, time in past if time >= now - window)])
     store(past, old[-1] if old else None, proposal, now)
     return best
 
 
-def limit_legacy(current: int, desired: int, minimum: int, maximum: int) -> tuple[int, str]:
+def limit_plain(current: int, desired: int, minimum: int, maximum: int) -> tuple[int, str]:
     rate = to_int32(max(2.0 * current, 4.0))
     if desired < minimum:
         return minimum, "TooFewReplicas"

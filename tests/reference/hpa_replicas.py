@@ -44,6 +44,7 @@ class Query:
     initial_readiness: int = 0
     no_metrics: bool = False
     pods_unlisted: bool = False
+    legacy: bool = False
 
 
 @dataclass
@@ -55,10 +56,17 @@ class Answer:
 
 
 def within(query: Query, ratio: float) -> bool:
+    if query.legacy:
+        return abs(1.0 - ratio) <= query.up
     return 1.0 - query.down <= ratio <= 1.0 + query.up
 
 
 def group(query: Query, pod: Pod) -> str:
+    found = current_group(query, pod)
+    return "ignored" if query.legacy and found == "unready" else found
+
+
+def current_group(query: Query, pod: Pod) -> str:
     sample = query.samples.get(pod.name)
     if pod.deleting or pod.phase == "Failed":
         return "ignored"
@@ -114,7 +122,7 @@ def of_pods(query: Query) -> Answer:
     ratio, percent, average = first
     answer = Answer(query.current, percent, average)
     missing = [name for name, which in groups.items() if which == "missing"]
-    unready = [name for name, which in groups.items() if which == "unready"]
+    unready = [name for name, which in groups.items() if which == ("ignored" if query.legacy else "unready")]
     rebalance = bool(unready) and ratio > 1.0
     if not rebalance and not missing:
         if not within(query, ratio):
@@ -123,10 +131,10 @@ def of_pods(query: Query) -> Answer:
         return answer
     for name in missing:
         if ratio < 1.0 and query.mode == "utilization":
-            values[name] = quotient(i64(requests[name] * max(100, query.target)), 100)
+            values[name] = quotient(i64(requests[name] * (100 if query.legacy else max(100, query.target))), 100)
         elif ratio < 1.0:
             values[name] = query.target
-        elif ratio > 1.0:
+        elif ratio > 1.0 or (query.legacy and query.mode == "usage"):
             values[name] = 0
     if rebalance:
         for name in unready:
@@ -138,7 +146,8 @@ def of_pods(query: Query) -> Answer:
     if within(query, second) or (ratio < 1.0 < second) or (second < 1.0 < ratio):
         return answer
     count = to_int32(ceil(second * float(len(values))))
-    if (second < 1.0 and count > query.current) or (second > 1.0 and count < query.current):
+    turns = (second < 1.0 and count > query.current) or (second > 1.0 and count < query.current)
+    if turns and not query.legacy:
         return answer
     answer.replicas = count
     return answer

@@ -45,7 +45,7 @@ def normalize(
     past: History,
     added: History,
     removed: History,
-    legacy_window: int,
+    downscale_window: int,
     now: int,
     threads: int = 1,
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8], NDArray[np.uint8], NDArray[np.uint8]]: ...
@@ -82,7 +82,9 @@ class Targets(Protocol):
     @property
     def metrics_end(self) -> NDArray[np.int64]: ...
 
-def branches(targets: Targets, status: NDArray[np.uint8], scale_to_zero: bool) -> NDArray[np.uint8]: ...
+def branches(
+    targets: Targets, status: NDArray[np.uint8], scale_to_zero: bool, legacy: bool = False
+) -> NDArray[np.uint8]: ...
 def decide(
     targets: Targets,
     replicas: NDArray[np.int32],
@@ -96,8 +98,9 @@ def decide(
     reason: NDArray[np.uint8],
     time: NDArray[np.int64],
     now: int,
-    legacy_window: int,
+    downscale_window: int,
     scale_to_zero: bool,
+    legacy: bool = False,
     threads: int = 1,
 ) -> tuple[
     NDArray[np.uint8],

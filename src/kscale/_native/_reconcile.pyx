@@ -82,8 +82,9 @@ cdef extern from "kscale/hpa/decide.hpp" namespace "kscale::hpa" nogil:
 
     cdef struct Settings:
         int64_t now
-        int64_t legacy_window
+        int64_t downscale_window
         bint scale_to_zero
+        bint legacy
 
     cdef struct DecideInput:
         TargetColumns targets
@@ -118,7 +119,7 @@ cdef extern from "kscale/hpa/decide.hpp" namespace "kscale::hpa" nogil:
     cdef enum class Branch(uint8_t):
         pass
 
-    Branch branch_of(const TargetColumns&, Py_ssize_t, bint) noexcept
+    Branch branch_of(const TargetColumns&, Py_ssize_t, bint, bint) noexcept
     bint valid_targets(const TargetColumns&, Py_ssize_t, int64_t) noexcept
     void decide_rows(const DecideInput&, Py_ssize_t, const Histories&, const ConditionColumns&, Py_ssize_t,
                      const DecisionColumns&) except +
@@ -179,7 +180,7 @@ cdef EventColumns events_of(object columns, Py_ssize_t n, list keep) except *:
 def normalize(
     const uint8_t[::1] active, const uint8_t[::1] behavior, const int32_t[::1] current, const int32_t[::1] proposal,
     const int32_t[::1] minimum, const int32_t[::1] maximum, up, down, past, added, removed,
-    int64_t legacy_window, int64_t now, Py_ssize_t threads=1,
+    int64_t downscale_window, int64_t now, Py_ssize_t threads=1,
 ):
     """Stabilised size, desired size, who held it, which limit, whether it changed the size; ``past`` is written to.
 
@@ -213,7 +214,7 @@ def normalize(
         sizes = SizeColumns(&active[0], &behavior[0], &current[0], &proposal[0], &minimum[0], &maximum[0])
         out = NormalizedColumns(&o_stabilized[0], &o_desired[0], &o_held[0], &o_limit[0], &o_limited[0])
         with nogil:
-            normalize_rows(sizes, n, c_up, c_down, c_past, c_added, c_removed, legacy_window, now, threads, out)
+            normalize_rows(sizes, n, c_up, c_down, c_past, c_added, c_removed, downscale_window, now, threads, out)
     return stabilized, desired, held, limit, limited
 
 
@@ -254,7 +255,7 @@ cdef TargetColumns targets_of(object targets, list keep, Py_ssize_t* n) except *
                          &selector_error[0], &fresh[0], &begin[0], &end[0])
 
 
-def branches(targets, const uint8_t[:, ::1] status, bint scale_to_zero):
+def branches(targets, const uint8_t[:, ::1] status, bint scale_to_zero, bint legacy=False):
     """The branch (uint8) that each target takes before any metric is looked at; conditions' status is [n, 4]."""
     cdef list keep = []
     cdef Py_ssize_t n, i
@@ -264,13 +265,13 @@ def branches(targets, const uint8_t[:, ::1] status, bint scale_to_zero):
     cdef uint8_t[::1] out = result
     for i in range(n):
         out[i] = 0 if columns.scale_error[i] else (
-            <uint8_t> branch_of(columns, i, scale_to_zero and status[i, 3] == 1))
+            <uint8_t> branch_of(columns, i, scale_to_zero and not legacy and status[i, 3] == 1, legacy))
     return result
 
 
 def decide(targets, const int32_t[::1] replicas, const uint8_t[::1] metric_error, up, down, past, added, removed,
            uint8_t[:, ::1] status, uint8_t[:, ::1] reason, int64_t[:, ::1] time,
-           int64_t now, int64_t legacy_window, bint scale_to_zero, Py_ssize_t threads=1):
+           int64_t now, int64_t downscale_window, bint scale_to_zero, bint legacy=False, Py_ssize_t threads=1):
     """Branch, desired, proposal, stabilized, best, invalid, first_invalid, rescaled, reason, events, error of every row.
 
     Targets: ``scale_error``, ``object_metric``, ``behavior``, ``selector_error``, ``fresh`` uint8[n]; ``current``,
@@ -301,7 +302,7 @@ def decide(targets, const int32_t[::1] replicas, const uint8_t[::1] metric_error
         given.metrics = ProposalColumns(&replicas[0], &metric_error[0])
     given.up = rules_of(up, n, keep)
     given.down = rules_of(down, n, keep)
-    given.settings = Settings(now, legacy_window, scale_to_zero)
+    given.settings = Settings(now, downscale_window, scale_to_zero, legacy)
     cdef Histories histories = Histories(recommendations_of(past, n, keep), events_of(added, n, keep),
                                          events_of(removed, n, keep))
     cdef ConditionColumns conditions = ConditionColumns(&status[0, 0], &reason[0, 0], &time[0, 0])

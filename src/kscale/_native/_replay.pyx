@@ -50,9 +50,10 @@ cdef extern from "kscale/hpa/replay.hpp" namespace "kscale::hpa" nogil:
         int32_t maximum
         bint behavior
         bint scale_to_zero
+        bint legacy
         Rules up
         Rules down
-        int64_t legacy_window
+        int64_t downscale_window
         int64_t startup
         int64_t lag
         int64_t period
@@ -108,7 +109,7 @@ cdef ReplayMetric metric_of(object metric, list keep) except *:
 def replay(
     Py_ssize_t ticks, metrics, recorded, up, down, *, double tolerance_down, double tolerance_up,
     int64_t cpu_initialization, int64_t initial_readiness, int32_t minimum, int32_t maximum,
-    bint behavior, bint scale_to_zero, int64_t legacy_window,
+    bint behavior, bint scale_to_zero, bint legacy, int64_t downscale_window,
     int64_t startup, int64_t lag, int64_t period, int64_t window, int64_t begin, int32_t start,
 ):
     """Replicas, ready pods, desired, proposal, deciding metric (-1: none) and usage [ticks, metrics] of every tick.
@@ -142,9 +143,10 @@ def replay(
     given.maximum = maximum
     given.behavior = behavior
     given.scale_to_zero = scale_to_zero
+    given.legacy = legacy
     given.up = rules_of(up, keep)
     given.down = rules_of(down, keep)
-    given.legacy_window = legacy_window
+    given.downscale_window = downscale_window
     given.startup = startup
     given.lag = lag
     given.period = period

@@ -33,6 +33,7 @@ def calculate(
     now: int,
     cpu_initialization: int,
     initial_readiness: int,
+    legacy: bool = False,
     threads: int = 1,
 ) -> tuple[
     NDArray[np.int32],
@@ -58,4 +59,5 @@ def groups(
     now: int,
     cpu_initialization: int,
     initial_readiness: int,
+    legacy: bool = False,
 ) -> NDArray[np.uint8]: ...

@@ -42,10 +42,11 @@ cdef extern from "kscale/hpa/replica_batch.hpp" namespace "kscale::hpa" nogil:
         const int64_t* time
         const int64_t* window
 
-    cdef struct Periods:
+    cdef struct Terms:
         int64_t now
         int64_t cpu_initialization
         int64_t initial_readiness
+        bint legacy
 
     cdef struct Extent:
         int64_t pods
@@ -65,10 +66,10 @@ cdef extern from "kscale/hpa/replica_batch.hpp" namespace "kscale::hpa" nogil:
     cdef enum class Group(uint8_t):
         pass
 
-    Group group_of(const PodColumns&, Py_ssize_t, const SampleColumns&, Py_ssize_t, bint, const Periods&) noexcept
+    Group group_of(const PodColumns&, Py_ssize_t, const SampleColumns&, Py_ssize_t, bint, const Terms&) noexcept
     Py_ssize_t first_invalid(const RowColumns&, Py_ssize_t, const Extent&) noexcept
     void replicas_of_rows(const RowColumns&, Py_ssize_t, const PodColumns&, const SampleColumns&, const int64_t*,
-                          const int64_t*, const Periods&, Py_ssize_t, const AnswerColumns&) except +
+                          const int64_t*, const Terms&, Py_ssize_t, const AnswerColumns&) except +
 
 
 cdef PodColumns pods_of(
@@ -107,13 +108,13 @@ def calculate(
     const uint8_t[::1] sample_present, const int64_t[::1] sample_value, const int64_t[::1] sample_time,
     const int64_t[::1] sample_window,
     const int64_t[::1] request, const int64_t[::1] value,
-    int64_t now, int64_t cpu_initialization, int64_t initial_readiness, Py_ssize_t threads=1,
+    int64_t now, int64_t cpu_initialization, int64_t initial_readiness, bint legacy=False, Py_ssize_t threads=1,
 ):
     """Replicas, utilization (percent), usage (milli), error, path, groups [n, 4] and ratios [n, 2] of every row.
 
     Times and periods in nanoseconds, amounts in milli-units; all arrays C-contiguous. Raises ``NativeError`` when the
-    columns of a family differ in length or a row holds an unknown code or points outside its columns. The result does
-    not depend on ``threads``.
+    columns of a family differ in length or a row holds an unknown code or points outside its columns. ``legacy``: as
+    Kubernetes 1.18 to 1.20 calculated. The result does not depend on ``threads``.
     """
     cdef Py_ssize_t n = mode.shape[0], pods = phase.shape[0], n_samples = sample_present.shape[0]
     all_same(n, {"cpu": cpu.shape[0], "given": given.shape[0], "current": current.shape[0],
@@ -148,7 +149,7 @@ def calculate(
             c_samples,
             &request[0] if request.shape[0] else NULL,
             &value[0] if value.shape[0] else NULL,
-            Periods(now, cpu_initialization, initial_readiness),
+            Terms(now, cpu_initialization, initial_readiness, legacy),
             threads,
             AnswerColumns(&o_replicas[0], &o_utilization[0], &o_usage[0], &o_error[0], &o_path[0], &o_groups[0, 0],
                           &o_ratios[0, 0]),
@@ -161,23 +162,23 @@ def groups(
     const int64_t[::1] start, const int64_t[::1] transition,
     const uint8_t[::1] sample_present, const int64_t[::1] sample_value, const int64_t[::1] sample_time,
     const int64_t[::1] sample_window,
-    bint cpu, int64_t now, int64_t cpu_initialization, int64_t initial_readiness,
+    bint cpu, int64_t now, int64_t cpu_initialization, int64_t initial_readiness, bint legacy=False,
 ):
     """The group of every pod: 0 ready, 1 unready, 2 missing, 3 ignored. One sample row a pod."""
     cdef Py_ssize_t n = phase.shape[0], i
     same("sample_present", n, sample_present.shape[0])
     cdef PodColumns pods = pods_of(phase, deleting, ready, started, start, transition)
     cdef SampleColumns samples = samples_of(sample_present, sample_value, sample_time, sample_window)
-    cdef Periods periods = Periods(now, cpu_initialization, initial_readiness)
+    cdef Terms terms = Terms(now, cpu_initialization, initial_readiness, legacy)
     result = np.empty(n, np.uint8)
     cdef uint8_t[::1] out = result
     for i in range(n):
-        out[i] = <uint8_t> group_of(pods, i, samples, i, cpu, periods)
+        out[i] = <uint8_t> group_of(pods, i, samples, i, cpu, terms)
     return result
 
 
 cdef int _run(RowColumns rows, Py_ssize_t n, Extent extent, PodColumns pods, SampleColumns samples,
-              const int64_t* requests, const int64_t* values, Periods periods, Py_ssize_t threads,
+              const int64_t* requests, const int64_t* values, Terms terms, Py_ssize_t threads,
               AnswerColumns out) except -1:
     cdef Py_ssize_t bad
     with nogil:
@@ -185,5 +186,5 @@ cdef int _run(RowColumns rows, Py_ssize_t n, Extent extent, PodColumns pods, Sam
     if bad < n:
         raise NativeError(f"row {bad} holds an unknown code or points outside its columns")
     with nogil:
-        replicas_of_rows(rows, n, pods, samples, requests, values, periods, threads, out)
+        replicas_of_rows(rows, n, pods, samples, requests, values, terms, threads, out)
     return 0

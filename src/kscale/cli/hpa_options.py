@@ -10,6 +10,7 @@ import typer
 
 from kscale.cli.options import OptionGroup
 from kscale.effects import timedelta_of
+from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions
 from kscale.objects.durations import parse_duration
 
@@ -52,6 +53,15 @@ class ControllerFlags(OptionGroup):
             rich_help_panel=_PANEL,
         ),
     ] = "30s"
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help="Whose decision: current, or legacy for the controller of 1.18 to 1.20.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "current"
     feature_gates: Annotated[
         list[str],
         typer.Option("--feature-gates", metavar="NAME=true|false", help="Repeatable.", rich_help_panel=_PANEL),
@@ -78,9 +88,12 @@ class ControllerFlags(OptionGroup):
                     self.initial_readiness_delay, "initial-readiness-delay"
                 ),
                 feature_gates=gates,
+                profile=self.profile,
             )
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--feature-gates") from None
+        except InputError as error:
+            (problem,) = error.problems
+            hint = "--profile" if problem.field == "profile" else "--feature-gates"
+            raise typer.BadParameter(problem.message, param_hint=hint) from None
 
 
 def _duration(text: str, name: str) -> timedelta:

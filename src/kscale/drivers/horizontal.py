@@ -54,20 +54,23 @@ class HorizontalController:
         self.options = options or HPAOptions()
         self.selectors = SelectorStore()
         self.num_horizontal_pod_autoscalers = 0
-        self._workers = self.options.concurrent_horizontal_pod_autoscaler_syncs
+        self._workers = self.options.workers
         self._queue = WorkQueue()
         self._states = dict(state.hpas) if state is not None else {}
 
     # -- what is seen of HPAs --------------------------------------------------------------------------------------
 
-    def added(self, hpa: HorizontalPodAutoscaler) -> None:
-        """A new HPA, or one with another spec: known before it is due, and due at once."""
+    def added(self, hpa: HorizontalPodAutoscaler, *, now: datetime | Moment) -> None:
+        """A new HPA, or one with another spec: known before it is due, and due at once (legacy: after a period)."""
         key = _key(hpa)
         kept = self._states.get(key)
         # A saved state goes on where it ended: its selector blocks others before this HPA is reconciled again.
         if self.selectors.put_if_absent(*_names(hpa), None if kept is None else kept.selector):
             self.num_horizontal_pod_autoscalers += 1
-        self._queue.add(key)
+        if self.options.legacy:
+            self._add_rate_limited(key, moment(now))
+        else:
+            self._queue.add(key)
 
     def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
         """A change of an HPA, or a resync. Only another generation is as good as a new object."""
@@ -77,7 +80,7 @@ class HorizontalController:
             and self.options.enabled("HPAGeneration")
             and old.metadata.generation != new.metadata.generation
         ):
-            self.added(new)
+            self.added(new, now=now)
         else:
             self._add_rate_limited(_key(new), moment(now))
 

@@ -37,6 +37,7 @@ _ERRORS: Final = {
     4: "did not receive metrics for targeted pods (pods might be unready)",
     6: "no metrics returned matched known pods",
 }
+_LEGACY_ERRORS: Final = {**_ERRORS, 4: "did not receive metrics for any ready pods"}
 _PATHS: Final = ((1, "hold_first_pass"), (2, "second_pass"), (4, "hold_second_pass"), (8, "hold_count_direction"))
 
 
@@ -54,10 +55,20 @@ class PodValues:
 
 @dataclass(frozen=True, slots=True)
 class Tolerances:
-    """How far the ratio of usage to target may be from 1 before anything changes, by direction."""
+    """How far the ratio of usage to target may be from 1 before anything changes, by direction.
+
+    ``by_distance`` (legacy profile): the distance from 1 is compared with ``scale_up``, whichever the direction.
+    """
 
     scale_down: float = 0.1
     scale_up: float = 0.1
+    by_distance: bool = False
+
+    def hold(self, ratio: float) -> bool:
+        """Whether a ratio leaves the size as it is. Decided in ``hpa/replica_calculator.hpp``; for telling why."""
+        if self.by_distance:
+            return abs(1.0 - ratio) <= self.scale_up
+        return 1.0 - self.scale_down <= ratio <= 1.0 + self.scale_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +116,12 @@ def calculate_row(
     values: Sequence[int] = (),
     timestamp: Moment = ZERO_TIME,
     groups: Mapping[str, Sequence[str]] | None = None,
-    periods: tuple[int, int, int] = (0, 0, 0),
+    terms: tuple[Moment, int, int, bool],
 ) -> Replicas:
     """One row through the kernel (``kscale._native._replicas.calculate``).
 
     ``mode`` indexes :data:`MODES`; ``extra``: values of pods that are not listed; ``bad_request``: position of the
-    first pod without a request, and its error; ``periods``: now, cpu initialization and initial readiness, in
-    nanoseconds.
+    first pod without a request, and its error; ``terms``: see :meth:`~kscale.hpa.options.HPAOptions.terms`.
     """
     given = _replicas.calculate(
         np.array([mode], np.uint8),
@@ -134,7 +144,7 @@ def calculate_row(
         *samples.arrays,
         requests,
         np.array(values, np.int64),
-        *periods,
+        *terms,
     )
     replicas, utilization, usage, errors, paths, _, ratios = given
     return Replicas(
@@ -142,7 +152,7 @@ def calculate_row(
         utilization=int(utilization[0]) if MODES[mode] == "utilization" else None,
         usage=int(usage[0]),
         timestamp=timestamp,
-        error=error_text(int(errors[0]), bad_request[1]),
+        error=error_text(int(errors[0]), bad_request[1], legacy=terms[3]),
         path=tuple(name for bit, name in _PATHS if paths[0] & bit),
         ratio=float(ratios[0, 0]),
         second_ratio=float(ratios[0, 1]),
@@ -150,9 +160,9 @@ def calculate_row(
     )
 
 
-def error_text(code: int, bad_request: str) -> str | None:
+def error_text(code: int, bad_request: str, *, legacy: bool = False) -> str | None:
     """Upstream's text of the kernel's error code; ``bad_request`` is that of a pod without a request."""
-    return bad_request if code == _BAD_REQUEST else _ERRORS.get(code)
+    return bad_request if code == _BAD_REQUEST else (_LEGACY_ERRORS if legacy else _ERRORS).get(code)
 
 
 def wrap(value: int) -> int:

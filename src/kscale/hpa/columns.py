@@ -118,9 +118,7 @@ def calculate(
             *samples.arrays,
             requests,
             values,
-            now,
-            options.cpu_initialization_ns,
-            options.initial_readiness_ns,
+            *options.terms(now),
             threads,
         )
     )

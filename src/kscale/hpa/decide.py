@@ -96,6 +96,7 @@ def decide_columns(
         time,
         options.downscale_stabilization_ns,
         options.enabled("HPAScaleToZero"),
+        options.legacy,
         threads,
     )
     fresh = memory.fresh * (columns[0] == 0).astype(np.uint8)

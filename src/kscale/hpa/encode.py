@@ -91,9 +91,9 @@ def encode(observed: Observed, state: ControllerState, options: HPAOptions) -> t
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in hpas]
     memory = _memory(hpas, [state.get(key) for key in keys])
     targets = _targets(observed, keys, memory)
-    branches = _reconcile.branches(targets, memory.conditions.status, options.enabled("HPAScaleToZero"))
+    branches = _reconcile.branches(targets, memory.conditions.status, options.enabled("HPAScaleToZero"), options.legacy)
     metrics = [i for i in range(len(hpas)) if branches[i] == _METRICS_BRANCH]
-    selectors, groups = _select(observed, state, keys, metrics, targets)
+    selectors, groups = _select(observed, state, keys, metrics, targets, legacy=options.legacy)
     batch = _Batch(observed, options, groups)
     begin, end = np.zeros(len(hpas), np.int64), np.zeros(len(hpas), np.int64)
     for i in metrics:
@@ -175,7 +175,13 @@ def _scale_error(hpa: HorizontalPodAutoscaler, scale: Scale | ApiError | None, m
 
 
 def _select(
-    observed: Observed, state: ControllerState, keys: Sequence[str], metrics: Sequence[int], targets: TargetColumns
+    observed: Observed,
+    state: ControllerState,
+    keys: Sequence[str],
+    metrics: Sequence[int],
+    targets: TargetColumns,
+    *,
+    legacy: bool,
 ) -> tuple[SelectorStore, dict[tuple[str, str], list[Pod]]]:
     """Register every selector, list the pods of each, and mark the HPAs whose selector is of no use."""
     store = SelectorStore() if observed.selectors is None else observed.selectors.copy()
@@ -196,12 +202,14 @@ def _select(
         except SelectorError:
             targets.selector_error[i] = _INVALID
             continue
-        if not (state.get(keys[i]).registered and store.put_if_present(namespace, hpa.metadata.name, text)):
+        if not legacy and not (
+            state.get(keys[i]).registered and store.put_if_present(namespace, hpa.metadata.name, text)
+        ):
             targets.selector_error[i] = _DELETED
             continue
         chosen[i] = (namespace, text)
     groups = _group(observed.pods, set(chosen.values()))
-    for i, where in chosen.items():
+    for i, where in () if legacy else chosen.items():
         labels = [pod.metadata.labels for pod in groups[where]]
         if len(store.matching(where[0], labels, 2)) > 1:
             targets.selector_error[i] = _AMBIGUOUS
@@ -267,7 +275,7 @@ class _Batch:
                 self.columns[name].append(value)
 
     def _fill(self, row: dict[str, Any], spec: MetricSpec, where: tuple[str, str], status_replicas: int) -> str:
-        source = source_of(spec)
+        source = source_of(spec, self.options)
         if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
             return self._resource(row, source, where)
         if isinstance(source, PodsMetricSource):
@@ -290,9 +298,8 @@ class _Batch:
         values = self._fetch(key, lambda: self.client.get_resource_metric(source.name, *where, container))
         self._samples(row, values, where)
         if mode == "utilization" and not row["given"]:
-            level = self.options.enabled("PodLevelResources")
             pods = self.groups[where]
-            requests, bad, _ = pod_requests(pods, container, source.name, pod_level_resources=level)
+            requests, bad, _ = pod_requests(pods, container, source.name, options=self.options)
             row["requests"], row["bad_request"] = self.request_count, bad
             self.request_parts.append(requests)
             self.request_count += len(requests)

@@ -69,7 +69,11 @@ def propose(now: Pass, scale: Scale) -> StepsOf[List | GetMetric | Emit | Observ
     if failed:
         error_class = "spec" if failed[0].invalid else "internal"
         error = f"invalid metrics ({len(failed)} invalid out of {len(specs)}), first error is: {failed[0].error}"
-    refused = len(failed) >= len(specs) or (bool(failed) and best < scale.spec.replicas)
+    # Legacy: goes by what is left, whichever way, and says nothing.
+    lenient = now.options.legacy and len(failed) < len(specs)
+    refused = not lenient and (len(failed) >= len(specs) or (bool(failed) and best < scale.spec.replicas))
+    if lenient:
+        error, error_class = "", "none"
     if refused:
         if failed:
             now.set("ScalingActive", False, failed[0].reason, f"{_UNABLE}{failed[0].message}")

@@ -99,7 +99,7 @@ def tolerances_of(hpa: HorizontalPodAutoscaler, options: HPAOptions) -> Toleranc
             down = behavior.scale_down.tolerance.approximate_float()
         if behavior.scale_up is not None and behavior.scale_up.tolerance is not None:
             up = behavior.scale_up.tolerance.approximate_float()
-    return Tolerances(down, up)
+    return Tolerances(down, up, by_distance=options.legacy)
 
 
 def status_quantity(milli: int, resource: str = "") -> Quantity:
@@ -111,7 +111,7 @@ def compute(
     spec: MetricSpec, target: Target, calculator: ReplicaCalculator, tolerances: Tolerances
 ) -> StepsOf[GetMetric | List, MetricProposal | MetricError]:
     """The proposal of one metric, or why there is none. Raises ``InputError`` where upstream would crash."""
-    source = source_of(spec)
+    source = source_of(spec, calculator.options)
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         return (yield from _resource(source, target, calculator, tolerances))
     if isinstance(source, PodsMetricSource):
@@ -133,12 +133,15 @@ _Source = (
 )
 
 
-def source_of(spec: MetricSpec) -> _Source | None:
-    """The source that the type names; None for an unknown type. Raises ``InputError`` where upstream would crash."""
+def source_of(spec: MetricSpec, options: HPAOptions | None = None) -> _Source | None:
+    """The source that the type names; None for an unknown type (``ContainerResource`` in the legacy profile).
+
+    Raises :class:`~kscale.errors.InputError` where upstream would crash.
+    """
     source: _Source | None
     if spec.type == "Resource":
         field, source = "resource", spec.resource
-    elif spec.type == "ContainerResource":
+    elif spec.type == "ContainerResource" and not (options is not None and options.legacy):
         field, source = "containerResource", spec.container_resource
     elif spec.type == "Pods":
         field, source = "pods", spec.pods

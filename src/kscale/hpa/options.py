@@ -8,10 +8,14 @@ from typing import Final
 
 import msgspec
 
-from kscale.effects import duration
+from kscale.effects import Moment, duration
 from kscale.errors import InputError, Problem
 
-__all__ = ["FEATURE_GATES", "HPAOptions"]
+__all__ = ["CURRENT", "FEATURE_GATES", "LEGACY", "PROFILES", "HPAOptions"]
+
+CURRENT: Final = "current"
+LEGACY: Final = "legacy"
+PROFILES: Final = (CURRENT, LEGACY)
 
 FEATURE_GATES: Final[Mapping[str, bool]] = {
     "HPAConfigurableTolerance": True,  # locked in 1.37: off only for an older emulation version
@@ -23,12 +27,17 @@ FEATURE_GATES: Final[Mapping[str, bool]] = {
 }
 """The gates that decisions read, with their defaults in Kubernetes 1.37."""
 
+_KNOWN_TO_LEGACY: Final = frozenset({"HPAScaleToZero"})
+
 
 class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Flags of kube-controller-manager that the HPA reads, by their names in snake_case.
 
-    ``feature_gates`` overrides :data:`FEATURE_GATES` by name. Raises :class:`~kscale.errors.InputError` for a gate that
-    is not known, and for less than one worker.
+    ``profile`` says whose decision: ``current`` (1.37), or ``legacy``, the controller of 1.18 to 1.20: it has one
+    worker whatever the flag says (there was none), knows none of the gates but ``HPAScaleToZero`` (off: whether 0 is a
+    legal minimum), and differs where ``docs/hpa.md`` says so. ``feature_gates`` overrides :data:`FEATURE_GATES` by
+    name. Raises :class:`~kscale.errors.InputError` for a profile or gate that is not known, and for less than one
+    worker.
     """
 
     concurrent_horizontal_pod_autoscaler_syncs: int = 5
@@ -38,9 +47,13 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
     horizontal_pod_autoscaler_cpu_initialization_period: timedelta = timedelta(minutes=5)
     horizontal_pod_autoscaler_initial_readiness_delay: timedelta = timedelta(seconds=30)
     feature_gates: Mapping[str, bool] = msgspec.field(default_factory=dict)
+    profile: str = CURRENT
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.feature_gates) - set(FEATURE_GATES))
+        if self.profile not in PROFILES:
+            text = f"unknown profile {self.profile!r}; there are {', '.join(PROFILES)}"
+            raise InputError(Problem(text, field="profile"))
+        unknown = sorted(set(self.feature_gates) - (_KNOWN_TO_LEGACY if self.legacy else set(FEATURE_GATES)))
         if unknown:
             raise InputError(Problem(f"unrecognized feature gate: {', '.join(unknown)}", field="feature_gates"))
         if self.concurrent_horizontal_pod_autoscaler_syncs < 1:
@@ -51,7 +64,21 @@ class HPAOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def enabled(self, gate: str) -> bool:
         """Whether a feature gate is on."""
-        return self.feature_gates.get(gate, FEATURE_GATES[gate])
+        return self.feature_gates.get(gate, FEATURE_GATES[gate] and not self.legacy)
+
+    @property
+    def legacy(self) -> bool:
+        """Whether the controller is that of 1.18 to 1.20."""
+        return self.profile == LEGACY
+
+    @property
+    def workers(self) -> int:
+        """How many reconciles run at a time."""
+        return 1 if self.legacy else self.concurrent_horizontal_pod_autoscaler_syncs
+
+    def terms(self, now: Moment) -> tuple[Moment, int, int, bool]:
+        """What the calculator's kernel goes by: now, cpu initialization, initial readiness (nanoseconds), legacy."""
+        return now, self.cpu_initialization_ns, self.initial_readiness_ns, self.legacy
 
     @property
     def sync_period_ns(self) -> int:

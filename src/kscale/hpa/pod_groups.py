@@ -18,9 +18,10 @@ from kscale.hpa.options import HPAOptions
 from kscale.objects.core import Container, Pod
 from kscale.objects.requests import demand, is_pod_level_resource, is_sidecar
 
-__all__ = ["GROUPS", "PodColumns", "Sample", "SampleColumns", "group_pods", "pod_requests"]
+__all__ = ["GROUPS", "PodColumns", "Sample", "SampleColumns", "group_pods", "pod_request", "pod_requests"]
 
 GROUPS: Final = ("ready", "unready", "missing", "ignored")
+"""The groups by code. In the legacy profile unready pods are among the ignored, which it then counts as unused."""
 
 _PHASES: Final = {"Pending": 1, "Running": 2, "Failed": 3}
 _READY: Final = {"True": 1, "False": 2, "Unknown": 3}
@@ -122,34 +123,34 @@ def group_pods(
         *pods.arrays,
         *samples.arrays,
         resource == "cpu",
-        now,
-        options.cpu_initialization_ns,
-        options.initial_readiness_ns,
+        *options.terms(now),
     )
 
 
 def pod_requests(
-    pods: Sequence[Pod], container: str, resource: str, *, pod_level_resources: bool = True
+    pods: Sequence[Pod], container: str, resource: str, *, options: HPAOptions
 ) -> tuple[NDArray[np.int64], int, str]:
     """(requests in milli, position of the first pod without one or -1, its error) of every pod, deleting ones too."""
     out = np.zeros(len(pods), np.int64)
     for i, pod in enumerate(pods):
-        amount = _pod_request(pod, container, resource, pod_level_resources)
+        amount = pod_request(pod, container, resource, options)
         if isinstance(amount, str):
             return out, i, amount
         out[i] = amount
     return out, -1, ""
 
 
-def _pod_request(pod: Pod, container: str, resource: str, pod_level_resources: bool) -> int | str:
+def pod_request(pod: Pod, container: str, resource: str, options: HPAOptions) -> int | str:
+    """The request of one pod in milli, of one container or of all; a text where it has none."""
     spec = pod.spec
-    if not container and pod_level_resources and spec.resources is not None and _has_pod_level(spec.resources.requests):
+    level = options.enabled("PodLevelResources")
+    if not container and level and spec.resources is not None and _has_pod_level(spec.resources.requests):
         amount = demand(pod).get(resource)
         if amount is None:
             return f"missing pod-level request for {resource} in Pod {pod.metadata.name}"
         return amount.milli_value()
     total = 0
-    for each in _running_containers(pod):
+    for each in pod.spec.containers if options.legacy else _running_containers(pod):
         if container and each.name != container:
             continue
         request = (each.resources.requests or {}).get(resource)

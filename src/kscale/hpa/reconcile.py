@@ -33,6 +33,8 @@ from kscale.effects import (
 )
 from kscale.hpa.behavior import Normalized, normalize, store_event
 from kscale.hpa.conditions import LIMITS, STABILIZED, find
+from kscale.hpa.conversion import from_v1
+from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.metric_proposals import propose
 from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.metrics import DESIRED_REPLICAS, RECONCILIATION_DURATION, RECONCILIATIONS, STALE_SYNC_SKIPS, seconds
@@ -43,7 +45,7 @@ from kscale.hpa.scale_target import NoScale, TargetScale, find_scale, put_scale
 from kscale.hpa.selector_check import check_selector
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import HPAState, Recommendation, is_older
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, MetricStatus
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus
 from kscale.objects.rest_mapping import RESTMapper
 
 __all__ = ["Reconciling", "reconcile"]
@@ -58,7 +60,7 @@ _RESOURCE = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
 
 
 def reconcile(
-    hpa: HorizontalPodAutoscaler,
+    hpa: HorizontalPodAutoscaler | HorizontalPodAutoscalerV1,
     state: HPAState,
     *,
     now: datetime | Moment,
@@ -69,7 +71,8 @@ def reconcile(
 ) -> Reconciling:
     """Reconciles one object; :func:`kscale.effects.as_if_done` is the plain call.
 
-    - ``hpa``: a v2 object, defaulted (:func:`~kscale.hpa.apply_defaults`), not validated;
+    - ``hpa``: an object defaulted (:func:`~kscale.hpa.apply_defaults`), not validated; v1 objects are converted. The
+      legacy profile writes its status as v1, whichever came in;
     - ``state``: what is remembered of it (:class:`~kscale.hpa.HPAState`); the next one is on the record;
     - ``now``: the moment it decides at (an aware datetime, or nanoseconds since 1970);
     - ``selectors``: where other HPAs' selectors are looked up; this one's is stored in it if it is registered there.
@@ -81,6 +84,8 @@ def reconcile(
     moment and, while it runs, for a metric whose fields upstream would crash on.
     """
     at = moment(now)
+    if isinstance(hpa, HorizontalPodAutoscalerV1):
+        hpa = apply_defaults(from_v1(hpa))
     now_ = Pass(hpa, state, hpa.status, at, options or HPAOptions(), Progress(at))
     return _Reconcile(now_, selectors, mapper or RESTMapper()).run(seen_version)
 
@@ -178,10 +183,13 @@ class _Reconcile:
         now, current, spec = self.now, target.scale.spec.replicas, self.now.hpa.spec
         minimum = 1 if spec.min_replicas is None else spec.min_replicas
         leaves_zero = self._leaves_zero()
-        if current == 0 and not (leaves_zero and (minimum != 0 or self._has_object_metric())):
+        legacy = now.options.legacy
+        if current == 0 and not (
+            minimum == 0 if legacy else leaves_zero and (minimum != 0 or self._has_object_metric())
+        ):
             text = "scaling is disabled since the replica count of the target is zero"
             now.set("ScalingActive", False, "ScalingDisabled", text)
-            if not now.options.enabled("HPAScaleToZero"):
+            if not legacy and not now.options.enabled("HPAScaleToZero"):
                 now.drop("ScaledToZero")
             return 0, "", ""
         if current != 0 and current > spec.max_replicas:
@@ -228,8 +236,9 @@ class _Reconcile:
 
     def _leaves_zero(self) -> bool:
         """Whether it was the controller that went to zero, and so may come back."""
-        condition = find(self.now.status.conditions, "ScaledToZero")
-        return self.now.options.enabled("HPAScaleToZero") and condition is not None and condition.status == "True"
+        options, condition = self.now.options, find(self.now.status.conditions, "ScaledToZero")
+        kept = options.enabled("HPAScaleToZero") and not options.legacy
+        return kept and condition is not None and condition.status == "True"
 
     def _has_object_metric(self) -> bool:
         return any(spec.type in ("Object", "External") for spec in self.now.hpa.spec.metrics or ())
@@ -257,6 +266,8 @@ class _Reconcile:
 
     def _mark_zero(self, current: int, desired: int) -> None:
         now = self.now
+        if now.options.legacy:
+            return  # no such condition
         if not now.options.enabled("HPAScaleToZero"):
             now.drop("ScaledToZero")
         elif current > 0 and desired == 0 and now.hpa.spec.min_replicas == 0 and self._has_object_metric():

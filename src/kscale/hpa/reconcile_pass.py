@@ -9,6 +9,7 @@ import msgspec
 
 from kscale.effects import Emit, Event, Moment, Progress, StepsOf, WriteStatus, to_text
 from kscale.hpa.conditions import remove, set_condition
+from kscale.hpa.conversion import to_v1
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.state import HPAState, Written, is_older
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerStatus, MetricStatus
@@ -79,8 +80,8 @@ class Pass:
         """Writes the status if it says anything new; the error's text if that fails."""
         if _normal(self.status) == _normal(self.hpa.status):
             return ""
-        written = WriteStatus(msgspec.structs.replace(self.hpa, status=self.status))
-        outcome = yield from self.progress.act(written)
+        written = msgspec.structs.replace(self.hpa, status=self.status)
+        outcome = yield from self.progress.act(WriteStatus(to_v1(written) if self.options.legacy else written))
         if outcome.error is not None:
             yield from self.warn("FailedUpdateStatus", outcome.error.message)
             return outcome.error.message

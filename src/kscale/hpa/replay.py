@@ -99,7 +99,7 @@ def replay(
     options = options or HPAOptions()
     name = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
     known = named(loads)
-    metrics = _unambiguous([_metric(i, spec, known[load], plant) for i, spec, load in driven(hpa, known)])
+    metrics = _unambiguous([_metric(i, spec, known[load], plant, options) for i, spec, load in driven(hpa, known)])
     if not metrics:
         names = ", ".join(metric_name(spec) for spec in hpa.spec.metrics or ())
         raise InputError(Problem(f"none of its metrics has a series (metrics: {names})", object=name))
@@ -129,7 +129,8 @@ def replay(
         maximum=spec.max_replicas,
         behavior=behavior is not None,
         scale_to_zero=options.enabled("HPAScaleToZero"),
-        legacy_window=options.downscale_stabilization_ns,
+        legacy=options.legacy,
+        downscale_window=options.downscale_stabilization_ns,
         startup=round(plant.startup * SECOND),
         lag=round(plant.lag * SECOND),
         period=period,
@@ -214,8 +215,8 @@ def _unambiguous(metrics: list[_Metric]) -> list[_Metric]:
     ]
 
 
-def _metric(position: int, spec: MetricSpec, load: Load, plant: Plant) -> _Metric:
-    field, source = f"spec.metrics[{position}]", source_of(spec)
+def _metric(position: int, spec: MetricSpec, load: Load, plant: Plant, options: HPAOptions) -> _Metric:
+    field, source = f"spec.metrics[{position}]", source_of(spec, options)
     resource = ""
     if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
         mode, target = resource_target(source.target)

@@ -170,7 +170,7 @@ class ReplicaCalculator:
     ) -> Calculation:
         """By a metric of one object, divided by the pods there are."""
         answer = yield from self._object(metric, namespace, described, metric_selector)
-        return _per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, answer)
+        return self._per_pod(_OBJECT_PER_POD, status_replicas, target_average_usage, tolerances, answer)
 
     def get_external_metric_replicas(
         self,
@@ -201,7 +201,7 @@ class ReplicaCalculator:
     ) -> Calculation:
         """By the sum of an external metric, divided by the pods there are."""
         answer = yield from self._external(metric, namespace, metric_selector)
-        return _per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, answer)
+        return self._per_pod(_EXTERNAL_PER_POD, status_replicas, target_usage_per_pod, tolerances, answer)
 
     def _list(self, namespace: str, selector: str) -> StepsOf[List, Outcome]:
         return (yield from self.progress.act(List(kind="Pod", namespace=namespace, selector=selector)))
@@ -258,17 +258,29 @@ class ReplicaCalculator:
         if isinstance(answer, Replicas):
             return answer
         values, _ = answer
-        held = calculate_row(mode, current, target, tolerances, values=values)
+        terms = self.options.terms(self.now)
+        held = calculate_row(mode, current, target, tolerances, values=values, terms=terms)
         if current == 0 or "hold_first_pass" in held.path:
             return held
         pods = yield from self._list(namespace, selector)
         if pods.error is not None:
             text = f"{_UNLISTED}: {pods.error.message}"
             return Replicas(usage=held.usage, error=f"unable to calculate ready pods: {text}")
-        out = calculate_row(mode, current, target, tolerances, values=values, pods=PodColumns.of(pods.value))
+        out = calculate_row(
+            mode, current, target, tolerances, values=values, pods=PodColumns.of(pods.value), terms=terms
+        )
         if out.error is not None:
             return Replicas(usage=out.usage, error=f"unable to calculate ready pods: {out.error}")
         return out
+
+    def _per_pod(
+        self, mode: int, pods: int, target: int, tolerances: Tolerances, answer: Replicas | Values
+    ) -> Replicas:
+        if isinstance(answer, Replicas):
+            return answer
+        values, time = answer
+        terms = self.options.terms(self.now)
+        return calculate_row(mode, pods, target, tolerances, values=values, timestamp=time, terms=terms)
 
     def _of_pods(
         self,
@@ -291,8 +303,7 @@ class ReplicaCalculator:
         extra = [sample.value for name, sample in values.samples.items() if name not in known]
         requests, bad, text = np.empty(0, np.int64), -1, ""
         if mode == _UTILIZATION:
-            level = self.options.enabled("PodLevelResources")
-            requests, bad, text = pod_requests(listed, container, resource, pod_level_resources=level)
+            requests, bad, text = pod_requests(listed, container, resource, options=self.options)
         codes = group_pods(columns, samples, resource, options=self.options, now=self.now)
         groups = {name: [names[i] for i in np.flatnonzero(codes == code)] for code, name in enumerate(GROUPS)}
         return calculate_row(
@@ -308,7 +319,7 @@ class ReplicaCalculator:
             extra=extra,
             timestamp=values.timestamp,
             groups=groups,
-            periods=(self.now, self.options.cpu_initialization_ns, self.options.initial_readiness_ns),
+            terms=self.options.terms(self.now),
         )
 
 
@@ -323,10 +334,3 @@ def _answer(asked: StepsOf[GetMetric, _T], failed: str) -> StepsOf[GetMetric, _T
         return (yield from asked)
     except MetricsError as error:
         return Replicas(error=f"{failed}: {error}")
-
-
-def _per_pod(mode: int, pods: int, target: int, tolerances: Tolerances, answer: Replicas | Values) -> Replicas:
-    if isinstance(answer, Replicas):
-        return answer
-    values, time = answer
-    return calculate_row(mode, pods, target, tolerances, values=values, timestamp=time)

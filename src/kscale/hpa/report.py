@@ -70,6 +70,11 @@ class MetricDetail(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     group_counts: dict[str, int] = {}
     error: str | None = None
 
+    @property
+    def filled_in(self) -> bool:
+        """Whether it was decided with missing or unready pods filled in."""
+        return "second_pass" in self.path
+
 
 class HPADecision(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """What one HPA would do. ``desired_replicas`` is absent where it would do nothing because of ``error``.
@@ -206,7 +211,7 @@ def _decided_by(row: Reconciliation, best: MetricDetail | None) -> str:
         return row.reason or "target is at 0 replicas"
     if best is None:
         return row.reason
-    held = " (within tolerance)" if best.tolerated else ""
+    held = " (within tolerance)" if best.tolerated and not best.filled_in else ""
     return f"{best.name} {best.current} of {best.target}{held}"
 
 
@@ -216,6 +221,8 @@ def _held_back_by(
     if row.normalized is None or row.proposal is None:
         return ""
     parts = []
+    if decisive is not None and decisive.tolerated and decisive.filled_in:
+        parts.append(f"pods not ready or not measured: with them {decisive.name} is within tolerance")
     if decisive is not None and decisive.direction_held:
         parts.append(f"pods not ready or not measured: with them {decisive.name} asks for the other direction")
     if row.normalized.stabilized != row.proposal:
@@ -277,24 +284,20 @@ def _tolerated(spec: MetricSpec, replicas: Replicas, tolerances: Tolerances) -> 
     if "hold_first_pass" in replicas.path:
         return True
     if "hold_second_pass" in replicas.path:
-        return _within(replicas.second_ratio, tolerances)
+        return tolerances.hold(replicas.second_ratio)
     source = source_of(spec)
     if not isinstance(source, (ObjectMetricSource, ExternalMetricSource)):
         return False
     # A value per pod has no passes: the ratio alone tells.
     per_pod = value_target(source)[0].endswith("per_pod")
-    return per_pod and _within(replicas.ratio, tolerances)
+    return per_pod and tolerances.hold(replicas.ratio)
 
 
 def _direction_held(replicas: Replicas, tolerances: Tolerances) -> bool:
     """Whether filling in missing and unready pods turned the direction, which holds the size."""
     if "hold_second_pass" in replicas.path:
-        return not _within(replicas.second_ratio, tolerances)
+        return not tolerances.hold(replicas.second_ratio)
     return "hold_count_direction" in replicas.path
-
-
-def _within(ratio: float, tolerances: Tolerances) -> bool:
-    return 1.0 - tolerances.scale_down <= ratio <= 1.0 + tolerances.scale_up
 
 
 def _finite(value: float) -> float | None:

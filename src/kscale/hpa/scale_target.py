@@ -72,15 +72,16 @@ def _fail(now: Pass, error: str) -> StepsOf[WriteStatus | Emit, None]:
 def put_scale(now: Pass, target: TargetScale, replicas: int) -> StepsOf[PutScale | GetScale | Wait, ApiError | None]:
     """Writes a size; what stands against it if that fails for good.
 
-    After any failure the scale is read anew; after a conflict the same size is written again, five times at most.
+    After any failure the scale is read anew; after a conflict the same size is written again, five times at most. The
+    legacy profile writes once.
     """
     namespace, name = now.hpa.metadata.namespace, now.hpa.spec.scale_target_ref.name
     scale, resource = target.scale, target.resource
     for attempt in range(1, _ATTEMPTS + 1):
         written = PutScale(namespace=namespace, resource=resource, scale=scale, replicas=replicas)
         error: ApiError | None = (yield from now.progress.act(written)).error
-        if error is None:
-            return None
+        if error is None or now.options.legacy:
+            return error  # legacy: what met a conflict waits for the next period
         asked = GetScale(namespace=namespace, resource=resource, name=name, fresh=True)
         again = yield from now.progress.act(asked)
         if again.error is None:

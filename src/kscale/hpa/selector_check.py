@@ -21,7 +21,6 @@ def check_selector(now: Pass, text: str, selectors: SelectorStore | None) -> Ste
         yield from now.warn("SelectorRequired", "selector is required")
         now.set("ScalingActive", False, "InvalidSelector", "the HPA target's scale is missing a selector")
         return "selector is required"
-    namespace, name = now.hpa.metadata.namespace, now.hpa.metadata.name
     try:
         selector = parse_selector(text)
     except SelectorError as error:
@@ -29,6 +28,9 @@ def check_selector(now: Pass, text: str, selectors: SelectorStore | None) -> Ste
         yield from now.warn("InvalidSelector", message)
         now.set("ScalingActive", False, "InvalidSelector", message)
         return message
+    if now.options.legacy:
+        return ""  # HPAs that overlap fight each other
+    namespace, name = now.hpa.metadata.namespace, now.hpa.metadata.name
     stored = now.state.registered
     if stored and selectors is not None:
         stored = selectors.put_if_present(namespace, name, text)

@@ -235,7 +235,7 @@ def _deleted(hpa: HorizontalPodAutoscaler, state: HPAState, options: HPAOptions,
     """What is left of the state after the delete event, and after the key of an object that is gone came up."""
     key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
     controller = HorizontalController(options, ControllerState(hpas={key: state}))
-    controller.added(hpa)
+    controller.added(hpa, now=now)
     controller.deleted(hpa)
     assert controller.take(now) == key
     controller.done(key, None, now=now)

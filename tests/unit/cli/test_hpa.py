@@ -253,6 +253,8 @@ def test_flags_of_the_controller() -> None:
     for arguments, message in (
         (("--feature-gates", "HPAScaleToZero"), "is not NAME=true or NAME=false"),
         (("--feature-gates", "Nonsense=true"), "unrecognized feature gate: Nonsense"),
+        (("--profile", "old"), "unknown profile 'old'; there are current, legacy"),
+        (("--profile", "legacy", "--feature-gates", "HPAGeneration=true"), "unrecognized feature gate: HPAGeneration"),
         (("--horizontal-pod-autoscaler-downscale-stabilization", "5"), "downscale-stabilization"),
     ):
         out = kscale("hpa", *ALL, *arguments)

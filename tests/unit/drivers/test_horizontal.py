@@ -60,7 +60,7 @@ def updating(old: HorizontalPodAutoscaler | Tombstone, new: HorizontalPodAutosca
 @pytest.mark.parametrize(
     ("event", "generation_gate", "at_once"),
     [
-        pytest.param(lambda controller: controller.added(autoscaler()), True, True, id="add"),
+        pytest.param(lambda controller: controller.added(autoscaler(), now=NOW), True, True, id="add"),
         pytest.param(updating(autoscaler(), autoscaler(generation=2)), True, True, id="another generation"),
         pytest.param(updating(autoscaler(), autoscaler(resourceVersion="7")), True, False, id="same generation"),
         pytest.param(updating(GONE, autoscaler(generation=2)), True, False, id="old unknown"),
@@ -84,13 +84,13 @@ def test_what_an_event_makes_due(event: Event, generation_gate: bool, at_once: b
 def test_an_hpa_is_registered_before_it_is_due(generation: int) -> None:
     controller = HorizontalController()
     if generation == 1:
-        controller.added(autoscaler())
+        controller.added(autoscaler(), now=NOW)
     else:
         controller.updated(autoscaler(), autoscaler(generation=2), now=NOW)
     assert controller.selectors.registered("shop", "web")
     assert controller.selectors.matching("shop", [{"app": "web"}]) == []  # a selector that matches nothing
     assert controller.num_horizontal_pod_autoscalers == 1
-    controller.added(autoscaler())
+    controller.added(autoscaler(), now=NOW)
     assert controller.num_horizontal_pod_autoscalers == 1
     assert controller.take(NOW) == KEY
 
@@ -101,7 +101,7 @@ def test_an_hpa_is_registered_before_it_is_due(generation: int) -> None:
 def test_every_hpa_comes_up_once_a_period(answer: Any) -> None:
     controller = HorizontalController()
     hpa = autoscaler()
-    controller.added(hpa)
+    controller.added(hpa, now=NOW)
     for now in (NOW, NOW + PERIOD, NOW + 2 * PERIOD):
         assert controller.take(now) == KEY
         machine = reconcile(hpa, controller.state(KEY), now=now, selectors=controller.selectors)
@@ -126,10 +126,10 @@ def test_a_key_that_waits_keeps_its_time() -> None:
 
 def test_a_key_in_work_runs_once_more_after_it() -> None:
     controller = HorizontalController()
-    controller.added(autoscaler())
+    controller.added(autoscaler(), now=NOW)
     assert controller.take(NOW) == KEY
-    controller.added(autoscaler(generation=2))
-    controller.added(autoscaler(generation=3))
+    controller.added(autoscaler(generation=2), now=NOW)
+    controller.added(autoscaler(generation=3), now=NOW)
     assert controller.take(NOW) is None
     controller.done(KEY, reconciled(controller, autoscaler()).value, now=NOW)
     assert controller.take(NOW) == KEY
@@ -151,7 +151,7 @@ def test_a_key_in_work_runs_once_more_after_it() -> None:
 def test_stale_objects_are_skipped_and_counted(written: Written | None, seen: str, skips: int) -> None:
     controller = HorizontalController(state=ControllerState(hpas={KEY: HPAState(written=written)}))
     hpa = autoscaler()
-    controller.added(hpa)
+    controller.added(hpa, now=NOW)
     assert controller.take(NOW) == KEY
     run = reconciled(controller, hpa, seen=seen)
     record = run.value
@@ -179,7 +179,7 @@ def test_a_delete_event_clears_what_was_written(
 ) -> None:
     controller = HorizontalController()
     hpa = autoscaler()
-    controller.added(hpa)
+    controller.added(hpa, now=NOW)
     assert controller.take(NOW) == KEY
     controller.done(KEY, reconciled(controller, hpa).value, now=NOW)
     assert controller.state(KEY).written == Written("u", "5")
@@ -199,16 +199,16 @@ def test_a_saved_selector_is_registered_again() -> None:
     state = ControllerState(hpas={KEY: HPAState(selector="app=web")})
     controller = HorizontalController(state=ControllerState.from_json(state.to_json()))
     assert not controller.state(KEY).registered
-    controller.added(autoscaler())
+    controller.added(autoscaler(), now=NOW)
     assert controller.states() == state
     assert controller.selectors.matching("shop", [{"app": "web"}]) == ["web"]  # before it is reconciled
 
 
 def test_an_hpa_made_anew_is_registered_anew() -> None:
     controller = HorizontalController(state=ControllerState(hpas={KEY: HPAState(selector="app=web")}))
-    controller.added(autoscaler())
+    controller.added(autoscaler(), now=NOW)
     controller.deleted(autoscaler())
-    controller.added(autoscaler())
+    controller.added(autoscaler(), now=NOW)
     assert controller.states() == ControllerState(hpas={KEY: HPAState(selector=None)})
     assert controller.selectors.matching("shop", [{"app": "web"}]) == []
 
@@ -218,7 +218,7 @@ def test_a_thousand_hpas(workers: int) -> None:
     controller = HorizontalController(HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=workers))
     hpas = {f"shop/web-{i}": autoscaler(f"web-{i}") for i in range(1000)}
     for hpa in hpas.values():
-        controller.added(hpa)
+        controller.added(hpa, now=NOW)
     assert controller.num_horizontal_pod_autoscalers == 1000
     processed: list[str] = []
     while batch := [key for _ in range(workers) if (key := controller.take(NOW)) is not None]:

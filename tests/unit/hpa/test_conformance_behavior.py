@@ -301,8 +301,8 @@ def test_the_kernel_normalises_as_the_reference_does(
     found = normalize(current, proposal, minimum, maximum, rules, state, options=OPTIONS, now=NOW)
     log_ = list(past)
     if legacy:
-        stabilized = reference.stabilize_legacy(proposal, log_, OPTIONS.downscale_stabilization_ns, NOW)
-        desired, reason = reference.limit_legacy(current, stabilized, minimum, maximum)
+        stabilized = reference.stabilize_plain(proposal, log_, OPTIONS.downscale_stabilization_ns, NOW)
+        desired, reason = reference.limit_plain(current, stabilized, minimum, maximum)
     else:
         stabilized = reference.stabilize(current, proposal, log_, up[1], down[1], NOW)
         lists = [[*map(list, added)], [*map(list, removed)]]

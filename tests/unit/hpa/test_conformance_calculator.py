@@ -8,6 +8,7 @@ import pytest
 
 from kscale.effects import SECOND, ApiError, from_text, to_text
 from kscale.hpa.calculation import Tolerances
+from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import GROUPS, PodColumns, Sample, SampleColumns, group_pods, pod_requests
 from kscale.objects.autoscaling import CrossVersionObjectReference
 from kscale.objects.core import Pod
@@ -299,7 +300,9 @@ def test_calculate_requests(
     if pod_level is not None:
         spec["resources"] = {"requests": {"cpu": f"{pod_level}m"}}
     pod = from_dict({"metadata": {"name": "test-pod"}, "spec": spec}, Pod)
-    requests, bad, text = pod_requests([pod], named, "cpu", pod_level_resources=gate)
+    requests, bad, text = pod_requests(
+        [pod], named, "cpu", options=HPAOptions(feature_gates={"PodLevelResources": gate})
+    )
     assert (text if bad == 0 else requests[0]) == want
 
 
@@ -319,8 +322,53 @@ def test_sidecars_count_and_init_containers_do_not(
 ) -> None:
     spec = {"containers": [container("main", 100)], "initContainers": init_containers}
     listed = [] if init_containers is None else [from_dict({"spec": spec}, Pod)]
-    requests, bad, _ = pod_requests(listed, "", "cpu", pod_level_resources=False)
+    requests, bad, _ = pod_requests(listed, "", "cpu", options=HPAOptions(feature_gates={"PodLevelResources": False}))
     assert (requests.tolist(), bad) == (want, -1)
+
+
+@pytest.mark.parametrize(
+    ("containers", "init_containers", "named", "want"),
+    [
+        pytest.param([("b", None)], [("a", None)], "", "missing request for cpu in container b", id="containers first"),
+        pytest.param([("b", 1)], [("a", None)], "", "missing request for cpu in container a", id="then sidecars"),
+        pytest.param([("x", 1)], [("x", None)], "x", "", id="a container goes before a sidecar of its name"),
+        pytest.param([("x", None)], [("x", 1)], "x", "missing request for cpu in container x", id="and stops at it"),
+    ],
+)
+def test_containers_are_asked_for_requests_before_sidecars(
+    containers: list[tuple[str, int | None]], init_containers: list[tuple[str, int | None]], named: str, want: str
+) -> None:
+    spec = {
+        "containers": [container(name, request) for name, request in containers],
+        "initContainers": [container(name, request, restartPolicy="Always") for name, request in init_containers],
+    }
+    pod = from_dict({"metadata": {"name": "test-pod"}, "spec": spec}, Pod)
+    _, bad, text = pod_requests([pod], named, "cpu", options=HPAOptions())
+    assert (bad, text) == ((0, f"{want} of Pod test-pod") if want else (-1, ""))
+
+
+def test_requests_add_up_as_int64_does() -> None:
+    containers = [{"name": f"c{i}", "resources": {"requests": {"cpu": f"{MAX}m"}}} for i in range(3)]
+    pod = from_dict({"spec": {"containers": containers}}, Pod)
+    requests, bad, _ = pod_requests([pod], "", "cpu", options=HPAOptions())
+    assert (requests.tolist(), bad) == ([MAX - 2], -1)
+
+
+@pytest.mark.parametrize(
+    ("since_start", "group"),
+    [pytest.param(29, "unready", id="never ready"), pytest.param(30, "ready", id="unready since"),
+     pytest.param(31, "ready", id="unready later")],
+)  # fmt: skip
+def test_the_usual_delay_of_readiness_is_thirty_seconds(since_start: int, group: str) -> None:
+    """Of a pod an hour old that is not ready: since when tells whether it ever was."""
+    now = from_text(NOW)
+    start = now - 3600 * SECOND
+    ready = {"type": "Ready", "status": "False", "lastTransitionTime": to_text(start + since_start * SECOND)}
+    status = {"phase": "Running", "startTime": to_text(start), "conditions": [ready]}
+    columns = PodColumns.of([from_dict({"metadata": {"name": "p"}, "status": status}, Pod)])
+    samples = SampleColumns.of(["p"], {"p": Sample(1, now, 0)})
+    (code,) = group_pods(columns, samples, "cpu", options=HPAOptions(), now=now)
+    assert GROUPS[code] == group
 
 
 # Derived from the formulas: what a double makes of them, against what would be exact.

@@ -226,11 +226,15 @@ def worlds(draw: st.DrawFn) -> World:
     lags = draw(st.lists(quantities, max_size=3))
     lists.add_external("ns", [from_dict({"metricName": "lag", "value": lag}, ExternalMetricValue) for lag in lags])
     lists.know_pods(all_pods)
-    gates = {"HPAScaleToZero": draw(st.booleans()), "HPAConfigurableTolerance": draw(st.booleans())}
+    profile = draw(st.sampled_from(["current", "current", "legacy"]))
+    gates = {"HPAScaleToZero": draw(st.booleans())}
+    if profile == "current":
+        gates["HPAConfigurableTolerance"] = draw(st.booleans())
     options = HPAOptions(
         horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=draw(st.sampled_from([0, 60, 300]))),
         horizontal_pod_autoscaler_tolerance=draw(st.sampled_from([0.0, 0.1, 0.5])),
         feature_gates=gates,
+        profile=profile,
     )
     return World(hpas, scales, all_pods, lists, ControllerState(hpas=states), options)
 

@@ -250,6 +250,7 @@ amounts = st.one_of(st.floats(0, 9, allow_nan=False), st.sampled_from([0.0, -3.0
     start=st.one_of(st.none(), st.integers(0, 14)),
     recorded=st.one_of(st.none(), st.lists(st.integers(0, 14), min_size=40, max_size=40)),
     gates=st.fixed_dictionaries({"HPAScaleToZero": st.booleans(), "HPAConfigurableTolerance": st.booleans()}),
+    legacy=st.booleans(),
 )
 def test_the_loop_is_the_step_machine(
     metrics: list[str],
@@ -261,7 +262,9 @@ def test_the_loop_is_the_step_machine(
     start: int | None,
     recorded: list[int] | None,
     gates: dict[str, bool],
+    legacy: bool,
 ) -> None:
+    legacy = legacy and "c/cpu" not in metrics
     hpa = autoscaler(metrics, behavior, minimum)
     times = [START + i * 20 * SECOND for i in range(len(load))]
     loads = {name: [row[i] for row in load] for i, name in enumerate(metrics)}
@@ -271,7 +274,8 @@ def test_the_loop_is_the_step_machine(
     options = HPAOptions(
         horizontal_pod_autoscaler_cpu_initialization_period=timedelta(seconds=60),
         horizontal_pod_autoscaler_downscale_stabilization=timedelta(seconds=60),
-        feature_gates=gates,
+        feature_gates={} if legacy else gates,
+        profile="legacy" if legacy else "current",
     )
     given_sizes = None
     if recorded is not None:
@@ -449,3 +453,10 @@ def test_metrics_of_one_name_are_told_apart() -> None:
     report, _ = replay_report([hpa], {"depth": Load(times, np.full(20, 9.0))}, Plant())
     assert list(report.summaries[0].decided_by) == ["depth (metrics[0])", "depth (metrics[1])"]
     assert sum(report.summaries[0].decided_by.values()) == 20
+
+
+def test_the_legacy_profile_does_not_know_metrics_of_one_container() -> None:
+    hpa = autoscaler(["c/cpu"], None, 1)
+    load = Load(np.array([START, START + 60 * SECOND]), np.array([1.0, 1.0]))
+    with pytest.raises(InputError, match=r"spec\.metrics\[0\]\.type: a metric that can be replayed is needed"):
+        replay(hpa, {"c/cpu": load}, Plant(request=Quantity("1")), options=HPAOptions(profile="legacy"))

@@ -127,6 +127,7 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
         first.now,
         first.cpu_initialization,
         first.initial_readiness,
+        first.legacy,
         threads,
     )
     return [
@@ -136,11 +137,12 @@ def kernel(rows: list[Query], threads: int) -> list[Answer]:
 
 
 @settings(max_examples=300, deadline=None)
-@given(st.lists(queries(), min_size=1, max_size=4), st.sampled_from([1, 2, 5]))
-def test_the_kernel_computes_what_the_reference_does(rows: list[Query], threads: int) -> None:
+@given(st.lists(queries(), min_size=1, max_size=4), st.sampled_from([1, 2, 5]), st.booleans())
+def test_the_kernel_computes_what_the_reference_does(rows: list[Query], threads: int, legacy: bool) -> None:
     for query in rows:
         query.cpu_initialization = rows[0].cpu_initialization
         query.initial_readiness = rows[0].initial_readiness
+        query.legacy = legacy
     assert kernel(rows, threads) == [calculate(query) for query in rows]
 
 

@@ -8,6 +8,7 @@
 #include "kscale/numeric.hpp"
 
 // From what the metrics propose to what is written: stabilisation windows, rate limits, and the histories they read.
+// `plain`: of HPAs without a behavior.
 // Upstream: horizontal.go, normalizeDesiredReplicas, normalizeDesiredReplicasWithBehaviors, storeScaleEvent.
 namespace kscale::hpa {
 
@@ -59,7 +60,7 @@ struct Limited {
   Limit reason;
 };
 
-inline std::int32_t stabilize_legacy(std::int32_t proposal, Recommendations& past, std::int64_t window,
+inline std::int32_t stabilize_plain(std::int32_t proposal, Recommendations& past, std::int64_t window,
                                      std::int64_t now) noexcept {
   std::int32_t best = proposal;
   std::ptrdiff_t reuse = -1;
@@ -71,7 +72,7 @@ inline std::int32_t stabilize_legacy(std::int32_t proposal, Recommendations& pas
   return best;
 }
 
-inline Limited limit_legacy(std::int32_t current, std::int32_t desired, std::int32_t minimum,
+inline Limited limit_plain(std::int32_t current, std::int32_t desired, std::int32_t minimum,
                             std::int32_t maximum) noexcept {
   const std::int32_t rate = to_int32(std::max(2.0 * static_cast<double>(current), 4.0));
   const std::int32_t most = std::min(maximum, rate);
@@ -169,11 +170,11 @@ struct Normalized {
   bool limited;
 };
 
-inline Normalized normalize_legacy(std::int32_t current, std::int32_t proposal, std::int32_t minimum,
+inline Normalized normalize_plain(std::int32_t current, std::int32_t proposal, std::int32_t minimum,
                                    std::int32_t maximum, Recommendations& past, std::int64_t window,
                                    std::int64_t now) noexcept {
-  const std::int32_t stabilized = stabilize_legacy(proposal, past, window, now);
-  const Limited limited = limit_legacy(current, stabilized, minimum, maximum);
+  const std::int32_t stabilized = stabilize_plain(proposal, past, window, now);
+  const Limited limited = limit_plain(current, stabilized, minimum, maximum);
   return {stabilized, limited.replicas, stabilized != proposal ? Stabilized::down : Stabilized::none, limited.reason,
           limited.replicas != stabilized};
 }

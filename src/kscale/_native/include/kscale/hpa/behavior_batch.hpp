@@ -75,7 +75,7 @@ struct NormalizedColumns {
 // Each row's history must have room for two more entries: a first pass records the current size, then its proposal.
 inline void normalize_rows(const SizeColumns& sizes, std::ptrdiff_t n, const RulesColumns& up, const RulesColumns& down,
                            const RecommendationColumns& past, const EventColumns& added, const EventColumns& removed,
-                           std::int64_t legacy_window, std::int64_t now, std::ptrdiff_t threads,
+                           std::int64_t downscale_window, std::int64_t now, std::ptrdiff_t threads,
                            const NormalizedColumns& out) {
   parallel_for(n, threads, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
     for (std::ptrdiff_t i = begin; i < end; ++i) {
@@ -86,8 +86,8 @@ inline void normalize_rows(const SizeColumns& sizes, std::ptrdiff_t n, const Rul
           row = normalize(sizes.current[i], sizes.proposal[i], sizes.minimum[i], sizes.maximum[i], recommendations,
                           up.row(i), down.row(i), added.row(i), removed.row(i), now);
         else
-          row = normalize_legacy(sizes.current[i], sizes.proposal[i], sizes.minimum[i], sizes.maximum[i],
-                                 recommendations, legacy_window, now);
+          row = normalize_plain(sizes.current[i], sizes.proposal[i], sizes.minimum[i], sizes.maximum[i],
+                                 recommendations, downscale_window, now);
         past.slots.size[i] = recommendations.size;
       }
       out.stabilized[i] = row.stabilized;

@@ -128,10 +128,12 @@ inline Combined combine(const ProposalColumns& metrics, std::int64_t begin, std:
   return out;
 }
 
+// `legacy`: as Kubernetes 1.18 to 1.20 decided.
 struct Settings {
   std::int64_t now;
-  std::int64_t legacy_window;
+  std::int64_t downscale_window;  // for scaling down, of HPAs without a behavior
   bool scale_to_zero;
+  bool legacy;
 };
 
 struct DecideInput {
@@ -146,10 +148,12 @@ struct Histories {
   EventColumns added, removed;
 };
 
-inline Branch branch_of(const TargetColumns& t, std::ptrdiff_t i, bool may_leave_zero) noexcept {
+inline Branch branch_of(const TargetColumns& t, std::ptrdiff_t i, bool may_leave_zero, bool legacy) noexcept {
   const std::int32_t current = t.current[i];
-  if (current == 0)
-    return may_leave_zero && (t.minimum[i] != 0 || t.object_metric[i]) ? Branch::metrics : Branch::disabled;
+  if (current == 0) {
+    const bool goes_on = legacy ? t.minimum[i] == 0 : may_leave_zero && (t.minimum[i] != 0 || t.object_metric[i]);
+    return goes_on ? Branch::metrics : Branch::disabled;
+  }
   if (current > t.maximum[i]) return Branch::above_max;
   if (current < t.minimum[i]) return Branch::below_min;
   return Branch::metrics;
@@ -178,14 +182,15 @@ inline void decide_row(const DecideInput& in, std::ptrdiff_t i, const Histories&
   conditions.set(i, able_to_scale, true, succeeded_get_scale, now);
   Recommendations past = histories.past.row(i);
   if (t.fresh[i]) past.store(-1, current, now);
-  const bool leaves_zero = in.settings.scale_to_zero && conditions.is_true(i, scaled_to_zero);
-  const Branch path = branch_of(t, i, leaves_zero);
+  const bool legacy = in.settings.legacy;
+  const bool leaves_zero = in.settings.scale_to_zero && !legacy && conditions.is_true(i, scaled_to_zero);
+  const Branch path = branch_of(t, i, leaves_zero, legacy);
   branch(path);
   std::int32_t desired = current;
   switch (path) {
     case Branch::disabled:
       conditions.set(i, scaling_active, false, scaling_disabled, now);
-      if (!in.settings.scale_to_zero) conditions.drop(i, scaled_to_zero);
+      if (!in.settings.scale_to_zero && !legacy) conditions.drop(i, scaled_to_zero);
       break;
     case Branch::above_max:
       desired = t.maximum[i];
@@ -213,7 +218,8 @@ inline void decide_row(const DecideInput& in, std::ptrdiff_t i, const Histories&
           out.events[i] |= event_metric_failed;
           out.error[i] = in.metrics.error[begin + metrics.first_invalid];
         }
-        failed = metrics.invalid >= end - begin || (metrics.invalid > 0 && metrics.best < current);
+        failed = metrics.invalid >= end - begin || (metrics.invalid > 0 && metrics.best < current && !legacy);
+        if (legacy && !failed) out.error[i] = static_cast<std::uint8_t>(ErrorClass::none);
         if (failed && metrics.invalid > 0) conditions.set(i, scaling_active, false, metric_failed, now);
       }
       out.invalid[i] = metrics.invalid;
@@ -233,7 +239,7 @@ inline void decide_row(const DecideInput& in, std::ptrdiff_t i, const Histories&
           t.behavior[i]
               ? normalize(current, proposal, minimum, t.maximum[i], past, in.up.row(i), in.down.row(i),
                           histories.added.row(i), histories.removed.row(i), now)
-              : normalize_legacy(current, proposal, minimum, t.maximum[i], past, in.settings.legacy_window, now);
+              : normalize_plain(current, proposal, minimum, t.maximum[i], past, in.settings.downscale_window, now);
       out.stabilized[i] = normal.stabilized;
       conditions.set(i, able_to_scale, true,
                      static_cast<std::uint8_t>(ready_for_new_scale + static_cast<std::uint8_t>(normal.held)), now);
@@ -260,6 +266,7 @@ inline void decide_row(const DecideInput& in, std::ptrdiff_t i, const Histories&
     store_event(row, (grows ? in.up : in.down).of(i), grows ? desired - current : current - desired, now);
     events.slots.size[i] = row.size;
   }
+  if (legacy) return;  // no such condition
   if (!in.settings.scale_to_zero) {
     conditions.drop(i, scaled_to_zero);
   } else {

@@ -34,9 +34,9 @@ struct Replay {
   Tolerances tolerances;
   std::int64_t cpu_initialization, initial_readiness;
   std::int32_t minimum, maximum;
-  bool behavior, scale_to_zero;
+  bool behavior, scale_to_zero, legacy;
   Rules up, down;
-  std::int64_t legacy_window;
+  std::int64_t downscale_window;
   std::int64_t startup, lag, period, window, begin;
   std::int32_t start;  // replicas
   const std::int32_t* recorded;  // replicas at every tick: the plant follows them (open loop); or null
@@ -176,7 +176,7 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
                                            ready_at.data()},
                                      {present.data(), values.data(), sample_times.data(), windows.data()},
                                      requests.data(), &whole,
-                                     {now, in.cpu_initialization, in.initial_readiness});
+                                     {now, in.cpu_initialization, in.initial_readiness, in.legacy});
       proposals[m] = answer.replicas;
       errors[m] = answer.error == Error::none ? 0 : 1;
       out.usage[tick * in.n_metrics + static_cast<std::ptrdiff_t>(m)] = answer.usage;
@@ -189,7 +189,7 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
         {proposals.data(), errors.data()},
         up.columns(in.up),
         down.columns(in.down),
-        {now, in.legacy_window, in.scale_to_zero}};
+        {now, in.downscale_window, in.scale_to_zero, in.legacy}};
     const Histories histories{{past.slots(), past.values.data(), past.times.data()},
                               {added.slots(), added.values.data(), added.times.data(), added.outdated.data()},
                               {removed.slots(), removed.values.data(), removed.times.data(), removed.outdated.data()}};

@@ -96,10 +96,10 @@ struct AnswerColumns {
 
 inline void replicas_of_rows(const RowColumns& rows, std::ptrdiff_t n, const PodColumns& pods,
                              const SampleColumns& samples, const std::int64_t* requests, const std::int64_t* values,
-                             const Periods& periods, std::ptrdiff_t threads, const AnswerColumns& out) {
+                             const Terms& terms, std::ptrdiff_t threads, const AnswerColumns& out) {
   parallel_for(n, threads, [=](std::ptrdiff_t begin, std::ptrdiff_t end) {
     for (std::ptrdiff_t i = begin; i < end; ++i)
-      out.put(i, replicas(rows.row(i), pods, samples, requests, values, periods));
+      out.put(i, replicas(rows.row(i), pods, samples, requests, values, terms));
   });
 }
 

@@ -63,10 +63,12 @@ struct SampleColumns {
   const std::int64_t* window;  // nanoseconds
 };
 
-struct Periods {
+// What a calculation goes by beside its row. `legacy`: as Kubernetes 1.18 to 1.20 calculated.
+struct Terms {
   std::int64_t now;
   std::int64_t cpu_initialization;
   std::int64_t initial_readiness;
+  bool legacy;
 };
 
 struct Tolerances {
@@ -74,11 +76,15 @@ struct Tolerances {
   double up;
 };
 
-// Both ends included; NaN is outside.
-inline bool within(double ratio, Tolerances t) noexcept { return 1.0 - t.down <= ratio && ratio <= 1.0 + t.up; }
+// Both ends included; NaN is outside. Legacy: by the distance from 1, which is rounded: that of 1.1 is more than 0.1.
+inline bool within(double ratio, Tolerances t, bool legacy) noexcept {
+  if (legacy) return std::abs(1.0 - ratio) <= t.up;
+  return 1.0 - t.down <= ratio && ratio <= 1.0 + t.up;
+}
 
 inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleColumns& samples, std::ptrdiff_t sample,
-                      bool cpu, const Periods& p) noexcept {
+                      bool cpu, const Terms& p) noexcept {
+  const Group unready_group = p.legacy ? Group::ignored : Group::unready;  // legacy: one set for both
   // Most pods are running, ready and measured: one branch for them instead of one a rule.
   const int unusual = pods.deleting[pod] | (pods.phase[pod] ^ static_cast<int>(Phase::running)) |
                       (pods.ready[pod] ^ static_cast<int>(Ready::yes)) | (pods.started[pod] ^ 1) |
@@ -86,11 +92,11 @@ inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleCo
   if (unusual == 0 && (!cpu || pods.start[pod] + p.cpu_initialization <= p.now)) [[likely]]
     return Group::ready;
   if (pods.deleting[pod] || pods.phase[pod] == static_cast<std::uint8_t>(Phase::failed)) return Group::ignored;
-  if (pods.phase[pod] == static_cast<std::uint8_t>(Phase::pending)) return Group::unready;
+  if (pods.phase[pod] == static_cast<std::uint8_t>(Phase::pending)) return unready_group;
   if (!samples.present[sample]) return Group::missing;
   if (!cpu) return Group::ready;
   const auto ready = static_cast<Ready>(pods.ready[pod]);
-  if (ready == Ready::absent || !pods.started[pod]) return Group::unready;
+  if (ready == Ready::absent || !pods.started[pod]) return unready_group;
   bool unready;
   if (pods.start[pod] + p.cpu_initialization > p.now) {
     // Starting: believe only a sample whose whole window lies after the pod became ready.
@@ -99,7 +105,7 @@ inline Group group_of(const PodColumns& pods, std::ptrdiff_t pod, const SampleCo
     // Not ready since (almost) its start: it never was ready. One that became unready later keeps its sample.
     unready = ready == Ready::no && pods.start[pod] + p.initial_readiness > pods.transition[pod];
   }
-  return unready ? Group::unready : Group::ready;
+  return unready ? unready_group : Group::ready;
 }
 
 // Running and Ready=True, deleting or not: what Object and External values are spread over.
@@ -184,15 +190,15 @@ inline Ratio ratio_of(Mode mode, const Sums& sums, std::int64_t target, std::int
 }
 
 inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const SampleColumns& samples,
-                               const std::int64_t* requests, const Periods& periods) noexcept {
+                               const std::int64_t* requests, const Terms& terms) noexcept {
   Answer out;
   const bool by_request = row.mode == Mode::utilization;
   const std::ptrdiff_t n = row.pods_end - row.pods_begin;
   const auto group = [&](std::ptrdiff_t i) {
-    return group_of(pods, row.pods_begin + i, samples, row.samples + i, row.cpu, periods);
+    return group_of(pods, row.pods_begin + i, samples, row.samples + i, row.cpu, terms);
   };
   Sums sums;
-  Sums missing, unready;  // what they would add: requests and entries
+  Sums missing, unready, ignored;  // what they would add: requests and entries
   for (std::ptrdiff_t i = 0; i < n; ++i) {
     const Group which = group(i);
     const std::int64_t request = by_request ? requests[row.requests + i] : 0;
@@ -207,14 +213,19 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
       missing.request += request;
       ++missing.known;
       // r < 1: a missing pod is taken to use its whole request, or the target where that is more.
-      missing.value += by_request ? quotient(request * (row.target > 100 ? row.target : 100), 100) : row.target;
+      const std::int64_t percent = row.target > 100 && !terms.legacy ? row.target : 100;
+      missing.value += by_request ? quotient(request * percent, 100) : row.target;
     } else {
-      ++out.ignored;
+      ignored.request += request;
+      ++ignored.known;
     }
   }
+  // What counts as unused when the size would grow.
+  const Sums& idle = terms.legacy ? ignored : unready;
   out.ready = static_cast<std::int32_t>(sums.known);
   out.missing = static_cast<std::int32_t>(missing.known);
   out.unready = static_cast<std::int32_t>(unready.known);
+  out.ignored = static_cast<std::int32_t>(ignored.known);
   sums.entries = sums.known + row.extra_count;
   if (sums.entries == 0) {
     out.error = Error::no_samples_left;
@@ -233,9 +244,9 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
   out.usage = first.usage;
   out.ratio = first.ratio;
 
-  const bool rebalance = unready.known > 0 && first.ratio > 1.0;
+  const bool rebalance = idle.known > 0 && first.ratio > 1.0;
   if (!rebalance && missing.known == 0) {
-    if (within(first.ratio, row.tolerances)) {
+    if (within(first.ratio, row.tolerances, terms.legacy)) {
       out.replicas = row.current;
       out.path = path_hold_first;
     } else {
@@ -252,9 +263,9 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
   };
   if (missing.known > 0) {
     if (first.ratio < 1.0) fill(missing, missing.value);
-    else if (first.ratio > 1.0) fill(missing, 0);
+    else if (first.ratio > 1.0 || (terms.legacy && !by_request)) fill(missing, 0);
   }
-  if (rebalance) fill(unready, 0);
+  if (rebalance) fill(idle, 0);
   const Ratio second = ratio_of(row.mode, sums, row.target, row.extra_sum);
   out.path = path_second_pass;
   if (second.error) {
@@ -263,20 +274,21 @@ inline Answer replicas_of_pods(const Row& row, const PodColumns& pods, const Sam
   }
   out.second_ratio = second.ratio;
   out.replicas = row.current;
-  if (within(second.ratio, row.tolerances) || (first.ratio < 1.0 && second.ratio > 1.0) ||
+  if (within(second.ratio, row.tolerances, terms.legacy) || (first.ratio < 1.0 && second.ratio > 1.0) ||
       (first.ratio > 1.0 && second.ratio < 1.0)) {
     out.path |= path_hold_second;
     return out;
   }
   const std::int32_t count = to_int32(std::ceil(second.ratio * static_cast<double>(sums.entries)));
-  if ((second.ratio < 1.0 && count > row.current) || (second.ratio > 1.0 && count < row.current))
+  const bool turns = (second.ratio < 1.0 && count > row.current) || (second.ratio > 1.0 && count < row.current);
+  if (turns && !terms.legacy)
     out.path |= path_hold_direction;
   else
     out.replicas = count;
   return out;
 }
 
-inline Answer replicas_of_value(const Row& row, const PodColumns& pods, std::int64_t usage) noexcept {
+inline Answer replicas_of_value(const Row& row, const PodColumns& pods, std::int64_t usage, bool legacy) noexcept {
   Answer out;
   out.usage = usage;
   out.ratio = static_cast<double>(usage) / static_cast<double>(row.target);
@@ -284,7 +296,7 @@ inline Answer replicas_of_value(const Row& row, const PodColumns& pods, std::int
     out.replicas = to_int32(std::ceil(out.ratio));
     return out;
   }
-  if (within(out.ratio, row.tolerances)) {
+  if (within(out.ratio, row.tolerances, legacy)) {
     out.replicas = row.current;
     out.path = path_hold_first;
     return out;
@@ -299,12 +311,12 @@ inline Answer replicas_of_value(const Row& row, const PodColumns& pods, std::int
   return out;
 }
 
-inline Answer replicas_per_pod(const Row& row, std::int64_t usage) noexcept {
+inline Answer replicas_per_pod(const Row& row, std::int64_t usage, bool legacy) noexcept {
   Answer out;
   const auto total = static_cast<double>(usage), target = static_cast<double>(row.target);
   const auto pods = static_cast<double>(row.current);
   out.ratio = total / (target * pods);
-  if (within(out.ratio, row.tolerances)) {
+  if (within(out.ratio, row.tolerances, legacy)) {
     out.replicas = row.current;
   } else {
     const double count = std::ceil(total / target);
@@ -317,7 +329,7 @@ inline Answer replicas_per_pod(const Row& row, std::int64_t usage) noexcept {
 }
 
 inline Answer replicas(const Row& row, const PodColumns& pods, const SampleColumns& samples,
-                       const std::int64_t* requests, const std::int64_t* values, const Periods& periods) noexcept {
+                       const std::int64_t* requests, const std::int64_t* values, const Terms& terms) noexcept {
   Answer out;
   if (row.given == Error::no_metrics) {
     out.error = row.given;
@@ -330,7 +342,7 @@ inline Answer replicas(const Row& row, const PodColumns& pods, const SampleColum
         out.error = row.given != Error::none ? row.given : Error::no_pods;
         return out;
       }
-      return replicas_of_pods(row, pods, samples, requests, periods);
+      return replicas_of_pods(row, pods, samples, requests, terms);
     case Mode::object_value:
     case Mode::external_value:
     case Mode::object_per_pod:
@@ -340,7 +352,7 @@ inline Answer replicas(const Row& row, const PodColumns& pods, const SampleColum
   const std::int64_t usage = row.mode == Mode::object_value || row.mode == Mode::object_per_pod
                                  ? values[row.values_begin]
                                  : external_sum(values + row.values_begin, row.values_end - row.values_begin, per_pod);
-  return per_pod ? replicas_per_pod(row, usage) : replicas_of_value(row, pods, usage);
+  return per_pod ? replicas_per_pod(row, usage, terms.legacy) : replicas_of_value(row, pods, usage, terms.legacy);
 }
 
 }  // namespace kscale::hpa
