@@ -53,12 +53,13 @@ import kscale
 from kscale._native import _histogram as native
 from kscale.capacity.generate import generate
 from kscale.capacity.generate.usage import UsageOfContainer, usage_of, write_usage
+from kscale.effects import ZERO_TIME
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.series.usage_reader import read_usage
 from kscale.vpa import RecommenderOptions
 from kscale.vpa.advice import advise
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, UNSET, Histograms
+from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histograms
 from kscale.vpa.logic import estimate
 from kscale.vpa.model.aggregates import Store
 
@@ -107,7 +108,7 @@ def columns(bank: Histograms) -> Columns:
     n = len(bank)
 
     def unset() -> Any:
-        return np.full(n, UNSET, np.int64)
+        return np.full(n, ZERO_TIME, np.int64)
 
     def zeros() -> Any:
         return np.zeros(n, np.int64)

@@ -32,12 +32,12 @@ class FieldError(msgspec.Struct, frozen=True):
     value: str = ""
 
     def __str__(self) -> str:
-        parts = [self.field, _TEXTS[self.type]]
-        if self.value:
-            parts.append(self.value)
-        if self.detail:
-            parts.append(self.detail)
-        return ": ".join(parts)
+        return f"{self.field}: {self.body}"
+
+    @property
+    def body(self) -> str:
+        """Without the path (``ErrorBody``)."""
+        return ": ".join(part for part in (_TEXTS[self.type], self.value, self.detail) if part)
 
 
 def _shown(value: str | int | float | Quantity) -> str:  # noqa: PYI041  (an int is shown as one)

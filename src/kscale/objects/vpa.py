@@ -146,7 +146,7 @@ class VerticalPodAutoscalerStatus(ApiStruct):
 
     recommendation: RecommendedPodResources | None = None
     conditions: list[VerticalPodAutoscalerCondition] = []
-    observed_generation: int = 0
+    observed_generation: int | None = None
 
 
 class VerticalPodAutoscaler(KubeObject):

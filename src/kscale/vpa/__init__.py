@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from kscale.vpa.admission import PodAdmission, VpaAdmission, VpaIndex, admit_pod, admit_vpa, review
-from kscale.vpa.metrics_sources import ExternalMetrics, external_metrics, usage_of_pods
+from kscale.vpa.metrics_sources import external_metrics_steps, usage_of_pods
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
 from kscale.vpa.oom import OutOfMemory, evicted_for_memory, out_of_memory
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.vpa.recommender import RecommenderResult, Round, VpaResult, run_once
 from kscale.vpa.target import ControllerKey, Controllers, Scale
-from kscale.vpa.updater import UpdaterResult, UpdaterRound, UpdaterState, run_updater, updater_steps
+from kscale.vpa.updater import (
+    UpdaterResult,
+    UpdaterRound,
+    UpdaterState,
+    legacy_updater_steps,
+    run_legacy_updater,
+    run_updater,
+    updater_steps,
+)
 
 __all__ = [
     "CPU_SAMPLE",
@@ -19,7 +27,6 @@ __all__ = [
     "ClusterState",
     "ControllerKey",
     "Controllers",
-    "ExternalMetrics",
     "OutOfMemory",
     "PodAdmission",
     "RecommenderOptions",
@@ -37,9 +44,11 @@ __all__ = [
     "admit_pod",
     "admit_vpa",
     "evicted_for_memory",
-    "external_metrics",
+    "external_metrics_steps",
+    "legacy_updater_steps",
     "out_of_memory",
     "review",
+    "run_legacy_updater",
     "run_once",
     "run_updater",
     "updater_steps",

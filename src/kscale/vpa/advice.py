@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kscale.effects import ZERO_TIME, to_text
 from kscale.errors import InputError
 from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
 from kscale.objects.base import ResourceList
@@ -22,7 +23,6 @@ from kscale.objects.vpa import (
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
 from kscale.snapshot.collector import collector_paused
-from kscale.vpa.clock import UNSET, to_text
 from kscale.vpa.feed import Feed
 from kscale.vpa.history import take_in
 from kscale.vpa.model import ClusterState
@@ -148,11 +148,11 @@ def advise(
             feed.counts[text] += count
     ooms = _out_of_memory(cluster, pods, feed)
     moment = now if now is not None else feed.newest
-    if moment == UNSET:
-        moment = max((event.time for event in ooms), default=UNSET)
+    if moment == ZERO_TIME:
+        moment = max((event.time for event in ooms), default=ZERO_TIME)
     if now is None:
         _warn_of_the_future(feed)
-    if UNSET < feed.newest < _LONG_AGO:
+    if ZERO_TIME < feed.newest < _LONG_AGO:
         notes.append(f"the newest sample is of {to_text(feed.newest)}: is the unit of time right?")
     shown = to_text(moment)
     moment = max(moment, 0)

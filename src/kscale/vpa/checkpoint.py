@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Generator, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from kscale.effects import ZERO_TIME, to_text
 from kscale.errors import InputError, KscaleError, Problem
+from kscale.objects.decode import to_dict
+from kscale.objects.times import nanoseconds
 from kscale.objects.vpa import (
     HistogramCheckpoint,
     VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerCheckpointStatus,
 )
-from kscale.vpa.clock import UNSET, from_text, to_text
 from kscale.vpa.histogram import Histogram, HistogramError, SavedHistogram
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store
 from kscale.vpa.model.cluster import ClusterState
@@ -27,13 +29,16 @@ __all__ = [
     "ContainerCheckpoint",
     "WriteCheckpoints",
     "checkpoint_steps",
+    "histogram_data",
     "load",
     "load_all",
     "orphaned",
+    "status_data",
     "store_all",
 ]
 
 VERSION: Final = "v3"
+_YEAR_ONE: Final = nanoseconds("0001-01-01T00:00:00Z")
 
 
 class CheckpointError(KscaleError, ValueError):
@@ -67,11 +72,15 @@ def _load_histogram(histogram: Histogram, saved: HistogramCheckpoint, field: str
 
 def _time(text: str | None, field: str) -> int:
     """Nanoseconds since 1970; :class:`InputError` for a text that is no time, or one that they cannot express."""
+    if text is None:
+        return ZERO_TIME
     try:
-        time = from_text(text)
+        time = nanoseconds(text)
     except ValueError as error:
         raise InputError(Problem(str(error), field=field)) from None
-    if not UNSET <= time < 2**63:
+    if time == _YEAR_ONE:
+        return ZERO_TIME
+    if not ZERO_TIME <= time < 2**63:
         raise InputError(Problem(f'"{text}" is out of range: times go from 1677-09-22 to 2262-04-11', field=field))
     return time
 
@@ -226,10 +235,28 @@ def _in_order(vpas: Iterable[Vpa]) -> list[Vpa]:
     return sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
 
 
+def histogram_data(histogram: SavedHistogram) -> dict[str, Any]:
+    """A histogram as the API prints it: a time that was never set is null."""
+    return _data(to_dict(_saved(histogram)), "referenceTimestamp")
+
+
+def status_data(status: VerticalPodAutoscalerCheckpointStatus) -> dict[str, Any]:
+    """The status of a checkpoint as the API prints it: times that were never set are null."""
+    data = _data(to_dict(status), "firstSampleStart", "lastSampleStart", "lastUpdateTime")
+    for name in ("cpuHistogram", "memoryHistogram"):
+        data[name] = _data(data.get(name, {}), "referenceTimestamp")
+    return data
+
+
+def _data(given: dict[str, Any], *times: str) -> dict[str, Any]:
+    """With all its times, and without what is 0 or empty."""
+    return {**dict.fromkeys(times), **{name: value for name, value in given.items() if value}}
+
+
 def _saved(histogram: SavedHistogram) -> HistogramCheckpoint:
     return HistogramCheckpoint(
         reference_timestamp=to_text(histogram.reference_time),
-        bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()},
+        bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()} or None,
         total_weight=histogram.total_weight,
     )
 
@@ -248,7 +275,7 @@ def _take_out_open_windows(
     for _, pod in sorted(state.pods.items()):
         for name, container in sorted(pod.containers.items()):
             end = int(store.window_end[container.slot])
-            if end == UNSET or now >= end:
+            if end == ZERO_TIME or now >= end:
                 continue
             for vpa in users.get(AggregateKey(pod.namespace, name, pod.label_key), ()):
                 target.append(rows[vpa.key, name])

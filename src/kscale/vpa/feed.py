@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kscale._native import _histogram
+from kscale.effects import ZERO_TIME
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
-from kscale.vpa.clock import UNSET
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState
 from kscale.vpa.strategies import ContainerUsage, Strategy
 from kscale.vpa.workloads import Identity, Workload, Workloads
@@ -50,7 +50,7 @@ class Feed:
     namespaces: Collection[str] = ()
     now: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
-    newest: int = UNSET
+    newest: int = ZERO_TIME
     usage: dict[tuple[str, str, str, str], ContainerUsage] = field(default_factory=dict)
     memory_points: Counter[tuple[Identity, str]] = field(default_factory=Counter)
     """Memory samples taken in; those of CPU the model counts itself."""
@@ -169,8 +169,8 @@ class Feed:
         the containers that have such samples."""
         store = self.state.store
         last = np.maximum(store.last_cpu, store.last_memory)
-        last[store.free_slots] = UNSET
-        ends = np.sort(last[last != UNSET])
+        last[store.free_slots] = ZERO_TIME
+        ends = np.sort(last[last != ZERO_TIME])
         times = np.sort(np.concatenate(self._times)) if self._times else ends
         if len(times) < 2:
             return None

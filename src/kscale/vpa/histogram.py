@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kscale._native import _histogram
+from kscale.effects import ZERO_TIME
 from kscale.errors import KscaleError
 from kscale.objects.go_numbers import format_float
 
@@ -21,7 +22,6 @@ __all__ = [
     "CPU_OPTIONS",
     "EPSILON",
     "MEMORY_OPTIONS",
-    "UNSET",
     "Histogram",
     "HistogramError",
     "HistogramOptions",
@@ -29,8 +29,6 @@ __all__ = [
     "SavedHistogram",
 ]
 
-UNSET: Final[int] = _histogram.UNSET
-"""The time that stands for Go's zero time (year 1): no reference yet, no sample yet."""
 EPSILON: Final = 0.001 * 0.1
 """Weights below this do not count: a thousandth of the least weight of a sample."""
 _BUCKET_GROWTH: Final = 1.0 + 0.05
@@ -104,7 +102,7 @@ class SavedHistogram(NamedTuple):
     bucket_weights: dict[int, int]
     total_weight: float
     reference_time: int
-    """Nanoseconds since 1970, or :data:`UNSET`."""
+    """Nanoseconds since 1970, or :data:`~kscale.effects.ZERO_TIME`."""
 
 
 class Histograms:
@@ -112,7 +110,7 @@ class Histograms:
 
     Columns (NumPy arrays, written to in place): ``weights`` float64[rows, buckets], ``total`` float64[rows],
     ``min_bucket`` and ``max_bucket`` int32[rows] (where weights reach epsilon), ``reference`` int64[rows] (the time at
-    which a sample's weight counts once; :data:`UNSET` before the first).
+    which a sample's weight counts once; :data:`~kscale.effects.ZERO_TIME` before the first).
     """
 
     __slots__ = ("half_life", "max_bucket", "min_bucket", "native", "options", "reference", "total", "weights")
@@ -124,7 +122,7 @@ class Histograms:
         self.total = np.zeros(rows)
         self.min_bucket = np.full(rows, options.num_buckets - 1, np.int32)
         self.max_bucket = np.zeros(rows, np.int32)
-        self.reference = np.full(rows, UNSET, np.int64)
+        self.reference = np.full(rows, ZERO_TIME, np.int64)
         self.bind()
 
     def bind(self) -> None:
@@ -164,7 +162,7 @@ class Histograms:
         self.total[rows] = 0.0
         self.min_bucket[rows] = self.options.num_buckets - 1
         self.max_bucket[rows] = 0
-        self.reference[rows] = UNSET
+        self.reference[rows] = ZERO_TIME
 
     def copy(self) -> Histograms:
         """An independent copy (the options object is shared)."""
@@ -230,7 +228,7 @@ class Histograms:
         for row, line in zip(which.tolist(), weights, strict=True):
             buckets = np.flatnonzero(line)
             pairs = dict(zip(buckets.tolist(), line[buckets].tolist(), strict=True))
-            reference = int(self.reference[row]) if self.half_life else UNSET
+            reference = int(self.reference[row]) if self.half_life else ZERO_TIME
             saved.append(SavedHistogram(pairs, float(self.total[row]), reference))
         return saved
 
@@ -274,7 +272,7 @@ class Histogram:
 
     @property
     def reference_time(self) -> int:
-        """Nanoseconds since 1970, or :data:`UNSET`."""
+        """Nanoseconds since 1970, or :data:`~kscale.effects.ZERO_TIME`."""
         return int(self.bank.reference[self.index])
 
     @property
@@ -322,7 +320,7 @@ class Histogram:
         return self.bank.save([self.index])[0]
 
     def load(
-        self, bucket_weights: Mapping[int, int] | None, total_weight: float = 0.0, reference_time: int = UNSET
+        self, bucket_weights: Mapping[int, int] | None, total_weight: float = 0.0, reference_time: int = ZERO_TIME
     ) -> None:
         """Add what a checkpoint holds. A decaying histogram takes over its reference time.
 

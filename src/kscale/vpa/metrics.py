@@ -1,45 +1,26 @@
-"""Upstream's metrics by name, and collecting what a decision adds to them (``pkg/utils/metrics``).
-
-A decision returns what it would add to counters, set gauges to and observe in histograms; times that pass outside a
-decision (steps of a loop, requests) are observed by whoever has a clock, with the same names.
-"""
+"""Upstream's metrics by name, and collecting what a decision adds to them (``pkg/utils/metrics``)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["METRICS", "Distribution", "Metric", "Observations", "metric_key", "size_log2"]
+from kscale.effects import Metric, Observation, Observe, Progress, StepsOf, Wait
 
+__all__ = ["LEGACY_METRICS", "METRICS", "ExecutionTimer", "Labels", "Tally", "observation", "size_log2"]
 
-class Metric(NamedTuple):
-    """A metric: its kind (counter, gauge, histogram), its labels in order and, of a histogram, its bounds."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...] = ()
-    bounds: tuple[float, ...] = ()
-
-
-class Distribution(msgspec.Struct):
-    """Observations of a histogram metric: ``counts[i]`` at most ``bounds[i]`` (and above the bound before), the last
-    above all bounds; ``total`` is their sum."""
-
-    bounds: Sequence[float]
-    counts: list[int]
-    total: float = 0.0
-
+Labels = Mapping[str, str | bool]
 
 _STEPS: Final = (
     0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 100.0, 120.0,
     150.0, 240.0, 300.0,
 )  # fmt: skip
-_REQUESTS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_REQUESTS: Final = (
+    0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0,
+)  # fmt: skip
 _FIRST: Final = (
     1.0, 2.0, 5.0, 7.5, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 90.0, 120.0, 150.0, 180.0, 240.0, 300.0, 600.0, 900.0,
     1800.0,
@@ -106,7 +87,16 @@ def _all() -> list[Metric]:
 
 
 METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in _all()}
-"""Every metric by its name. The updater's legacy profile has two of these without labels."""
+"""Every metric by its name."""
+
+LEGACY_METRICS: Final[Mapping[str, Metric]] = {
+    metric.name: metric
+    for metric in (
+        METRICS["vpa_updater_execution_latency_seconds"],
+        Metric("vpa_updater_evicted_pods_total", "counter"),
+    )
+}
+"""Those of the updater of about 2020."""
 
 
 def size_log2(pods: int) -> int:
@@ -114,42 +104,79 @@ def size_log2(pods: int) -> int:
     return 0 if pods <= 0 else min(pods.bit_length() - 1, _MOST_LOG2)
 
 
-def metric_key(name: str, labels: Mapping[str, str | bool]) -> str:
-    """``metric{label=value,...}``; raises ``ValueError`` for labels that upstream's metric does not have."""
-    if tuple(labels) != METRICS[name].labels:
-        raise ValueError(f"{name} has the labels {', '.join(METRICS[name].labels)}, not {', '.join(labels)}")
-    if not labels:
-        return name
-    return f"{name}{{{','.join(f'{label}={_text(value)}' for label, value in labels.items())}}}"
+def observation(
+    name: str, labels: Labels | None = None, value: float = 1.0, *, metrics: Mapping[str, Metric] = METRICS
+) -> Observation:
+    """One observation; raises ``ValueError`` for labels that upstream's metric does not have."""
+    texts = _texts(labels or {})
+    if tuple(texts) != metrics[name].labels:
+        raise ValueError(f"{name} has the labels {', '.join(metrics[name].labels)}, not {', '.join(texts)}")
+    return Observation(name=name, value=value, labels=texts)
 
 
-def _text(value: str | bool) -> str:
-    return ("true" if value else "false") if isinstance(value, bool) else value
+def _texts(labels: Labels) -> dict[str, str]:
+    return {
+        label: ("true" if value else "false") if isinstance(value, bool) else value for label, value in labels.items()
+    }
 
 
-class Observations:
-    """Collects; keys as of :func:`metric_key`."""
+class Tally:
+    """Adds up what is observed, so that each metric and its labels are said once."""
 
     def __init__(self) -> None:
-        self.counters: Counter[str] = Counter()
-        """Counters and gauges: what is added, or set."""
-        self.distributions: dict[str, Distribution] = {}
+        self._counts: dict[tuple[str, ...], tuple[dict[str, str], float]] = {}
+        self._values: dict[tuple[str, ...], tuple[dict[str, str], list[float]]] = {}
 
-    def count(self, name: str, labels: Mapping[str, str | bool], by: int = 1) -> None:
-        """Add to a counter or a gauge."""
-        self.counters[metric_key(name, labels)] += by
+    def count(self, name: str, labels: Labels, by: float = 1) -> None:
+        """Adds to a counter, or to what a gauge will be set to."""
+        one = observation(name, labels)
+        key = (name, *one.labels.values())
+        _, before = self._counts.get(key, ({}, 0.0))
+        self._counts[key] = one.labels, before + by
 
-    def observe(
-        self, name: str, labels: Mapping[str, str | bool], values: Sequence[float] | npt.NDArray[np.float64]
-    ) -> None:
-        """Observe values in a histogram."""
-        seen = np.asarray(values, np.float64)
-        if len(seen) == 0:
+    def observe(self, name: str, labels: Labels, values: Sequence[float] | npt.NDArray[np.float64]) -> None:
+        """Observes values in a histogram, in their order; none says nothing."""
+        if len(values) == 0:
             return
-        bounds, key = METRICS[name].bounds, metric_key(name, labels)
-        found = self.distributions.get(key)
-        if found is None:
-            found = self.distributions[key] = Distribution(bounds, [0] * (len(bounds) + 1))
-        counts = np.bincount(np.searchsorted(bounds, seen, side="left"), minlength=len(bounds) + 1)
-        found.counts = [a + b for a, b in zip(found.counts, counts.tolist(), strict=True)]
-        found.total += float(seen.sum())
+        one = observation(name, labels)
+        _, known = self._values.setdefault((name, *one.labels.values()), (one.labels, []))
+        known.extend(values.tolist() if isinstance(values, np.ndarray) else values)
+
+    def observations(self) -> list[Observation]:
+        """What came together, by metric and labels."""
+        found = {key: Observation(name=key[0], value=n, labels=labels) for key, (labels, n) in self._counts.items()}
+        for key, (labels, values) in self._values.items():
+            buckets = _buckets(key[0], values)
+            found[key] = Observation(name=key[0], value=float(np.sum(values)), labels=labels, buckets=buckets)
+        return [found[key] for key in sorted(found)]
+
+
+def _buckets(name: str, values: Sequence[float]) -> tuple[int, ...]:
+    bounds = METRICS[name].bounds
+    return tuple(np.bincount(np.searchsorted(bounds, values, side="left"), minlength=len(bounds) + 1).tolist())
+
+
+class ExecutionTimer:
+    """``execution_latency_seconds``: how long each step of a loop took, told as soon as it is over."""
+
+    def __init__(self, progress: Progress, component: str) -> None:
+        self._progress = progress
+        self._name = f"vpa_{component}_execution_latency_seconds"
+        self._begun = self._last = progress.now
+        self.steps: dict[str, int] = {}
+        """Step -> nanoseconds, of those that are over."""
+
+    def step(self, name: str) -> StepsOf[Wait | Observe, None]:
+        """What was done since the last step, or the beginning, was this one (``ObserveStep``)."""
+        now = yield from self._progress.clock()
+        yield from self._tell(name, now - self._last)
+        self._last = now
+
+    def total(self) -> StepsOf[Wait | Observe, None]:
+        """The loop is over (``ObserveTotal``)."""
+        now = yield from self._progress.clock()
+        yield from self._tell("total", now - self._begun)
+
+    def _tell(self, name: str, took: int) -> StepsOf[Observe, None]:
+        self.steps[name] = took
+        yield from self._progress.observe(observation(self._name, {"step": name}, took / 1e9))

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable
 
-import msgspec
-
+from kscale.effects import ZERO_TIME, ApiError, GetMetric, Progress, StepsOf, from_text
 from kscale.errors import InputError, Problem
 from kscale.objects.base import ResourceList
 from kscale.objects.meta import ObjectMeta
-from kscale.objects.metrics import ContainerMetrics, ExternalMetricValueList, PodMetrics
+from kscale.objects.metrics import ContainerMetrics, ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.selectors import EQUALS, Selector, SelectorError, requirement
-from kscale.vpa.clock import UNSET, from_text
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState, Usage
 from kscale.vpa.resources import CPU, MEMORY
 
-__all__ = ["ExternalMetrics", "ExternalMetricsResult", "ListExternalMetric", "external_metrics", "usage_of_pods"]
+__all__ = ["external_metrics_steps", "usage_of_pods"]
 
 
 def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
@@ -27,7 +25,7 @@ def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
     for pod in items:
         try:
             time = from_text(pod.timestamp)
-            if time == UNSET and pod.containers:
+            if time == ZERO_TIME and pod.containers:
                 raise ValueError("usage without a time")
         except ValueError as error:
             raise InputError(Problem(str(error), f"PodMetrics {pod.key}", field="timestamp")) from None
@@ -39,38 +37,19 @@ def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
     return Usage.from_events(events)
 
 
-class ExternalMetrics(msgspec.Struct, kw_only=True, frozen=True):
-    """The recommender's flags about external metrics; a resource without a metric is not asked for."""
+def external_metrics_steps(
+    state: ClusterState, progress: Progress, namespace: str = ""
+) -> StepsOf[GetMetric, PodMetricsList | ApiError]:
+    """Asks external.metrics.k8s.io for each pod of each VPA that has some, in ``namespace`` or all.
 
-    external_metrics_cpu_metric: str = ""
-    external_metrics_memory_metric: str = ""
-    container_name_label: str = "name"
-
-
-class ListExternalMetric(msgspec.Struct, frozen=True, tag=True):
-    """Ask external.metrics.k8s.io for a metric; ``selector`` of labels, as text."""
-
-    namespace: str
-    metric: str
-    selector: str
-
-
-class ExternalMetricsResult(msgspec.Struct, kw_only=True):
-    """What the metrics say of the pods, as metrics-server would; with an ``error`` nothing is known of any."""
-
-    items: list[PodMetrics] = []
-    error: str = ""
-
-
-def external_metrics(
-    state: ClusterState, options: ExternalMetrics, namespace: str = ""
-) -> Generator[ListExternalMetric, ExternalMetricValueList | str, ExternalMetricsResult]:
-    """Ask for each pod of each VPA that has some, in ``namespace`` or all; send the answer, or the text of an error.
+    What the metrics say of the pods, as metrics-server would; or why one question was refused: then nothing is known of
+    any pod. Which metrics, and the label that tells containers apart, are options of the recommender.
 
     VPAs and their pods by name, CPU first. Time and window are those of the first item of the last answer that has
     one; of two items of one container the last counts; items without the label of the container are passed over. A pod
     that two VPAs select is asked for twice.
     """
+    options = state.options
     wanted = ((CPU, options.external_metrics_cpu_metric), (MEMORY, options.external_metrics_memory_metric))
     found = []
     for key in sorted(state.vpas):
@@ -81,15 +60,18 @@ def external_metrics(
             try:
                 selector = str(_and_pod(vpa.selector, pod.name))
             except SelectorError as error:  # a name that is too long for a label
-                return ExternalMetricsResult(error=str(error))
+                return ApiError(str(error))
             timestamp, window = None, 0
             usage: dict[str, ResourceList] = {}
             for resource, metric in wanted:
                 if not metric:
                     continue
-                answer = yield ListExternalMetric(vpa.namespace, metric, selector)
-                if isinstance(answer, str):
-                    return ExternalMetricsResult(error=answer)
+                outcome = yield from progress.act(
+                    GetMetric(api="external", namespace=vpa.namespace, metric=metric, selector=selector)
+                )
+                if outcome.error is not None:
+                    return outcome.error
+                answer: ExternalMetricValueList = outcome.value
                 if answer.items:
                     timestamp, window = answer.items[0].timestamp, answer.items[0].window or window
                 for item in answer.items:
@@ -104,7 +86,7 @@ def external_metrics(
                     containers=[ContainerMetrics(name=name, usage=usage[name]) for name in sorted(usage)],
                 )
             )
-    return ExternalMetricsResult(items=found)
+    return PodMetricsList(items=found)
 
 
 def _and_pod(selector: Selector, pod: str) -> Selector:

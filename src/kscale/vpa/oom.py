@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
+from kscale.effects import ZERO_TIME, from_text
 from kscale.errors import InputError, Problem
 from kscale.objects.core import ContainerStateTerminated, Event, Pod
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.vpa.clock import UNSET, from_text
 from kscale.vpa.model.usage import OOM, ContainerName, Usage
 from kscale.vpa.resources import MEMORY, current_resources
 
@@ -107,7 +107,7 @@ def _of(pod: Pod, container: str, ended: ContainerStateTerminated | None) -> Out
     requests, _ = current_resources(pod, container)
     asked = (requests or {}).get(MEMORY)
     field = f"status.containerStatuses[{container}] ... terminated.finishedAt"
-    time = _time(ended.finished_at, f"Pod {pod.key}", field) if ended is not None else UNSET
+    time = _time(ended.finished_at, f"Pod {pod.key}", field) if ended is not None else ZERO_TIME
     return OutOfMemory((pod.namespace, pod.name, container), time, asked.value() if asked is not None else 0)
 
 

@@ -1,12 +1,17 @@
-"""The flags of the three components, in snake_case with upstream's defaults. Durations are seconds."""
+"""The flags of the three components, in snake_case with upstream's defaults.
+
+What only concerns a process (addresses, certificates, clients, leader election) is for whoever starts one.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Final
 
 import msgspec
 
+from kscale.errors import Problem
 from kscale.objects.quantity import Quantity
 
 __all__ = [
@@ -17,18 +22,12 @@ __all__ = [
     "RecommenderOptions",
     "UpdaterOptions",
     "gate",
-    "nanoseconds_of",
 ]
 
-DAY: Final = 86400.0
+_DAY: Final = timedelta(days=1)
 PER_VPA_CONFIG: Final = "PerVPAConfig"
 CPU_STARTUP_BOOST: Final = "CPUStartupBoost"
 IN_PLACE: Final = "InPlace"
-
-
-def nanoseconds_of(seconds: float) -> int:
-    """A duration as the kernels want it."""
-    return round(seconds * 1e9)
 
 
 def gate(gates: Mapping[str, bool], name: str) -> bool:
@@ -36,13 +35,46 @@ def gate(gates: Mapping[str, bool], name: str) -> bool:
     return gates.get(name, gates.get("AllAlpha", False))
 
 
+def _ignores(namespace: str, only: str, ignored: list[str]) -> bool:
+    return bool(only and namespace != only) or namespace in ignored
+
+
+def _namespace_problems(one: str, ignored: list[str]) -> list[Problem]:
+    if not (one and ignored):
+        return []
+    flags = "--vpa-object-namespace and --ignored-vpa-object-namespaces"
+    text = f"{flags} are mutually exclusive and can't be set together."
+    return [Problem(text, field="ignored_vpa_object_namespaces")]
+
+
 class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What a recommendation depends on."""
+    """What the recommender depends on. Amounts are in the unit that a flag's name tells; memory in MiB where it is MB.
+
+    - Whose VPAs: ``recommender_name`` (``default`` takes those that name none, too), ``vpa_object_namespace`` (empty:
+      all), ``ignored_vpa_object_namespaces``; ``memory_saver``: only pods that some VPA selects are remembered.
+    - The loop: ``recommender_interval``, ``update_worker_count`` (statuses and checkpoints written side by side),
+      ``checkpoints_timeout``, ``checkpoints_gc_interval``, ``storage`` (``prometheus``: no checkpoints are written).
+    - Usage: of metrics-server, or with ``use_external_metrics`` of the metrics named, whose containers are told by the
+      label ``container_name_label``.
+    - The estimate: margin, percentiles, minimums of a pod, confidence intervals.
+    - The form: ``round_*``, ``humanize_memory``, whole cores by annotation, the most that is ever recommended.
+    - The aggregation: windows of memory peaks, half lives, what a kill for memory adds.
+    """
 
     recommender_name: str = "default"
     vpa_object_namespace: str = ""
     ignored_vpa_object_namespaces: list[str] = []
     memory_saver: bool = False
+    recommender_interval: timedelta = timedelta(minutes=1)
+    update_worker_count: int = 10
+    checkpoints_timeout: timedelta = timedelta(minutes=1)
+    checkpoints_gc_interval: timedelta = timedelta(minutes=10)
+    min_checkpoints: int = 10
+    storage: str = ""
+    use_external_metrics: bool = False
+    external_metrics_cpu_metric: str = ""
+    external_metrics_memory_metric: str = ""
+    container_name_label: str = "name"
     recommendation_margin_fraction: float = 0.15
     pod_recommendation_min_cpu_millicores: float = 25.0
     pod_recommendation_min_memory_mb: float = 250.0
@@ -52,41 +84,101 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
     recommendation_lower_bound_memory_percentile: float = 0.5
     recommendation_upper_bound_cpu_percentile: float = 0.95
     recommendation_upper_bound_memory_percentile: float = 0.95
-    confidence_interval_cpu: float = DAY
-    confidence_interval_memory: float = DAY
+    confidence_interval_cpu: timedelta = _DAY
+    confidence_interval_memory: timedelta = _DAY
     humanize_memory: bool = False
     round_cpu_millicores: int = 1
     round_memory_bytes: int = 1
     cpu_integer_post_processor_enabled: bool = False
     container_recommendation_max_allowed_cpu: Quantity = Quantity.zero()
     container_recommendation_max_allowed_memory: Quantity = Quantity.zero()
-    memory_aggregation_interval: float = DAY
+    memory_aggregation_interval: timedelta = _DAY
     memory_aggregation_interval_count: int = 8
-    memory_histogram_decay_half_life: float = DAY
-    cpu_histogram_decay_half_life: float = DAY
+    memory_histogram_decay_half_life: timedelta = _DAY
+    cpu_histogram_decay_half_life: timedelta = _DAY
     oom_bump_up_ratio: float = 1.2
     oom_min_bump_up_bytes: float = 104857600.0
     feature_gates: dict[str, bool] = {}
 
+    @property
+    def use_checkpoints(self) -> bool:
+        """Whether history is kept in checkpoints, and not in Prometheus."""
+        return self.storage != "prometheus"
+
+    def ignores(self, namespace: str) -> bool:
+        """Whether VPAs and checkpoints of a namespace are left alone (``shouldIgnoreNamespace``)."""
+        return _ignores(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+
+    def problems(self) -> list[Problem]:
+        """What upstream refuses at start-up, in its words, and what has no effect; with the option's name as field."""
+        found = _namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        if self.min_checkpoints != 10:
+            text = "min-checkpoints has no effect: update-worker-count says how many are written at least"
+            found.append(Problem(text, field="min_checkpoints"))
+        if self.update_worker_count < 1:
+            text = f"{self.update_worker_count} workers never update a VPA"
+            found.append(Problem(text, field="update_worker_count"))
+        return found
+
 
 class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What the updater depends on."""
+    """What the updater depends on.
 
+    - Whose VPAs: ``vpa_object_namespace`` (empty: all), ``ignored_vpa_object_namespaces``.
+    - The loop: ``updater_interval``, which is also its deadline; with ``use_admission_controller_status`` nothing is
+      done unless the lease of the admission controller is fresh (``admission_controller_status_lease_*``; an empty
+      namespace is ``kube-system``).
+    - How many pods at once: ``min_replicas``, ``eviction_tolerance`` (a fraction of the replicas),
+      ``eviction_rate_limit`` a second (0 or less: none), ``eviction_rate_burst``, ``in_place_skip_disruption_budget``.
+    - Which pods: ``pod_update_threshold``, ``in_recommendation_bounds_eviction_lifetime_threshold``,
+      ``evict_after_oom_threshold``.
+    """
+
+    vpa_object_namespace: str = ""
+    ignored_vpa_object_namespaces: list[str] = []
+    updater_interval: timedelta = timedelta(minutes=1)
+    use_admission_controller_status: bool = True
+    admission_controller_status_lease_name: str = "vpa-admission-controller"
+    admission_controller_status_lease_namespace: str = ""
+    admission_controller_status_lease_timeout: timedelta = timedelta(minutes=1)
     min_replicas: int = 2
     eviction_tolerance: float = 0.5
     eviction_rate_limit: float = -1.0
     eviction_rate_burst: int = 1
-    updater_interval: float = 60.0
-    pod_update_threshold: float = 0.1
-    in_recommendation_bounds_eviction_lifetime_threshold: float = 43200.0
-    evict_after_oom_threshold: float = 600.0
     in_place_skip_disruption_budget: bool = False
-    ignored_vpa_object_namespaces: list[str] = []
+    pod_update_threshold: float = 0.1
+    in_recommendation_bounds_eviction_lifetime_threshold: timedelta = timedelta(hours=12)
+    evict_after_oom_threshold: timedelta = timedelta(minutes=10)
     feature_gates: dict[str, bool] = {}
+
+    def ignores(self, namespace: str) -> bool:
+        """Whether VPAs of a namespace are left alone."""
+        return _ignores(namespace, self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+
+    def problems(self) -> list[Problem]:
+        """What upstream refuses at start-up, in its words, with the option's name as field."""
+        found = _namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        if self.admission_controller_status_lease_timeout <= timedelta():
+            text = "--admission-controller-status-lease-timeout must be positive."
+            found.append(Problem(text, field="admission_controller_status_lease_timeout"))
+        return found
 
 
 class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
-    """What the admission controller depends on."""
+    """What the admission controller depends on.
+
+    - ``max_allowed_cpu_boost``: the most CPU that a startup boost may give (zero: no bound).
+    - ``status_lease_*``: the lease by which it says that it lives (an empty namespace is ``kube-system``).
+    """
 
     max_allowed_cpu_boost: Quantity = Quantity.zero()
+    status_lease_name: str = "vpa-admission-controller"
+    status_lease_namespace: str = ""
+    status_lease_update_interval: timedelta = timedelta(seconds=10)
     feature_gates: dict[str, bool] = {}
+
+    def problems(self) -> list[Problem]:
+        """What upstream refuses at start-up, in its words, with the option's name as field."""
+        if self.status_lease_update_interval > timedelta():
+            return []
+        return [Problem("--status-lease-update-interval must be positive.", field="status_lease_update_interval")]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-
+from kscale.effects import PatchOperation
 from kscale.objects.core import Pod
 from kscale.objects.names import dns_label_errors
 
@@ -16,7 +15,6 @@ __all__ = [
     "STARTUP_BOOST",
     "VPA_UPDATES",
     "AnnotationError",
-    "Patch",
     "annotate",
     "annotation_pointer",
     "ensure_annotations",
@@ -37,14 +35,6 @@ class AnnotationError(ValueError):
     """An annotation that cannot be read, with upstream's text."""
 
 
-class Patch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One operation: ``add`` with a value, or ``remove``."""
-
-    op: str
-    path: str
-    value: Any = msgspec.UNSET
-
-
 def escape(token: str) -> str:
     """A key as part of a JSON pointer."""
     return token.replace("~", "~0").replace("/", "~1")
@@ -55,19 +45,19 @@ def annotation_pointer(name: str) -> str:
     return f"/metadata/annotations/{escape(name)}"
 
 
-def annotate(name: str, value: str) -> Patch:
+def annotate(name: str, value: str) -> PatchOperation:
     """Set an annotation."""
-    return Patch("add", annotation_pointer(name), value)
+    return PatchOperation("add", annotation_pointer(name), value)
 
 
-def remove_annotation(name: str) -> Patch:
+def remove_annotation(name: str) -> PatchOperation:
     """Take an annotation away. Upstream's patch carries a null value."""
-    return Patch("remove", annotation_pointer(name), None)
+    return PatchOperation("remove", annotation_pointer(name), None)
 
 
-def ensure_annotations(pod: Pod) -> list[Patch]:
+def ensure_annotations(pod: Pod) -> list[PatchOperation]:
     """What has to come first when the pod has no annotations at all."""
-    return [Patch("add", "/metadata/annotations", {})] if pod.metadata.annotations is None else []
+    return [PatchOperation("add", "/metadata/annotations", {})] if pod.metadata.annotations is None else []
 
 
 def observed_text(pod: Pod) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kscale.objects.base import ResourceList
-from kscale.vpa.metrics import Observations, size_log2
+from kscale.vpa.metrics import Tally, size_log2
 from kscale.vpa.resources import CPU, MEMORY
 
 __all__ = ["Quality"]
@@ -23,8 +23,8 @@ _NAMES: Final = {CPU: ("cpu", "cores"), MEMORY: ("mem", "bytes")}
 class Quality:
     """Tells ``into`` how usage and recommendations compare."""
 
-    def __init__(self, into: Observations | None = None) -> None:
-        self.into = into if into is not None else Observations()
+    def __init__(self, into: Tally | None = None) -> None:
+        self.into = into if into is not None else Tally()
 
     def samples(self, resource: str, modes: Sequence[str], usage: Floats, recommended: Floats, is_oom: Flags) -> None:
         """Samples of containers that need a recommendation: cores or bytes, and what was recommended last (0: nothing).

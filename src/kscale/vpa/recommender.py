@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from kscale.effects import ZERO_TIME, Observation, from_text
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Container, Pod
 from kscale.objects.selectors import NOTHING, Selector
@@ -17,9 +18,8 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerStatus,
 )
 from kscale.vpa.checkpoint import ContainerCheckpoint, load_all, store_all
-from kscale.vpa.clock import UNSET, from_text
 from kscale.vpa.logic.recommender import recommended_amounts
-from kscale.vpa.metrics import Distribution, Observations
+from kscale.vpa.metrics import Tally
 from kscale.vpa.model.aggregates import AggregateKey
 from kscale.vpa.model.cluster import ClusterState
 from kscale.vpa.model.intake import UsageError
@@ -73,12 +73,8 @@ class RecommenderResult(msgspec.Struct, kw_only=True):
     errors: list[UsageError]
     collected: list[AggregateKey]
     diagnostics: list[str]
-    observations: dict[str, int] = {}
-    """``metric{label=value,...}`` -> what upstream would add to a counter or set a gauge to; 0 for those of
-    ``vpa_objects_count`` that are not there."""
-    distributions: dict[str, Distribution] = {}
-    """The same for metrics that are histograms: how usage and recommendations compare, how long VPAs waited for their
-    first recommendation."""
+    observations: list[Observation] = []
+    """What upstream would count: of ``vpa_objects_count`` only what there is."""
 
 
 def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResult:
@@ -93,7 +89,7 @@ def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResul
         observed = load_vpas(state, given.vpas, given.controllers, now)
     diagnostics += load_all(state, given.checkpoints, now)
     gone: list[tuple[str, str]] = []
-    seen = Observations()
+    seen = Tally()
     if given.pods is not None:
         gone = load_pods(state, given.pods, now, seen)
     quality = Quality(seen)
@@ -115,8 +111,7 @@ def run_once(state: ClusterState, given: Round, *, now: int) -> RecommenderResul
         errors=errors,
         collected=collected,
         diagnostics=diagnostics,
-        observations=dict(seen.counters),
-        distributions=seen.distributions,
+        observations=seen.observations(),
     )
 
 
@@ -180,9 +175,7 @@ def resolve(vpa: VerticalPodAutoscaler, controllers: Controllers) -> tuple[Selec
 # -- pods ------------------------------------------------------------------------------------------------------
 
 
-def load_pods(
-    state: ClusterState, pods: Sequence[Pod], now: int, seen: Observations | None = None
-) -> list[tuple[str, str]]:
+def load_pods(state: ClusterState, pods: Sequence[Pod], now: int, seen: Tally | None = None) -> list[tuple[str, str]]:
     """``LoadPods``; the keys of pods that are gone come back, to be deleted after the usage is in."""
     listed = {(pod.namespace, pod.name): pod for pod in pods}
     if seen is not None:
@@ -199,7 +192,7 @@ def load_pods(
     return sorted(key for key in state.pods if key not in listed)
 
 
-def _count_sources(pods: Sequence[Pod], seen: Observations) -> None:
+def _count_sources(pods: Sequence[Pod], seen: Tally) -> None:
     """Where the requests of all containers are read from."""
     found: Counter[str] = Counter()
     for pod in pods:
@@ -275,10 +268,10 @@ def _waited(vpa: Vpa, now: int) -> list[float]:
         created = from_text(vpa.created)
     except ValueError:
         return []
-    return [] if created == UNSET else [(now - created) / 1e9]
+    return [] if created == ZERO_TIME else [(now - created) / 1e9]
 
 
-def _count(vpa: Vpa, into: Observations) -> None:
+def _count(vpa: Vpa, into: Tally) -> None:
     """``vpa_objects_count``."""
     labels: dict[str, str | bool] = {
         "update_mode": vpa.update_mode or "Recreate",

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from kscale.effects import PatchOperation, from_text
 from kscale.errors import KscaleError
 from kscale.objects import conditions
 from kscale.objects.base import ResourceList
@@ -13,9 +14,8 @@ from kscale.objects.core import Container, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import DECIMAL_SI, Quantity
 from kscale.objects.vpa import StartupBoost, StartupBoostCpu, VerticalPodAutoscaler, container_policy, controlled_values
-from kscale.vpa.clock import from_text
 from kscale.vpa.container_resources import ContainerResources
-from kscale.vpa.patches import STARTUP_BOOST, Patch, annotate
+from kscale.vpa.patches import STARTUP_BOOST, annotate
 from kscale.vpa.proportional import proportional_limits
 from kscale.vpa.resources import CPU, MEMORY, amount_to_int64
 
@@ -42,11 +42,9 @@ class _Original(msgspec.Struct):
 
 
 def has_startup_boost(vpa: VerticalPodAutoscaler) -> bool:
-    """Whether a VPA boosts anything, for the pod or for some container."""
-    if vpa.spec.startup_boost is not None and vpa.spec.startup_boost.cpu is not None:
-        return True
+    """Whether a VPA has a startup boost, be it empty, for the pod or for some container (``HasStartupBoost``)."""
     policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else []
-    return any(item.startup_boost is not None and item.startup_boost.cpu is not None for item in policies)
+    return vpa.spec.startup_boost is not None or any(item.startup_boost is not None for item in policies)
 
 
 def _boost_of(container: str, vpa: VerticalPodAutoscaler) -> StartupBoost | None:
@@ -82,7 +80,7 @@ def _boosted(base: Quantity, boost: StartupBoostCpu) -> Quantity:
 
 def apply_boost(
     container: Container, vpa: VerticalPodAutoscaler, resources: ContainerResources, most: Quantity
-) -> tuple[ContainerResources, list[Patch]]:
+) -> tuple[ContainerResources, list[PatchOperation]]:
     """What a container gets while it starts, and the annotation that remembers what it had.
 
     ``most``: the flag that bounds a boost (zero: none). Raises :class:`BoostError`. Upstream crashes on a

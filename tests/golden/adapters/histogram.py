@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from kscale.effects import ZERO_TIME
 from kscale.objects.times import nanoseconds
+from kscale.vpa.checkpoint import histogram_data
 from kscale.vpa.histogram import (
     CPU_OPTIONS,
     MEMORY_OPTIONS,
-    UNSET,
     Histogram,
     HistogramError,
     HistogramOptions,
@@ -34,7 +35,7 @@ def options_of(given: dict[str, Any]) -> HistogramOptions:
 
 
 def time_of(text: str | None) -> int:
-    return UNSET if text is None or text == _YEAR_ONE else nanoseconds(text)
+    return ZERO_TIME if text is None or text == _YEAR_ONE else nanoseconds(text)
 
 
 def same_number(got: float, want: dict[str, Any], key: str = "hex") -> bool:
@@ -53,6 +54,7 @@ def check_saved(saved: SavedHistogram, want: dict[str, Any]) -> None:
     assert {str(b): w for b, w in saved.bucket_weights.items()} == want["bucket_weights"]
     assert same_number(saved.total_weight, want, "total_weight_hex")
     assert saved.reference_time == time_of(want["reference_time"])
+    assert histogram_data(saved) == want["json"]
 
 
 def check_state(h: Histogram, want: dict[str, Any]) -> None:
@@ -95,7 +97,7 @@ def run(op: dict[str, Any], histograms: dict[str, Histogram], options: Histogram
         case "transfer_checkpoint":
             saved = h.save()
             second = 10**9
-            reference = saved.reference_time // second * second if saved.reference_time != UNSET else UNSET
+            reference = saved.reference_time // second * second if saved.reference_time != ZERO_TIME else ZERO_TIME
             histograms[op["other"]].load(saved.bucket_weights, saved.total_weight, reference)
         case other:
             raise AssertionError(other)

@@ -5,10 +5,12 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from kscale.effects import to_text
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import find_kind
@@ -19,7 +21,7 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
 )
-from kscale.vpa.clock import to_text
+from kscale.vpa.checkpoint import status_data
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender import RecommenderResult, Round, run_once
@@ -31,9 +33,12 @@ Event = tuple[tuple[str, str, str], int, int, int]
 
 
 def options_of(given: dict[str, Any]) -> RecommenderOptions:
-    known = set(RecommenderOptions.__struct_fields__)
-    fields = {k.removesuffix("_s") if k not in known else k: v for k, v in given.items() if k != "keep_event_order"}
-    unknown = set(fields) - known
+    fields = {
+        name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
+        for name, value in given.items()
+        if name != "keep_event_order"
+    }
+    unknown = set(fields) - set(RecommenderOptions.__struct_fields__)
     assert not unknown, unknown
     return from_dict(fields, RecommenderOptions)
 
@@ -80,15 +85,6 @@ def by_value(recommendation: dict[str, Any] | None) -> Any:
     ]
 
 
-def without_empty(checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The API prints an absent time as null, and absent counts not at all."""
-    return {
-        key: without_empty(value) if isinstance(value, dict) else value
-        for key, value in checkpoint.items()
-        if value not in (None, {}, 0)
-    }
-
-
 def check_round(result: RecommenderResult, state: ClusterState, want: dict[str, Any], is_last: bool) -> None:
     assert [(v.namespace, v.name) for v in result.vpas] == [(v["namespace"], v["name"]) for v in want["vpas"]]
     for ours, theirs in zip(result.vpas, want["vpas"], strict=True):
@@ -99,10 +95,8 @@ def check_round(result: RecommenderResult, state: ClusterState, want: dict[str, 
         assert not is_last or ours.status.observed_generation == theirs["observed_generation"]
         assert (ours.pod_count, ours.selector) == (theirs["pod_count"], theirs["selector"])
         assert ours.status_written == theirs["status_written"]
-        written = [{"container": c.container, "status": without_empty(to_dict(c.status))} for c in ours.checkpoints]
-        assert written == [
-            {"container": c["container"], "status": without_empty(c["status"])} for c in theirs["checkpoints"] or ()
-        ]
+        written = [{"container": c.container, "status": status_data(c.status)} for c in ours.checkpoints]
+        assert written == (theirs["checkpoints"] or [])
     errors = [
         {k: v for k, v in {**e._asdict(), "time": to_text(e.time)}.items() if v or k != "resource"}
         for e in result.errors

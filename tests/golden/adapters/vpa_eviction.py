@@ -3,45 +3,56 @@
 from __future__ import annotations
 
 import copy
+from datetime import timedelta
 from typing import Any
 
 import msgspec
 
+from kscale.effects import (
+    Action,
+    ApiError,
+    Emit,
+    Event,
+    Evict,
+    Moment,
+    Observe,
+    Outcome,
+    Patch,
+    Resize,
+    run_virtually,
+    to_text,
+)
 from kscale.objects.core import LimitRange, Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import find_kind
 from kscale.objects.times import nanoseconds
 from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
 from kscale.vpa import Controllers, UpdaterOptions
-from kscale.vpa.clock import to_text
 from kscale.vpa.limit_range import LimitRanges
-from kscale.vpa.target import TargetError
 from kscale.vpa.updater import (
-    Action,
-    Annotate,
-    ApiError,
-    Evict,
-    Outcome,
-    Resize,
     Restriction,
     UpdaterResult,
     UpdaterRound,
     UpdaterState,
-    Wait,
+    controlled_pods,
+    live_pods,
+    select,
     updater_steps,
 )
 from kscale.vpa.updater.inplace import resize_status
-from kscale.vpa.updater.loop import controlled_pods
 
-NAMES: dict[type, str] = {Evict: "evict", Resize: "resize", Annotate: "annotate"}
+NAMES: dict[type, str] = {Evict: "evict", Resize: "resize", Patch: "annotate"}
 BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
 
 def options_of(given: dict[str, Any]) -> UpdaterOptions:
-    fields = {name.removesuffix("_s"): value for name, value in given.items()}
+    fields = {
+        name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
+        for name, value in given.items()
+    }
     unknown = set(fields) - set(UpdaterOptions.__struct_fields__)
     assert not unknown, unknown
-    return from_dict(fields, UpdaterOptions)
+    return from_dict({**fields, "use_admission_controller_status": False}, UpdaterOptions)
 
 
 def controllers_of(objects: list[dict[str, Any]]) -> Controllers:
@@ -49,25 +60,34 @@ def controllers_of(objects: list[dict[str, Any]]) -> Controllers:
     return Controllers(from_dict(item, kind) for item, kind in kinds if kind is not None)
 
 
-def outcome_of(action: Action, errors: dict[str, Any]) -> Outcome:
-    if isinstance(action, Wait):
-        return Outcome()
-    told = (errors.get(NAMES[type(action)]) or {}).get(f"{action.namespace}/{action.pod}")
-    if told is None:
-        return Outcome()
-    causes = tuple(cause["type"] for cause in told.get("causes") or ())
-    return Outcome(ApiError(told.get("message", ""), told.get("code", 0), told.get("reason", ""), causes))
+class World:
+    """Answers as recorded, and remembers what it was asked and told."""
 
+    def __init__(self, errors: dict[str, Any]) -> None:
+        self.errors = errors
+        self.sequence: list[dict[str, Any]] = []
+        self.events: list[Event] = []
 
-def run(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, errors: Any) -> UpdaterResult:
-    steps = updater_steps(state, given, now=now, options=options)
-    try:
-        action = next(steps)
-        while True:
-            action = steps.send(outcome_of(action, errors or {}))
-    except StopIteration as stop:
-        result: UpdaterResult = stop.value
-        return result
+    def __call__(self, action: Action, now: Moment) -> Outcome:
+        match action:
+            case Emit(events=events):
+                self.events += events
+            case Observe():
+                pass
+            case Evict() | Resize() | Patch():
+                name = NAMES[type(action)]
+                told = (self.errors.get(name) or {}).get(f"{action.namespace}/{action.name}")
+                entry = {"action": name, "namespace": action.namespace, "pod": action.name}
+                if not isinstance(action, Evict):
+                    entry["patch"] = to_dict(list(action.patch))
+                self.sequence.append({**entry, "error": None if told is None else told.get("message", "")})
+                if told is not None:
+                    causes = tuple(cause["type"] for cause in told.get("causes") or ())
+                    error = ApiError(told.get("message", ""), told.get("code", 0), told.get("reason", ""), causes)
+                    return Outcome(at=now, error=error)
+            case _:
+                raise AssertionError(action)
+        return Outcome(at=now)
 
 
 def by_value(recommendation: RecommendedPodResources) -> Any:
@@ -79,15 +99,8 @@ def by_value(recommendation: RecommendedPodResources) -> Any:
 
 def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, want: Any) -> None:
     """What is answered when nothing has happened yet."""
-    vpas = []
-    for vpa in given.vpas:
-        if vpa.namespace not in options.ignored_vpa_object_namespaces:
-            try:
-                vpas.append((vpa, given.controllers.selector(vpa)))
-            except TargetError:
-                continue
-    live = [pod for pod in given.pods if pod.metadata.deletion_timestamp is None]
-    controlled = controlled_pods(live, vpas, given.controllers)
+    vpas = select((vpa for vpa in given.vpas if not options.ignores(vpa.namespace)), given.controllers)
+    controlled = controlled_pods(live_pods(given.pods), vpas, given.controllers)
     owner = {pod.key: vpa.name for vpa, pods in controlled for pod in pods}
     names = {key: value for key, value in want["controlling_vpa"].items() if value is not None}
     assert owner == names
@@ -114,16 +127,16 @@ def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: Up
     assert answers == {key: value for key, value in want["pods"].items() if value is not None}
 
 
-def check_after(result: UpdaterResult, want: Any) -> None:
-    sequence = []
-    for action, error in result.actions:
-        assert not isinstance(action, Wait)
-        entry = {"action": NAMES[type(action)], "namespace": action.namespace, "pod": action.pod}
-        if not isinstance(action, Evict):
-            entry["patch"] = to_dict(action.patches)
-        sequence.append({**entry, "error": error.message if error is not None else None})
-    assert sequence == (want["sequence"] or [])
-    assert [to_dict(event) for event in result.events] == (want["events"] or [])
+def check_after(result: UpdaterResult, world: World, want: Any) -> None:
+    assert world.sequence == (want["sequence"] or [])
+    events = [
+        {
+            **{name: getattr(event.regarding, name) for name in ("kind", "namespace", "name")},
+            **{name: getattr(event, name) for name in ("type", "reason", "message")},
+        }
+        for event in world.events
+    ]
+    assert events == [{"type": "Normal", **event} for event in want["events"] or []]
     ours = {uid: by_value(item) for uid, item in result.state.infeasible_attempts.items()}
     theirs = want["infeasible_attempts"] or {}
     assert ours == {uid: by_value(from_dict(item, RecommendedPodResources)) for uid, item in theirs.items()}
@@ -154,4 +167,6 @@ def check(case: dict[str, Any]) -> None:
             seen = msgspec.structs.replace(seen, vpas=vpas)
         now = nanoseconds(cycle["now"])
         check_before(seen, copy.deepcopy(state), now, options, expected)
-        check_after(run(seen, state, now, options, given.get("api_errors")), expected)
+        world = World(given.get("api_errors") or {})
+        steps = updater_steps(state, seen, now=now, options=options)
+        check_after(run_virtually(lambda _, steps=steps: steps, world, now=now), world, expected)

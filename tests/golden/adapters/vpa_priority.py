@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 from kscale.objects.core import LimitRange, Pod
@@ -16,7 +17,10 @@ BOUNDS = ("lower_bound", "target", "uncapped_target", "upper_bound")
 
 
 def options_of(given: dict[str, Any]) -> UpdaterOptions:
-    fields = {name.removesuffix("_s"): value for name, value in given.items()}
+    fields = {
+        name.removesuffix("_s"): timedelta(seconds=value) if name.endswith("_s") else value
+        for name, value in given.items()
+    }
     unknown = set(fields) - set(UpdaterOptions.__struct_fields__)
     assert not unknown, unknown
     return from_dict(fields, UpdaterOptions)

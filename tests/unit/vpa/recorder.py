@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -19,8 +20,8 @@ NAME = ("default", "pod", "app")
 class Recorder:
     """One container; what it adds to its histograms is read back from the weights."""
 
-    def __init__(self, interval: float = 86400.0, **options: Any) -> None:
-        self.state = ClusterState(RecommenderOptions(memory_aggregation_interval=interval, **options))
+    def __init__(self, hours: int = 24, **options: Any) -> None:
+        self.state = ClusterState(RecommenderOptions(memory_aggregation_interval=timedelta(hours=hours), **options))
         one = self.state.add_pod("default", "pod", {"app": "x"}, "Running", T0)
         self.state.add_container(one, "app", (0, 0), T0)
 

@@ -340,3 +340,12 @@ def test_pods_without_annotations_or_without_vpa() -> None:
     assert (patches[0].path, patches[0].value) == ("/metadata/annotations", {})
     assert patches[-1].path == "/metadata/annotations/vpaObservedContainers"
     assert admit_pod(pod(container("c"), labels={"app": "z"}), [vpa()], controllers=owned()).patches == []
+
+
+def test_an_empty_boost_matches_although_the_mode_is_off() -> None:
+    """``HasStartupBoost`` does not look into it."""
+    given = pod(container("c", ("100m", None)))
+    off = {"updatePolicy": {"updateMode": "Off"}}
+    assert admit_pod(given, [vpa(**off)], controllers=owned()).patches == []
+    (boosted,) = admit_pod(given, [vpa(**off, startupBoost={})], controllers=owned()).patches[-1:]
+    assert boosted.path == "/metadata/annotations/vpaObservedContainers"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from kscale._native import _histogram
+from kscale.effects import ZERO_TIME
 from kscale.objects.selector_text import parse_selector
 from kscale.vpa import ClusterState, RecommenderOptions, Usage
-from kscale.vpa.histogram import UNSET
 from kscale.vpa.logic import estimate, minimums
 from kscale.vpa.logic.recommender import recommended_amounts
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
@@ -25,7 +25,7 @@ def estimated(store: Store, containers: int = 1, **options: Any) -> list[list[in
     return made
 
 
-def store_with(first: int = UNSET, last: int = UNSET, samples: int = 0) -> Store:
+def store_with(first: int = ZERO_TIME, last: int = ZERO_TIME, samples: int = 0) -> Store:
     store = Store(RecommenderOptions())
     store.take_row()
     store.first[0], store.last[0], store.samples[0] = first, last, samples
@@ -53,7 +53,7 @@ def test_confidence_is_the_lesser_of_time_and_samples() -> None:
     minute = 60 * 10**9
     assert _histogram.confidence(T0, T0 + 16 * minute, 9, DAY) == 0.00625
     assert _histogram.confidence(T0, T0 + 16 * minute, 9, 18 * minute) == 0.5
-    assert _histogram.confidence(UNSET, UNSET, 0, DAY) == 0.0
+    assert _histogram.confidence(ZERO_TIME, ZERO_TIME, 0, DAY) == 0.0
 
 
 @pytest.mark.parametrize(("confidence", "cpu", "memory"), [(0.00625, 907460, 907460000000), (0.5, 4521, 4521600000)])

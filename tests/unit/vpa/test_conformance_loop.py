@@ -7,28 +7,28 @@ from typing import Any
 import msgspec
 import pytest
 
+from kscale.effects import Action, ApiError, Evict, Get, Outcome, Patch, Resize, Wait
 from kscale.objects.decode import from_dict
+from kscale.objects.leases import Lease, LeaseSpec
 from kscale.objects.meta import Condition
 from kscale.vpa import UpdaterOptions
+from kscale.vpa.metrics import LEGACY_METRICS, METRICS
 from kscale.vpa.updater import (
-    Annotate,
-    ApiError,
-    Evict,
-    Outcome,
     RateLimiter,
     RateLimitError,
-    Resize,
     ScalingDirection,
     UpdaterResult,
     UpdaterRound,
     UpdaterState,
-    Wait,
+    legacy_updater_steps,
     run_legacy_updater,
     run_updater,
     updater_steps,
 )
+from kscale.vpa.updater.inplace import is_infeasible
 from unit.vpa.builders import recommended, vpa
 from unit.vpa.updater_builders import BOOSTED, controllers, members, target_vpa
+from unit.vpa.worlds import World, counted, refusing
 
 NOW = 1769299200 * 10**9  # 2026-01-25T00:00:00Z
 MINUTE = 60 * 10**9
@@ -47,13 +47,14 @@ def round_of(mode: str, pods: list[Any], **spec: Any) -> UpdaterRound:
     return UpdaterRound(vpas=[given], pods=pods, controllers=controllers())
 
 
-EVERYTHING = UpdaterOptions(eviction_tolerance=1.0, feature_gates={"InPlace": True, "CPUStartupBoost": True})
+GATES = {"InPlace": True, "CPUStartupBoost": True}
+EVERYTHING = UpdaterOptions(eviction_tolerance=1.0, use_admission_controller_status=False, feature_gates=GATES)
 
 
-def kinds(result: UpdaterResult) -> dict[str, int]:
+def kinds(actions: list[Action]) -> dict[str, int]:
     counts = {"evict": 0, "resize": 0, "annotate": 0}
-    for action, _ in result.actions:
-        counts[{Evict: "evict", Resize: "resize", Annotate: "annotate"}[type(action)]] += 1
+    for action in actions:
+        counts[{Evict: "evict", Resize: "resize", Patch: "annotate"}[type(action)]] += 1
     return counts
 
 
@@ -67,20 +68,16 @@ def kinds(result: UpdaterResult) -> dict[str, int]:
     ],
 )  # fmt: skip
 def test_loop(mode: str, states: str, evictions: int, resizes: int) -> None:
-    counts = kinds(run_updater(UpdaterState(), round_of(mode, members(states)), now=NOW, options=EVERYTHING))
+    result = run_updater(UpdaterState(), round_of(mode, members(states)), now=NOW, options=EVERYTHING)
+    counts = kinds(result.actions)
     assert (counts["evict"], counts["resize"], counts["annotate"]) == (evictions, resizes, resizes)
 
 
 def test_failed_resizes_are_evicted() -> None:
-    steps = updater_steps(UpdaterState(), round_of("InPlaceOrRecreate", members("rrrrr")), now=NOW, options=EVERYTHING)
-    action = next(steps)
-    try:
-        while True:
-            refusal = ApiError("no") if isinstance(action, Resize) else None
-            action = steps.send(Outcome(refusal))
-    except StopIteration as stop:
-        counts = kinds(stop.value)
-    assert counts == {"evict": 5, "resize": 5, "annotate": 0}
+    world = World(refusing(Resize))
+    given = round_of("InPlaceOrRecreate", members("rrrrr"))
+    world.run(updater_steps(UpdaterState(), given, now=NOW, options=EVERYTHING), NOW)
+    assert kinds(world.actions) == {"evict": 5, "resize": 5, "annotate": 0}
 
 
 def test_expired_boosts_go_first() -> None:
@@ -89,13 +86,12 @@ def test_expired_boosts_go_first() -> None:
     for item in pods:
         item.status.conditions = [from_dict(ready, Condition)]
     given = round_of("Recreate", pods, startupBoost={"cpu": {"type": "Factor", "factor": 2}})
-    assert kinds(run_updater(UpdaterState(), given, now=NOW, options=EVERYTHING)) == {
-        "evict": 0,
-        "resize": 5,
-        "annotate": 5,
-    }
+    result = run_updater(UpdaterState(), given, now=NOW, options=EVERYTHING)
+    assert kinds(result.actions) == {"evict": 0, "resize": 5, "annotate": 5}
+    gauges = counted(result.observations, "vpa_updater_vpas")
+    assert gauges == {"vpa_updater_vpas_with_in_place_updated_pods_total{vpa_size_log2=2}": 1}
     plain = round_of("Recreate", members("rrrrr"), startupBoost={"cpu": {"type": "Factor", "factor": 2}})
-    assert kinds(run_updater(UpdaterState(), plain, now=NOW, options=EVERYTHING))["evict"] == 5
+    assert kinds(run_updater(UpdaterState(), plain, now=NOW, options=EVERYTHING).actions)["evict"] == 5
 
 
 def test_what_stops_a_loop_at_once() -> None:
@@ -106,21 +102,64 @@ def test_what_stops_a_loop_at_once() -> None:
             self.cleaned = True
 
     given = round_of("Recreate", members("rrrrr"))
-    assert not run_updater(
-        UpdaterState(), UpdaterRound(vpas=given.vpas, pods=given.pods, admission_controller_ready=False), now=NOW
-    ).actions
     ignored = UpdaterOptions(ignored_vpa_object_namespaces=["default"])
-    assert not run_updater(UpdaterState(), given, now=NOW, options=ignored).actions
+    assert kinds(run_updater(UpdaterState(), given, now=NOW, options=ignored).actions[1:])["evict"] == 0
+    elsewhere = UpdaterOptions(vpa_object_namespace="elsewhere")
+    assert kinds(run_updater(UpdaterState(), given, now=NOW, options=elsewhere).actions[1:])["evict"] == 0
     watched = Watched()
     run_updater(UpdaterState(), UpdaterRound(vpas=[], pods=given.pods), now=NOW, admission=watched)
     assert watched.cleaned
 
 
+READ = Get(kind="Lease", api_version="coordination.k8s.io/v1", name="vpa-admission-controller", namespace="kube-system")
+FRESH = Lease(spec=LeaseSpec(renew_time="2026-01-24T23:59:01.000000Z"))
+STALE = Lease(spec=LeaseSpec(renew_time="2026-01-24T23:59:00.000000Z"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "acts", "said"),
+    [
+        (FRESH, True, ""),
+        (STALE, False, "Admission Controller status is not valid. Skipping update loop"),
+        (
+            ApiError("leases is forbidden", 403, "Forbidden"),
+            False,
+            "Error getting Admission Controller status. Skipping update loop: leases is forbidden",
+        ),
+    ],
+)
+def test_nothing_is_done_while_the_admission_controller_is_away(answer: Any, acts: bool, said: str) -> None:
+    world = World(
+        refuse=lambda action: answer if isinstance(action, Get) and isinstance(answer, ApiError) else None,
+        answer=lambda _: answer,
+    )
+    given = round_of("Recreate", members("rrrrr"))
+    result = world.run(updater_steps(UpdaterState(), given, now=NOW), NOW)
+    assert world.actions[0] == READ
+    assert (len(world.actions) > 1) == acts
+    assert result.diagnostics == ([said] if said else [])
+    steps = {one.labels["step"] for one in world.observations if "execution_latency" in one.name}
+    assert steps == (
+        {"ListVPAs", "ListPods", "FilterPods", "AdmissionInit", "EvictPods", "total"} if acts else {"total"}
+    )
+
+
+def test_the_lease_has_a_name_and_a_place_of_its_own() -> None:
+    options = UpdaterOptions(
+        admission_controller_status_lease_name="other", admission_controller_status_lease_namespace="vpa"
+    )
+    asked = run_updater(UpdaterState(), round_of("Off", []), now=NOW, options=options).actions
+    assert asked == [msgspec.structs.replace(READ, name="other", namespace="vpa")]
+
+
 def test_events_and_asking_twice() -> None:
     given = round_of("Recreate", members("ppr"))
     result = run_updater(UpdaterState(), given, now=NOW)
-    assert len(result.events) == 2 * len(result.actions)
-    assert [event.reason for event in result.events[:2]] == ["EvictedByVPA", "EvictedPod"]
+    assert len(result.events) == 2 * kinds(result.actions[1:])["evict"] > 0
+    assert [(event.reason, event.about, event.regarding.uid) for event in result.events[:2]] == [
+        ("EvictedByVPA", "Pod/default/web-0", "uid-web-0"),
+        ("EvictedPod", "VerticalPodAutoscaler/default/name", ""),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,17 +172,52 @@ def test_events_and_asking_twice() -> None:
     ],
 )
 def test_infeasible_errors(error: ApiError, infeasible: bool) -> None:
-    assert error.is_infeasible == infeasible
+    assert is_infeasible(error) == infeasible
 
 
 def test_legacy_profile() -> None:
     given = round_of("Recreate", members("rrrrr"))
     result = run_legacy_updater(UpdaterState(), given, now=NOW, options=EVERYTHING)
-    assert kinds(result)["evict"] == 5
-    assert {event.kind for event in result.events} == {"Pod"}
-    assert result.observations == {"vpa_updater_evicted_pods_total": 5}
+    assert kinds(result.actions)["evict"] == 5
+    assert {event.regarding.kind for event in result.events} == {"Pod"}
+    assert counted(result.observations) == {"vpa_updater_evicted_pods_total": 5}
+    assert {one.name for one in result.observations} <= set(LEGACY_METRICS)
+    assert [one.labels["step"] for one in result.observations if one.labels] == [
+        "ListVPAs", "ListPods", "FilterPods", "AdmissionInit", "EvictPods", "total",
+    ]  # fmt: skip
     for mode in ("InPlaceOrRecreate", "Off", "Initial"):
-        assert not run_legacy_updater(UpdaterState(), round_of(mode, members("rrrrr")), now=NOW).actions
+        idle = run_legacy_updater(UpdaterState(), round_of(mode, members("rrrrr")), now=NOW)
+        assert idle.actions == []
+        assert [one.labels["step"] for one in idle.observations] == ["ListVPAs", "total"]
+
+
+def test_a_legacy_loop_that_cannot_wait_has_no_total() -> None:
+    options = UpdaterOptions(eviction_tolerance=1.0, eviction_rate_limit=0.05, eviction_rate_burst=1)
+    world = World()
+    given = round_of("Recreate", members("rrrrr"))
+    result = world.run(legacy_updater_steps(UpdaterState(), given, now=NOW, options=options), NOW)
+    assert result.stopped_early
+    assert world.kinds() == {"Evict": 4}
+    assert "total" not in [one.labels.get("step") for one in world.observations]
+
+
+def test_a_legacy_vpa_is_found_by_its_selector() -> None:
+    """Whoever owns the pods; of two VPAs the older one."""
+    first, second = target_vpa(), target_vpa()
+    first.metadata.name, first.metadata.creation_timestamp = "young", "2026-01-02T00:00:00Z"
+    second.metadata.name, second.metadata.creation_timestamp = "old", "2026-01-01T00:00:00Z"
+    pods = members("rrrrr", kind="ReplicaSet")
+    elsewhere = members("r")
+    elsewhere[0].metadata.namespace = "elsewhere"
+    given = UpdaterRound(vpas=[first, second], pods=[*pods, *elsewhere], controllers=controllers())
+    seen: list[Any] = []
+
+    class Watched(ScalingDirection):
+        def loop_init(self, pods: Any, controlled: Any) -> None:
+            seen.extend((vpa.name, [pod.name for pod in members_]) for vpa, members_ in controlled)
+
+    run_legacy_updater(UpdaterState(), given, now=NOW, admission=Watched())
+    assert seen == [("old", [pod.name for pod in pods])]
 
 
 # -- rate limits -----------------------------------------------------------------------------------------------
@@ -182,18 +256,41 @@ def test_burst_then_delay_then_deadline() -> None:
     assert limiter.tokens == -1.0
 
 
+LIMITED = UpdaterOptions(
+    eviction_tolerance=1.0, eviction_rate_limit=0.05, eviction_rate_burst=1, use_admission_controller_status=False
+)
+
+
 def test_a_limiter_that_cannot_wait_ends_the_loop() -> None:
-    options = UpdaterOptions(eviction_tolerance=1.0, eviction_rate_limit=0.05, eviction_rate_burst=1)
-    steps = updater_steps(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW, options=options)
-    seen = [next(steps)]
-    try:
-        while True:
-            seen.append(steps.send(Outcome()))
-    except StopIteration as stop:
-        result: UpdaterResult = stop.value
-    assert [type(action) for action in seen] == [Evict, Wait, Evict, Wait, Evict, Wait, Evict]
+    world = World()
+    given = round_of("Recreate", members("rrrrr"))
+    result: UpdaterResult = world.run(updater_steps(UpdaterState(), given, now=NOW, options=LIMITED), NOW)
+    assert world.kinds() == {"Evict": 4}
+    assert world.now - NOW == 60 * 10**9
     assert result.stopped_early
     assert any("context deadline exceeded" in text for text in result.diagnostics)
+    counts = counted(world.observations)
+    reason = "update_mode=Recreate,reason=EvictionRateLimiterWaitFailed,vpa_name=name,vpa_namespace=default"
+    assert counts[f"vpa_updater_failed_eviction_attempts_total{{vpa_size_log2=2,{reason}}}"] == 1
+    assert counts["vpa_updater_controlled_pods_total{vpa_size_log2=2,update_mode=Recreate}"] == 5
+    assert "vpa_updater_vpas_with_evicted_pods_total{vpa_size_log2=2,update_mode=Recreate}" not in counts
+
+
+def test_a_wait_that_is_cut_short_gives_its_token_back() -> None:
+    state = UpdaterState()
+    steps = updater_steps(state, round_of("Recreate", members("rrrrr")), now=NOW, options=LIMITED)
+    action = next(steps)
+    try:
+        while True:
+            cut = isinstance(action, Wait) and action.duration > 0
+            error = ApiError("context canceled") if cut else None
+            action = steps.send(Outcome(at=NOW, error=error))
+    except StopIteration as stop:
+        result: UpdaterResult = stop.value
+    assert result.stopped_early
+    assert "context canceled" in result.diagnostics
+    assert state.eviction_limiter is not None
+    assert state.eviction_limiter.tokens == 0.0
 
 
 @pytest.mark.parametrize("mode", ["Recreate", "InPlaceOrRecreate", "InPlace", "Auto"])
@@ -203,26 +300,21 @@ def test_a_boost_that_cannot_be_taken_back_is_no_reason_to_evict(mode: str) -> N
     for item in pods:
         item.status.conditions = [from_dict(ready, Condition)]
     given = round_of(mode, pods, startupBoost={"cpu": {"type": "Factor", "factor": 2}})
-    steps = updater_steps(UpdaterState(), given, now=NOW, options=EVERYTHING)
-    seen = [next(steps)]
-    try:
-        while True:
-            seen.append(steps.send(Outcome(ApiError("no"))))
-    except StopIteration:
-        pass
-    assert [type(action) for action in seen] == [Resize] * 5
+    world = World(refusing(Resize, Evict, Patch))
+    world.run(updater_steps(UpdaterState(), given, now=NOW, options=EVERYTHING), NOW)
+    assert [type(action) for action in world.actions] == [Resize] * 5
 
 
 def test_other_namespaces_may_be_ignored() -> None:
     options = UpdaterOptions(eviction_tolerance=1.0, ignored_vpa_object_namespaces=["other"])
     result = run_updater(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW, options=options)
-    assert kinds(result)["evict"] == 5
+    assert kinds(result.actions[1:])["evict"] == 5
 
 
 def test_what_a_loop_counts() -> None:
     name = "vpa_name=name,vpa_namespace=default"
     result = run_updater(UpdaterState(), round_of("Recreate", members("rrrrr")), now=NOW, options=EVERYTHING)
-    assert result.observations == {
+    assert counted(result.observations) == {
         "vpa_updater_controlled_pods_total{vpa_size_log2=2,update_mode=Recreate}": 5,
         "vpa_updater_evictable_pods_total{vpa_size_log2=2,update_mode=Recreate}": 5,
         f"vpa_updater_evicted_pods_total{{vpa_size_log2=2,update_mode=Recreate,{name}}}": 5,
@@ -230,7 +322,7 @@ def test_what_a_loop_counts() -> None:
         "vpa_updater_vpas_with_evicted_pods_total{vpa_size_log2=2,update_mode=Recreate}": 1,
     }
     result = run_updater(UpdaterState(), round_of("InPlace", members("rr")), now=NOW, options=EVERYTHING)
-    assert result.observations == {
+    assert counted(result.observations) == {
         "vpa_updater_controlled_pods_total{vpa_size_log2=1,update_mode=InPlace}": 2,
         "vpa_updater_in_place_updatable_pods_total{vpa_size_log2=1}": 2,
         f"vpa_updater_in_place_updated_pods_total{{vpa_size_log2=1,{name}}}": 2,
@@ -247,14 +339,20 @@ def test_what_a_loop_counts() -> None:
     ],
 )
 def test_what_a_loop_counts_of_failures(mode: str, failed: type, reason: str) -> None:
-    steps = updater_steps(UpdaterState(), round_of(mode, members("rrrrr")), now=NOW, options=EVERYTHING)
-    action = next(steps)
-    try:
-        while True:
-            action = steps.send(Outcome(ApiError("no") if isinstance(action, failed) else None))
-    except StopIteration as stop:
-        counts = stop.value.observations
-    assert counts[f"vpa_updater_{reason},vpa_name=name,vpa_namespace=default}}"] == 5
+    world = World(refusing(failed))
+    given = round_of(mode, members("rrrrr"))
+    world.run(updater_steps(UpdaterState(), given, now=NOW, options=EVERYTHING), NOW)
+    assert counted(world.observations)[f"vpa_updater_{reason},vpa_name=name,vpa_namespace=default}}"] == 5
+
+
+def test_gauges_of_the_last_loop_are_forgotten_and_counters_are_there_from_the_start() -> None:
+    result = run_updater(UpdaterState(), round_of("Off", members("rr"), startupBoost={}), now=NOW, options=EVERYTHING)
+    gauges = [name for name, metric in METRICS.items() if metric.kind == "gauge" and name.startswith("vpa_updater")]
+    assert [one.name for one in result.observations if one.reset] == gauges
+    names = ("vpa_updater_evicted_pods_total", "vpa_updater_in_place_updated_pods_total")
+    assert [(one.name, one.value) for one in result.observations if one.name in names] == [(n, 0) for n in names]
+    by_size = [one for one in result.observations if one.name == "vpa_updater_in_place_updatable_pods_total"]
+    assert [(one.labels.get("vpa_size_log2"), one.value) for one in by_size[1:]] == [(str(i), 0) for i in range(20)]
 
 
 def test_a_loop_says_why_pods_are_due() -> None:

@@ -246,3 +246,45 @@ def test_auto_is_only_warned_about() -> None:
 def test_a_changed_object_needs_no_target() -> None:
     given = vpa(targetRef=None)
     assert admit_vpa(given, given).allowed
+
+
+def reviewed(**request: Any) -> dict[str, Any]:
+    resource = {"group": "autoscaling.k8s.io", "version": "v1", "resource": "verticalpodautoscalers"}
+    body = msgspec.json.encode({"request": {"uid": "u", "resource": resource, **request}})
+    response: dict[str, Any] = msgspec.json.decode(review(body, VpaIndex([])).body)["response"]
+    return response
+
+
+def test_a_refusal_names_the_request_and_each_field() -> None:
+    bad = {"metadata": {"name": "x"}, "spec": {"updatePolicy": {"updateMode": "Off", "minReplicas": 0}}}
+    answer = reviewed(operation="CREATE", name="mine", requestKind={"kind": "VPA"}, object=bad)
+    text = "Invalid value: 0: minReplicas has to be positive"
+    assert answer["status"] == {
+        "metadata": {},
+        "status": "Failure",
+        "message": f'VPA.autoscaling.k8s.io "mine" is invalid: spec.updatePolicy.minReplicas: {text}',
+        "reason": "Invalid",
+        "details": {
+            "name": "mine",
+            "group": "autoscaling.k8s.io",
+            "kind": "VPA",
+            "causes": [{"reason": "FieldValueInvalid", "message": text, "field": "spec.updatePolicy.minReplicas"}],
+        },
+        "code": 422,
+    }
+    assert "patch" not in answer
+
+
+def test_the_old_object_counts_on_updates_only() -> None:
+    mine = {"metadata": {"name": "x"}, "spec": {"updatePolicy": {"updateMode": "InPlace"}}}
+    assert reviewed(operation="UPDATE", object=mine, oldObject=mine)["allowed"]
+    for operation in ("CREATE", "DELETE"):
+        assert not reviewed(operation=operation, object=mine, oldObject=mine)["allowed"]
+    assert not reviewed(operation="UPDATE", object=mine, oldObject={"spec": 1})["allowed"]
+
+
+def test_an_empty_boost_counts_for_containers_only() -> None:
+    """``startupBoost: {}`` of the whole pod does not let the feature through, that of a container does."""
+    whole, container_ = vpa(startupBoost={}), vpa(**policies(startupBoost={}))
+    assert not admit_vpa(vpa(startupBoost=BOOST), whole).allowed
+    assert admit_vpa(vpa(startupBoost=BOOST), container_).allowed

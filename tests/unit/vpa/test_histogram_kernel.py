@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale._native import _histogram as native
+from kscale.effects import ZERO_TIME
 from kscale.errors import NativeError
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, UNSET, Histogram, HistogramError, Histograms
+from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histogram, HistogramError, Histograms
 from reference import vpa_gomath as go
 from reference import vpa_histogram as plain
 
@@ -69,7 +70,7 @@ def test_bucket_starts() -> None:
 def same(ours: Histogram, reference: plain.Histogram) -> None:
     assert ours.weights.tolist() == reference.weights
     assert (ours.total_weight, ours.min_bucket, ours.max_bucket) == (reference.total, reference.min, reference.max)
-    assert ours.reference_time == (UNSET if reference.reference is None else reference.reference)
+    assert ours.reference_time == (ZERO_TIME if reference.reference is None else reference.reference)
     assert ours.is_empty == reference.empty
     for p in (-0.5, 0.0, 0.5, 0.9, 0.95, 1.0, 1.5):
         assert ours.percentile(p) == reference.percentile(p)
@@ -110,7 +111,7 @@ def test_operations(steps: list[tuple[Any, ...]], half_life: int) -> None:
         else:
             saved = ours.save()
             assert saved.bucket_weights == reference.save()
-            ref = None if saved.reference_time == UNSET else saved.reference_time
+            ref = None if saved.reference_time == ZERO_TIME else saved.reference_time
             bank.row(rest[0]).load(saved.bucket_weights, saved.total_weight, saved.reference_time)
             references[rest[0]].load(saved.bucket_weights, saved.total_weight, ref)
     for i in range(3):

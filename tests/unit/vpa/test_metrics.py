@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import numpy as np
 import pytest
 
+from kscale.effects import Metric, Observation
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.selectors import EVERYTHING
 from kscale.vpa import ClusterState, Round, UpdaterRound, UpdaterState, Usage, VpaIndex, review, run_once, run_updater
-from kscale.vpa.metrics import METRICS, Observations, metric_key
+from kscale.vpa.metrics import METRICS, Tally, observation, size_log2
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
 from kscale.vpa.target import Controllers
 from unit.vpa.builders import container, controller, owned, pod, recommended, vpa
+from unit.vpa.worlds import counted
 
 SECOND = 10**9
 T0 = 1767571200 * SECOND
@@ -37,7 +40,16 @@ def objects(**labels: str) -> str:
         "update_mode": "Recreate", "has_recommendation": "true", "api": "v1", "matches_pods": "true",
         "unsupported_config": "false", **labels,
     }  # fmt: skip
-    return metric_key(OBJECTS, given)
+    return key(OBJECTS, given)
+
+
+def key(name: str, labels: dict[str, Any]) -> str:
+    (found,) = counted([observation(name, labels)])
+    return found
+
+
+def of(observations: list[Observation], name: str) -> list[Observation]:
+    return [one for one in observations if one.name == name]
 
 
 def test_every_metric_is_named_once_and_its_bounds_ascend() -> None:
@@ -48,22 +60,59 @@ def test_every_metric_is_named_once_and_its_bounds_ascend() -> None:
         assert list(metric.bounds) == sorted(set(metric.bounds))
 
 
+STEPS = (
+    "0.01 0.02 0.05 0.1 0.2 0.5 1 2 5 10 20 30 40 50 60 70 80 90 100 120 150 240 300"
+)  # fmt: skip
+REQUESTS = "0.01 0.02 0.05 0.1 0.2 0.3 0.4 0.5 0.6 0.7 0.8 0.9 1 2 5 10 20 30 60 120 300"
+FIRST = "1 2 5 7.5 10 20 30 40 50 60 90 120 150 180 240 300 600 900 1800"
+CORES = " ".join(str(0.01 * 2**k) for k in range(17))
+BYTES = " ".join(str(1e6 * 2**k) for k in range(17))
+RELATIVE = (
+    "-1 -0.75 -0.5 -0.25 -0.1 -0.05 -0.025 -0.01 -0.005 -0.0025 -0.001 0 0.001 0.0025 0.005 0.01 0.025 0.05 0.1 0.25 "
+    "0.5 0.75 1 2.5 5 10 25 50 100"
+)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "bounds", "count"),
+    [
+        (r"vpa_(recommender|updater|admission_controller)_execution_latency_seconds", STEPS, 3),
+        (r"vpa_recommender_prometheus_client_api_requests_duration_seconds", REQUESTS, 1),
+        (r"vpa_admission_controller_admission_latency_seconds", REQUESTS, 1),
+        (r"vpa_recommender_recommendation_latency_seconds", FIRST, 1),
+        (r"vpa_quality_cpu_.*_cores", CORES, 3),
+        (r"vpa_quality_mem_.*_bytes", BYTES, 3),
+        (r"vpa_quality_(usage_recommendation_relative_diffs|relative_recommendation_changes)", RELATIVE, 2),
+    ],
+)
+def test_bounds_are_upstreams(pattern: str, bounds: str, count: int) -> None:
+    found: list[Metric] = [metric for name, metric in METRICS.items() if re.fullmatch(pattern, name)]
+    assert len(found) == count
+    assert all(metric.bounds == tuple(map(float, bounds.split())) for metric in found)
+
+
+@pytest.mark.parametrize(("pods", "label"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (1 << 20, 20), (1 << 30, 20)])
+def test_size(pods: int, label: int) -> None:
+    assert size_log2(pods) == label
+
+
 def test_the_first_recommendation_is_timed_once() -> None:
     state = ClusterState()
     given = Round(vpas=[made("2026-01-05T00:00:00Z")], pods=[], controllers=owned())
     first = run_once(state, given, now=T0 + 3 * SECOND)
-    assert LATENCY not in first.distributions
-    assert first.observations[objects(has_recommendation="false", matches_pods="false")] == 1
+    assert not of(first.observations, LATENCY)
+    assert counted(first.observations)[objects(has_recommendation="false", matches_pods="false")] == 1
     given.pods = [pod(container("c"))]
     second = run_once(state, given, now=T0 + 9 * SECOND)
-    found = second.distributions[LATENCY]
-    assert (sum(found.counts), found.total) == (1, 9.0)
-    assert found.counts[list(found.bounds).index(10.0)] == 1
-    assert second.observations[objects()] == 1
+    (found,) = of(second.observations, LATENCY)
+    assert found.buckets is not None
+    assert (sum(found.buckets), found.value) == (1, 9.0)
+    assert found.buckets[METRICS[LATENCY].bounds.index(10.0)] == 1
+    assert counted(second.observations)[objects()] == 1
     known = made("2026-01-05T00:00:00Z")
     known.status = second.vpas[0].status
     given.vpas = [known]
-    assert LATENCY not in run_once(state, given, now=T0 + 60 * SECOND).distributions
+    assert not of(run_once(state, given, now=T0 + 60 * SECOND).observations, LATENCY)
 
 
 @pytest.mark.parametrize("at", [None, "0001-01-01T00:00:00Z", "some day"])
@@ -72,7 +121,7 @@ def test_a_vpa_without_a_time_is_not_timed(at: str | None) -> None:
     given = Round(vpas=[made(at)], pods=[pod(container("c"))], controllers=owned(), usage=[usage])
     result = run_once(ClusterState(), given, now=T0 + SECOND)
     assert result.vpas[0].recommendation is not None
-    assert LATENCY not in result.distributions
+    assert not of(result.observations, LATENCY)
 
 
 def test_objects_are_counted_by_what_they_are() -> None:
@@ -83,7 +132,7 @@ def test_objects_are_counted_by_what_they_are() -> None:
     lost.metadata.name = "lost"
     result = run_once(ClusterState(), Round(vpas=[old, lost], pods=[], controllers=owned()), now=T0)
     none = {"has_recommendation": "false", "matches_pods": "false"}
-    assert {key: n for key, n in result.observations.items() if key.startswith(OBJECTS)} == {
+    assert counted(result.observations, OBJECTS) == {
         objects(update_mode="Off", api="v1beta2", **none): 1,
         objects(unsupported_config="true", **none): 1,
     }
@@ -101,8 +150,8 @@ def test_where_requests_are_read_from_is_counted() -> None:
     result = run_once(ClusterState(), Round(vpas=[], pods=[from_dict(body, Pod)]), now=T0)
     spec = ("Pod.Spec.Containers", "Pod.Spec.InitContainers")
     sources = (*spec, "Pod.Status.ContainerStatuses", "Pod.Status.InitContainerStatuses")
-    assert {key: n for key, n in result.observations.items() if "resources" in key} == {
-        metric_key("vpa_resources_get_resources_count", {"source": source}): 1 for source in sources
+    assert counted(result.observations, "vpa_resources") == {
+        key("vpa_resources_get_resources_count", {"source": source}): 1 for source in sources
     }
 
 
@@ -130,23 +179,24 @@ def test_admitted_pods_are_counted(item: Any, version: str, status: str) -> None
     index = VpaIndex([vpa(recommended("c", ("1", "1Gi")))])
     found = review(request("pods", item, version), index, controllers=owned())
     assert (found.resource, found.status) == ("Pod", status)
-    assert found.observations == {metric_key(PODS, {"applied": status == "applied"}): 1}
-    ((key, latency),) = found.latency(0.3).items()
-    assert key == f"vpa_admission_controller_admission_latency_seconds{{status={status},resource=Pod}}"
-    assert (latency.counts[list(latency.bounds).index(0.5)], sum(latency.counts), latency.total) == (1, 1, 0.3)
+    assert found.observations == [observation(PODS, {"applied": status == "applied"})]
+    labels = {"status": status, "resource": "Pod"}
+    name = "vpa_admission_controller_admission_latency_seconds"
+    assert found.latency(0.3) == Observation(name=name, value=0.3, labels=labels)
 
 
 def test_other_requests_are_timed_only() -> None:
-    for body, label in ((b"{", "error,resource=unknown"), (request("jobs", {}), "skipped,resource=unknown")):
+    """What cannot be read, and what nobody handles, is an error to the metric, and allowed all the same."""
+    for body in (b"{", request("jobs", {})):
         found = review(body, VpaIndex([]))
-        assert found.observations == {}
-        assert list(found.latency(1.0)) == [f"vpa_admission_controller_admission_latency_seconds{{status={label}}}"]
+        assert found.observations == []
+        assert found.latency(1.0).labels == {"status": "error", "resource": "unknown"}
     written = review(request("verticalpodautoscalers", {}, group="autoscaling.k8s.io"), VpaIndex([]))
-    assert (written.resource, written.observations) == ("VPA", {})
+    assert (written.resource, written.status, written.observations) == ("VPA", "applied", [])
 
 
 def test_all_that_decisions_count_is_upstreams() -> None:
-    keys: list[str] = []
+    seen: list[Observation] = []
     usage = Usage.from_events(
         [(("default", "pod-0", "c"), T0 + i, 100, kind) for i in range(3) for kind in (CPU_SAMPLE, MEMORY_SAMPLE)]
     )
@@ -154,22 +204,34 @@ def test_all_that_decisions_count_is_upstreams() -> None:
     known = Controllers([owner()])
     state = ClusterState()
     for _ in range(2):
-        result = run_once(state, Round(vpas=[vpa()], pods=pods, controllers=known, usage=[usage]), now=T0)
-        keys += [*result.observations, *result.distributions]
+        seen += run_once(state, Round(vpas=[vpa()], pods=pods, controllers=known, usage=[usage]), now=T0).observations
     for mode in ("Recreate", "InPlaceOrRecreate"):
         item = vpa(recommended("c", ("2", "2Gi"), ("1", "1Gi"), ("3", "3Gi")), updatePolicy={"updateMode": mode})
         loop = run_updater(UpdaterState(), UpdaterRound(vpas=[item], pods=pods, controllers=known), now=T0)
-        keys += loop.observations
-    assert len({key.partition("{")[0] for key in keys}) > 12
-    for key in keys:
-        name, _, rest = key.partition("{")
-        assert METRICS[name].labels == tuple(pair.partition("=")[0] for pair in rest.rstrip("}").split(",") if pair)
+        seen += loop.observations
+    assert len({one.name for one in seen}) > 12
+    for one in seen:
+        metric = METRICS[one.name]
+        assert one.reset or tuple(one.labels) == metric.labels
+        assert one.buckets is None or len(one.buckets) == len(metric.bounds) + 1
 
 
 def test_wrong_labels_are_a_mistake_of_the_caller() -> None:
-    seen = Observations()
+    seen = Tally()
     with pytest.raises(ValueError, match="has the labels applied, not status"):
         seen.count(PODS, {"status": "x"})
     seen.observe(LATENCY, {}, [])
-    assert seen.distributions == {}
-    assert EVERYTHING.empty
+    assert seen.observations() == []
+
+
+def test_a_tally_says_each_once() -> None:
+    seen = Tally()
+    seen.count(PODS, {"applied": True}, 2)
+    for values in ([1.0, 1800.5], np.array([0.5])):
+        seen.observe(LATENCY, {}, values)
+    seen.count(PODS, {"applied": True})
+    buckets = (2, *[0] * 18, 1)
+    assert seen.observations() == [
+        Observation(name=PODS, value=3.0, labels={"applied": "true"}),
+        Observation(name=LATENCY, value=1802.0, buckets=buckets),
+    ]

@@ -7,24 +7,20 @@ from typing import Any
 
 import pytest
 
+from kscale.effects import Action, ApiError, GetMetric, Progress
 from kscale.errors import InputError
 from kscale.objects.decode import from_dict
 from kscale.objects.metrics import ExternalMetricValueList, PodMetrics
 from kscale.objects.selector_text import parse_selector
-from kscale.vpa import ClusterState
-from kscale.vpa.metrics_sources import (
-    ExternalMetrics,
-    ExternalMetricsResult,
-    ListExternalMetric,
-    external_metrics,
-    usage_of_pods,
-)
+from kscale.vpa import ClusterState, RecommenderOptions
+from kscale.vpa.metrics_sources import external_metrics_steps, usage_of_pods
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
 from unit.vpa.builders import vpa
+from unit.vpa.worlds import World
 
 SECOND = 10**9
 T0 = 1767571200
-BOTH = ExternalMetrics(external_metrics_cpu_metric="cpu_used", external_metrics_memory_metric="memory_used")
+BOTH = RecommenderOptions(external_metrics_cpu_metric="cpu_used", external_metrics_memory_metric="memory_used")
 
 
 def metrics(name: str, timestamp: str | None, **usage: Mapping[str, str]) -> PodMetrics:
@@ -59,8 +55,8 @@ def test_usage_without_a_time_is_named(timestamp: str | None) -> None:
         usage_of_pods([metrics("a", timestamp, app={"cpu": "1"})])
 
 
-def state(*pods: str) -> ClusterState:
-    found = ClusterState()
+def state(*pods: str, options: RecommenderOptions = BOTH) -> ClusterState:
+    found = ClusterState(options)
     found.add_vpa(vpa(), parse_selector("app=x,tier in (a, b)"))
     for name in pods:
         found.add_pod("default", name, {"app": "x", "tier": "a"}, "Running", 0)
@@ -73,21 +69,21 @@ def item(value: str, at: str = "2026-01-05T00:00:00Z", window: int | None = None
 
 
 def ask(
-    known: ClusterState, answers: Mapping[str, Any], options: ExternalMetrics = BOTH, namespace: str = ""
-) -> tuple[list[ListExternalMetric], ExternalMetricsResult]:
+    known: ClusterState, answers: Mapping[str, Any], namespace: str = ""
+) -> tuple[list[GetMetric], list[PodMetrics] | ApiError]:
     """``answers``: by metric; a text is an error."""
-    asked = []
-    steps = external_metrics(known, options, namespace)
-    try:
-        query = next(steps)
-        while True:
-            asked.append(query)
-            answer = answers.get(query.metric, [])
-            query = steps.send(
-                answer if isinstance(answer, str) else from_dict({"items": answer}, ExternalMetricValueList)
-            )
-    except StopIteration as stop:
-        return asked, stop.value
+
+    def answer(action: Action) -> Any:
+        assert isinstance(action, GetMetric)
+        return from_dict({"items": answers.get(action.metric, [])}, ExternalMetricValueList)
+
+    def refuse(action: Action) -> ApiError | None:
+        told = answers.get(action.metric) if isinstance(action, GetMetric) else None
+        return ApiError(told) if isinstance(told, str) else None
+
+    world = World(refuse, answer)
+    found = world.run(external_metrics_steps(known, Progress(0), namespace), 0)
+    return world.actions, found if isinstance(found, ApiError) else found.items
 
 
 def test_each_pod_is_asked_for_by_name() -> None:
@@ -99,41 +95,43 @@ def test_each_pod_is_asked_for_by_name() -> None:
         },
     )
     assert asked == [
-        ListExternalMetric("default", metric, f"app=x,pod={pod},tier in (a,b)")
+        GetMetric(api="external", namespace="default", metric=metric, selector=f"app=x,pod={pod},tier in (a,b)")
         for pod in ("a", "b")
         for metric in ("cpu_used", "memory_used")
     ]
-    assert found.error == ""
-    assert [one.key for one in found.items] == ["default/a", "default/b"]
-    (one, _) = found.items
+    assert not isinstance(found, ApiError)
+    assert [one.key for one in found] == ["default/a", "default/b"]
+    (one, _) = found
     assert (one.timestamp, one.window) == ("2026-01-05T00:00:07Z", "30s")
     assert [(c.name, {k: str(v) for k, v in c.usage.items()}) for c in one.containers or ()] == [
         ("app", {"cpu": "3", "memory": "1Gi"}),
         ("side", {"cpu": "2"}),
     ]
-    assert len(usage_of_pods(found.items)) == 8
+    assert len(usage_of_pods(found)) == 8
 
 
 def test_only_what_is_configured_is_asked_for() -> None:
-    asked, found = ask(state("a"), {}, ExternalMetrics(external_metrics_memory_metric="memory_used"))
+    asked, found = ask(state("a", options=RecommenderOptions(external_metrics_memory_metric="memory_used")), {})
+    assert not isinstance(found, ApiError)
     assert [query.metric for query in asked] == ["memory_used"]
-    assert [(one.name, one.timestamp, one.containers) for one in found.items] == [("a", None, [])]
-    assert len(usage_of_pods(found.items)) == 0
+    assert [(one.name, one.timestamp, one.containers) for one in found] == [("a", None, [])]
+    assert len(usage_of_pods(found)) == 0
 
 
 def test_vpas_without_pods_and_other_namespaces_are_passed_over() -> None:
-    assert ask(state(), {}) == ([], ExternalMetricsResult())
-    assert ask(state("a"), {}, namespace="elsewhere") == ([], ExternalMetricsResult())
+    assert ask(state(), {}) == ([], [])
+    assert ask(state("a"), {}, namespace="elsewhere") == ([], [])
     assert len(ask(state("a"), {}, namespace="default")[0]) == 2
 
 
 def test_any_error_ends_it_all() -> None:
     asked, found = ask(state("a", "b"), {"cpu_used": [item("1", name="app")], "memory_used": "no such metric"})
     assert len(asked) == 2
-    assert found == ExternalMetricsResult(error="no such metric")
+    assert found == ApiError("no such metric")
 
 
 def test_a_name_that_is_no_label_value_is_an_error() -> None:
     asked, found = ask(state("p" * 64), {})
     assert asked == []
-    assert found.error.startswith("values[0][pod]: Invalid value")
+    assert isinstance(found, ApiError)
+    assert found.message.startswith("values[0][pod]: Invalid value")

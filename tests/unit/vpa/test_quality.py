@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kscale.effects import Observation
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
 from kscale.vpa import ClusterState, Round, Usage, run_once
-from kscale.vpa.metrics import METRICS, Distribution, size_log2
+from kscale.vpa.metrics import METRICS
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
 from kscale.vpa.quality import Quality
 from unit.vpa.builders import recommendation, recommended, vpa
+from unit.vpa.worlds import counted
 
 SECOND = 10**9
 T0 = 1767571200 * SECOND
@@ -38,25 +40,16 @@ def watched(state: ClusterState, *events: tuple[int, int, int]) -> Quality:
     return quality
 
 
-def only(found: Distribution) -> tuple[float, float]:
+def spread(observations: list[Observation]) -> dict[str, Observation]:
+    """Of histograms, by metric and labels."""
+    return {key: one for one in observations if one.buckets is not None for key in counted([one])}
+
+
+def only(found: Observation) -> tuple[float, float]:
     """(the bound of the one observation, the observation)."""
-    assert sum(found.counts) == 1
-    return [*found.bounds, float("inf")][found.counts.index(1)], found.total
-
-
-def test_buckets() -> None:
-    cores = METRICS["vpa_quality_cpu_recommendations_cores"].bounds
-    sizes = METRICS["vpa_quality_mem_recommendations_bytes"].bounds
-    parts = METRICS["vpa_quality_usage_recommendation_relative_diffs"].bounds
-    assert (len(cores), cores[0], cores[-1]) == (17, 0.01, 655.36)
-    assert (len(sizes), sizes[0], sizes[-1]) == (17, 1e6, 65536e6)
-    assert (len(parts), parts[0], parts[11], parts[-1]) == (29, -1, 0, 100)
-    assert list(parts) == sorted(parts)
-
-
-@pytest.mark.parametrize(("pods", "label"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (1 << 20, 20), (1 << 30, 20)])
-def test_size(pods: int, label: int) -> None:
-    assert size_log2(pods) == label
+    assert found.buckets is not None
+    assert sum(found.buckets) == 1
+    return [*METRICS[found.name].bounds, float("inf")][found.buckets.index(1)], found.value
 
 
 @pytest.mark.parametrize(
@@ -68,7 +61,8 @@ def test_size(pods: int, label: int) -> None:
     ],
 )
 def test_cpu(usage: int, metric: str, bound: float, difference: float, relative: tuple[float, float]) -> None:
-    found = watched(cluster({"cpu": "1"}), (T0, usage, CPU_SAMPLE)).into.distributions
+    found_ = watched(cluster({"cpu": "1"}), (T0, usage, CPU_SAMPLE))
+    found = spread(found_.into.observations())
     assert only(found[f"vpa_quality_{metric}{{update_mode=Initial,recommendation_missing=false}}"]) == (
         bound,
         difference,
@@ -83,9 +77,10 @@ def test_cpu(usage: int, metric: str, bound: float, difference: float, relative:
 def test_missing_recommendation(last: dict[str, str] | None) -> None:
     quality = watched(cluster(last), (T0, 20, CPU_SAMPLE))
     labels = "update_mode=Initial,resource=cpu,is_oom=false"
-    assert quality.into.counters == {f"vpa_quality_usage_sample_missing_recommendation_count{{{labels}}}": 1}
+    counts = counted([one for one in quality.into.observations() if one.buckets is None])
+    assert counts == {f"vpa_quality_usage_sample_missing_recommendation_count{{{labels}}}": 1}
     name = "vpa_quality_cpu_recommendation_lower_equal_usage_diffs_cores"
-    assert {key: only(one) for key, one in quality.into.distributions.items()} == {
+    assert {key: only(one) for key, one in spread(quality.into.observations()).items()} == {
         f"{name}{{update_mode=Initial,recommendation_missing=true}}": (0.02, 0.02)
     }
 
@@ -93,11 +88,11 @@ def test_missing_recommendation(last: dict[str, str] | None) -> None:
 def test_an_oom_counts_as_what_was_made_of_it() -> None:
     """1 GiB was asked for, 2 GiB used: 1.2 times that is counted."""
     state = cluster({"memory": "1Gi"})
-    found = watched(state, (T0, 2 * GIB, MEMORY_SAMPLE), (T0 + SECOND, GIB, OOM)).into.distributions
+    found = spread(watched(state, (T0, 2 * GIB, MEMORY_SAMPLE), (T0 + SECOND, GIB, OOM)).into.observations())
     labels = "update_mode=Initial,resource=memory,is_oom="
-    assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}false}}"].total == 1.0
+    assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}false}}"].value == 1.0
     bumped = int(2 * GIB * 1.2)
-    assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}true}}"].total == (bumped - GIB) / GIB
+    assert found[f"vpa_quality_usage_recommendation_relative_diffs{{{labels}true}}"].value == (bumped - GIB) / GIB
     assert only(found["vpa_quality_mem_recommendations_bytes{update_mode=Initial,is_oom=true}"])[1] == GIB
 
 
@@ -111,7 +106,7 @@ def test_nothing_is_said_of_what_needs_no_recommendation(more: dict[str, Any]) -
         state.delete_vpa(("default", "name"))
     refused = watched(cluster({"cpu": "1"}), (T0, -5, CPU_SAMPLE))
     for quality in (watched(state, (T0, 500, CPU_SAMPLE)), refused):
-        assert (quality.into.counters, quality.into.distributions) == ({}, {})
+        assert quality.into.observations() == []
 
 
 def test_changes_of_recommendations() -> None:
@@ -122,7 +117,7 @@ def test_changes_of_recommendations() -> None:
         item = {**recommended("app", (cpu, "1Gi")), "uncappedTarget": amounts}
         state.vpas["default", "name"].update_recommendation(recommendation(item), quality)
     name, labels = "vpa_quality_relative_recommendation_changes", "update_mode=Initial,resource={},vpa_size_log2=0"
-    assert {key: only(one) for key, one in quality.into.distributions.items()} == {
+    assert {key: only(one) for key, one in spread(quality.into.observations()).items()} == {
         f"{name}{{{labels.format('cpu')}}}": (1.0, 1.0),
         f"{name}{{{labels.format('memory')}}}": (0.0, 0.0),
     }
@@ -132,8 +127,9 @@ def test_a_round_carries_its_observations() -> None:
     state = cluster({"cpu": "1"})
     usage = Usage.from_events([(NAME, T0, 500, CPU_SAMPLE)])
     result = run_once(state, Round(usage=[usage]), now=T0)
-    assert result.observations == {"vpa_recommender_aggregate_container_states_count": 1}
-    assert "vpa_quality_cpu_recommendations_cores{update_mode=Initial}" in result.distributions
+    counts = counted(result.observations)
+    assert counts["vpa_recommender_aggregate_container_states_count"] == 1
+    assert counts["vpa_quality_cpu_recommendations_cores{update_mode=Initial}"] == 1
 
 
 samples = st.tuples(
@@ -151,9 +147,8 @@ def test_a_batch_is_its_samples(events: list[tuple[int, int, int]], last: dict[s
     state, single = cluster(last), Quality()
     for event in ordered:
         state.add_usage(Usage.from_events([(NAME, *event)]), T0, single)
-    assert batch.into.counters == single.into.counters
-    assert {key: one.counts for key, one in batch.into.distributions.items()} == {
-        key: one.counts for key, one in single.into.distributions.items()
-    }
-    for key, one in batch.into.distributions.items():
-        assert one.total == pytest.approx(single.into.distributions[key].total)
+    ours, theirs = batch.into.observations(), single.into.observations()
+    assert counted(ours) == counted(theirs)
+    for key, one in spread(ours).items():
+        assert one.buckets == spread(theirs)[key].buckets
+        assert one.value == pytest.approx(spread(theirs)[key].value)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kscale._native import _histogram as native
+from kscale.effects import ZERO_TIME
 from kscale.errors import NativeError
-from kscale.vpa.histogram import UNSET
 from reference import vpa_histogram as plain
 from unit.vpa.usage_world import AGGREGATE_OF, DAY, HOUR, START, World
 
@@ -56,7 +56,7 @@ def test_batch_is_one_by_one_is_reference(samples: list[tuple[int, int, int, int
             assert ours.total[row] == reference.total
             assert (ours.min_bucket[row], ours.max_bucket[row]) == (reference.min, reference.max)
         assert batch.columns["samples"][row] == a.samples
-        assert batch.columns["last"][row] == (UNSET if a.last is None else a.last)
+        assert batch.columns["last"][row] == (ZERO_TIME if a.last is None else a.last)
     n = len(aggregates)
     out = np.zeros((n, 2, 3), np.int64)
     c = batch.columns
@@ -153,7 +153,7 @@ def test_doors() -> None:
         world.usage.add_cpu(world.cpu.native, np.zeros(2, np.int32), one, one, np.zeros(1, np.uint8))
     with pytest.raises(NativeError, match="1823"):
         world.usage.add_memory(
-            world.memory.native, np.zeros(1, np.int32), np.array([UNSET]), one, np.zeros(1, np.uint8)
+            world.memory.native, np.zeros(1, np.int32), np.array([ZERO_TIME]), one, np.zeros(1, np.uint8)
         )
     with pytest.raises(NativeError, match="increase"):
         world.usage.add_cpu_grid(

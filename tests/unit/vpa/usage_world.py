@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 
 from kscale._native import _histogram as native
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, UNSET, Histograms
+from kscale.effects import ZERO_TIME
+from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histograms
 
 HOUR = 3600 * 10**9
 DAY = 24 * HOUR
@@ -29,7 +30,7 @@ class World:
         self.cpu = Histograms(CPU_OPTIONS, m, self.half_life)
         self.memory = Histograms(MEMORY_OPTIONS, m, self.half_life)
         unset = {
-            name: np.full(k, UNSET, np.int64)
+            name: np.full(k, ZERO_TIME, np.int64)
             for name, k in (("last_cpu", n), ("last_memory", n), ("window_end", n), ("first", m), ("last", m))
         }
         self.columns = {

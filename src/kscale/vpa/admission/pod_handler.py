@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kscale.effects import PatchOperation
 from kscale.errors import InputError
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
@@ -21,7 +22,6 @@ from kscale.vpa.options import CPU_STARTUP_BOOST, AdmissionOptions, gate
 from kscale.vpa.patches import (
     OBSERVED_CONTAINERS,
     VPA_UPDATES,
-    Patch,
     annotate,
     ensure_annotations,
     escape,
@@ -40,7 +40,7 @@ class PodAdmission(msgspec.Struct, kw_only=True):
     """Pods are always allowed; an error means that nothing is patched."""
 
     vpa: VerticalPodAutoscaler | None = None
-    patches: list[Patch] = []
+    patches: list[PatchOperation] = []
     errors: list[FieldError] = []
     diagnostics: list[str] = []
     allowed: bool = True
@@ -80,7 +80,7 @@ def admit_pod(
 
 def _resource_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, options: AdmissionOptions
-) -> tuple[list[Patch], list[str]]:
+) -> tuple[list[PatchOperation], list[str]]:
     try:
         wanted, notes, diagnostics = containers_resources(pod, vpa, limit_ranges)
     except (CappingError, ProviderError) as error:
@@ -89,7 +89,7 @@ def _resource_patches(
     if update_mode(vpa) == "Off":
         wanted, notes = [ContainerResources() for _ in wanted], {}
     boosting = gate(options.feature_gates, CPU_STARTUP_BOOST)
-    patches: list[Patch] = []
+    patches: list[PatchOperation] = []
     updates: list[str] = []
     for i, (container, resources) in enumerate(zip(pod.spec.containers, wanted, strict=True)):
         if boosting:
@@ -109,13 +109,15 @@ def _resource_patches(
     return patches, diagnostics
 
 
-def _container_patches(pod: Pod, index: int, wanted: ContainerResources, notes: list[str]) -> tuple[list[Patch], str]:
+def _container_patches(
+    pod: Pod, index: int, wanted: ContainerResources, notes: list[str]
+) -> tuple[list[PatchOperation], str]:
     requests, limits = current_resources(pod, pod.spec.containers[index].name)
     path = f"/spec/containers/{index}/resources"
-    patches: list[Patch] = []
+    patches: list[PatchOperation] = []
     said = list(notes)
     if requests is None and limits is None:
-        patches.append(Patch("add", path, {}))
+        patches.append(PatchOperation("add", path, {}))
     for current, new, field, word in (
         (requests, wanted.requests, "requests", "request"),
         (limits, wanted.limits, "limits", "limit"),
@@ -125,9 +127,9 @@ def _container_patches(pod: Pod, index: int, wanted: ContainerResources, notes: 
     return patches, f"container {index}: {', '.join(said)}"
 
 
-def value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[Patch]:
+def value_patches(path: str, current: ResourceList | None, new: ResourceList | None) -> list[PatchOperation]:
     """Set resources below ``path``, which is made first where it does not exist."""
     if not new:
         return []
-    patches = [Patch("add", path, {})] if current is None else []
-    return patches + [Patch("add", f"{path}/{escape(name)}", str(new[name])) for name in resource_order(new)]
+    patches = [PatchOperation("add", path, {})] if current is None else []
+    return patches + [PatchOperation("add", f"{path}/{escape(name)}", str(new[name])) for name in resource_order(new)]

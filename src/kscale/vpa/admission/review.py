@@ -7,14 +7,14 @@ from typing import Any, Final
 
 import msgspec
 
+from kscale.effects import Observation, PatchOperation
 from kscale.objects.decode import to_json
 from kscale.vpa.admission.matching import VpaIndex
 from kscale.vpa.admission.pod_handler import admit_pod
 from kscale.vpa.admission.vpa_handler import admit_vpa
 from kscale.vpa.limit_range import LimitRangeLookup
-from kscale.vpa.metrics import Distribution, Observations
+from kscale.vpa.metrics import observation
 from kscale.vpa.options import AdmissionOptions
-from kscale.vpa.patches import Patch
 from kscale.vpa.target import Controllers
 
 __all__ = ["Reviewed", "VpaIndex", "review"]
@@ -30,27 +30,22 @@ class Reviewed(msgspec.Struct, kw_only=True):
     status: str
     resource: str = "unknown"
     messages: list[str] = []
-    observations: dict[str, int] = {}
-    """``metric{label=value,...}`` -> what upstream would add to a counter."""
+    observations: list[Observation] = []
 
-    def latency(self, seconds: float) -> dict[str, Distribution]:
+    def latency(self, seconds: float) -> Observation:
         """What upstream would observe of an answer that took so long from the request to its end."""
-        seen = Observations()
         labels = {"status": self.status, "resource": self.resource}
-        seen.observe("vpa_admission_controller_admission_latency_seconds", labels, [seconds])
-        return seen.distributions
+        return observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
 
 
 def _of_pod(body: bytes, applied: bool, messages: list[str]) -> Reviewed:
     """Errors never block a pod; it is skipped then."""
-    seen = Observations()
-    seen.count("vpa_admission_controller_admission_pods_total", {"applied": applied})
     return Reviewed(
         body=body,
         status="applied" if applied else "skipped",
         resource="Pod",
         messages=messages,
-        observations=dict(seen.counters),
+        observations=[observation("vpa_admission_controller_admission_pods_total", {"applied": applied})],
     )
 
 
@@ -76,7 +71,7 @@ def review(
         admitted = admit_pod(
             raw if isinstance(raw, dict) else {},
             vpas,
-            namespace=namespace if isinstance(namespace, str) else "",
+            namespace=_text(namespace),
             controllers=controllers,
             limit_ranges=limit_ranges,
             options=options,
@@ -89,13 +84,16 @@ def review(
     if (group, kind) == ("autoscaling.k8s.io", "verticalpodautoscalers"):
         old = request.get("oldObject")
         written = admit_vpa(
-            raw if isinstance(raw, dict) else {}, old if isinstance(old, dict) else None, options=options
+            raw if isinstance(raw, dict) else {},
+            old if isinstance(old, dict) else None,
+            operation=_text(request.get("operation")) or "CREATE",
+            name=_text(request.get("name")),
+            kind=_kind(request),
+            options=options,
         )
         answer: dict[str, Any] = {"uid": uid, "allowed": written.allowed, **_patch(written.patches)}
-        if written.errors:
-            answer["status"] = {
-                "status": "Failure", "message": written.message, "reason": "Invalid", "code": 422
-            }  # fmt: skip
+        if written.status is not None:
+            answer["status"] = written.status
         if written.warnings:
             answer["warnings"] = written.warnings
         return Reviewed(
@@ -106,7 +104,16 @@ def review(
         )
     name = f"{kind}.{group}" if group else kind
     text = f"not supported resource type: {name}"
-    return Reviewed(body=_answer({"uid": uid, "allowed": True}), status="skipped", messages=[text])
+    return Reviewed(body=_answer({"uid": uid, "allowed": True}), status="error", messages=[text])
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _kind(request: dict[str, Any]) -> str:
+    found = request.get("requestKind")
+    return (_text(found.get("kind")) if isinstance(found, dict) else "") or "VerticalPodAutoscaler"
 
 
 def _request(body: bytes) -> dict[str, Any]:
@@ -128,7 +135,7 @@ def _version(request: dict[str, Any]) -> str:
     return str(request["resource"].get("version") or "")
 
 
-def _patch(patches: list[Patch]) -> dict[str, str]:
+def _patch(patches: list[PatchOperation]) -> dict[str, str]:
     if not patches:
         return {}
     return {"patchType": "JSONPatch", "patch": base64.b64encode(to_json(patches)).decode()}

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
+from kscale.effects import PatchOperation
 from kscale.errors import InputError
 from kscale.objects.base import ResourceList
 from kscale.objects.decode import from_dict
@@ -15,13 +16,12 @@ from kscale.objects.names import go_quote
 from kscale.objects.quantity import Quantity
 from kscale.objects.vpa import ContainerResourcePolicy, StartupBoost, VerticalPodAutoscaler
 from kscale.vpa.options import CPU_STARTUP_BOOST, IN_PLACE, PER_VPA_CONFIG, AdmissionOptions, gate
-from kscale.vpa.patches import Patch
 from kscale.vpa.resources import CPU, MEMORY, resource_order
-from kscale.vpa.startup_boost import has_startup_boost
 
 __all__ = ["VpaAdmission", "admit_vpa", "validate"]
 
 _ROOT: Final = "."
+_GROUP: Final = "autoscaling.k8s.io"
 _MODES: Final = ("InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
 _SCALING_MODES: Final = ("Auto", "Off")
 _RESOURCES: Final = (CPU, MEMORY)
@@ -37,12 +37,13 @@ def _gate_needed(what: str, name: str) -> str:
 
 
 class VpaAdmission(msgspec.Struct, kw_only=True):
-    """Whether a VPA object is taken; ``message`` is what the refusal says (reason Invalid, code 422)."""
+    """Whether a VPA object is taken, under the name that the request or else the object has."""
 
     name: str = ""
+    kind: str = "VerticalPodAutoscaler"
     errors: list[FieldError] = []
     warnings: list[str] = []
-    patches: list[Patch] = []
+    patches: list[PatchOperation] = []
 
     @property
     def allowed(self) -> bool:
@@ -56,31 +57,57 @@ class VpaAdmission(msgspec.Struct, kw_only=True):
             return ""
         texts = list(dict.fromkeys(map(str, self.errors)))
         shown = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
-        return f'VerticalPodAutoscaler.autoscaling.k8s.io "{self.name}" is invalid: {shown}'
+        return f'{self.kind}.{_GROUP} "{self.name}" is invalid: {shown}'
+
+    @property
+    def status(self) -> dict[str, Any] | None:
+        """The refusal as ``metav1.Status`` in JSON (``apierrors.NewInvalid``); None where there is none."""
+        if not self.errors:
+            return None
+        causes = [{"reason": error.type, "message": error.body, "field": error.field} for error in self.errors]
+        return {
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": "Invalid",
+            "details": {"name": self.name, "group": _GROUP, "kind": self.kind, "causes": causes},
+            "code": 422,
+        }
+
+    def __repr__(self) -> str:
+        return f"<VpaAdmission {self.name}: {self.message if self.errors else 'allowed'}>"
 
 
 def admit_vpa(
     vpa: VerticalPodAutoscaler | Mapping[str, Any],
     old: VerticalPodAutoscaler | Mapping[str, Any] | None = None,
     *,
+    operation: str = "",
+    name: str = "",
+    kind: str = "VerticalPodAutoscaler",
     options: AdmissionOptions | None = None,
 ) -> VpaAdmission:
-    """What the webhook does with a VPA about to be written. ``old``: the object as it was, on an update.
+    """What the webhook does with a VPA about to be written.
+
+    - ``operation``: ``CREATE``, ``UPDATE``, ...; empty: what ``old`` tells.
+    - ``old``: the object as it was; upstream reads it on an ``UPDATE`` only.
+    - ``name``, ``kind``: as the request says them, for the text of a refusal; without a name the object's own.
 
     Upstream's webhook never misses ``targetRef`` (the CRD's schema does); :func:`validate` can.
     """
     options = options or AdmissionOptions()
+    updates = operation == "UPDATE" if operation else old is not None
     try:
         new = _decoded(vpa)
-        before = _decoded(old) if old is not None else VerticalPodAutoscaler()
+        before = _decoded(old if old is not None else {}) if updates else VerticalPodAutoscaler()
     except InputError as error:
-        name = _name_of(vpa)
-        return VpaAdmission(name=name, errors=[internal(_ROOT, error.problems[0].message)])
+        shown = name or _name_of(vpa)
+        return VpaAdmission(name=shown, kind=kind, errors=[internal(_ROOT, error.problems[0].message)])
     errors, warnings = validate(new, before, options=options)
     patches = []
     if not errors and new.spec.update_policy is None:
-        patches.append(Patch("add", "/spec/updatePolicy", {"updateMode": "Recreate"}))
-    return VpaAdmission(name=new.name, errors=errors, warnings=warnings, patches=patches)
+        patches.append(PatchOperation("add", "/spec/updatePolicy", {"updateMode": "Recreate"}))
+    return VpaAdmission(name=name or new.name, kind=kind, errors=errors, warnings=warnings, patches=patches)
 
 
 def _decoded(vpa: VerticalPodAutoscaler | Mapping[str, Any]) -> VerticalPodAutoscaler:
@@ -113,13 +140,16 @@ def _allowed(old: VerticalPodAutoscaler | None, options: AdmissionOptions) -> _A
     return _Allowed(
         in_place=gate(gates, IN_PLACE) or (policy is not None and policy.update_mode == "InPlace"),
         per_vpa=gate(gates, PER_VPA_CONFIG) or uses_per_vpa,
-        boost=gate(gates, CPU_STARTUP_BOOST) or has_startup_boost(old) or _has_container_boost(containers),
+        boost=gate(gates, CPU_STARTUP_BOOST) or _uses_boost(old),
         resources=frozenset(name for item in containers for name in item.controlled_resources or ()),
     )
 
 
-def _has_container_boost(policies: list[ContainerResourcePolicy]) -> bool:
-    return any(item.startup_boost is not None for item in policies)
+def _uses_boost(vpa: VerticalPodAutoscaler) -> bool:
+    """A boost for the pod counts with its ``cpu`` only, one for a container in any case (``allowCPUBoost``)."""
+    policies = vpa.spec.resource_policy.container_policies if vpa.spec.resource_policy is not None else []
+    own = vpa.spec.startup_boost
+    return (own is not None and own.cpu is not None) or any(item.startup_boost is not None for item in policies)
 
 
 def _per_vpa_fields(policy: ContainerResourcePolicy) -> dict[str, Quantity | int | None]:

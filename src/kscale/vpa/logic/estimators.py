@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kscale._native import _histogram
+from kscale.effects import duration
 from kscale.vpa.model.aggregates import Store
-from kscale.vpa.options import RecommenderOptions, nanoseconds_of
+from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.resources import amount, cpu_from_cores, scale_amount
 
 __all__ = ["LOWER", "TARGET", "UPPER", "Amounts", "estimate", "minimums"]
@@ -62,7 +63,7 @@ def estimate(
         ]
     )
     intervals = np.array(
-        [nanoseconds_of(options.confidence_interval_cpu), nanoseconds_of(options.confidence_interval_memory)], np.int64
+        [duration(options.confidence_interval_cpu), duration(options.confidence_interval_memory)], np.int64
     )
     out = np.empty((n, 2, 3), np.int64)
     _histogram.recommend(

@@ -10,10 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from kscale._native import _histogram
+from kscale.effects import ZERO_TIME, duration
 from kscale.objects.base import ResourceList
 from kscale.objects.vpa import ContainerResourcePolicy
-from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, UNSET, Histograms
-from kscale.vpa.options import PER_VPA_CONFIG, RecommenderOptions, gate, nanoseconds_of
+from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histograms
+from kscale.vpa.options import PER_VPA_CONFIG, RecommenderOptions, gate
 
 __all__ = ["CONTROLLED_RESOURCES", "Aggregate", "AggregateKey", "Store", "apply_policy"]
 
@@ -69,15 +70,15 @@ CONTAINER_COLUMNS: Final = ("aggregate", "last_cpu", "last_memory", "window_end"
 class Store:
     """The columns behind aggregates (two histograms each) and containers; rows are handed out and given back.
 
-    Per aggregate: ``first``, ``last`` (times of CPU samples, :data:`UNSET` before the first), ``samples``,
-    ``interval``, ``interval_count``, ``oom_ratio``, ``oom_min_bump``. Per container: ``aggregate`` (row), ``last_cpu``,
-    ``last_memory``, ``window_end``, ``memory_peak``, ``oom_peak``. Times in nanoseconds, memory in bytes.
+    Per aggregate: ``first``, ``last`` (times of CPU samples, :data:`~kscale.effects.ZERO_TIME` before the first),
+    ``samples``, ``interval``, ``interval_count``, ``oom_ratio``, ``oom_min_bump``. Per container: ``aggregate`` (row),
+    ``last_cpu``, ``last_memory``, ``window_end``, ``memory_peak``, ``oom_peak``. Times in nanoseconds, memory in bytes.
     """
 
     def __init__(self, options: RecommenderOptions) -> None:
         self.options = options
-        self.cpu = Histograms(CPU_OPTIONS, 0, nanoseconds_of(options.cpu_histogram_decay_half_life))
-        self.memory = Histograms(MEMORY_OPTIONS, 0, nanoseconds_of(options.memory_histogram_decay_half_life))
+        self.cpu = Histograms(CPU_OPTIONS, 0, duration(options.cpu_histogram_decay_half_life))
+        self.memory = Histograms(MEMORY_OPTIONS, 0, duration(options.memory_histogram_decay_half_life))
         self.first = np.empty(0, np.int64)
         self.last = np.empty(0, np.int64)
         self.samples = np.empty(0, np.int64)
@@ -129,10 +130,10 @@ class Store:
         row = self.free_rows.pop()
         self.cpu.clear([row])
         self.memory.clear([row])
-        self.first[row] = self.last[row] = UNSET
+        self.first[row] = self.last[row] = ZERO_TIME
         self.samples[row] = 0
         options = self.options
-        self.interval[row] = nanoseconds_of(options.memory_aggregation_interval)
+        self.interval[row] = duration(options.memory_aggregation_interval)
         self.interval_count[row] = options.memory_aggregation_interval_count
         self.oom_ratio[row] = options.oom_bump_up_ratio
         self.oom_min_bump[row] = options.oom_min_bump_up_bytes
@@ -148,7 +149,7 @@ class Store:
             self._grow_slots(max(16, len(self.aggregate) // 4))
         slot = self.free_slots.pop()
         self.aggregate[slot] = -1
-        self.last_cpu[slot] = self.last_memory[slot] = self.window_end[slot] = UNSET
+        self.last_cpu[slot] = self.last_memory[slot] = self.window_end[slot] = ZERO_TIME
         self.memory_peak[slot] = self.oom_peak[slot] = 0
         return slot
 
@@ -208,7 +209,7 @@ class Store:
         self.memory.merge(into, other.memory, rows)
         for i, r in zip(into.tolist(), rows.tolist(), strict=True):
             first = int(other.first[r])
-            if first != UNSET and (self.first[i] == UNSET or first < self.first[i]):
+            if first != ZERO_TIME and (self.first[i] == ZERO_TIME or first < self.first[i]):
                 self.first[i] = first
             self.last[i] = max(self.last[i], other.last[r])
             self.samples[i] += other.samples[r]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kscale._native import _histogram
-from kscale.vpa.clock import go_text
+from kscale.effects import SECOND, ZERO_TIME
 from kscale.vpa.model.aggregates import Aggregate
 from kscale.vpa.model.samples import add_grid, compare
 from kscale.vpa.model.usage import CPU_SAMPLE, OOM, ContainerName, Usage
@@ -160,7 +161,7 @@ def _refusal(usage: Usage, i: int, kind: int, status: int) -> UsageError:
     namespace, pod, container = usage.containers[int(usage.container[i])]
     reason = "adding OOM sample failed"
     if status == _histogram.TOO_OLD:
-        reason = f"OOM event will be discarded - it is too old ({go_text(int(usage.time[i]))})"
+        reason = f"OOM event will be discarded - it is too old ({_go_text(int(usage.time[i]))})"
     text = f"error while recording OOM for {{{{{namespace} {pod}}} {container}}}, Reason: {reason}"
     return _error(usage, i, kind, text)
 
@@ -168,3 +169,12 @@ def _refusal(usage: Usage, i: int, kind: int, status: int) -> UsageError:
 def _error(usage: Usage, i: int, kind: int, text: str) -> UsageError:
     what, resource = ("oom", "") if kind == OOM else ("sample", "cpu" if kind == CPU_SAMPLE else "memory")
     return UsageError(what, *usage.containers[int(usage.container[i])], resource, int(usage.time[i]), text)
+
+
+def _go_text(time: int) -> str:
+    """Go's ``%v`` of a time in UTC."""
+    if time == ZERO_TIME:
+        return "0001-01-01 00:00:00 +0000 UTC"
+    whole, rest = divmod(time, SECOND)
+    fraction = f".{rest:09d}".rstrip("0") if rest else ""
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from kscale.effects import to_text
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import (
     PodResourcePolicy,
@@ -14,7 +15,6 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerCondition,
     VerticalPodAutoscalerStatus,
 )
-from kscale.vpa.clock import to_text
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey
 from kscale.vpa.quality import Quality
 

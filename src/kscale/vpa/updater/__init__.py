@@ -2,35 +2,37 @@
 
 from __future__ import annotations
 
-from kscale.vpa.updater.actions import Action, Annotate, ApiError, Event, Evict, Outcome, Resize, Wait
-from kscale.vpa.updater.eviction_admission import ScalingDirection
-from kscale.vpa.updater.legacy import run_legacy_updater
-from kscale.vpa.updater.loop import ChosenPod, UpdaterResult, UpdaterRound, UpdaterState, run_updater, updater_steps
+from kscale.vpa.updater.context import UpdaterAction
+from kscale.vpa.updater.controlled import controlled_pods, is_acting, live_pods, select
+from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection, Sequential
+from kscale.vpa.updater.legacy import legacy_updater_steps, run_legacy_updater
+from kscale.vpa.updater.loop import run_updater, updater_steps
 from kscale.vpa.updater.priority import PodPriority, assess, update_order
 from kscale.vpa.updater.rate_limiter import RateLimiter, RateLimitError
+from kscale.vpa.updater.records import ChosenPod, UpdaterResult, UpdaterRound, UpdaterState
 from kscale.vpa.updater.restriction import Restriction
 
 __all__ = [
-    "Action",
-    "Annotate",
-    "ApiError",
     "ChosenPod",
-    "Event",
-    "Evict",
-    "Outcome",
+    "EvictionAdmission",
     "PodPriority",
     "RateLimitError",
     "RateLimiter",
-    "Resize",
     "Restriction",
     "ScalingDirection",
+    "Sequential",
+    "UpdaterAction",
     "UpdaterResult",
     "UpdaterRound",
     "UpdaterState",
-    "Wait",
     "assess",
+    "controlled_pods",
+    "is_acting",
+    "legacy_updater_steps",
+    "live_pods",
     "run_legacy_updater",
     "run_updater",
+    "select",
     "update_order",
     "updater_steps",
 ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kscale.effects import ApiError, PatchOperation
 from kscale.errors import KscaleError
 from kscale.objects import conditions
 from kscale.objects.core import Pod
@@ -16,7 +17,6 @@ from kscale.vpa.limit_range import LimitRangeLookup
 from kscale.vpa.patches import (
     IN_PLACE_UPDATED,
     STARTUP_BOOST,
-    Patch,
     annotate,
     ensure_annotations,
     remove_annotation,
@@ -30,6 +30,7 @@ __all__ = [
     "INFEASIBLE",
     "INFEASIBLE_CACHED",
     "InPlaceError",
+    "is_infeasible",
     "is_resizing",
     "patches_for",
     "resize_status",
@@ -53,8 +54,16 @@ RESIZE_PENDING: Final = "PodResizePending"
 RESIZE_RUNNING: Final = "PodResizeInProgress"
 
 
+_NO_ROOM: Final = "NodeCapacity"
+
+
 class InPlaceError(KscaleError, ValueError):
     """A pod that cannot be patched, with upstream's text."""
+
+
+def is_infeasible(error: ApiError) -> bool:
+    """Whether the API server says that the node is too small for the resize, for good (``isInfeasibleError``)."""
+    return error.reason == "Forbidden" and _NO_ROOM in error.causes
 
 
 def is_resizing(pod: Pod) -> bool:
@@ -94,7 +103,7 @@ def restarts_containers(pod: Pod) -> bool:
 
 def patches_for(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
-) -> tuple[list[Patch], list[Patch]]:
+) -> tuple[list[PatchOperation], list[PatchOperation]]:
     """(for the ``resize`` sub-resource, for the pod's annotations); raises :class:`InPlaceError`."""
     try:
         resize = _resource_patches(pod, vpa, limit_ranges, now)
@@ -110,7 +119,7 @@ def patches_for(
 
 def _resource_patches(
     pod: Pod, vpa: VerticalPodAutoscaler, limit_ranges: LimitRangeLookup | None, now: int
-) -> list[Patch]:
+) -> list[PatchOperation]:
     off = update_mode(vpa) == "Off"
     recommended = (
         [ContainerResources()] * len(pod.spec.containers)
@@ -118,7 +127,7 @@ def _resource_patches(
         else containers_resources(pod, vpa, limit_ranges).containers
     )
     boosted, expired = set(boost_annotations(pod)), set(expired_boosts(pod, vpa, now))
-    patches: list[Patch] = []
+    patches: list[PatchOperation] = []
     for i, (container, wanted) in enumerate(zip(pod.spec.containers, recommended, strict=True)):
         if container.name in expired:
             if not wanted.requests and not wanted.limits:
@@ -128,7 +137,7 @@ def _resource_patches(
         path = f"/spec/containers/{i}/resources"
         requests, limits = container.resources.requests, container.resources.limits
         if requests is None and limits is None:
-            patches.append(Patch("add", path, {}))
+            patches.append(PatchOperation("add", path, {}))
         patches += value_patches(f"{path}/requests", requests, wanted.requests)
         patches += value_patches(f"{path}/limits", limits, wanted.limits)
     return patches

@@ -1,66 +1,92 @@
-"""What a loop of the updater counts, under upstream's names and labels (``pkg/utils/metrics/updater``)."""
+"""What a loop of the updater counts (``pkg/utils/metrics/updater``)."""
 
 from __future__ import annotations
 
-from collections import Counter
+from typing import Final
 
+from kscale.effects import Observation
 from kscale.objects.vpa import VerticalPodAutoscaler, update_mode
-from kscale.vpa.metrics import size_log2
+from kscale.vpa.metrics import observation, size_log2
 
-__all__ = ["VpaMetrics"]
+__all__ = ["RESETS", "LoopGauges", "VpaCounters"]
+
+_PREFIX: Final = "vpa_updater_"
+_BY_MODE: Final = (
+    "controlled_pods_total",
+    "evictable_pods_total",
+    "vpas_with_evictable_pods_total",
+    "vpas_with_evicted_pods_total",
+)
+_BY_SIZE: Final = (
+    "in_place_updatable_pods_total",
+    "vpas_with_in_place_updatable_pods_total",
+    "vpas_with_in_place_updated_pods_total",
+)
+_SIZES: Final = 20
+RESETS: Final = tuple(Observation(name=_PREFIX + name, reset=True) for name in (*_BY_MODE, *_BY_SIZE))
+"""Said before the VPAs of a loop: what the last loop's gauges held is forgotten."""
 
 
-class VpaMetrics:
-    """The counters and gauges of one VPA; ``counts`` holds those of the whole loop, ``metric{label=value,...}``."""
+class LoopGauges:
+    """The gauges of one loop, which are set when it ends, however it ends."""
 
-    def __init__(self, counts: Counter[str], vpa: VerticalPodAutoscaler, pods: int) -> None:
-        self.counts = counts
-        self.size = f"vpa_size_log2={size_log2(pods)}"
-        self.mode = f"update_mode={update_mode(vpa)}"
-        self.name = f"vpa_name={vpa.name},vpa_namespace={vpa.namespace}"
+    def __init__(self) -> None:
+        self._by_mode: dict[str, dict[tuple[int, str], int]] = {name: {} for name in _BY_MODE}
+        self._by_size: dict[str, list[int]] = {name: [0] * _SIZES for name in _BY_SIZE}
 
-    def _add(self, name: str, *labels: str, by: int = 1) -> None:
-        self.counts[f"vpa_updater_{name}{{{','.join(label for label in labels if label)}}}"] += by
+    def add(self, name: str, vpa: VerticalPodAutoscaler, pods: int, by: int) -> None:
+        """Adds to a gauge, named without prefix and suffix, for a VPA that controls so many pods."""
+        name, size = f"{name}_total", size_log2(pods)
+        if name in self._by_mode:
+            cells, key = self._by_mode[name], (size, update_mode(vpa))
+            cells[key] = cells.get(key, 0) + by
+        else:
+            self._by_size[name][min(size, _SIZES - 1)] += by  # upstream crashes beyond 2^20 pods
 
-    def controlled(self, pods: int) -> None:
-        """Pods that the VPA controls."""
-        self._add("controlled_pods_total", self.size, self.mode, by=pods)
+    def observations(self) -> list[Observation]:
+        """What the gauges are set to: by size all cells, by size and mode those that were added to."""
+        found = [
+            observation(_PREFIX + name, {"vpa_size_log2": str(size), "update_mode": mode}, value)
+            for name, cells in self._by_mode.items()
+            for (size, mode), value in cells.items()
+        ]
+        return found + [
+            observation(_PREFIX + name, {"vpa_size_log2": str(size)}, value)
+            for name, cells in self._by_size.items()
+            for size, value in enumerate(cells)
+        ]
 
-    def evictable(self, pods: int) -> None:
-        """Pods that may be evicted, in order."""
-        self._add("evictable_pods_total", self.size, self.mode, by=pods)
 
-    def updatable_in_place(self, pods: int) -> None:
-        """Pods that may be resized, in order."""
-        self._add("in_place_updatable_pods_total", self.size, by=pods)
+class VpaCounters:
+    """The counters of one VPA that controls so many pods, as observations."""
 
-    def evicted(self) -> None:
-        """One eviction."""
-        self._add("evicted_pods_total", self.size, self.mode, self.name)
+    def __init__(self, vpa: VerticalPodAutoscaler, pods: int) -> None:
+        self._size = {"vpa_size_log2": str(size_log2(pods))}
+        self._mode = {"update_mode": update_mode(vpa)}
+        self._name = {"vpa_name": vpa.name, "vpa_namespace": vpa.namespace}
 
-    def not_evicted(self, reason: str) -> None:
-        """One eviction that did not come about."""
-        self._add("failed_eviction_attempts_total", self.size, self.mode, f"reason={reason}", self.name)
+    def present(self) -> tuple[Observation, Observation]:
+        """Counters that are there before anything happens (``InitCounters``)."""
+        return self.evicted(0), self.updated_in_place(0)
 
-    def updated_in_place(self) -> None:
-        """One resize."""
-        self._add("in_place_updated_pods_total", self.size, self.name)
+    def evicted(self, by: int = 1) -> Observation:
+        """Evictions."""
+        return observation(f"{_PREFIX}evicted_pods_total", {**self._size, **self._mode, **self._name}, by)
 
-    def not_updated_in_place(self, reason: str) -> None:
-        """One resize that did not come about."""
-        self._add("failed_in_place_update_attempts_total", self.size, f"reason={reason}", self.name)
+    def not_evicted(self, reason: str) -> Observation:
+        """An eviction that did not come about."""
+        labels = {**self._size, **self._mode, "reason": reason, **self._name}
+        return observation(f"{_PREFIX}failed_eviction_attempts_total", labels)
 
-    def skipped(self) -> None:
+    def updated_in_place(self, by: int = 1) -> Observation:
+        """Resizes."""
+        return observation(f"{_PREFIX}in_place_updated_pods_total", {**self._size, **self._name}, by)
+
+    def not_updated_in_place(self, reason: str) -> Observation:
+        """A resize that did not come about."""
+        labels = {**self._size, "reason": reason, **self._name}
+        return observation(f"{_PREFIX}failed_in_place_update_attempts_total", labels)
+
+    def skipped(self) -> Observation:
         """A pod whose resize was infeasible before."""
-        self._add("in_place_infeasible_skip_pods_total", self.size, self.name)
-
-    def whole(self, *, updatable: bool, updated: bool, evictable: bool, evicted: bool) -> None:
-        """Whether the VPA had such pods at all."""
-        for name, has, labels in (
-            ("in_place_updatable", updatable, (self.size,)),
-            ("in_place_updated", updated, (self.size,)),
-            ("evictable", evictable, (self.size, self.mode)),
-            ("evicted", evicted, (self.size, self.mode)),
-        ):
-            if has:
-                self._add(f"vpas_with_{name}_pods_total", *labels)
+        return observation(f"{_PREFIX}in_place_infeasible_skip_pods_total", {**self._size, **self._name})

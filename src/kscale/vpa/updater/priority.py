@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from kscale.effects import SECOND, ZERO_TIME, duration, from_text
 from kscale.objects.core import Pod
 from kscale.objects.go_sort import go_sorted
 from kscale.objects.vpa import (
@@ -16,9 +17,8 @@ from kscale.objects.vpa import (
     update_mode,
 )
 from kscale.vpa.capping import CappingError, cap
-from kscale.vpa.clock import UNSET, from_text
 from kscale.vpa.limit_range import LimitRangeLookup
-from kscale.vpa.options import PER_VPA_CONFIG, UpdaterOptions, gate, nanoseconds_of
+from kscale.vpa.options import PER_VPA_CONFIG, UpdaterOptions, gate
 from kscale.vpa.patches import OBSERVED_CONTAINERS, AnnotationError, observed_containers
 from kscale.vpa.resources import current_resources, has_lower_resource, resource_order
 from kscale.vpa.updater.eviction_admission import EvictionAdmission
@@ -98,10 +98,10 @@ def priority_of(pod: Pod, recommendation: RecommendedPodResources | None) -> tup
 def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, options: UpdaterOptions) -> bool:
     """Whether some container was killed for memory soon after it started."""
     policy = vpa.spec.update_policy
-    threshold = options.evict_after_oom_threshold
+    threshold = duration(options.evict_after_oom_threshold)
     own_threshold = policy.evict_after_oom_seconds if policy is not None else None
     if own_threshold is not None and gate(options.feature_gates, PER_VPA_CONFIG):
-        threshold = float(own_threshold)
+        threshold = own_threshold * SECOND
     observed = _observed(pod)
     for status in pod.status.container_statuses:
         if observed is not None and status.name not in observed:
@@ -112,7 +112,7 @@ def _quick_oom(pod: Pod, vpa: VerticalPodAutoscaler, options: UpdaterOptions) ->
         ended = status.last_state.terminated
         if ended is None or ended.reason != _OOM_KILLED:
             continue
-        if lived(ended.started_at, ended.finished_at) < nanoseconds_of(threshold):
+        if lived(ended.started_at, ended.finished_at) < threshold:
             return True
     return False
 
@@ -122,9 +122,9 @@ def lived(started: str | None, finished: str | None) -> int:
     begin, end = from_text(started), from_text(finished)
     if begin == end:
         return 0
-    if begin == UNSET:
+    if begin == ZERO_TIME:
         return 2**63 - 1
-    return -(2**63) if end == UNSET else end - begin
+    return -(2**63) if end == ZERO_TIME else end - begin
 
 
 def assess(
@@ -173,7 +173,7 @@ def _is_due(pod: Pod, priority: PodPriority, now: int, options: UpdaterOptions) 
         return True
     if pod.status.start_time is None:
         return False
-    lifetime = nanoseconds_of(options.in_recommendation_bounds_eviction_lifetime_threshold)
+    lifetime = duration(options.in_recommendation_bounds_eviction_lifetime_threshold)
     if now < from_text(pod.status.start_time) + lifetime:
         return False
     return priority.resource_diff >= options.pod_update_threshold

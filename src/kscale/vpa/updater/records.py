@@ -1,0 +1,83 @@
+"""What a loop of the updater is given, keeps and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kscale.effects import Action, Event, Moment, Observation
+from kscale.objects.core import Pod
+from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
+from kscale.vpa.limit_range import LimitRangeLookup
+from kscale.vpa.target import Controllers
+from kscale.vpa.updater.rate_limiter import RateLimiter
+
+__all__ = ["ChosenPod", "UpdaterResult", "UpdaterRound", "UpdaterState"]
+
+
+class UpdaterState(msgspec.Struct, kw_only=True):
+    """What an updater keeps between loops.
+
+    - ``infeasible_attempts``: pod UID -> the recommendation that its node had no room for.
+    - ``last_in_place_attempts``: "namespace/name" of a pod -> when it was first seen resizing; never forgotten, as
+      upstream.
+    - The limiters of evictions and resizes; None before the first.
+    """
+
+    infeasible_attempts: dict[str, RecommendedPodResources] = {}
+    last_in_place_attempts: dict[str, Moment] = {}
+    eviction_limiter: RateLimiter | None = None
+    in_place_limiter: RateLimiter | None = None
+
+    def __repr__(self) -> str:
+        infeasible, resizing = len(self.infeasible_attempts), len(self.last_in_place_attempts)
+        return f"<UpdaterState: {infeasible} infeasible attempts, {resizing} pods seen resizing>"
+
+
+class UpdaterRound(msgspec.Struct, kw_only=True):
+    """What a loop sees. ``pods``: those that are on a node and have not ended, in listed order."""
+
+    vpas: Sequence[VerticalPodAutoscaler]
+    pods: Sequence[Pod]
+    controllers: Controllers = msgspec.field(default_factory=Controllers)
+    limit_ranges: LimitRangeLookup | None = None
+
+    def __repr__(self) -> str:
+        return f"<UpdaterRound: {len(self.vpas)} VPAs, {len(self.pods)} pods>"
+
+
+class ChosenPod(msgspec.Struct, kw_only=True, frozen=True):
+    """A pod that is due for an update, and why: what upstream logs as accepted."""
+
+    namespace: str
+    pod: str
+    outside_recommended_range: bool
+    scale_up: bool
+    resource_diff: float
+    quick_oom: bool
+    targets: str
+    """The processed recommendation, as upstream's log prints it."""
+
+
+class UpdaterResult(msgspec.Struct, kw_only=True):
+    """What a loop found out.
+
+    - ``chosen``: by VPA, the neediest first; whether each is updated depends on budgets and limits.
+    - ``diagnostics``: what upstream logs.
+    - ``stopped_early``: a limiter could not wait, and the loop ended there.
+    - ``actions``, ``events``, ``observations``: what the plain call (:func:`~kscale.vpa.run_updater`) would have done
+      and said, in order; whoever runs the step machine has seen them.
+    """
+
+    chosen: list[ChosenPod] = []
+    diagnostics: list[str] = []
+    state: UpdaterState = msgspec.field(default_factory=UpdaterState)
+    stopped_early: bool = False
+    actions: list[Action] = []
+    events: list[Event] = []
+    observations: list[Observation] = []
+
+    def __repr__(self) -> str:
+        stopped = ", stopped early" if self.stopped_early else ""
+        return f"<UpdaterResult: {len(self.chosen)} pods chosen, {len(self.actions)} actions{stopped}>"
