@@ -80,6 +80,13 @@ def bench(session: nox.Session) -> None:
 
 
 @nox.session
+def mutants(session: nox.Session) -> None:
+    """Mutants of a sample of the decision code; build/mutants.txt lists those that no test notices."""
+    session.install(f".[{EXTRAS}]", *groups("test"), "cosmic-ray>=8.4")
+    session.run("python", ".ci/mutants.py", *session.posargs)
+
+
+@nox.session
 def sanitize(session: nox.Session) -> None:
     """The native tests under AddressSanitizer and UndefinedBehaviorSanitizer."""
     session.install(*groups("build", "test"), "numpy", "msgspec")

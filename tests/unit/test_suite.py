@@ -4,14 +4,39 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 VECTORS = ROOT / "tests" / "golden" / "vectors"
+
+
+def test_every_module_that_is_mutated_is_there_with_its_tests() -> None:
+    table = tomllib.loads((ROOT / ".ci" / "mutants.toml").read_text())
+    named = [ROOT / "src/kscale" / module for module in table]
+    named += [ROOT / "tests/unit" / test for entry in table.values() for test in entry["tests"]]
+    named += [VECTORS / f"{kind}.jsonl.gz" for entry in table.values() for kind in entry.get("golden", [])]
+    assert [path for path in named if not path.exists()] == []
+
+
+def test_every_kernel_is_held_against_something() -> None:
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in (ROOT / "tests/reference/README.md").read_text().splitlines()
+        if line.startswith("| `")
+    ]
+    kernels = {path.stem for path in (ROOT / "src/kscale/_native").glob("*.pyx")} - {"_build"}
+    assert {kernel.strip("`") for kernel, _, _ in rows} == kernels
+    for kernel, slow, compared in rows:
+        texts = [(ROOT / "tests" / name.strip("`")).read_text() for name in compared.split(", ")]
+        assert any("@given(" in text for text in texts), kernel
+        named = re.findall(r"`(reference/[^`]+)`", slow)
+        assert all((ROOT / "tests" / name).exists() for name in named), kernel
 
 
 @pytest.mark.parametrize("workers", ["0", "1"])
