@@ -34,11 +34,16 @@ def is_not_implemented(error: str | None) -> bool:
 
 
 class ProviderError(KscaleError):
-    """A cloud did not answer a question about a group or a node; ``message`` is what it said instead."""
+    """A cloud refused, or did not answer a question about a group or a node.
 
-    def __init__(self, message: str) -> None:
+    ``message`` is what it said instead; ``type``: of upstream's autoscaler error (``cloudProviderError``, ...), or
+    empty.
+    """
+
+    def __init__(self, message: str, type_: str = "") -> None:
         super().__init__(message)
         self.message = message
+        self.type = type_
 
 
 class NodeTemplate(ApiStruct):

@@ -16,7 +16,6 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from kscale.effects import Action, ApiError, GetMetric, Moment, Outcome, Ranking, RankOptions
-from kscale.errors import KscaleError
 from kscale.objects.core import Node
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
@@ -26,7 +25,6 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = [
     "Change",
     "Clock",
-    "CloudError",
     "Metrics",
     "MetricsAnswer",
     "NodeGroups",
@@ -109,26 +107,13 @@ class Stores(Protocol):
         ...
 
 
-class CloudError(KscaleError):
-    """A cloud refused. ``type`` is that of upstream's autoscaler error (``cloudProviderError``, ...), or empty."""
-
-    def __init__(self, message: str, type_: str = "") -> None:
-        super().__init__(message)
-        self.message = message
-        self.type = type_
-
-    @property
-    def refusal(self) -> ApiError:
-        """The same as part of an outcome."""
-        return ApiError(self.message, reason=self.type)
-
-
 @runtime_checkable
 class NodeGroups(Protocol):
     """The cloud: upstream's ``CloudProvider`` and ``NodeGroup`` in data.
 
-    Methods may block and are called from several threads; a refusal is a :class:`CloudError`. What a cloud cannot do it
-    refuses with the text ``Not implemented``, as upstream's do.
+    Methods may block and are called from several threads. A refusal is a
+    :class:`~kscale.objects.nodegroup.ProviderError`; what a cloud cannot do it refuses with the text ``Not
+    implemented``, as upstream's do.
     """
 
     @property
