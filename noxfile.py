@@ -13,7 +13,7 @@ nox.needs_version = ">=2024.4"
 nox.options.sessions = ["lint", "test"]
 nox.options.reuse_existing_virtualenvs = True
 
-EXTRAS = "cli,data,dra,grpc,plots,plugins,regex,solver"
+EXTRAS = "cli,data,dra,grpc,kube,metrics,plots,plugins,regex,solver"
 
 
 def groups(*names: str) -> list[str]:

@@ -1,0 +1,300 @@
+"""Who asks: what a request carries so that the API server knows (upstream: ``client-go/transport``, its exec plug-in).
+
+No error here holds a secret.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import logging
+import os
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from kscale.effects import SECOND, Moment, from_text
+from kscale.errors import InputError, KscaleError, Problem
+from kscale.world.kubernetes.access import Access, ExecConfig, Impersonation, Secret
+from kscale.world.protocols import Clock
+
+__all__ = [
+    "CredentialError",
+    "Credentials",
+    "ExecPlugin",
+    "Identity",
+    "RunProgram",
+    "TokenFile",
+    "impersonation_headers",
+]
+
+_log = logging.getLogger(__name__)
+_PERIOD: Final = 60 * SECOND
+_LEEWAY: Final = 10 * SECOND
+_INFO: Final = "KUBERNETES_EXEC_INFO"
+
+RunProgram = Callable[[tuple[str, ...], Mapping[str, str], bool], Awaitable[bytes]]
+"""Runs a command (its words, the environment, whether it may ask on the terminal): what it prints."""
+
+
+class CredentialError(KscaleError, OSError):
+    """There are no credentials to ask with."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """What a request is sent with: headers, and a certificate with its key if a program gave one."""
+
+    headers: tuple[tuple[str, str], ...]
+    certificate: tuple[bytes, bytes] | None = None
+
+    def __repr__(self) -> str:
+        return f"Identity({', '.join(name for name, _ in self.headers)})"
+
+
+class TokenFile:
+    """A token in a file that is written anew from time to time; it is read once a minute. An unreadable file is no loss
+    while there is a token. Moments are monotonic."""
+
+    __slots__ = ("_expires", "_path", "_read_at", "_token")
+
+    def __init__(self, path: str, fallback: Secret) -> None:
+        self._path = path
+        self._token = fallback
+        self._expires: int | None = None
+        self._read_at: int | None = None
+
+    def token(self, now: int) -> Secret:
+        """The token. Raises :class:`CredentialError`."""
+        if self._expires is not None and self._expires - _LEEWAY > now:
+            return self._token
+        try:
+            text = Path(self._path).read_text().strip()
+            if not text:
+                raise CredentialError(f"read empty token from file {self._path}")
+        except (OSError, UnicodeDecodeError) as error:
+            if not self._token:
+                why = error.strerror if isinstance(error, OSError) and error.strerror else "read empty token"
+                raise CredentialError(f"failed to read token file {self._path}: {why}") from None
+            _log.warning("Unable to rotate token: %s cannot be read", self._path)
+            return self._token
+        self._token, self._read_at, self._expires = Secret(text), now, now + _PERIOD
+        return self._token
+
+    def rejected(self, sent: int) -> None:
+        """A request that was sent at this moment was not let in: a token from before is read again."""
+        if self._read_at is not None and self._read_at < sent:
+            self._expires = None
+
+
+class _Given(msgspec.Struct, frozen=True):
+    """What a plug-in has given. ``expires`` None: never."""
+
+    token: Secret
+    certificate: tuple[bytes, bytes] | None
+    expires: Moment | None
+
+
+class ExecPlugin:
+    """Credentials that a program gives; it is asked again when they have run out, or were not accepted."""
+
+    __slots__ = ("_access", "_clock", "_config", "_given", "_lock", "_run")
+
+    def __init__(self, config: ExecConfig, access: Access, clock: Clock, run: RunProgram | None = None) -> None:
+        self._config = config
+        self._access = access
+        self._clock = clock
+        self._run = run or _run
+        self._given: _Given | None = None
+        self._lock = asyncio.Lock()
+
+    async def given(self) -> _Given:
+        """What it gives. Raises :class:`CredentialError`."""
+        async with self._lock:  # one at a time: it may ask somebody
+            given = self._given
+            if given is None or (given.expires is not None and self._clock.now() > given.expires):
+                given = self._given = await self._ask()
+            return given
+
+    async def rejected(self, given: _Given) -> None:
+        """These were not accepted: asks for others, unless there are others already."""
+        async with self._lock:
+            if given is self._given:
+                self._given = await self._ask()
+
+    async def _ask(self) -> _Given:
+        config = self._config
+        interactive = self._is_interactive()
+        spec: dict[str, Any] = {"interactive": interactive}
+        if config.provide_cluster_info:
+            spec["cluster"] = self._cluster()
+        info = {"kind": "ExecCredential", "apiVersion": config.api_version, "spec": spec}
+        env = {
+            **os.environ,
+            **{name: value.reveal() for name, value in config.env},
+            _INFO: json.dumps(info, separators=(",", ":")),
+        }
+        printed = await self._run_program(env, interactive)
+        return self._read(printed)
+
+    async def _run_program(self, env: Mapping[str, str], interactive: bool) -> bytes:
+        command = self._config.command
+        try:
+            return await self._run((command, *self._config.args), env, interactive)
+        except FileNotFoundError:
+            hint = f"\n\n{self._config.install_hint}" if self._config.install_hint else ""
+            raise CredentialError(f"exec: executable {command} not found{_printable(hint)}") from None
+        except OSError as error:
+            if isinstance(error, CredentialError):
+                raise
+            raise CredentialError(f"exec: {command}: {error.strerror}") from None
+
+    def _is_interactive(self) -> bool:
+        mode = self._config.interactive_mode
+        terminal = sys.stdin is not None and sys.stdin.isatty()
+        if mode == "Always" and not terminal:
+            text = "exec plugin cannot support interactive mode: standard input is not a terminal"
+            raise CredentialError(text)
+        return mode != "Never" and terminal
+
+    def _cluster(self) -> dict[str, Any]:
+        access = self._access
+        try:
+            ca = access.ca.read() if access.ca else b""
+        except OSError as error:
+            raise InputError(Problem(error.strerror or str(error), access.ca.path)) from None
+        found = {
+            "server": access.server,
+            "tls-server-name": access.server_name,
+            "insecure-skip-tls-verify": access.insecure,
+            "certificate-authority-data": base64.b64encode(ca).decode(),
+            "proxy-url": access.proxy,
+            "disable-compression": not access.compress,
+            "config": self._config.config,
+        }
+        return {key: value for key, value in found.items() if value or key == "config"}
+
+    def _read(self, printed: bytes) -> _Given:
+        wanted = self._config.api_version
+        try:
+            credential = msgspec.json.decode(printed, type=_ExecCredential)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise CredentialError("exec: decoding stdout: it is no ExecCredential") from None
+        if credential.kind != "ExecCredential" or credential.api_version != wanted:
+            text = f"exec plugin is configured to use API version {wanted}, plugin returned version"
+            raise CredentialError(f"{text} {_printable(credential.api_version)}")
+        status = credential.status
+        if status is None:
+            raise CredentialError("exec plugin didn't return a status field")
+        certificate, key = status.client_certificate_data, status.client_key_data
+        if not status.token and not certificate and not key:
+            raise CredentialError("exec plugin didn't return a token or cert/key pair")
+        if bool(certificate) != bool(key):
+            raise CredentialError("exec plugin returned only certificate or key, not both")
+        try:
+            expires = from_text(status.expiration_timestamp) if status.expiration_timestamp else None
+        except ValueError:
+            raise CredentialError("exec plugin returned an expirationTimestamp that is no time") from None
+        pair = (certificate.encode(), key.encode()) if certificate else None
+        return _Given(Secret(status.token), pair, expires)
+
+
+class _ExecStatus(msgspec.Struct, rename="camel"):
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: str | None = None
+
+
+class _ExecCredential(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+    status: _ExecStatus | None = None
+
+
+class Credentials:
+    """Who asks, of one :class:`Access`. ``run`` runs its plug-in."""
+
+    __slots__ = ("_basic", "_clock", "_exec", "_file", "_given", "_headers", "_token")
+
+    def __init__(self, access: Access, clock: Clock, *, run: RunProgram | None = None) -> None:
+        self._clock = clock
+        self._headers = impersonation_headers(access.impersonate)
+        self._token = access.token
+        self._file = TokenFile(access.token_file, access.token) if access.token_file else None
+        self._basic = ""
+        if access.username or access.password:
+            pair = f"{access.username}:{access.password.reveal()}".encode()
+            self._basic = f"Basic {base64.b64encode(pair).decode()}"
+        # Whoever comes with a token, a password or a certificate needs no program.
+        known = access.token or self._file or self._basic or access.certificate
+        self._exec = ExecPlugin(access.exec, access, clock, run) if access.exec and not known else None
+        self._given: _Given | None = None
+
+    async def identity(self) -> Identity:
+        """What the next request is sent with. Raises :class:`CredentialError`."""
+        if self._exec is not None:
+            given = self._given = await self._exec.given()
+            return Identity(self._headers + _bearer(given.token), given.certificate)
+        if self._basic:
+            return Identity((*self._headers, ("Authorization", self._basic)))
+        token = self._file.token(self._clock.monotonic()) if self._file is not None else self._token
+        return Identity(self._headers + _bearer(token))
+
+    async def rejected(self, sent: int) -> None:
+        """A request that was sent at this moment (monotonic) was answered with 401."""
+        if self._file is not None:
+            self._file.rejected(sent)
+        if self._exec is not None and self._given is not None:
+            try:
+                await self._exec.rejected(self._given)
+            except CredentialError as error:
+                _log.warning("refreshing credentials: %s", error)
+
+
+def _bearer(token: Secret) -> tuple[tuple[str, str], ...]:
+    return (("Authorization", f"Bearer {token.reveal()}"),) if token else ()
+
+
+def impersonation_headers(as_: Impersonation | None) -> tuple[tuple[str, str], ...]:
+    """The headers that say as whom to act."""
+    if as_ is None:
+        return ()
+    headers = [("Impersonate-User", as_.user)]
+    if as_.uid:
+        headers.append(("Impersonate-Uid", as_.uid))
+    headers += [("Impersonate-Group", group) for group in as_.groups]
+    for key, values in as_.extra.items():
+        name = f"Impersonate-Extra-{quote(key, safe=_HEADER_SAFE)}"
+        headers += [(name, value) for value in values]
+    return tuple(headers)
+
+
+_HEADER_SAFE: Final = "!#$&'*+-.^_`|~"
+
+
+def _printable(text: str) -> str:
+    """Without what could do something to a terminal."""
+    return "".join(each if each.isprintable() or each in "\n\t" else f"U+{ord(each):04X}" for each in text)
+
+
+async def _run(words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
+    process = await asyncio.create_subprocess_exec(
+        *words,
+        env=dict(env),
+        stdin=None if interactive else asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        printed, _ = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode:
+        raise CredentialError(f"exec: executable {words[0]} failed with exit code {process.returncode}")
+    return printed

@@ -1,0 +1,139 @@
+"""TLS towards an API server: whom it trusts, what it comes with, and files that change."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import trustme
+
+from kscale import InputError
+from kscale.world.kubernetes.access import Access, ClientCertificate, Pem
+from kscale.world.kubernetes.client_tls import ClientTLS
+
+SECOND = 10**9
+AUTHORITY = trustme.CA()
+SERVER = AUTHORITY.issue_cert("kubernetes.default", "127.0.0.1")
+CLIENT = AUTHORITY.issue_cert("admin@example.com")
+
+
+def pem(blobs: list[trustme.Blob]) -> bytes:
+    return b"".join(blob.bytes() for blob in blobs)
+
+
+def server() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    SERVER.configure_cert(context)
+    AUTHORITY.configure_trust(context)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    return context
+
+
+def shake(client: ssl.SSLContext, name: str) -> str:
+    """A handshake in memory: the common identity that the server has seen, or raises."""
+    to_client, to_server = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [
+        client.wrap_bio(to_client, to_server, server_hostname=name),
+        server().wrap_bio(to_server, to_client, server_side=True),
+    ]
+    for _ in range(4):
+        for end in ends:
+            try:
+                end.do_handshake()
+            except ssl.SSLWantReadError:
+                continue
+    seen = ends[1].getpeercert() or {}
+    return str(seen.get("subjectAltName", ""))
+
+
+CA = Pem(AUTHORITY.cert_pem.bytes())
+
+
+def test_a_name_is_held_against_the_certificate() -> None:
+    context = ClientTLS(Access(server="https://x", ca=CA)).context(0)
+    assert shake(context, "kubernetes.default") == ""
+    assert shake(context, "127.0.0.1") == ""
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(context, "other")
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_others_are_not_trusted() -> None:
+    other = ClientTLS(Access(server="https://x", ca=Pem(trustme.CA().cert_pem.bytes()))).context(0)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(other, "kubernetes.default")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake(ClientTLS(Access(server="https://x")).context(0), "kubernetes.default")
+    assert shake(ClientTLS(Access(server="https://x", insecure=True)).context(0), "other") == ""
+
+
+def test_a_certificate_is_shown() -> None:
+    pair = ClientCertificate(Pem(pem(CLIENT.cert_chain_pems)), Pem(CLIENT.private_key_pem.bytes()))
+    context = ClientTLS(Access(server="https://x", ca=CA, certificate=pair)).context(0)
+    assert "admin@example.com" in shake(context, "127.0.0.1")
+    given = (pem(CLIENT.cert_chain_pems), CLIENT.private_key_pem.bytes())
+    tls = ClientTLS(Access(server="https://x", ca=CA))
+    without = tls.context(0)
+    with_ = tls.context(1, given)
+    assert "admin@example.com" in shake(with_, "127.0.0.1")
+    assert tls.context(2, given) is with_
+    assert without is not with_
+
+
+@pytest.mark.parametrize(
+    ("access", "said"),
+    [
+        (Access(server="https://x", ca=Pem(b"no PEM")), "certificate-authority-data: there is no certificate in it"),
+        (Access(server="https://x", ca=Pem(path="/nowhere/ca")), "/nowhere/ca: No such file"),
+        (
+            Access(server="https://x", certificate=ClientCertificate(Pem(b"a"), Pem(b"s3cr3t"))),
+            "client-certificate-data: certificate and key cannot be used together",
+        ),
+        (
+            Access(
+                server="https://x",
+                certificate=ClientCertificate(Pem(pem(CLIENT.cert_chain_pems)), Pem(SERVER.private_key_pem.bytes())),
+            ),
+            "KEY_VALUES_MISMATCH",
+        ),
+    ],
+)
+def test_what_cannot_be_used(access: Access, said: str) -> None:
+    with pytest.raises(InputError, match=said) as error:
+        ClientTLS(access).context(0)
+    assert "s3cr3t" not in str(error.value)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[tuple[Path, Path]]:
+    certificate, key = tmp_path / "tls.crt", tmp_path / "tls.key"
+    certificate.write_bytes(pem(CLIENT.cert_chain_pems))
+    key.write_bytes(CLIENT.private_key_pem.bytes())
+    return certificate, key
+
+
+def write(path: Path, data: bytes) -> None:
+    """As the kubelet does: another file takes its place."""
+    new = path.with_suffix(".new")
+    new.write_bytes(data)
+    os.replace(new, path)
+
+
+def test_files_that_are_replaced(files: tuple[Path, Path]) -> None:
+    pair = ClientCertificate(Pem(path=str(files[0])), Pem(path=str(files[1])))
+    tls = ClientTLS(Access(server="https://x", ca=CA, certificate=pair))
+    first = tls.context(0)
+    assert tls.context(5 * SECOND) is first
+    other = AUTHORITY.issue_cert("other@example.com")
+    write(files[0], pem(other.cert_chain_pems))
+    assert tls.context(5 * SECOND + 1) is first  # it looks once a second
+    assert tls.context(7 * SECOND) is first  # the key of another certificate: half written
+    write(files[1], other.private_key_pem.bytes())
+    second = tls.context(9 * SECOND)
+    assert second is not first
+    assert "other@example.com" in shake(second, "127.0.0.1")
+    files[0].unlink()
+    assert tls.context(20 * SECOND) is second

@@ -1,0 +1,317 @@
+"""Who asks: client-go's tables of token files and exec plug-ins, with a fake clock and a program that is asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from kscale.effects import SECOND, to_text
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.access import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
+from kscale.world.kubernetes.credentials import CredentialError, Credentials, Identity, TokenFile, impersonation_headers
+
+T0 = 1_800_000_000 * SECOND
+MINUTE = 60 * SECOND
+V1 = "client.authentication.k8s.io/v1"
+BETA = "client.authentication.k8s.io/v1beta1"
+SECRET = "s3cr3t"
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.passed = 0
+
+    def now(self) -> int:
+        return T0 + self.passed
+
+    def monotonic(self) -> int:
+        return self.passed
+
+
+# TestCachingTokenSource, with the period and leeway of NewCachedFileTokenSource
+def test_a_token_file_is_read_again_and_again(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text(" a\n")
+    source = TokenFile(str(path), Secret())
+    assert source.token(0).reveal() == "a"
+    path.write_text("b")
+    assert source.token(50 * SECOND - 1).reveal() == "a"
+    assert source.token(50 * SECOND).reveal() == "b"
+    path.unlink()
+    assert source.token(5 * MINUTE).reveal() == "b"  # not being able to rotate is no loss
+    path.write_text("")
+    assert source.token(6 * MINUTE).reveal() == "b"
+
+
+def test_a_token_file_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(CredentialError, match="failed to read token file"):
+        TokenFile(str(tmp_path / "missing"), Secret()).token(0)
+    (tmp_path / "empty").write_text("\n")
+    with pytest.raises(CredentialError, match="read empty token"):
+        TokenFile(str(tmp_path / "empty"), Secret()).token(0)
+    assert TokenFile(str(tmp_path / "missing"), Secret("given")).token(0).reveal() == "given"
+
+
+# TestTokenSourceTransportRoundTrip
+def test_a_token_that_is_not_accepted_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("a")
+    source = TokenFile(str(path), Secret())
+    assert source.token(10).reveal() == "a"
+    path.write_text("b")
+    source.rejected(10)  # it was sent when the token had just been read
+    assert source.token(11).reveal() == "a"
+    source.rejected(12)
+    assert source.token(13).reveal() == "b"
+
+
+# TestImpersonationRoundTripper
+@pytest.mark.parametrize(
+    ("as_", "headers"),
+    [
+        (None, []),
+        (
+            Impersonation("user", "uid-a", ("one", "two"), {"first": ("A", "a"), "second": ("B", "b")}),
+            [
+                ("Impersonate-User", "user"), ("Impersonate-Uid", "uid-a"), ("Impersonate-Group", "one"),
+                ("Impersonate-Group", "two"), ("Impersonate-Extra-first", "A"), ("Impersonate-Extra-first", "a"),
+                ("Impersonate-Extra-second", "B"), ("Impersonate-Extra-second", "b"),
+            ],
+        ),
+        (
+            Impersonation("user", extra={"test.example.com/thing.thing%20another": ("A",)}),
+            [("Impersonate-User", "user"), ("Impersonate-Extra-test.example.com%2Fthing.thing%2520another", "A")],
+        ),
+    ],
+)  # fmt: skip
+def test_impersonation_headers(as_: Impersonation | None, headers: list[tuple[str, str]]) -> None:
+    assert list(impersonation_headers(as_)) == headers
+
+
+def identity(access: Access) -> Identity:
+    return asyncio.run(Credentials(access, FakeClock()).identity())
+
+
+def test_kinds_of_identity(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("from-file")
+    assert identity(Access(server="s")).headers == ()
+    assert identity(Access(server="s", token=Secret(SECRET))).headers == (("Authorization", f"Bearer {SECRET}"),)
+    both = Access(server="s", token=Secret("given"), token_file=str(tmp_path / "token"))
+    assert identity(both).headers == (("Authorization", "Bearer from-file"),)
+    basic = Access(server="s", username="Aladdin", password=Secret("open sesame"), impersonate=Impersonation("jo"))
+    assert identity(basic).headers == (
+        ("Impersonate-User", "jo"),
+        ("Authorization", "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ=="),
+    )
+    assert SECRET not in repr(identity(Access(server="s", token=Secret(SECRET))))
+
+
+class Program:
+    """Prints what it is told to, and remembers how it was asked."""
+
+    def __init__(self, *status: dict[str, Any] | None, version: str = V1) -> None:
+        self.status, self.version = list(status), version
+        self.asked: list[tuple[tuple[str, ...], dict[str, Any], bool]] = []
+        self.env: list[Mapping[str, str]] = []
+
+    async def __call__(self, words: tuple[str, ...], env: Mapping[str, str], interactive: bool) -> bytes:
+        self.asked.append((words, json.loads(env["KUBERNETES_EXEC_INFO"]), interactive))
+        self.env.append(env)
+        await asyncio.sleep(0)
+        said: dict[str, Any] = {"kind": "ExecCredential", "apiVersion": self.version}
+        status = self.status.pop(0)
+        return json.dumps(said if status is None else {**said, "status": status}).encode()
+
+
+def plugin(
+    program: Any, clock: FakeClock | None = None, access: dict[str, Any] | None = None, **config: Any
+) -> Credentials:
+    exec_ = ExecConfig(**{"command": "plugin", **config})
+    made = Access(server="https://h", exec=exec_, **(access or {}))
+    return Credentials(made, clock or FakeClock(), run=program)
+
+
+# TestRefreshCreds
+@pytest.mark.parametrize("version", [V1, BETA])
+@pytest.mark.parametrize(
+    ("mode", "terminal", "interactive"),
+    [
+        ("Never", True, False), ("IfAvailable", False, False), ("IfAvailable", True, True), ("Always", True, True),
+    ],
+)  # fmt: skip
+def test_what_a_plug_in_is_told(
+    version: str, mode: str, terminal: bool, interactive: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: terminal, raising=False)
+    program = Program({"token": "foo-bar"}, version=version)
+    credentials = plugin(
+        program, api_version=version, interactive_mode=mode, args=("a", "b"), env=(("KEY", Secret("value")),)
+    )
+    assert asyncio.run(credentials.identity()).headers == (("Authorization", "Bearer foo-bar"),)
+    info = {"kind": "ExecCredential", "apiVersion": version, "spec": {"interactive": interactive}}
+    assert program.asked == [(("plugin", "a", "b"), info, interactive)]
+    assert program.env[0]["KEY"] == "value"
+    assert "PATH" in program.env[0]
+
+
+def test_a_terminal_that_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)
+    with pytest.raises(CredentialError, match="cannot support interactive mode: standard input is not a terminal"):
+        asyncio.run(plugin(Program(), interactive_mode="Always").identity())
+
+
+def test_the_cluster_is_told_if_it_is_asked_for() -> None:
+    access = {"ca": Pem(b"ca"), "server_name": "name", "proxy": "http://p", "compress": False}
+    program = Program({"token": "t"}, {"token": "t"})
+    asyncio.run(plugin(program, access=access, provide_cluster_info=True, config={"a": 1}).identity())
+    assert program.asked[0][1]["spec"]["cluster"] == {
+        "server": "https://h",
+        "tls-server-name": "name",
+        "certificate-authority-data": "Y2E=",
+        "proxy-url": "http://p",
+        "disable-compression": True,
+        "config": {"a": 1},
+    }
+
+
+@pytest.mark.parametrize(
+    ("status", "version", "said"),
+    [
+        (None, V1, "didn't return a status field"),
+        ({}, V1, "didn't return a token or cert/key pair"),
+        ({"clientCertificateData": SECRET}, V1, "only certificate or key, not both"),
+        ({"token": SECRET}, BETA, f"configured to use API version {V1}, plugin returned version {BETA}"),
+        ({"token": SECRET}, "", "plugin returned version"),
+        ({"token": 5}, V1, "decoding stdout"),
+        ({"token": SECRET, "expirationTimestamp": "soon"}, V1, "that is no time"),
+    ],
+)
+def test_what_a_plug_in_may_not_say(status: dict[str, Any] | None, version: str, said: str) -> None:
+    with pytest.raises(CredentialError, match=said) as error:
+        asyncio.run(plugin(Program(status, version=version)).identity())
+    assert SECRET not in str(error.value)
+
+
+def test_a_certificate_from_a_plug_in() -> None:
+    program = Program({"clientCertificateData": "CERT", "clientKeyData": SECRET})
+    found = asyncio.run(plugin(program).identity())
+    assert (found.headers, found.certificate) == ((), (b"CERT", SECRET.encode()))
+    assert SECRET not in repr(found)
+
+
+# TestRoundTripper
+def test_tokens_are_kept_until_they_run_out_or_are_not_accepted() -> None:
+    clock = FakeClock()
+    program = Program(
+        {"token": "1"},
+        {"token": "2"},
+        {"token": "3", "expirationTimestamp": to_text(T0 + 60 * MINUTE)},
+        {"token": "4", "expirationTimestamp": to_text(T0 + 999 * MINUTE)},
+    )
+    credentials = plugin(program, clock)
+
+    async def main() -> list[str]:
+        seen = []
+
+        async def ask() -> None:
+            seen.append((await credentials.identity()).headers[0][1][-1])
+
+        await ask()
+        await ask()
+        await credentials.rejected(0)
+        await ask()
+        await credentials.rejected(0)
+        clock.passed = 60 * MINUTE
+        await ask()
+        clock.passed += 1
+        await ask()
+        return seen
+
+    assert asyncio.run(main()) == ["1", "1", "2", "3", "4"]
+
+
+def test_a_plug_in_is_asked_once_for_many() -> None:
+    program = Program({"token": "1"}, {"token": "2"})
+
+    async def main() -> set[tuple[tuple[str, str], ...]]:
+        credentials = plugin(program)
+        found = await asyncio.gather(*(credentials.identity() for _ in range(5)))
+        await asyncio.gather(*(credentials.rejected(0) for _ in range(5)))
+        return {each.headers for each in found}
+
+    assert asyncio.run(main()) == {(("Authorization", "Bearer 1"),)}
+    assert len(program.asked) == 2
+
+
+def test_new_credentials_that_are_not_to_be_had() -> None:
+    program = Program({"token": "1"}, {})
+
+    async def main() -> Identity:
+        credentials = plugin(program)
+        await credentials.identity()
+        await credentials.rejected(0)
+        return await credentials.identity()
+
+    assert asyncio.run(main()).headers == (("Authorization", "Bearer 1"),)
+
+
+# TestAuthorizationHeaderPresentCancelsExecAction
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"token": Secret("t")},
+        {"username": "u", "password": Secret("p")},
+        {"certificate": ClientCertificate(Pem(b"c"), Pem(b"k"))},
+    ],
+)
+def test_who_is_known_needs_no_program(known: dict[str, Any]) -> None:
+    program = Program()
+    asyncio.run(plugin(program, access=known).identity())
+    assert program.asked == []
+
+
+SCRIPT = """
+import json, os, sys
+info = json.loads(os.environ["KUBERNETES_EXEC_INFO"])
+assert sys.stdin.read() == ""
+if sys.argv[1] == "fail":
+    print("s3cr3t")
+    sys.exit(73)
+print(json.dumps({**info, "spec": {}, "status": {"token": sys.argv[1] + os.environ["SUFFIX"]}}))
+"""
+
+
+def real(*args: str, command: str = sys.executable, hint: str = "") -> Credentials:
+    exec_ = ExecConfig(
+        command=command,
+        args=("-c", SCRIPT, *args),
+        env=(("SUFFIX", Secret("!")),),
+        interactive_mode="Never",
+        install_hint=hint,
+    )
+    return Credentials(Access(server="https://h", exec=exec_), SystemClock())
+
+
+def test_a_program_is_run() -> None:
+    assert asyncio.run(real("hello").identity()).headers == (("Authorization", "Bearer hello!"),)
+
+
+def test_a_program_that_fails() -> None:
+    with pytest.raises(CredentialError, match=r"failed with exit code 73$") as error:
+        asyncio.run(real("fail").identity())
+    assert SECRET not in str(error.value)
+    with pytest.raises(CredentialError, match=r"executable no-such-program not found\n\nsome install hint U\+001B"):
+        asyncio.run(real("x", command="no-such-program", hint="some install hint \x1b").identity())
+
+
+def test_what_is_kept_is_not_shown() -> None:
+    found = asyncio.run(plugin(Program({"token": SECRET}))._exec.given())  # type: ignore[union-attr]
+    assert SECRET not in repr(found)
+    assert msgspec.structs.asdict(found)["token"].reveal() == SECRET
