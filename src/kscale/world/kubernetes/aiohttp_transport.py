@@ -1,0 +1,242 @@
+"""Requests over HTTP/1.1 with aiohttp (extra ``[kube]``).
+
+aiohttp, because it decodes an answer that is compressed in several members: an API server sends a watch so, and a
+client that stops after the first loses the rest without an error.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import socket
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from kscale.errors import InputError, MissingExtraError
+from kscale.world.kubernetes.access import Access
+from kscale.world.kubernetes.client_tls import ClientTLS
+from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
+from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, FailureKind, Stream
+from kscale.world.protocols import Clock
+
+__all__ = ["AiohttpTransport", "proxy_of"]
+
+_BUFFER: Final = 2**20
+_CONNECT: Final = 30.0
+_KEEP_ALIVE: Final = (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
+
+
+def _aiohttp() -> Any:
+    try:
+        import aiohttp
+    except ImportError:
+        raise MissingExtraError("talking to an API server", "kube") from None
+    return aiohttp
+
+
+def _url_type() -> Any:
+    from yarl import URL  # comes with aiohttp
+
+    return URL
+
+
+class AiohttpTransport:
+    """Connections to one API server, with one identity. To be made and used on a running loop.
+
+    ``user_agent``: who we say we are; ``run`` runs the plug-in that gives credentials.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        clock: Clock,
+        *,
+        user_agent: str = "kscale",
+        run: RunProgram | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> None:
+        self._http = _aiohttp()
+        self._url = _url_type()
+        self.client_error: type[Exception] = self._http.ClientError
+        self._server = access.server
+        self._clock = clock
+        self._tls = ClientTLS(access) if access.server.startswith("https://") else None
+        self._server_name = access.server_name or None
+        self._proxy = proxy_of(access, os.environ if environ is None else environ) or None
+        self._credentials = Credentials(access, clock, run=run)
+        encoding = "gzip" if access.compress else "identity"
+        self._session = self._http.ClientSession(
+            headers={"User-Agent": user_agent, "Accept-Encoding": encoding},
+            connector=self._http.TCPConnector(limit=0, socket_factory=_socket),
+            cookie_jar=self._http.DummyCookieJar(),
+            timeout=self._http.ClientTimeout(total=None, sock_connect=_CONNECT),
+            read_bufsize=_BUFFER,
+        )
+
+    async def call(self, call: Call) -> Answer:
+        """Sends a request and gives the whole answer."""
+        async with self._sent(call) as response:
+            try:
+                body = await response.read()
+            except (self._http.ClientError, OSError, TimeoutError) as error:
+                raise self.failure(call, error) from None
+            return Answer(response.status, _headers(response.headers), body)
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Stream]:
+        """Sends a request; the connection is closed when the context is left."""
+        async with self._sent(call) as response:
+            try:
+                yield _Body(self, call, response)
+            finally:
+                response.close()
+
+    async def close(self) -> None:
+        """Lets go of all connections."""
+        await self._session.close()
+
+    @asynccontextmanager
+    async def _sent(self, call: Call) -> AsyncIterator[Any]:
+        sent = self._clock.monotonic()
+        try:
+            identity = await self._credentials.identity()
+            context: ssl.SSLContext | bool = True
+            if self._tls is not None:
+                context = self._tls.context(sent, identity.certificate)
+        except (CredentialError, InputError) as error:
+            raise ConnectionFailedError(f"getting credentials: {error}") from None
+        headers = [*identity.headers, ("Accept", call.accept)]
+        if call.content_type:
+            headers.append(("Content-Type", call.content_type))
+        try:
+            response = await self._session.request(
+                call.method,
+                self._url(self._server + call.path, encoded=True).with_query(list(call.query)),
+                data=call.body,
+                headers=headers,
+                ssl=context,
+                server_hostname=self._server_name,
+                proxy=self._proxy,
+                allow_redirects=False,  # what identifies us goes to nobody else
+            )
+        except (self._http.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise self.failure(call, error) from None
+        async with response:
+            if response.status == 401:
+                await self._credentials.rejected(sent)
+            yield response
+
+    def failure(self, call: Call, error: BaseException) -> ConnectionFailedError:
+        """What happened, in words that hold nothing of the headers."""
+        http = self._http
+        kind: FailureKind = "other"
+        text = str(error) or type(error).__name__
+        if isinstance(error, http.ClientConnectorCertificateError | http.ClientConnectorSSLError | ssl.SSLError):
+            text = f"tls: {_reason(error)}"
+        elif isinstance(error, ConnectionRefusedError) or getattr(error, "errno", None) == errno.ECONNREFUSED:
+            kind, text = "refused", "connect: connection refused"
+        elif isinstance(error, TimeoutError):
+            kind, text = "timeout", "i/o timeout"
+        elif isinstance(error, http.ServerDisconnectedError):
+            kind, text = "reset", "EOF"
+        elif isinstance(error, http.ClientPayloadError):
+            kind, text = "reset", "unexpected EOF"
+        elif isinstance(error, http.ClientOSError | ConnectionError):
+            reset = isinstance(error, ConnectionError) or getattr(error, "errno", None) in (
+                errno.ECONNRESET,
+                errno.EPIPE,
+            )
+            kind, text = ("reset", "connection reset by peer") if reset else ("other", text)
+        elif isinstance(error, ValueError) and not isinstance(error, http.ClientError):
+            text = "the request cannot be written"  # its text may hold a header
+        method = call.method.capitalize()
+        return ConnectionFailedError(f'{method} "{self._server}{call.path}": {text}', kind)
+
+
+class _Body:
+    """The body of one answer."""
+
+    __slots__ = ("_call", "_of", "_response", "headers", "status")
+
+    def __init__(self, of: AiohttpTransport, call: Call, response: Any) -> None:
+        self._of, self._call, self._response = of, call, response
+        self.status: int = response.status
+        self.headers = _headers(response.headers)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        try:
+            while chunk := await self._response.content.readany():
+                yield chunk
+        except (OSError, TimeoutError, self._of.client_error) as error:
+            raise self._of.failure(self._call, error) from None
+
+    async def read(self) -> bytes:
+        return b"".join([chunk async for chunk in self.chunks()])
+
+
+def _headers(headers: Any) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
+
+
+def _reason(error: BaseException) -> str:
+    """What is wrong with a certificate, without the address."""
+    cause = getattr(error, "certificate_error", None) or getattr(error, "os_error", None) or error
+    return getattr(cause, "verify_message", "") or getattr(cause, "reason", "") or str(cause)
+
+
+def _socket(address: Any) -> socket.socket:
+    """A socket that notices when the other side is gone, as Go's do."""
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE:
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
+
+
+def proxy_of(access: Access, environ: Mapping[str, str]) -> str:
+    """The proxy of a server: what its kubeconfig says, or else ``HTTPS_PROXY``, ``HTTP_PROXY`` and ``NO_PROXY`` as Go
+    reads them (a domain stands for all in it, a network for its addresses; this machine is never behind a proxy)."""
+    if access.proxy:
+        return access.proxy
+    parts = urlsplit(access.server)
+    name = f"{parts.scheme}_proxy"
+    proxy = environ.get(name.upper()) or environ.get(name) or ""
+    host, port = parts.hostname or "", str(parts.port or {"https": 443}.get(parts.scheme, 80))
+    if not proxy or host == "localhost":
+        return ""
+    address = None
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+    if address is not None and address.is_loopback:
+        return ""
+    for entry in (environ.get("NO_PROXY") or environ.get("no_proxy") or "").lower().split(","):
+        if _is_excepted(entry.strip(), host.lower(), port, address):
+            return ""
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_excepted(
+    entry: str, host: str, port: str, address: ipaddress.IPv4Address | ipaddress.IPv6Address | None
+) -> bool:
+    if entry == "*":
+        return True
+    with suppress(ValueError):
+        network = ipaddress.ip_network(entry, strict=False)
+        return address is not None and address in network
+    name, colon, wanted = entry.rpartition(":")
+    if colon and wanted.isdigit():
+        if wanted != port:
+            return False
+        entry = name.strip("[]")
+    with suppress(ValueError):
+        return ipaddress.ip_address(entry) == address
+    entry = entry.removeprefix("*")
+    if entry.startswith("."):
+        return host.endswith(entry)
+    return bool(entry) and (host == entry or host.endswith(f".{entry}"))

@@ -1,0 +1,139 @@
+"""Requests by client-go's rules: rate limit, what is tried again and after how long, and refusals as errors.
+
+Upstream: ``client-go/rest`` (``request.go``, ``with_retry.go``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Final
+
+from kscale.effects import ApiError
+from kscale.errors import KscaleError
+from kscale.world.kubernetes.rate_limit import TokenBucket
+from kscale.world.kubernetes.status import error_of, is_success, retry_after_seconds
+from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream, Transport
+from kscale.world.protocols import Clock
+
+__all__ = ["Client", "RequestFailedError", "pause_before_retry"]
+
+_SECOND: Final = 1e9
+MAX_RETRIES: Final = 10
+
+
+class RequestFailedError(KscaleError, OSError):
+    """A request that came to nothing. ``error`` says why; one without code and reason is a connection that broke.
+
+    ``refused``: nobody listened, so nothing has happened.
+    """
+
+    def __init__(self, error: ApiError, *, refused: bool = False) -> None:
+        super().__init__(error.message)
+        self.error = error
+        self.refused = refused
+
+
+def pause_before_retry(
+    call: Call,
+    found: Answer | ConnectionFailedError,
+    attempt: int,
+    *,
+    max_retries: int = MAX_RETRIES,
+    watch: bool = False,
+) -> int | None:
+    """How many seconds to wait before a request is sent again; None: it is not. ``attempt`` counts from 1.
+
+    Any request is, while the server asks for it (429 or 5xx with ``Retry-After``); a connection that broke is no loss
+    for what only reads, and one that timed out none for a watch.
+    """
+    if attempt > max_retries:
+        return None
+    if isinstance(found, ConnectionFailedError):
+        harmless = found.kind == "reset" or (watch and found.kind == "timeout")
+        return 1 if harmless and call.method == "GET" else None
+    return retry_after_seconds(found.headers) if found.status == 429 or found.status >= 500 else None
+
+
+class Client:
+    """Talks to one API server.
+
+    ``qps`` and ``burst``: the client-side rate limit (``--kube-client-qps``, ``--kube-client-burst``): 0 is client-go's
+    default of 5 and 10, a negative ``qps`` is none. Watches are not limited. ``max_retries``: of a request that the
+    server asks to send again.
+    """
+
+    __slots__ = ("_bucket", "_clock", "_max_retries", "transport")
+
+    def __init__(
+        self,
+        transport: Transport,
+        clock: Clock,
+        *,
+        qps: float = 0.0,
+        burst: int = 0,
+        max_retries: int = MAX_RETRIES,
+    ) -> None:
+        self.transport = transport
+        self._clock = clock
+        self._bucket = None if qps < 0 else TokenBucket(qps or 5.0, burst or 10)
+        self._max_retries = max_retries
+
+    async def call(self, call: Call) -> Answer:
+        """The answer to a request. Raises :class:`RequestFailedError`."""
+        attempt = 0
+        while True:
+            attempt += 1
+            await self._wait_for_turn()
+            try:
+                found: Answer | ConnectionFailedError = await self.transport.call(call)
+            except ConnectionFailedError as error:
+                found = error
+            if isinstance(found, Answer) and is_success(found.status):
+                return found
+            pause = pause_before_retry(call, found, attempt, max_retries=self._max_retries)
+            if pause is None:
+                raise _failed(call, found)
+            await asyncio.sleep(max(pause, 0))
+
+    @asynccontextmanager
+    async def watch(self, call: Call) -> AsyncIterator[Stream | None]:
+        """An answer that comes bit by bit; None: the connection broke again and again before there was any, which is no
+        more than a watch that ended at once. Raises :class:`RequestFailedError`."""
+        attempt = 0
+        while True:
+            attempt += 1
+            async with AsyncExitStack() as stack:
+                found: Answer | ConnectionFailedError
+                try:
+                    stream = await stack.enter_async_context(self.transport.stream(call))
+                    found = Answer(stream.status, stream.headers, b"" if stream.status == 200 else await stream.read())
+                except ConnectionFailedError as error:
+                    found = error
+                if isinstance(found, Answer) and found.status == 200:
+                    yield stream
+                    return
+            pause = pause_before_retry(call, found, attempt, max_retries=self._max_retries, watch=True)
+            if pause is None:
+                if isinstance(found, ConnectionFailedError) and found.kind in ("reset", "timeout"):
+                    yield None
+                    return
+                raise _failed(call, found)
+            await asyncio.sleep(max(pause, 0))
+
+    async def close(self) -> None:
+        """Lets go of all connections."""
+        await self.transport.close()
+
+    async def _wait_for_turn(self) -> None:
+        if self._bucket is not None:
+            pause = self._bucket.reserve(self._clock.monotonic())
+            if pause:
+                await asyncio.sleep(pause / _SECOND)
+
+
+def _failed(call: Call, found: Answer | ConnectionFailedError) -> RequestFailedError:
+    if isinstance(found, Answer):
+        return RequestFailedError(error_of(call, found))
+    return RequestFailedError(ApiError(found.message), refused=found.kind == "refused")

@@ -1,0 +1,85 @@
+"""Requests and answers as bytes: what lies between the rules of a client and the wire."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Literal, Protocol
+
+import msgspec
+
+from kscale.errors import KscaleError
+
+__all__ = ["Answer", "Call", "ConnectionFailedError", "FailureKind", "Stream", "Transport"]
+
+FailureKind = Literal["refused", "reset", "timeout", "other"]
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One request. ``path`` begins with a slash and is quoted already; ``query`` is not.
+
+    ``resource`` and ``name`` say in texts what it is about (``pods``, ``web-1``).
+    """
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    content_type: str = ""
+    accept: str = "application/json"
+    resource: str = ""
+    name: str = ""
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What came back; names of headers are in lower case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class ConnectionFailedError(KscaleError, OSError):
+    """There is no answer, or only a part of it.
+
+    ``refused``: nobody listens there. ``reset``: it broke, or ended too early. ``timeout``: nothing came for too long.
+    """
+
+    def __init__(self, message: str, kind: FailureKind = "other") -> None:
+        super().__init__(message)
+        self.message = message
+        self.kind = kind
+
+
+class Stream(Protocol):
+    """An answer whose body comes bit by bit. Raises :class:`ConnectionFailedError` where it breaks."""
+
+    @property
+    def status(self) -> int: ...
+
+    @property
+    def headers(self) -> Mapping[str, str]: ...
+
+    def chunks(self) -> AsyncIterator[bytes]:
+        """The body as it comes."""
+        ...
+
+    async def read(self) -> bytes:
+        """All of the body."""
+        ...
+
+
+class Transport(Protocol):
+    """Carries requests. Raises :class:`ConnectionFailedError`, and never for a status."""
+
+    async def call(self, call: Call) -> Answer:
+        """Sends a request and gives the whole answer."""
+        ...
+
+    def stream(self, call: Call) -> AbstractAsyncContextManager[Stream]:
+        """Sends a request; the connection is closed when the context is left."""
+        ...
+
+    async def close(self) -> None:
+        """Lets go of all connections."""
+        ...

@@ -1,0 +1,347 @@
+"""The transport over loopback: TLS, names, proxies, who asks, compressed members, and connections that break."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import ssl
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import trustme
+
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.access import Access, ClientCertificate, ExecConfig, Impersonation, Pem, Secret
+from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport, proxy_of
+from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
+
+AUTHORITY = trustme.CA()
+CERTIFICATE = AUTHORITY.issue_cert("kubernetes.default")
+CLIENT = AUTHORITY.issue_cert("admin@example.com")
+SECRET = "s3cr3t"
+Handle = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Answers each request with the same bytes, and remembers what it was asked."""
+
+    def __init__(self, reply: bytes | None = None, *, tls: bool = True) -> None:
+        self.reply = reply if reply is not None else http(b"{}")
+        self.tls = tls
+        self.heads: list[str] = []
+        self.peers: list[Any] = []
+        self.pieces: list[bytes] | None = None
+
+    async def __aenter__(self) -> Self:
+        context = None
+        if self.tls:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            CERTIFICATE.configure_cert(context)
+            AUTHORITY.configure_trust(context)
+            context.verify_mode = ssl.CERT_OPTIONAL
+        self.server = await asyncio.start_server(self.handle, "127.0.0.1", 0, ssl=context)
+        self.port = self.server.sockets[0].getsockname()[1]
+        self.url = f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        self.server.close()
+        await self.server.wait_closed()
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            self.heads.append(head)
+            self.peers.append(writer.get_extra_info("peercert"))
+            for piece in self.pieces or [self.reply]:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+    def header(self, name: str) -> list[str]:
+        lines = self.heads[-1].split("\r\n")[1:]
+        return [
+            value.strip() for key, _, value in (line.partition(":") for line in lines) if key.lower() == name.lower()
+        ]
+
+
+def http(body: bytes, status: str = "200 OK", *headers: str, length: bool = True) -> bytes:
+    lines = [f"HTTP/1.1 {status}", "Connection: close", *headers]
+    if length:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
+CA = Pem(AUTHORITY.cert_pem.bytes())
+GET = Call(method="GET", path="/api/v1/pods", query=(("limit", "500"), ("labelSelector", "a=b,c in (d, e)")))
+
+
+def asked(server: Server, call: Call = GET, *, environ: Any = None, run: Any = None, **access: Any) -> Answer:
+    async def main() -> Answer:
+        async with server:
+            defaults = {"server": server.url, "ca": CA, "server_name": "kubernetes.default"}
+            made = Access(**{**defaults, **access})
+            transport = AiohttpTransport(made, SystemClock(), user_agent="tester", run=run, environ=environ or {})
+            try:
+                return await transport.call(call)
+            finally:
+                await transport.close()
+
+    return asyncio.run(main())
+
+
+def failed(server: Server, call: Call = GET, **access: Any) -> ConnectionFailedError:
+    with pytest.raises(ConnectionFailedError) as error:
+        asked(server, call, **access)
+    assert SECRET not in str(error.value)
+    return error.value
+
+
+def test_a_request() -> None:
+    server = Server(http(b'{"a":1}', "201 Created", "X-Some: Thing"))
+    answer = asked(server, token=Secret(SECRET), impersonate=Impersonation("jo", groups=("a", "b")))
+    assert (answer.status, answer.body, answer.headers["x-some"]) == (201, b'{"a":1}', "Thing")
+    assert server.heads[0].startswith("GET /api/v1/pods?limit=500&labelSelector=a%3Db,c+in+(d,+e) HTTP/1.1")
+    assert server.header("authorization") == [f"Bearer {SECRET}"]
+    assert server.header("impersonate-group") == ["a", "b"]
+    assert server.header("user-agent") == ["tester"]
+    assert server.header("accept") == ["application/json"]
+    assert server.header("accept-encoding") == ["gzip"]
+    assert server.header("cookie") == []
+
+
+def test_a_body() -> None:
+    server = Server()
+    call = Call(method="PATCH", path="/x", body=b"{}", content_type="application/merge-patch+json")
+    asked(server, call, compress=False)
+    assert server.heads[0].startswith("PATCH /x HTTP/1.1")
+    assert server.header("content-type") == ["application/merge-patch+json"]
+    assert server.header("accept-encoding") == ["identity"]
+
+
+def test_the_name_in_the_certificate() -> None:
+    assert asked(Server(), server_name="kubernetes.default").status == 200
+    assert "certificate" in failed(Server(), server_name="other").message
+    assert failed(Server(), server_name="").kind == "other"
+    assert "tls: " in failed(Server(), ca=Pem(trustme.CA().cert_pem.bytes())).message
+    assert asked(Server(), server_name="", ca=Pem(), insecure=True).status == 200
+
+
+def test_a_client_certificate(tmp_path: Path) -> None:
+    pair = ClientCertificate(
+        Pem(b"".join(blob.bytes() for blob in CLIENT.cert_chain_pems)), Pem(CLIENT.private_key_pem.bytes())
+    )
+    server = Server()
+    asked(server, certificate=pair)
+    assert ("email", "admin@example.com") in server.peers[0]["subjectAltName"]
+
+    async def run(words: Any, env: Any, interactive: bool) -> bytes:
+        import json
+
+        status = {"clientCertificateData": pair.certificate.data.decode(), "clientKeyData": pair.key.data.decode()}
+        said = {"kind": "ExecCredential", "apiVersion": "client.authentication.k8s.io/v1", "status": status}
+        return json.dumps(said).encode()
+
+    server = Server()
+    asked(server, exec=ExecConfig("plugin"), run=run)
+    assert ("email", "admin@example.com") in server.peers[0]["subjectAltName"]
+
+
+def test_credentials_that_are_not_to_be_had(tmp_path: Path) -> None:
+    error = failed(Server(), token_file=str(tmp_path / "missing"))
+    assert "getting credentials: failed to read token file" in error.message
+    assert failed(Server(), ca=Pem(path=str(tmp_path / "missing"))).kind == "other"
+
+
+def test_a_token_that_is_not_accepted_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("old")
+
+    async def main() -> list[list[str]]:
+        seen = []
+        async with Server(http(b"", "401 Unauthorized")) as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default", token_file=str(path))
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            for token in ("new", "newer"):
+                assert (await transport.call(GET)).status == 401
+                seen.append(server.header("authorization"))
+                path.write_text(token)
+            await transport.call(GET)
+            seen.append(server.header("authorization"))
+            await transport.close()
+        return seen
+
+    # The first was read for that very request: only when it is not accepted again it is taken for an old one.
+    assert asyncio.run(main()) == [["Bearer old"], ["Bearer old"], ["Bearer newer"]]
+
+
+def test_redirects_are_not_followed() -> None:
+    server = Server(http(b"", "302 Found", "Location: https://example.com/"))
+    assert asked(server, token=Secret(SECRET)).status == 302
+    assert len(server.heads) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (b"", "reset"),
+        (http(b"12345", "200 OK", "Content-Length: 50", length=False), "reset"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n", "reset"),
+        (b"garbage\r\n\r\n", "other"),
+    ],
+)
+def test_connections_that_break(reply: bytes, kind: str) -> None:
+    server = Server(reply)
+    server.pieces = [reply]
+    error = failed(server, token=Secret(SECRET))
+    assert error.kind == kind
+    assert "/api/v1/pods" in error.message
+
+
+def test_nobody_listens() -> None:
+    async def main() -> None:
+        async with Server(tls=False) as server:
+            url = server.url
+        transport = AiohttpTransport(Access(server=url), SystemClock(), environ={})
+        try:
+            with pytest.raises(ConnectionFailedError, match="connection refused") as error:
+                await transport.call(GET)
+            assert error.value.kind == "refused"
+        finally:
+            await transport.close()
+
+    asyncio.run(main())
+
+
+def test_values_that_are_no_headers_are_not_told() -> None:
+    assert "cannot be written" in failed(Server(), token=Secret(f"{SECRET}\nX: y")).message
+
+
+def members(parts: list[bytes]) -> bytes:
+    """Each compressed on its own, one after the other: as an API server of 1.37 sends a watch."""
+    return b"".join(map(gzip.compress, parts))
+
+
+def streamed(pieces: list[bytes]) -> list[bytes]:
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n"
+    chunks = [b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces if piece]
+    server = Server(tls=False)
+    server.pieces = [head, *chunks, b"0\r\n\r\n"]
+
+    async def main() -> list[bytes]:
+        async with server:
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
+            try:
+                async with transport.stream(GET) as stream:
+                    assert stream.status == 200
+                    return [chunk async for chunk in stream.chunks()]
+            finally:
+                await transport.close()
+
+    return asyncio.run(main())
+
+
+LINES = [b'{"type":"ADDED","n":%d}\n' % i for i in range(5)]
+
+
+def test_every_member_is_decompressed_wherever_they_are_cut() -> None:
+    data = members(LINES)
+    for at in range(1, len(data), 7):
+        assert b"".join(streamed([data[:at], data[at:]])) == b"".join(LINES), at
+    assert b"".join(streamed([data[i : i + 1] for i in range(len(data))])) == b"".join(LINES)
+    assert b"".join(streamed([gzip.compress(line) for line in LINES])) == b"".join(LINES)
+
+
+def test_a_stream_that_breaks() -> None:
+    async def main() -> list[bytes]:
+        server = Server(tls=False)
+        server.pieces = [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", b"5\r\nabcde\r\n"]
+        seen = []
+        async with server:
+            transport = AiohttpTransport(Access(server=server.url), SystemClock(), environ={})
+            try:
+                async with transport.stream(GET) as stream:
+                    chunks = stream.chunks()
+                    seen.append(await anext(chunks))
+                    with pytest.raises(ConnectionFailedError) as error:
+                        await anext(chunks)
+                    assert error.value.kind == "reset"
+            finally:
+                await transport.close()
+        return seen
+
+    assert asyncio.run(main()) == [b"abcde"]
+
+
+def test_through_a_proxy() -> None:
+    """The proxy is told where to, and sees nothing of what is said."""
+    connected: list[str] = []
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connected.append((await reader.readuntil(b"\r\n\r\n")).decode())
+        port = int(connected[-1].split()[1].rpartition(":")[2])
+        other_reader, other_writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+
+        async def pass_on(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            try:
+                while data := await source.read(65536):
+                    target.write(data)
+            except ConnectionError:
+                pass
+            finally:
+                target.close()
+
+        await asyncio.gather(pass_on(reader, other_writer), pass_on(other_reader, writer))
+
+    async def main() -> tuple[int, Server]:
+        proxy = await asyncio.start_server(tunnel, "127.0.0.1", 0)
+        url = f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+        async with Server() as server:
+            access = Access(server=server.url, ca=CA, server_name="kubernetes.default", proxy=url, token=Secret(SECRET))
+            transport = AiohttpTransport(access, SystemClock(), environ={})
+            answer = await transport.call(GET)
+            await transport.close()
+        proxy.close()
+        await proxy.wait_closed()
+        return answer.status, server
+
+    status, server = asyncio.run(main())
+    assert status == 200
+    assert [head.split()[0] for head in connected] == ["CONNECT"]
+    assert SECRET not in connected[0]
+    assert server.header("authorization") == [f"Bearer {SECRET}"]
+
+
+@pytest.mark.parametrize(
+    ("server", "environ", "proxy"),
+    [
+        ("https://h", {}, ""),
+        ("https://h", {"HTTPS_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://h", {"https_proxy": "p:1"}, "http://p:1"),
+        ("http://h", {"HTTPS_PROXY": "http://p:1"}, ""),
+        ("http://h", {"HTTP_PROXY": "http://p:1"}, "http://p:1"),
+        ("https://localhost:6443", {"HTTPS_PROXY": "p"}, ""),
+        ("https://127.0.0.1:6443", {"HTTPS_PROXY": "p"}, ""),
+        ("https://[::1]:6443", {"HTTPS_PROXY": "p"}, ""),
+        ("https://10.0.0.1", {"HTTPS_PROXY": "p", "NO_PROXY": "10.0.0.0/8"}, ""),
+        ("https://11.0.0.1", {"HTTPS_PROXY": "p", "NO_PROXY": "10.0.0.0/8"}, "http://p"),
+        ("https://10.0.0.1", {"HTTPS_PROXY": "p", "NO_PROXY": "10.0.0.1"}, ""),
+        ("https://10.0.0.1:6443", {"HTTPS_PROXY": "p", "NO_PROXY": "10.0.0.1:443"}, "http://p"),
+        ("https://10.0.0.1:6443", {"HTTPS_PROXY": "p", "NO_PROXY": "10.0.0.1:6443"}, ""),
+        ("https://a.example.com", {"HTTPS_PROXY": "p", "NO_PROXY": "example.com"}, ""),
+        ("https://example.com", {"HTTPS_PROXY": "p", "NO_PROXY": ".example.com"}, "http://p"),
+        ("https://a.example.com", {"HTTPS_PROXY": "p", "NO_PROXY": "x, *.example.com"}, ""),
+        ("https://anexample.com", {"HTTPS_PROXY": "p", "NO_PROXY": "example.com"}, "http://p"),
+        ("https://h", {"HTTPS_PROXY": "p", "NO_PROXY": "*"}, ""),
+    ],
+)  # fmt: skip
+def test_proxies_of_the_environment(server: str, environ: dict[str, str], proxy: str) -> None:
+    assert proxy_of(Access(server=server), environ) == proxy
+    assert proxy_of(Access(server=server, proxy="http://own"), environ) == "http://own"

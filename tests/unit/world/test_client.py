@@ -1,0 +1,216 @@
+"""What a client sends again, and when: client-go's tables (``with_retry_test.go``, ``request_test.go``)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from kscale.effects import SECOND
+from kscale.world.kubernetes.client import Client, RequestFailedError, pause_before_retry
+from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream
+from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
+
+T0 = 1_800_000_000 * SECOND
+GET, POST = Call(method="GET", path="/x"), Call(method="POST", path="/x", body=b"{}")
+OK = Answer(200, {}, b"{}")
+RESET, REFUSED, TIMEOUT, OTHER = (
+    ConnectionFailedError("broken", kind)  # type: ignore[arg-type]  # one of the four
+    for kind in ("reset", "refused", "timeout", "other")
+)
+
+
+def after(code: int, seconds: str | None) -> Answer:
+    return Answer(code, {} if seconds is None else {"retry-after": seconds}, b"")
+
+
+# TestIsNextRetry
+@pytest.mark.parametrize(
+    ("found", "attempt", "most", "pause"),
+    [
+        (after(500, "1"), 1, 0, None),
+        (RESET, 1, 3, 1),
+        (after(429, "2"), 1, 3, 2),
+        (after(503, "3"), 1, 3, 3),
+        (after(429, None), 1, 1, None),
+        (RESET, 3, 3, 1),
+        (RESET, 4, 3, None),
+    ],
+)
+def test_is_next_retry(found: Any, attempt: int, most: int, pause: int | None) -> None:
+    assert pause_before_retry(GET, found, attempt, max_retries=most) == pause
+
+
+VERBS = ("GET", "POST", "PUT", "DELETE", "PATCH")
+
+
+# TestRetryableConditions: a plain call, and a watch (of which there is only GET)
+@pytest.mark.parametrize(
+    ("verbs", "found", "call", "watch"),
+    [
+        (VERBS, after(429, "0"), True, True),
+        (VERBS, after(503, "0"), True, True),
+        (VERBS, after(500, None), False, False),
+        (VERBS, after(429, None), False, False),
+        (("GET",), RESET, True, True),
+        (("POST", "PUT", "DELETE", "PATCH"), RESET, False, False),
+        (VERBS, REFUSED, False, False),
+        (("GET",), TIMEOUT, False, True),
+        (("POST",), TIMEOUT, False, False),
+        (VERBS, OTHER, False, False),
+        (VERBS, after(200, "0"), False, False),
+        (VERBS, after(301, "0"), False, False),
+        (VERBS, after(429, "soon"), False, False),
+    ],
+)
+def test_retryable_conditions(verbs: Sequence[str], found: Any, call: bool, watch: bool) -> None:
+    for verb in verbs:
+        asked = Call(method=verb, path="/")
+        assert (pause_before_retry(asked, found, 1, max_retries=2) is not None) is call
+        assert (pause_before_retry(asked, found, 1, max_retries=2, watch=True) is not None) is watch
+
+
+class FakeStream:
+    def __init__(self, answer: Answer, then: Exception | None = None) -> None:
+        self.status, self.headers, self._body, self._then = answer.status, answer.headers, answer.body, then
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        yield self._body
+        if self._then is not None:
+            raise self._then
+
+    async def read(self) -> bytes:
+        return self._body
+
+
+class Script:
+    """Answers what it is told to, in order; the last again and again."""
+
+    def __init__(self, clock: VirtualClock, *found: Any) -> None:
+        self.clock, self.found = clock, list(found)
+        self.sent: list[float] = []
+        self.left = 0
+
+    def next(self) -> Any:
+        self.sent.append((self.clock.now() - T0) / SECOND)
+        found = self.found.pop(0) if len(self.found) > 1 else self.found[0]
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    async def call(self, call: Call) -> Answer:
+        found: Answer = self.next()
+        return found
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Stream]:
+        found = self.next()
+        try:
+            yield found if isinstance(found, FakeStream) else FakeStream(found)
+        finally:
+            self.left += 1
+
+    async def close(self) -> None:
+        self.left = -1
+
+
+def asked(*found: Any, call: Call = GET, times: int = 1, **options: Any) -> tuple[list[Any], list[float]]:
+    """What came of calls made side by side, and when requests were sent."""
+
+    async def main(clock: VirtualClock) -> tuple[list[Any], list[float]]:
+        script = Script(clock, *found)
+        client = Client(script, clock, **options)
+        results = await asyncio.gather(*(client.call(call) for _ in range(times)), return_exceptions=True)
+        await client.close()
+        assert script.left == -1
+        return list(results), script.sent
+
+    return run_in_virtual_time(main, now=T0)
+
+
+# TestCheckRetryHandles429And5xx, TestConnectionResetByPeerIsRetried, TestRequestMaxRetries
+@pytest.mark.parametrize(
+    ("found", "sent"),
+    [
+        ([after(429, "1"), after(503, "4"), OK], [0.0, 1.0, 5.0]),
+        ([RESET, RESET, OK], [0.0, 1.0, 2.0]),
+        ([OK], [0.0]),
+        ([Answer(201, {}, b"")], [0.0]),
+    ],
+)
+def test_what_goes_well_in_the_end(found: list[Any], sent: list[float]) -> None:
+    results, times = asked(*found)
+    assert (results, times) == ([found[-1]], sent)
+
+
+def test_it_gives_up() -> None:
+    (error,), sent = asked(after(429, "1"), call=POST)
+    assert isinstance(error, RequestFailedError)
+    assert (error.error.code, error.error.reason, error.error.retry_after) == (429, "TooManyRequests", SECOND)
+    assert len(sent) == 11
+    assert len(asked(after(429, "1"), max_retries=0)[1]) == 1
+
+
+@pytest.mark.parametrize(("found", "refused"), [(REFUSED, True), (RESET, False), (OTHER, False)])
+def test_connections_that_break(found: ConnectionFailedError, refused: bool) -> None:
+    (error,), sent = asked(found, call=POST)
+    assert isinstance(error, RequestFailedError)
+    assert (error.error.code, error.error.reason, error.error.message) == (0, "", "broken")
+    assert error.refused is refused
+    assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "sent"),
+    [
+        ({}, [0.0] * 10 + [0.2, 0.4]),
+        ({"qps": 50, "burst": 1}, [round(0.02 * i, 9) for i in range(12)]),
+        ({"qps": -1}, [0.0] * 12),
+    ],
+)
+def test_rate_limit(options: Mapping[str, Any], sent: list[float]) -> None:
+    assert asked(OK, times=12, **options)[1] == pytest.approx(sent, abs=1e-6)
+
+
+def test_what_is_sent_again_waits_for_its_turn_too() -> None:
+    _, sent = asked(after(429, "0"), OK, qps=0.5, burst=1)
+    assert sent == pytest.approx([0.0, 2.0])
+
+
+def watched(*found: Any) -> tuple[Any, list[float], int]:
+    async def main(clock: VirtualClock) -> tuple[Any, list[float], int]:
+        script = Script(clock, *found)
+        client = Client(script, clock, qps=0.001, burst=1)
+        seen: Any
+        try:
+            async with client.watch(GET) as stream:
+                seen = None if stream is None else [chunk async for chunk in stream.chunks()]
+        except (RequestFailedError, ConnectionFailedError) as error:
+            seen = error
+        return seen, script.sent, script.left
+
+    return run_in_virtual_time(main, now=T0)
+
+
+# TestRequestWatch
+def test_watches() -> None:
+    assert watched(FakeStream(Answer(200, {}, b"abc"))) == ([b"abc"], [0.0], 1)
+    seen, sent, left = watched(after(429, "2"), TIMEOUT, RESET, FakeStream(Answer(200, {}, b"abc")))
+    assert (seen, sent, left) == ([b"abc"], [0.0, 2.0, 3.0, 4.0], 2)
+    seen, sent, left = watched(Answer(403, {}, b"no"))
+    assert (seen.error.reason, len(sent), left) == ("Forbidden", 1, 1)
+    seen, sent, _ = watched(REFUSED)
+    assert (seen.refused, len(sent)) == (True, 1)
+
+
+def test_a_watch_whose_connection_breaks_before_it_begins_is_an_empty_one() -> None:
+    seen, sent, _ = watched(RESET)
+    assert (seen, len(sent)) == (None, 11)
+
+
+def test_what_breaks_while_it_is_read_is_the_reader_s() -> None:
+    seen, sent, left = watched(FakeStream(Answer(200, {}, b"abc"), then=RESET))
+    assert (seen, len(sent), left) == (RESET, 1, 1)
