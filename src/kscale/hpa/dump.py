@@ -27,7 +27,7 @@ from kscale.objects.durations import parse_duration
 from kscale.objects.kinds import group_of
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
-from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, parse_group_version
+from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, ServedResource, parse_group_version
 from kscale.objects.scale import ScaleError, ScalePaths, definition_of, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
@@ -72,11 +72,11 @@ class Dump:
 
     def mapper(self) -> RESTMapper:
         """Resources of the built-in kinds, and of the custom ones that are defined or at hand."""
-        resources: dict[tuple[str, str], str] = dict(BUILT_IN)
+        named = {(each.group, each.kind): each.name for each in BUILT_IN}
         for group, kind, _, _ in self.targets:
-            resources.setdefault((group, kind), f"{kind.lower()}s")
-        resources.update({key: plural for key, (plural, _) in self.definitions.items()})
-        return RESTMapper(resources)
+            named.setdefault((group, kind), f"{kind.lower()}s")
+        named.update({key: plural for key, (plural, _) in self.definitions.items()})
+        return RESTMapper(ServedResource(group, "", kind, name) for (group, kind), name in named.items())
 
     def scales(self) -> dict[str, Scale | ApiError]:
         """The scale of every HPA's target, or why there is none."""

@@ -1,30 +1,78 @@
-"""Kinds and the resources they are served as (upstream: ``k8s.io/client-go/restmapper``)."""
+"""Kinds, the resources they are served as, and where (upstream: ``k8s.io/client-go/restmapper``, ``discovery``)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-__all__ = ["BUILT_IN", "RESTMapper", "RESTMappingError", "parse_group_version"]
+import msgspec
 
-BUILT_IN: Final[Mapping[tuple[str, str], str]] = {
-    ("", "Pod"): "pods",
-    ("", "Node"): "nodes",
-    ("", "Namespace"): "namespaces",
-    ("", "Service"): "services",
-    ("", "ReplicationController"): "replicationcontrollers",
-    ("apps", "Deployment"): "deployments",
-    ("apps", "ReplicaSet"): "replicasets",
-    ("apps", "StatefulSet"): "statefulsets",
-    ("apps", "DaemonSet"): "daemonsets",
-    ("batch", "Job"): "jobs",
-    ("batch", "CronJob"): "cronjobs",
-}
-"""(group, kind) -> resource, of the kinds that a target may name on every server."""
+from kscale.objects.base import ApiStruct
+from kscale.objects.decode import from_dict
+
+__all__ = [
+    "BUILT_IN",
+    "RESTMapper",
+    "RESTMappingError",
+    "ServedResource",
+    "discovered",
+    "parse_group_version",
+    "split_group_resource",
+]
+
+AUTOSCALING_V1: Final = "autoscaling/v1"
 
 
 class RESTMappingError(ValueError):
     """A kind that is not served, or a version that cannot be read; with upstream's text."""
+
+
+class ServedResource(msgspec.Struct, frozen=True):
+    """A resource of a group in one version. ``scale``: the ``apiVersion`` of what its ``/scale`` endpoint takes and
+    gives; empty: it has none."""
+
+    group: str
+    version: str
+    kind: str
+    name: str
+    namespaced: bool = True
+    scale: str = ""
+
+    @property
+    def group_resource(self) -> str:
+        """``deployments.apps``, of the core group ``pods``."""
+        return f"{self.name}.{self.group}" if self.group else self.name
+
+    @property
+    def api_version(self) -> str:
+        """``apps/v1``, of the core group ``v1``."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, namespace: str = "", name: str = "", subresource: str = "") -> str:
+        """Where it is served: ``/apis/apps/v1/namespaces/shop/deployments/web/scale``."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        within = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return "/".join(part for part in (f"{root}{within}", self.name, name, subresource) if part)
+
+
+def _built_in(group: str, kind: str, name: str, *, scales: bool = False, namespaced: bool = True) -> ServedResource:
+    return ServedResource(group, "v1", kind, name, namespaced, AUTOSCALING_V1 if scales else "")
+
+
+BUILT_IN: Final[tuple[ServedResource, ...]] = (
+    _built_in("", "Pod", "pods"),
+    _built_in("", "Node", "nodes", namespaced=False),
+    _built_in("", "Namespace", "namespaces", namespaced=False),
+    _built_in("", "Service", "services"),
+    _built_in("", "ReplicationController", "replicationcontrollers", scales=True),
+    _built_in("apps", "Deployment", "deployments", scales=True),
+    _built_in("apps", "ReplicaSet", "replicasets", scales=True),
+    _built_in("apps", "StatefulSet", "statefulsets", scales=True),
+    _built_in("apps", "DaemonSet", "daemonsets"),
+    _built_in("batch", "Job", "jobs"),
+    _built_in("batch", "CronJob", "cronjobs"),
+)
+"""Of the kinds that a target may name on every server."""
 
 
 def parse_group_version(api_version: str) -> tuple[str, str]:
@@ -37,22 +85,118 @@ def parse_group_version(api_version: str) -> tuple[str, str]:
     return (parts[0], parts[1]) if len(parts) == 2 else ("", parts[0])
 
 
+def split_group_resource(group_resource: str) -> tuple[str, str]:
+    """(group, resource) of ``deployments.apps``."""
+    resource, _, group = group_resource.partition(".")
+    return group, resource
+
+
 class RESTMapper:
-    """Finds the resources of a kind in any version; kinds in lower case are known too, as discovery lists them."""
+    """Finds the resources of a kind in any version, and the version in which a resource is preferred.
 
-    __slots__ = ("_resources",)
+    Of several versions of a resource the first that is given is the preferred one. Kinds in lower case are known too,
+    as discovery lists them.
+    """
 
-    def __init__(self, resources: Mapping[tuple[str, str], str | Sequence[str]] = BUILT_IN) -> None:
-        self._resources: dict[tuple[str, str], tuple[str, ...]] = {}
-        for (group, kind), plural in resources.items():
-            names = (plural,) if isinstance(plural, str) else tuple(plural)
-            qualified = tuple(f"{name}.{group}" if group else name for name in names)
-            self._resources[group, kind] = qualified
-            self._resources.setdefault((group, kind.lower()), qualified)
+    __slots__ = ("_by_kind", "_preferred")
+
+    def __init__(self, resources: Iterable[ServedResource] = BUILT_IN) -> None:
+        self._by_kind: dict[tuple[str, str], tuple[str, ...]] = {}
+        self._preferred: dict[str, ServedResource] = {}
+        lower: dict[tuple[str, str], tuple[str, ...]] = {}
+        for each in resources:
+            name = each.group_resource
+            self._preferred.setdefault(name, each)
+            for table, kind in ((self._by_kind, each.kind), (lower, each.kind.lower())):
+                known = table.get((each.group, kind), ())
+                table[each.group, kind] = known if name in known else (*known, name)
+        self._by_kind = {**lower, **self._by_kind}
 
     def resources(self, group: str, kind: str) -> tuple[str, ...]:
         """Group-resources (``deployments.apps``) of a kind; raises :class:`RESTMappingError`."""
         try:
-            return self._resources[group, kind]
+            return self._by_kind[group, kind]
         except KeyError:
             raise RESTMappingError(f'no matches for kind "{kind}" in group "{group}"') from None
+
+    def preferred(self, group_resource: str) -> ServedResource:
+        """A group-resource in its preferred version; raises :class:`RESTMappingError`."""
+        found = self._preferred.get(group_resource)
+        if found is None:
+            group, resource = split_group_resource(group_resource)
+            text = f"no matches for {group}/, Resource={resource}"
+            whole = f"unable to get full preferred group-version-resource for {group_resource}: {text}"
+            raise RESTMappingError(f"unable to get client for {group_resource}: {whole}")
+        return found
+
+    def scale_version(self, group_resource: str) -> str:
+        """The ``apiVersion`` of a resource's Scale, to write it; raises :class:`RESTMappingError`."""
+        found = self.preferred(group_resource)
+        if not found.scale:
+            where = f"{found.group}/{found.version}, Resource={found.name}"
+            text = f"could not find scale subresource for {where} in discovery information"
+            raise RESTMappingError(f"could not find proper group-version for scale subresource of {where}: {text}")
+        return found.scale
+
+
+class _APIResource(ApiStruct):
+    name: str = ""
+    kind: str = ""
+    namespaced: bool = False
+    group: str = ""
+    version: str = ""
+
+
+class _APIResourceList(ApiStruct):
+    group_version: str = ""
+    resources: list[_APIResource] | None = None
+
+
+class _GroupVersion(ApiStruct):
+    version: str = ""
+
+
+class _APIGroup(ApiStruct):
+    name: str = ""
+    versions: list[_GroupVersion] | None = None
+    preferred_version: _GroupVersion | None = None
+
+
+class _APIGroupList(ApiStruct):
+    groups: list[_APIGroup] | None = None
+
+
+def discovered(groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, Any]]) -> list[ServedResource]:
+    """What discovery says is served, preferred versions first.
+
+    ``groups``: the APIGroupList (``/apis``), None: versions are preferred in their order; ``lists``: the
+    APIResourceList of each version (``/api/v1``, ``/apis/apps/v1``); plain data. Raises
+    :class:`~kscale.errors.InputError` for odd shapes and :class:`RESTMappingError` for a version that cannot be read.
+    """
+    order: dict[tuple[str, str], int] = {}
+    for group in (from_dict(groups or {}, _APIGroupList)).groups or ():
+        first = [group.preferred_version] if group.preferred_version is not None else []
+        for version in (*first, *(group.versions or ())):
+            order.setdefault((group.name, version.version), len(order))
+    found: list[tuple[int, ServedResource]] = []
+    for data in lists:
+        listed = from_dict(data, _APIResourceList)
+        group_name, version_name = parse_group_version(listed.group_version)
+        resources = listed.resources or ()
+        scales = {
+            each.name.removesuffix("/scale"): f"{each.group}/{each.version}" if each.group else listed.group_version
+            for each in resources
+            if each.name.endswith("/scale")
+        }
+        rank = order.get((group_name, version_name), len(order))
+        found += [
+            (
+                rank,
+                ServedResource(
+                    group_name, version_name, each.kind, each.name, each.namespaced, scales.get(each.name, "")
+                ),
+            )
+            for each in resources
+            if "/" not in each.name
+        ]
+    return [each for _, each in sorted(found, key=lambda pair: pair[0])]

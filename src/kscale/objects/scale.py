@@ -17,13 +17,17 @@ from kscale.objects.decode import from_dict
 from kscale.objects.meta import LabelSelector, ObjectMeta
 from kscale.objects.selectors import SelectorError, compile_selector, from_label_map
 
-__all__ = ["ScaleError", "ScalePaths", "definition_of", "scale_of", "scale_paths"]
+__all__ = ["ScaleError", "ScalePaths", "definition_of", "scale_of", "scale_paths", "with_replicas"]
 
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
 
 class ScaleError(ValueError):
-    """A scale that the API server cannot give, with its text."""
+    """A scale that the API server cannot give or take, with its text. ``conflict``: the object has changed since."""
+
+    def __init__(self, message: str, *, conflict: bool = False) -> None:
+        super().__init__(message)
+        self.conflict = conflict
 
 
 class ScalePaths(msgspec.Struct, frozen=True):
@@ -108,6 +112,36 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
         raise ScaleError(f'the spec replicas field "{paths.spec_replicas}" does not exist')
     selector = _at(data, paths.label_selector) if paths.label_selector else None
     return _scale(data, replicas, _at(data, paths.status_replicas) or 0, selector or "")
+
+
+def with_replicas(
+    data: Mapping[str, Any], scale: Scale, replicas: int, paths: ScalePaths | None = None
+) -> dict[str, Any]:
+    """An object (plain data) after its scale was PUT: only the field of the replicas is another.
+
+    The ``scale`` says which object is meant: its UID and resource version, where it has them, must be the object's.
+    Raises :class:`ScaleError` where the API server refuses; what is a conflict has ``conflict`` set.
+    """
+    if replicas < 0:
+        raise ScaleError(f"spec.replicas: Invalid value: {replicas}: must be greater than or equal to 0")
+    metadata = data.get("metadata") or {}
+    name = metadata.get("name", "")
+    for field, given, has in (
+        ("UID", scale.metadata.uid, metadata.get("uid")),
+        ("ResourceVersion", scale.metadata.resource_version, metadata.get("resourceVersion")),
+    ):
+        if given and given != has:
+            text = f"Precondition failed: {field} in precondition: {given}, {field} in object meta: {has or ''}"
+            raise ScaleError(f'Operation cannot be fulfilled on "{name}": {text}', conflict=True)
+    *parents, last = (paths or ScalePaths()).spec_replicas.strip(".").split(".")
+    out = here = dict(data)
+    for part in parents:
+        below = here.get(part)
+        if below is not None and not isinstance(below, Mapping):
+            raise ScaleError(f"value cannot be set because {part} is not a map[string]interface{{}}")
+        here[part] = here = dict(below or {})
+    here[last] = replicas
+    return out
 
 
 def _workload(data: Mapping[str, Any]) -> Scale:

@@ -41,18 +41,18 @@ from kscale.objects.autoscaling import (
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.rest_mapping import RESTMapper, ServedResource
 from kscale.objects.selector_text import parse_selector
 from performing import performed
 
-SERVED = {
-    ("", "Pod"): "pods",
-    ("", "ReplicationController"): "replicationcontrollers",
-    ("apps", "Deployment"): "deployments",
-    ("apps", "ReplicaSet"): "replicasets",
-    ("apps", "StatefulSet"): "statefulsets",
-    ("example.io", "Widget"): "widgets",
-}
+SERVED = (
+    ServedResource("", "v1", "Pod", "pods"),
+    ServedResource("", "v1", "ReplicationController", "replicationcontrollers"),
+    ServedResource("apps", "v1", "Deployment", "deployments"),
+    ServedResource("apps", "v1", "ReplicaSet", "replicasets"),
+    ServedResource("apps", "v1", "StatefulSet", "statefulsets"),
+    ServedResource("example.io", "v1", "Widget", "widgets"),
+)
 
 
 class World:

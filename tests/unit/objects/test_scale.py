@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
-from kscale.objects.scale import ScaleError, ScalePaths, scale_of, scale_paths
+from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
+from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, ServedResource, discovered, parse_group_version
+from kscale.objects.scale import ScaleError, ScalePaths, scale_of, scale_paths, with_replicas
+from kscale.objects.scale_versions import read_scale, written_scale
 
 
 def workload(kind: str = "Deployment", api_version: str = "apps/v1", **spec: Any) -> dict[str, Any]:
@@ -90,13 +92,24 @@ def test_errors(data: dict[str, Any], message: str | None) -> None:
         scale_of(data)
 
 
+def served(group: str, kind: str, name: str, version: str = "v1", scale: str = "autoscaling/v1") -> ServedResource:
+    return ServedResource(group, version, kind, name, scale=scale)
+
+
 def test_kinds_are_found_in_any_version_and_in_lower_case() -> None:
     mapper = RESTMapper(
-        {("apps", "Deployment"): "deployments", ("", "Pod"): "pods", ("x.io", "Two"): ["twos", "others"]}
+        [
+            served("apps", "Deployment", "deployments"),
+            served("", "Pod", "pods"),
+            served("x.io", "Two", "twos", "v2"),
+            served("x.io", "Two", "twos", "v1"),
+            served("x.io", "Two", "others"),
+        ]
     )
     assert mapper.resources("apps", "Deployment") == mapper.resources("apps", "deployment") == ("deployments.apps",)
     assert mapper.resources("", "Pod") == ("pods",)
     assert mapper.resources("x.io", "Two") == ("twos.x.io", "others.x.io")
+    assert mapper.preferred("twos.x.io").version == "v2"
     with pytest.raises(RESTMappingError, match='no matches for kind "Pod" in group "apps"'):
         mapper.resources("apps", "Pod")
     assert [parse_group_version(text) for text in ("apps/v1", "v1", "", "/")] == [
@@ -107,3 +120,191 @@ def test_kinds_are_found_in_any_version_and_in_lower_case() -> None:
     ]
     with pytest.raises(RESTMappingError, match="unexpected GroupVersion string: a/b/c"):
         parse_group_version("a/b/c")
+
+
+@pytest.mark.parametrize(
+    ("resource", "path"),
+    [
+        (served("apps", "Deployment", "deployments"), "/apis/apps/v1/namespaces/shop/deployments/web/scale"),
+        (served("", "ReplicationController", "replicationcontrollers"),
+         "/api/v1/namespaces/shop/replicationcontrollers/web/scale"),
+        (ServedResource("x.io", "v2", "Two", "twos", namespaced=False), "/apis/x.io/v2/twos/web/scale"),
+    ],
+)  # fmt: skip
+def test_where_a_scale_is_served(resource: ServedResource, path: str) -> None:
+    assert resource.path("shop", "web", "scale") == path
+
+
+def test_what_no_version_serves_is_named_as_upstream_does() -> None:
+    mapper = RESTMapper([served("x.io", "Two", "twos", scale="")])
+    with pytest.raises(RESTMappingError) as caught:
+        mapper.preferred("threes.x.io")
+    assert str(caught.value) == (
+        "unable to get client for threes.x.io: unable to get full preferred group-version-resource for threes.x.io: "
+        "no matches for x.io/, Resource=threes"
+    )
+    with pytest.raises(RESTMappingError) as caught:
+        mapper.scale_version("twos.x.io")
+    assert str(caught.value) == (
+        "could not find proper group-version for scale subresource of x.io/v1, Resource=twos: "
+        "could not find scale subresource for x.io/v1, Resource=twos in discovery information"
+    )
+
+
+GROUPS = {
+    "groups": [
+        {
+            "name": "x.io",
+            "versions": [{"groupVersion": "x.io/v1", "version": "v1"}, {"groupVersion": "x.io/v2", "version": "v2"}],
+            "preferredVersion": {"groupVersion": "x.io/v2", "version": "v2"},
+        }
+    ]
+}
+LISTS: list[dict[str, Any]] = [
+    {
+        "groupVersion": "v1",
+        "resources": [
+            {"name": "replicationcontrollers", "kind": "ReplicationController", "namespaced": True},
+            {"name": "replicationcontrollers/scale", "kind": "Scale", "group": "autoscaling", "version": "v1"},
+        ],
+    },
+    {
+        "groupVersion": "x.io/v1",
+        "resources": [
+            {"name": "twos", "kind": "Two", "namespaced": True},
+            {"name": "twos/scale", "kind": "Scale", "group": "extensions", "version": "v1beta1"},
+            {"name": "olds", "kind": "Old", "namespaced": True},
+            {"name": "olds/scale", "kind": "Scale"},
+        ],
+    },
+    {
+        "groupVersion": "x.io/v2",
+        "resources": [{"name": "twos", "kind": "Two"}, {"name": "twos/status", "kind": "Two"}],
+    },
+]
+
+
+def test_discovery_says_what_is_served_and_which_version_is_preferred() -> None:
+    mapper = RESTMapper(discovered(GROUPS, LISTS))
+    assert mapper.preferred("twos.x.io") == ServedResource("x.io", "v2", "Two", "twos", namespaced=False)
+    assert mapper.preferred("olds.x.io") == ServedResource("x.io", "v1", "Old", "olds", scale="x.io/v1")
+    assert mapper.scale_version("replicationcontrollers") == "autoscaling/v1"
+    by_order = RESTMapper(discovered(None, LISTS))
+    assert by_order.preferred("twos.x.io").version == "v1"
+    assert by_order.scale_version("twos.x.io") == "extensions/v1beta1"
+
+
+OLD = ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")
+
+
+@pytest.mark.parametrize("version", OLD)
+@pytest.mark.parametrize(
+    ("status", "selector"),
+    [
+        ({"selector": {"b": "2", "a": "1"}}, "a=1,b=2"),
+        ({"selector": {"a": "1"}, "targetSelector": "env in (p,q),!x,a==1"}, "a=1,env in (p,q),!x"),
+        ({"selector": {}}, ""),
+        ({}, ""),
+    ],
+)
+def test_every_kind_of_scale_is_read(version: str, status: dict[str, Any], selector: str) -> None:
+    data = {
+        "apiVersion": version,
+        "kind": "Scale",
+        "metadata": {"name": "web", "resourceVersion": "7"},
+        "spec": {"replicas": 3},
+        "status": {"replicas": 2, **status},
+    }
+    scale = read_scale(data)
+    assert (scale.spec.replicas, scale.status.replicas, scale.status.selector) == (3, 2, selector)
+    assert (scale.api_version, scale.metadata.resource_version) == ("autoscaling/v1", "7")
+    current = {**data, "apiVersion": "autoscaling/v1", "status": {"replicas": 2, "selector": "cheddar cheese"}}
+    assert read_scale(current).status.selector == "cheddar cheese"  # as it is: decisions say what is wrong
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"apiVersion": "apps/v1", "kind": "Scale"}, 'no kind "Scale" is registered for version "apps/v1"'),
+        ({"apiVersion": "autoscaling/v1", "kind": "Status"}, 'no kind "Status" is registered for version'),
+        (
+            {"apiVersion": OLD[0], "kind": "Scale", "status": {"targetSelector": "a!=b"}},
+            (
+                "received an object from a /scale endpoint which was not convertible to autoscaling Scale: "
+                'failed to parse target selector: "!=" is not a valid label selector operator'
+            ),
+        ),
+        (
+            {"apiVersion": OLD[0], "kind": "Scale", "status": {"targetSelector": "a>1"}},
+            '"gt" isn\'t supported in label selectors',
+        ),
+        ({"apiVersion": "autoscaling/v1", "kind": "Scale", "spec": {"replicas": "3"}}, "spec.replicas"),
+    ],
+)
+def test_what_is_no_scale_is_named(data: dict[str, Any], message: str) -> None:
+    with pytest.raises(ScaleError) as caught:
+        read_scale(data)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("version", ["autoscaling/v1", *OLD])
+@pytest.mark.parametrize("selector", ["", "a=1,b=2", "a=1,env in (p,q)"])
+def test_what_is_written_reads_the_same(version: str, selector: str) -> None:
+    scale = Scale(spec=ScaleSpec(replicas=3), status=ScaleStatus(replicas=2, selector=selector))
+    scale.metadata.resource_version = "7"
+    written = written_scale(scale, 5, version)
+    assert written["apiVersion"] == version
+    assert ("selector" in written["status"]) == (
+        bool(selector) and (version == "autoscaling/v1" or "in" not in selector)
+    )
+    again = read_scale(written)
+    assert (again.spec.replicas, again.status, again.metadata) == (5, scale.status, scale.metadata)
+
+
+def test_what_cannot_be_written_is_named() -> None:
+    scale = Scale(status=ScaleStatus(selector="a!=1"))
+    assert written_scale(scale, 1)["status"]["selector"] == "a!=1"
+    with pytest.raises(ScaleError, match="could not convert scale update to external Scale"):
+        written_scale(scale, 1, OLD[0])
+    with pytest.raises(ScaleError, match='no kind "Scale" is registered for version "apps/v1"'):
+        written_scale(scale, 1, "apps/v1")
+
+
+WIDGET = {
+    "apiVersion": "example.io/v1",
+    "kind": "Widget",
+    "metadata": {"name": "w", "uid": "u", "resourceVersion": "7"},
+    "spec": {"size": 4, "color": "red"},
+}
+
+
+def test_a_write_changes_the_replicas_alone() -> None:
+    paths = ScalePaths(".spec.deep.size", ".status.size", "")
+    scale = scale_of(WIDGET, ScalePaths(".spec.size", ".status.size", ""))
+    changed = with_replicas(WIDGET, scale, 9, ScalePaths(".spec.size", ".status.size", ""))
+    assert changed == {**WIDGET, "spec": {"size": 9, "color": "red"}}
+    assert WIDGET["spec"] == {"size": 4, "color": "red"}
+    assert with_replicas(WIDGET, scale, 0, paths)["spec"] == {"size": 4, "color": "red", "deep": {"size": 0}}
+    assert with_replicas(workload(), scale_of(workload()), 8)["spec"]["replicas"] == 8
+
+
+@pytest.mark.parametrize(
+    ("metadata", "replicas", "message", "conflict"),
+    [
+        ({"resourceVersion": "6"}, 1, "ResourceVersion in precondition: 6, ResourceVersion in object meta: 7", True),
+        ({"uid": "v"}, 1, "UID in precondition: v, UID in object meta: u", True),
+        ({}, -1, "spec.replicas: Invalid value: -1: must be greater than or equal to 0", False),
+    ],
+)
+def test_a_write_is_refused(metadata: dict[str, str], replicas: int, message: str, conflict: bool) -> None:
+    scale = read_scale({"apiVersion": "autoscaling/v1", "kind": "Scale", "metadata": metadata})
+    with pytest.raises(ScaleError) as caught:
+        with_replicas(WIDGET, scale, replicas)
+    assert message in str(caught.value)
+    assert caught.value.conflict == conflict
+
+
+def test_a_path_through_what_is_no_object_is_refused() -> None:
+    scale = read_scale({"apiVersion": "autoscaling/v1", "kind": "Scale"})
+    with pytest.raises(ScaleError, match="size is not a map"):
+        with_replicas(WIDGET, scale, 1, ScalePaths(".spec.size.replicas", ".status.size", ""))
