@@ -53,6 +53,7 @@ def set_condition(
         reason=reason,
         message=message,
         last_transition_time=old.last_transition_time if old is not None and old.status == text else to_text(now),
+        observed_generation=None if old is None else old.observed_generation,
     )
     if old is None:
         return [*conditions, new]

@@ -1,4 +1,5 @@
-"""autoscaling/v1 to v2 and back: what v1 has no field for rides in annotations (:mod:`~kscale.hpa.v1_annotations`).
+"""autoscaling/v1 to v2 and back: what v1 has no field for rides in annotations (:mod:`~kscale.hpa.v1_reading`,
+:mod:`~kscale.hpa.v1_writing`).
 
 Upstream: ``pkg/apis/autoscaling/v1/conversion.go``.
 """
@@ -7,8 +8,15 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from kscale.hpa import v1_annotations as riding
 from kscale.hpa.defaults import cpu_metric
+from kscale.hpa.v1_reading import (
+    ANNOTATIONS,
+    read_behavior,
+    read_conditions,
+    read_current_metrics,
+    read_metrics,
+)
+from kscale.hpa.v1_writing import write
 from kscale.objects.autoscaling import (
     HorizontalPodAutoscaler,
     HorizontalPodAutoscalerSpec,
@@ -29,10 +37,10 @@ __all__ = ["from_v1", "strip_annotations", "to_v1"]
 def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
     """The v2 object. Annotations that cannot be read are dropped without an error, as upstream does."""
     annotations = old.metadata.annotations or {}
-    metrics = riding.read_metrics(annotations)
+    metrics = read_metrics(annotations)
     if old.spec.target_cpu_utilization_percentage is not None:
         metrics.append(cpu_metric(old.spec.target_cpu_utilization_percentage))
-    statuses = riding.read_current_metrics(annotations)
+    statuses = read_current_metrics(annotations)
     if not statuses and old.status.current_cpu_utilization_percentage is not None:
         current = MetricValueStatus(average_utilization=old.status.current_cpu_utilization_percentage)
         statuses = [MetricStatus(type="Resource", resource=ResourceMetricStatus(name="cpu", current=current))]
@@ -43,7 +51,7 @@ def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
             min_replicas=1 if old.spec.min_replicas is None else old.spec.min_replicas,
             max_replicas=old.spec.max_replicas,
             metrics=metrics or [cpu_metric()],
-            behavior=riding.read_behavior(annotations),
+            behavior=read_behavior(annotations),
         ),
         status=HorizontalPodAutoscalerStatus(
             observed_generation=old.status.observed_generation,
@@ -51,7 +59,7 @@ def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
             current_replicas=old.status.current_replicas,
             desired_replicas=old.status.desired_replicas,
             current_metrics=statuses or None,
-            conditions=riding.read_conditions(annotations) or None,
+            conditions=read_conditions(annotations) or None,
         ),
     )
 
@@ -60,7 +68,7 @@ def strip_annotations(metadata: ObjectMeta) -> ObjectMeta:
     """Without the annotations that only v1 objects carry."""
     if metadata.annotations is None:
         return metadata
-    kept = {key: value for key, value in metadata.annotations.items() if key not in riding.ANNOTATIONS}
+    kept = {key: value for key, value in metadata.annotations.items() if key not in ANNOTATIONS}
     return replace(metadata, annotations=kept or None)
 
 
@@ -76,7 +84,7 @@ def to_v1(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscalerV1:
     for status in hpa.status.current_metrics or ():
         if status.type == "Resource" and status.resource is not None and status.resource.name == "cpu":
             current = status.resource.current.average_utilization
-    annotations |= riding.write(
+    annotations |= write(
         [spec for spec in hpa.spec.metrics or () if not _is_cpu_utilization(spec)], hpa.spec.behavior, hpa.status
     )
     return HorizontalPodAutoscalerV1(

@@ -196,9 +196,10 @@ class ExternalMetricStatus(ApiStruct):
 
 
 class MetricStatus(ApiStruct):
-    """What was last read of one metric; a blank one (type ``""``) stands for a metric that failed."""
+    """What was last read of one metric; a blank one (type ``""``, which is written too) stands for a metric that
+    failed."""
 
-    type: str = ""
+    type: str = msgspec.field(default_factory=str)
     object: ObjectMetricStatus | None = None
     pods: PodsMetricStatus | None = None
     resource: ResourceMetricStatus | None = None
@@ -207,13 +208,15 @@ class MetricStatus(ApiStruct):
 
 
 class HorizontalPodAutoscalerCondition(ApiStruct):
-    """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero."""
+    """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero; ``observed_generation``: of the object, when it was
+    set."""
 
     type: str = ""
     status: str = ""
     last_transition_time: str | None = None
     reason: str = ""
     message: str = ""
+    observed_generation: int | None = None
 
 
 class HorizontalPodAutoscalerStatus(ApiStruct):
