@@ -10,6 +10,7 @@ import msgspec
 
 from kscale.hpa.conversion import from_v1, strip_annotations
 from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.given import plain
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.validation import validate, validate_status
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
@@ -38,16 +39,23 @@ class Admission(msgspec.Struct, frozen=True):
 
 
 def admit(
-    data: Mapping[str, Any],
-    old: Mapping[str, Any] | None = None,
+    data: object,
+    old: object = None,
     *,
     subresource: str = "",
     options: HPAOptions | None = None,
 ) -> Admission:
-    """An object (v1 or v2, plain data) about to be created, or updated from ``old``; or its ``status`` subresource."""
+    """What the API server makes of an object (v1 or v2) about to be created, or updated from ``old``.
+
+    - ``data``, ``old``: plain data, structs or objects of a client library; None: there is no old one;
+    - ``subresource``: ``status`` for a write to the status, else empty;
+    - ``options``: the feature gates that the server has on.
+
+    Raises :class:`~kscale.errors.InputError` for what is no object at all; what a server would refuse is in the answer.
+    """
     try:
-        hpa = decode(data)
-        before = None if old is None else decode(old)
+        hpa = decode(plain(data, "HorizontalPodAutoscaler"))
+        before = None if old is None else decode(plain(old, "HorizontalPodAutoscaler"))
     except DecodeError as error:
         return Admission(decode_error=str(error))
     if subresource == "status":

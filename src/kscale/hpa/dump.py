@@ -15,7 +15,7 @@ from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
 from kscale.hpa.admission import admit
 from kscale.hpa.decide import Decisions, decide
-from kscale.hpa.keda import check_shape, hpa_of, unmodelled
+from kscale.hpa.keda import check_shape, guessed, hpa_of, unmodelled
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
 from kscale.hpa.replica_calculator import selector_text
@@ -266,8 +266,12 @@ class Dump:
         """After everything was read: HPAs of ScaledObjects, labels of pods. Raises one ``InputError``."""
         problems: list[Problem] = []
         for key, scaled in self.scaled_objects.items():
-            data = hpa_of(scaled)
-            if missing := unmodelled(scaled):
+            known = self.metrics.external_names((scaled.get("metadata") or {}).get("namespace", ""))
+            data = hpa_of(scaled, known)
+            missing = unmodelled(scaled)
+            if _key(data) not in self.hpas:
+                missing += guessed(scaled, known)
+            if missing:
                 self.unmodelled[f"ScaledObject {key}"] = missing
             if not data["spec"]["metrics"] and _key(data) not in self.hpas:
                 continue  # without metrics it would be decided by cpu
@@ -289,14 +293,16 @@ class Dump:
         """Metrics whose values do not say whether they are of the labels that the metric selects."""
         out = []
         for spec in hpa.spec.metrics or ():
-            metric = spec.pods.metric if spec.pods else spec.object.metric if spec.object else None
-            if metric is None:
+            source = spec.pods or spec.object or spec.external
+            if source is None:
                 continue
+            metric = source.metric
             try:
                 selector = selector_text(metric.selector)
             except ValueError:
                 continue  # the HPA reports it
-            if self.metrics.untold(hpa.metadata.namespace, metric.name, selector):
+            untold = self.metrics.untold_external if spec.external else self.metrics.untold
+            if untold(hpa.metadata.namespace, metric.name, selector):
                 out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
         return out
 

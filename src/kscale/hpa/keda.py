@@ -5,14 +5,14 @@ What KEDA does itself (0 <-> 1 activation, fallback, formulas) is not modelled; 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["check_shape", "hpa_of", "unmodelled"]
+__all__ = ["check_shape", "guessed", "hpa_of", "unmodelled"]
 
 _LABEL: Final = "scaledobject.keda.sh/name"
 _THRESHOLDS: Final = (
@@ -29,6 +29,20 @@ _THRESHOLDS: Final = (
     "metricThreshold",
 )
 """Names that scalers give to their target, in the order in which they are looked for."""
+
+_NAMED_AFTER: Final[Mapping[str, tuple[str, tuple[str, ...]]]] = {
+    "rabbitmq": ("rabbitmq", ("queueName",)),
+    "kafka": ("kafka", ("topic",)),
+    "apache-kafka": ("apache-kafka", ("topic",)),
+    "aws-sqs-queue": ("aws-sqs", ("queueURL",)),
+    "azure-queue": ("azure-queue", ("queueName",)),
+    "azure-servicebus": ("azure-servicebus", ("queueName", "topicName")),
+    "redis": ("redis", ("listName",)),
+    "redis-cluster": ("redis", ("listName",)),
+    "redis-sentinel": ("redis", ("listName",)),
+    "nats-jetstream": ("nats-jetstream", ("consumer",)),
+}
+"""What scalers call their metric, and the settings of which the first that is there follows."""
 
 
 class _Metadata(ApiStruct):
@@ -80,10 +94,11 @@ def check_shape(scaled: Mapping[str, Any]) -> None:
     from_dict(scaled, _ScaledObject)
 
 
-def hpa_of(scaled: Mapping[str, Any]) -> dict[str, Any]:
+def hpa_of(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> dict[str, Any]:
     """An autoscaling/v2 document, without the triggers whose target cannot be told (:func:`unmodelled`).
 
-    External metrics have the names that the ScaledObject's status lists, or else those that the operator gives.
+    External metrics have the names that the ScaledObject's status lists. Where it lists none, the name is what the
+    operator is likely to give; of the names that are ``known`` in the namespace, the one that begins as it must.
     """
     metadata, spec = scaled.get("metadata") or {}, scaled.get("spec") or {}
     config = (spec.get("advanced") or {}).get("horizontalPodAutoscalerConfig") or {}
@@ -98,7 +113,7 @@ def hpa_of(scaled: Mapping[str, Any]) -> dict[str, Any]:
         },
         "minReplicas": max(1, least or 0),
         "maxReplicas": spec.get("maxReplicaCount", 100),
-        "metrics": [metric for metric in _metrics(scaled) if metric is not None],
+        "metrics": [metric for metric in _metrics(scaled, known) if metric is not None],
     }
     if config.get("behavior") is not None:
         body["behavior"] = config["behavior"]
@@ -114,7 +129,7 @@ def hpa_of(scaled: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _metrics(scaled: Mapping[str, Any]) -> list[dict[str, Any] | None]:
+def _metrics(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> list[dict[str, Any] | None]:
     """The metric of every trigger; None where its target cannot be told."""
     name = (scaled.get("metadata") or {}).get("name", "")
     real = (scaled.get("status") or {}).get("externalMetricNames") or ()
@@ -123,9 +138,29 @@ def _metrics(scaled: Mapping[str, Any]) -> list[dict[str, Any] | None]:
         metric = _metric(i, trigger, name)
         if metric is not None and "external" in metric:
             identifier = metric["external"]["metric"]
-            identifier["name"] = next((each for each in real if each.startswith(f"s{i}-")), identifier["name"])
+            identifier["name"] = _name(i, identifier["name"], real, known)
         out.append(metric)
     return out
+
+
+def _name(index: int, guess: str, real: Sequence[str], known: Sequence[str]) -> str:
+    begin = f"s{index}-"
+    for name in real:
+        if name.startswith(begin):
+            return name
+    fitting = {name for name in known if name.startswith(begin)}
+    return fitting.pop() if guess not in fitting and len(fitting) == 1 else guess
+
+
+def _guess(index: int, kind: str, settings: Mapping[str, Any]) -> str:
+    """The name that the operator gives to the metric of a trigger, as far as its kind is known."""
+    name, keys = _NAMED_AFTER.get(kind, (kind, ()))
+    after = next((str(settings[key]) for key in keys if settings.get(key)), "")
+    text = f"{name}-{after.rstrip('/').rpartition('/')[2]}" if after else name
+    return f"s{index}-{text.translate(_PLAIN)}"
+
+
+_PLAIN: Final = str.maketrans(dict.fromkeys("/.:%()", "-"))
 
 
 def _metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any] | None:
@@ -139,7 +174,7 @@ def _metric(index: int, trigger: Mapping[str, Any], name: str) -> dict[str, Any]
     if not _positive(value):
         return None
     target["value" if type_ == "Value" else "averageValue"] = str(value)
-    metric = {"name": f"s{index}-{trigger.get('name') or kind}", "selector": {"matchLabels": {_LABEL: name}}}
+    metric = {"name": _guess(index, kind, settings), "selector": {"matchLabels": {_LABEL: name}}}
     return {"type": "External", "external": {"metric": metric, "target": target}}
 
 
@@ -167,6 +202,17 @@ def _resource_metric(kind: str, trigger: Mapping[str, Any], settings: Mapping[st
         source = {"name": kind, "container": settings["containerName"], "target": target}
         return {"type": "ContainerResource", "containerResource": source}
     return {"type": "Resource", "resource": {"name": kind, "target": target}}
+
+
+def guessed(scaled: Mapping[str, Any], known: Sequence[str] = ()) -> list[str]:
+    """The triggers whose metric's name is a guess: neither the status nor what is ``known`` has it."""
+    names = {*((scaled.get("status") or {}).get("externalMetricNames") or ()), *known}
+    found = (
+        (i, metric["external"]["metric"]["name"])
+        for i, metric in enumerate(_metrics(scaled, known))
+        if metric is not None and "external" in metric
+    )
+    return [f"triggers[{i}]: the name of its metric is a guess: {name}" for i, name in found if name not in names]
 
 
 def unmodelled(scaled: Mapping[str, Any]) -> list[str]:

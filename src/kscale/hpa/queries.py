@@ -48,6 +48,11 @@ def _is_of(item: MetricValue, kind: str) -> bool:
     return described.kind == name and (not described.api_version or group_of(described.api_version) == group)
 
 
+def _is_asked(item: ExternalMetricValue, selector: Selector) -> bool:
+    """Whether the server would have answered a value; one without labels does not say which it was asked for with."""
+    return item.metric_labels is None or selector.matches(item.metric_labels)
+
+
 def _selector(text: str) -> Selector:
     return parse_selector(text) if text else EVERYTHING
 
@@ -114,6 +119,15 @@ class MetricLists:
         items = self._custom.get((namespace, metric), {}).values()
         return bool(selector) and any(_asked(each) is None for each in items)
 
+    def untold_external(self, namespace: str, metric: str, selector: str) -> bool:
+        """The same of an external metric, whose values may come without labels."""
+        groups = self._external.get((namespace, metric), {}).values()
+        return bool(selector) and any(each.metric_labels is None for _, items in groups for each in items)
+
+    def external_names(self, namespace: str) -> list[str]:
+        """The external metrics of a namespace."""
+        return [metric for of, metric in self._external if of == namespace]
+
     def __call__(
         self, query: GetMetric
     ) -> PodMetricsList | MetricValueList | MetricValue | ExternalMetricValueList | ApiError:
@@ -128,7 +142,7 @@ class MetricLists:
             metric = _selector(query.metric_selector)
             series = self._external.get((query.namespace, query.metric), {}).values()
             values = [each for _, group in series for each in group]
-            return ExternalMetricValueList(items=[each for each in values if metric.matches(each.metric_labels)])
+            return ExternalMetricValueList(items=[each for each in values if _is_asked(each, metric)])
         return self._custom_metric(query)
 
     def _pod_labels(self, item: PodMetrics) -> Mapping[str, str]:
