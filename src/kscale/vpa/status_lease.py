@@ -22,6 +22,7 @@ from kscale.effects import (
     Progress,
     StepsOf,
     Wait,
+    Within,
     from_text,
 )
 from kscale.objects.leases import Lease, LeaseSpec
@@ -38,7 +39,6 @@ _FIRST_PAUSE: Final = SECOND // 10
 _PAUSE_GROWTH: Final = 3
 _TRANSIENT: Final = frozenset({"InternalError", "Timeout", "ServerTimeout", "TooManyRequests"})
 _GIVEN_UP: Final = ApiError("timed out waiting for the condition")
-_TOO_LATE: Final = ApiError("context deadline exceeded")
 
 _A = TypeVar("_A", Get, Get | Create | Patch)
 
@@ -53,14 +53,14 @@ def is_status_valid(lease: Lease, now: Moment, timeout: int) -> bool:
 
 
 def check_status(
-    progress: Progress, *, name: str, namespace: str, timeout: int, deadline: Moment | None = None
+    progress: Progress, *, name: str, namespace: str, timeout: int
 ) -> StepsOf[Get | Wait, bool | ApiError]:
     """Reads the lease (``IsStatusValid``): whether it is valid, or why it could not be read, after three tries."""
 
     def read() -> StepsOf[Get, Outcome]:
         return (yield from progress.act(_read(name, namespace)))
 
-    found = yield from _with_retries(progress, read, deadline)
+    found = yield from _with_retries(progress, read)
     if found.error is not None:
         return found.error
     lease: Lease = found.value
@@ -74,35 +74,47 @@ def renew_status_steps(
     interval: int = 10 * SECOND,
     name: str = STATUS_LEASE_NAME,
     namespace: str = STATUS_LEASE_NAMESPACE,
-) -> StepsOf[Get | Create | Patch | Wait, ApiError | None]:
+) -> StepsOf[Within, ApiError | None]:
     """Renews the lease, or creates it (``UpdateStatus``); why that did not work, after three tries.
 
     ``holder``: this host's name; ``interval``: nanoseconds between two renewals, which is also the time that each may
-    take. That another replica was faster is no error.
+    take (:class:`~kscale.effects.Within`; inside it are ``Get``, ``Create``, ``Patch`` and ``Wait``). That another
+    replica was faster is no error.
     """
-    progress = Progress(now)
 
-    def renew() -> StepsOf[Get | Create | Patch, Outcome]:
-        read = yield from progress.act(_read(name, namespace))
-        if read.error is not None and read.error.is_not_found:
-            made = yield from progress.act(Create(_new(holder, name, namespace, interval)))
-            return _unless(made, made.error is not None and made.error.is_already_exists)
-        if read.error is not None:
-            return read
-        spec = {"renewTime": micro_time(progress.now), "holderIdentity": holder}
-        written = yield from progress.act(
-            Patch(
-                kind="Lease",
-                api_version=_API_VERSION,
-                name=name,
-                namespace=namespace,
-                patch={"spec": spec},
-                resource_version=read.value.metadata.resource_version,
-            )
+    def machine(begun: Moment) -> StepsOf[Get | Create | Patch | Wait, ApiError | None]:
+        progress = Progress(begun)
+
+        def renew() -> StepsOf[Get | Create | Patch, Outcome]:
+            return (yield from _renew(progress, holder, name, namespace, interval))
+
+        return (yield from _with_retries(progress, renew)).error
+
+    error: ApiError | None = yield from Progress(now).within(interval, machine)
+    return error
+
+
+def _renew(
+    progress: Progress, holder: str, name: str, namespace: str, interval: int
+) -> StepsOf[Get | Create | Patch, Outcome]:
+    read = yield from progress.act(_read(name, namespace))
+    if read.error is not None and read.error.is_not_found:
+        made = yield from progress.act(Create(_new(holder, name, namespace, interval)))
+        return _unless(made, made.error is not None and made.error.is_already_exists)
+    if read.error is not None:
+        return read
+    spec = {"renewTime": micro_time(progress.now), "holderIdentity": holder}
+    written = yield from progress.act(
+        Patch(
+            kind="Lease",
+            api_version=_API_VERSION,
+            name=name,
+            namespace=namespace,
+            patch={"spec": spec},
+            resource_version=read.value.metadata.resource_version,
         )
-        return _unless(written, written.error is not None and written.error.is_conflict)
-
-    return (yield from _with_retries(progress, renew, now + interval)).error
+    )
+    return _unless(written, written.error is not None and written.error.is_conflict)
 
 
 def _read(name: str, namespace: str) -> Get:
@@ -122,24 +134,18 @@ def _unless(outcome: Outcome, excused: bool) -> Outcome:
     return msgspec.structs.replace(outcome, error=None) if excused else outcome
 
 
-def _with_retries(
-    progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]], deadline: Moment | None
-) -> StepsOf[_A | Wait, Outcome]:
-    """The attempt, again where another try may help, with growing pauses; nothing is begun after the deadline."""
+def _with_retries(progress: Progress, attempt: Callable[[], StepsOf[_A, Outcome]]) -> StepsOf[_A | Wait, Outcome]:
+    """The attempt, again where another try may help, with growing pauses."""
     pause = _FIRST_PAUSE
     for last in (False,) * (_TRIES - 1) + (True,):
-        if deadline is not None and progress.now >= deadline:
-            return Outcome(at=progress.now, error=_TOO_LATE)
         outcome = yield from attempt()
         if outcome.error is None or not _may_pass(outcome.error):
             return outcome
-        if last:
-            break
-        left = pause if deadline is None else min(pause, deadline - progress.now)
-        cut = yield from progress.wait(max(left, 0))
-        if cut.error is not None:
-            return cut
-        pause *= _PAUSE_GROWTH
+        if not last:
+            cut = yield from progress.wait(pause)
+            if cut.error is not None:
+                return cut
+            pause *= _PAUSE_GROWTH
     return Outcome(at=progress.now, error=_GIVEN_UP)
 
 

@@ -15,6 +15,7 @@ from kscale.effects import (
     Resize,
     StepsOf,
     Wait,
+    Within,
     duration,
 )
 from kscale.objects.core import ObjectReference, Pod
@@ -27,7 +28,7 @@ from kscale.vpa.updater.records import UpdaterResult, UpdaterRound, UpdaterState
 
 __all__ = ["LoopContext", "LoopStoppedError", "UpdaterAction", "pod_event", "vpa_event"]
 
-UpdaterAction = Get | GetScale | Evict | Resize | Patch | Wait | Emit | Observe
+UpdaterAction = Get | GetScale | Evict | Resize | Patch | Wait | Within | Emit | Observe
 """What a loop may ask for."""
 
 

@@ -11,7 +11,9 @@ from kscale.effects import (
     ApiError,
     Get,
     Moment,
+    Progress,
     StepsOf,
+    Wait,
     as_if_done,
     duration,
     moment,
@@ -122,17 +124,19 @@ def _admission_controller_lives(loop: LoopContext) -> StepsOf[UpdaterAction, boo
     options = loop.options
     if not options.use_admission_controller_status:
         return True
-    answer = yield from check_status(
-        loop.progress,
-        name=options.admission_controller_status_lease_name,
-        namespace=options.admission_controller_status_lease_namespace or STATUS_LEASE_NAMESPACE,
-        timeout=duration(options.admission_controller_status_lease_timeout),
-        deadline=loop.deadline,
-    )
-    if isinstance(answer, ApiError):
-        loop.result.diagnostics.append(
-            f"Error getting Admission Controller status. Skipping update loop: {answer.message}"
+
+    def check(begun: Moment) -> StepsOf[Get | Wait, bool | ApiError]:
+        return check_status(
+            Progress(begun),
+            name=options.admission_controller_status_lease_name,
+            namespace=options.admission_controller_status_lease_namespace or STATUS_LEASE_NAMESPACE,
+            timeout=duration(options.admission_controller_status_lease_timeout),
         )
+
+    answer: bool | ApiError = yield from loop.progress.within(loop.deadline - loop.progress.now, check)
+    if isinstance(answer, ApiError):
+        text = f"Error getting Admission Controller status. Skipping update loop: {answer.message}"
+        loop.result.diagnostics.append(text)
         return False
     if not answer:
         loop.result.diagnostics.append("Admission Controller status is not valid. Skipping update loop")
