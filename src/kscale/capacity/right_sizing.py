@@ -15,8 +15,9 @@ from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
+from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
 from kscale.vpa.report import ContainerAdvice, Effect, RecommendationReport
-from kscale.vpa.target import WELL_KNOWN, Controllers, TargetError
+from kscale.vpa.target import parent_of
 
 __all__ = ["effect_of"]
 
@@ -75,7 +76,7 @@ def _commonest(nodes: Iterable[Node]) -> Node:
 
 def _resized(pod: Pod, controllers: Controllers, advised: _Advised) -> Pod:
     try:
-        parent = controllers.parent_of(pod)
+        parent = parent_of(pod, controllers)
     except TargetError:
         return pod
     if parent is None:

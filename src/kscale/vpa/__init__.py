@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from kscale.vpa.admission import PodAdmission, VpaAdmission, VpaIndex, admit_pod, admit_vpa, review
+from kscale.vpa.admission import (
+    PodAdmission,
+    Reviewed,
+    VpaAdmission,
+    VpaIndex,
+    admit_pod,
+    admit_pod_steps,
+    admit_vpa,
+    review,
+    review_steps,
+)
+from kscale.vpa.controllers import ControllerKey, Controllers
+from kscale.vpa.limit_range import LimitRanges
 from kscale.vpa.metrics_sources import external_metrics_steps, usage_of_pods
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
 from kscale.vpa.oom import OutOfMemory, evicted_for_memory, out_of_memory
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.vpa.recommender import RecommenderResult, Round, VpaResult, run_once
-from kscale.vpa.target import ControllerKey, Controllers, Scale
+from kscale.vpa.scales import KnownScales, ScaleCache, ScaleKey
 from kscale.vpa.updater import (
     UpdaterResult,
     UpdaterRound,
@@ -27,12 +39,16 @@ __all__ = [
     "ClusterState",
     "ControllerKey",
     "Controllers",
+    "KnownScales",
+    "LimitRanges",
     "OutOfMemory",
     "PodAdmission",
     "RecommenderOptions",
     "RecommenderResult",
+    "Reviewed",
     "Round",
-    "Scale",
+    "ScaleCache",
+    "ScaleKey",
     "UpdaterOptions",
     "UpdaterResult",
     "UpdaterRound",
@@ -42,12 +58,14 @@ __all__ = [
     "VpaIndex",
     "VpaResult",
     "admit_pod",
+    "admit_pod_steps",
     "admit_vpa",
     "evicted_for_memory",
     "external_metrics_steps",
     "legacy_updater_steps",
     "out_of_memory",
     "review",
+    "review_steps",
     "run_legacy_updater",
     "run_once",
     "run_updater",

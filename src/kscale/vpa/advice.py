@@ -23,6 +23,7 @@ from kscale.objects.vpa import (
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
 from kscale.snapshot.collector import collector_paused
+from kscale.vpa.controllers import WELL_KNOWN, Controllers
 from kscale.vpa.feed import Feed
 from kscale.vpa.history import take_in
 from kscale.vpa.model import ClusterState
@@ -41,7 +42,6 @@ from kscale.vpa.report import (
 )
 from kscale.vpa.resources import CPU, MEMORY, current_resources
 from kscale.vpa.strategies import Advised, ContainerUsage, Recommender, Strategy, checked_advice
-from kscale.vpa.target import WELL_KNOWN, Controllers
 from kscale.vpa.workloads import Identity, Workload, Workloads
 
 __all__ = ["advise"]

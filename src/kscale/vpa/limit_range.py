@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
 
 import msgspec
@@ -39,26 +38,58 @@ class NoLimitRanges:
         return None
 
 
-@dataclass(frozen=True, slots=True)
 class LimitRanges:
-    """The limit ranges of a cluster, in listed order."""
+    """The limit ranges of a cluster, those of a namespace in the order in which they came.
 
-    items: tuple[LimitRange, ...] = ()
+    ``items``: the first ones; :meth:`apply` and :meth:`remove` take what changes. Single owner.
+    """
 
-    @classmethod
-    def of(cls, items: Iterable[LimitRange]) -> LimitRanges:
-        """From objects."""
-        return cls(tuple(items))
+    __slots__ = ("_by_namespace", "_effective")
+
+    def __init__(self, items: Iterable[LimitRange] = ()) -> None:
+        self._by_namespace: dict[str, dict[str, LimitRange]] = {}
+        self._effective: dict[tuple[str, str], LimitRangeItem | None] = {}
+        for item in items:
+            self.apply(item)
+
+    def __repr__(self) -> str:
+        return f"<LimitRanges: {sum(map(len, self._by_namespace.values()))} in {len(self._by_namespace)} namespaces>"
+
+    def __iter__(self) -> Iterator[LimitRange]:
+        return (item for known in self._by_namespace.values() for item in known.values())
+
+    def apply(self, item: LimitRange) -> None:
+        """A limit range is there, or has changed: it takes the place of the one of its name."""
+        self._by_namespace.setdefault(item.namespace, {})[item.name] = item
+        self._forget(item.namespace)
+
+    def remove(self, namespace: str, name: str) -> None:
+        """A limit range is gone; one that was not there is no error."""
+        known = self._by_namespace.get(namespace, {})
+        known.pop(name, None)
+        if not known:
+            self._by_namespace.pop(namespace, None)
+        self._forget(namespace)
+
+    def _forget(self, namespace: str) -> None:
+        for type_ in (CONTAINER, POD):
+            self._effective.pop((namespace, type_), None)
 
     def effective(self, namespace: str, type_: str) -> LimitRangeItem | None:
         """The lowest maximum, highest minimum and last default of all items of a type; None if there is none.
 
         Only cpu and memory are merged; other resources of the first list that has any survive.
         """
+        if namespace not in self._by_namespace:
+            return None
+        key = (namespace, type_)
+        if key not in self._effective:
+            self._effective[key] = self._merged(namespace, type_)
+        return self._effective[key]
+
+    def _merged(self, namespace: str, type_: str) -> LimitRangeItem | None:
         merged: LimitRangeItem | None = None
-        for limit_range in self.items:
-            if limit_range.namespace != namespace:
-                continue
+        for limit_range in self._by_namespace[namespace].values():
             for item in limit_range.spec.limits:
                 if item.type == type_ and not (item.max is None and item.default is None and item.min is None):
                     merged = _merge(merged, item, type_)

@@ -18,6 +18,7 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerStatus,
 )
 from kscale.vpa.checkpoint import ContainerCheckpoint, load_all, store_all
+from kscale.vpa.controllers import ControllerKey, Controllers, TargetError
 from kscale.vpa.logic.recommender import recommended_amounts
 from kscale.vpa.metrics import Tally
 from kscale.vpa.model.aggregates import AggregateKey
@@ -29,7 +30,7 @@ from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.postprocess import apply_policy, integer_cpu
 from kscale.vpa.quality import Quality
 from kscale.vpa.resources import CPU, MEMORY, current_resources, resources_source
-from kscale.vpa.target import ControllerKey, Controllers, TargetError
+from kscale.vpa.target import selector_of_target, topmost
 
 __all__ = ["RecommenderResult", "Round", "VpaResult", "run_once"]
 
@@ -154,14 +155,14 @@ def load_vpas(
 def resolve(vpa: VerticalPodAutoscaler, controllers: Controllers) -> tuple[Selector, str]:
     """The selector of a VPA's target, or one that matches nothing and the text of the ConfigUnsupported condition."""
     try:
-        selector = controllers.selector(vpa)
+        selector = selector_of_target(vpa, controllers)
     except TargetError as error:
         return NOTHING, f"Cannot read targetRef. Reason: {error}"
     target = vpa.spec.target_ref
     assert target is not None
     key = ControllerKey(vpa.namespace, target.kind, target.name, target.api_version)
     try:
-        top = controllers.topmost(key)
+        top = topmost(key, controllers)
     except TargetError as error:
         return NOTHING, f"Error checking if target {key} is a topmost well-known or scalable controller: {error}"
     if top is None:

@@ -17,9 +17,10 @@ from kscale.objects.vpa import (
     VerticalPodAutoscaler,
     VerticalPodAutoscalerSpec,
 )
+from kscale.vpa.controllers import WELL_KNOWN, ControllerKey, Controllers, TargetError
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.recommender import in_charge
-from kscale.vpa.target import WELL_KNOWN, ControllerKey, Controllers, TargetError, stronger
+from kscale.vpa.target import parent_of, selector_of_target, stronger, topmost
 
 __all__ = ["Identity", "Workload", "Workloads"]
 
@@ -92,7 +93,7 @@ class Workloads:
         own = self._by_target(vpas)
         for key, template in controllers.templates():
             try:
-                top = controllers.topmost(key)
+                top = topmost(key, controllers)
             except TargetError as error:
                 self.unresolved.append((key.namespace, f"{key}: {error}"))
                 continue
@@ -126,7 +127,7 @@ class Workloads:
     def _add(self, key: ControllerKey, template: PodTemplateSpec, own: VerticalPodAutoscaler | None) -> None:
         vpa = own if own is not None else self._implied(key)
         try:
-            selector = self.controllers.selector(vpa)
+            selector = selector_of_target(vpa, self.controllers)
         except TargetError as error:
             self.unresolved.append((key.namespace, f"{key}: {error}"))
             return
@@ -163,7 +164,7 @@ class Workloads:
     def _add_pod(self, pod: Pod) -> None:
         live = pod.status.phase not in _FINISHED and pod.status.phase != "Pending"
         try:
-            parent = self.controllers.parent_of(pod)
+            parent = parent_of(pod, self.controllers)
         except TargetError as error:
             if live:
                 self.unresolved.append((pod.namespace, f"Pod {pod.key}: {error}"))
@@ -232,7 +233,7 @@ class Workloads:
         if found is not None or self.controllers.get(kind, namespace, name) is None:
             return found
         try:
-            top = self.controllers.topmost(ControllerKey(namespace, kind, name))
+            top = topmost(ControllerKey(namespace, kind, name), self.controllers)
         except TargetError:
             return None
         return self.items.get((top.namespace, top.kind, top.name)) if top is not None else None

@@ -22,7 +22,7 @@ def quantities(given: dict[str, str] | None) -> dict[str, Quantity] | None:
 
 
 def limit_ranges_of(given: dict[str, Any]) -> LimitRanges:
-    return LimitRanges.of(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ())
+    return LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ())
 
 
 def same_recommendation(ours: RecommendedPodResources | None, theirs: dict[str, Any] | None) -> None:

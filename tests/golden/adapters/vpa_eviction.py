@@ -18,7 +18,9 @@ from kscale.effects import (
     Observe,
     Outcome,
     Patch,
+    Progress,
     Resize,
+    as_if_done,
     run_virtually,
     to_text,
 )
@@ -34,9 +36,9 @@ from kscale.vpa.updater import (
     UpdaterResult,
     UpdaterRound,
     UpdaterState,
-    controlled_pods,
+    controlled_pods_steps,
     live_pods,
-    select,
+    select_steps,
     updater_steps,
 )
 from kscale.vpa.updater.inplace import resize_status
@@ -99,8 +101,10 @@ def by_value(recommendation: RecommendedPodResources) -> Any:
 
 def check_before(given: UpdaterRound, state: UpdaterState, now: int, options: UpdaterOptions, want: Any) -> None:
     """What is answered when nothing has happened yet."""
-    vpas = select((vpa for vpa in given.vpas if not options.ignores(vpa.namespace)), given.controllers)
-    controlled = controlled_pods(live_pods(given.pods), vpas, given.controllers)
+    seen = [vpa for vpa in given.vpas if not options.ignores(vpa.namespace)]
+    vpas = as_if_done(select_steps(seen, given.controllers, Progress(now)), now=now).value
+    pods = live_pods(given.pods)
+    controlled = as_if_done(controlled_pods_steps(pods, vpas, given.controllers, Progress(now)), now=now).value
     owner = {pod.key: vpa.name for vpa, pods in controlled for pod in pods}
     names = {key: value for key, value in want["controlling_vpa"].items() if value is not None}
     assert owner == names
@@ -156,7 +160,7 @@ def check(case: dict[str, Any]) -> None:
         vpas=[from_dict(item, VerticalPodAutoscaler) for item in given.get("vpas") or ()],
         pods=[from_dict(item, Pod) for item in given.get("pods") or ()],
         controllers=controllers_of(given.get("controllers") or []),
-        limit_ranges=LimitRanges.of(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
+        limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
     )
     cycles = given.get("cycles") or [{"now": given["now"]}]
     for cycle, expected in zip(cycles, want.get("cycles") or [want], strict=True):

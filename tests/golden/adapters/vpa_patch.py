@@ -22,7 +22,7 @@ def check(case: dict[str, Any]) -> None:
         [from_dict(item, VerticalPodAutoscaler) for item in given.get("vpas") or ()],
         namespace=given["request_namespace"],
         controllers=Controllers(from_dict(item, kind) for item, kind in kinds if kind is not None),
-        limit_ranges=LimitRanges.of(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
+        limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
         options=from_dict(given.get("options") or {}, AdmissionOptions),
     )
     assert result.allowed == want["allowed"]

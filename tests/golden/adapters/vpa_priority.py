@@ -49,7 +49,7 @@ def check(case: dict[str, Any]) -> None:
             pod,
             vpa,
             now=nanoseconds(given["now"]),
-            limit_ranges=LimitRanges.of(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
+            limit_ranges=LimitRanges(from_dict(item, LimitRange) for item in given.get("limit_ranges") or ()),
             options=options_of(given.get("options") or {}),
             infeasible_attempts={uid: from_dict(item, RecommendedPodResources) for uid, item in attempts.items()},
         )

@@ -73,10 +73,10 @@ def vpa(*items: dict[str, Any], policies: list[dict[str, Any]] | None = None, **
     return from_dict(body, VerticalPodAutoscaler)
 
 
-def limit_ranges(type_: str, **limits: Pair) -> LimitRanges:
+def limit_ranges(type_: str, name: str = "lr", **limits: Pair) -> LimitRanges:
     item = {"type": type_, **{key: resources(pair) for key, pair in limits.items()}}
-    body = {"metadata": {"name": "lr", "namespace": "default"}, "spec": {"limits": [item]}}
-    return LimitRanges.of([from_dict(body, LimitRange)])
+    body = {"metadata": {"name": name, "namespace": "default"}, "spec": {"limits": [item]}}
+    return LimitRanges([from_dict(body, LimitRange)])
 
 
 def controller(kind: str, name: str, owner: tuple[str, str] | None = None, **spec: Any) -> Any:

@@ -7,12 +7,27 @@ from typing import Any
 import msgspec
 import pytest
 
-from kscale.objects.meta import OwnerReference
+from kscale.effects import ApiError, GetScale, Progress
+from kscale.objects.autoscaling import Scale, ScaleStatus
+from kscale.objects.core import Pod
+from kscale.objects.meta import ObjectMeta, OwnerReference
 from kscale.objects.quantity import Quantity
+from kscale.objects.rest_mapping import RESTMapper
 from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.vpa import ControllerKey, Controllers, Scale, VpaIndex
+from kscale.vpa import (
+    ControllerKey,
+    Controllers,
+    KnownScales,
+    ScaleCache,
+    ScaleKey,
+    VpaIndex,
+    admit_pod,
+    admit_pod_steps,
+)
+from kscale.vpa.controllers import TargetError
 from kscale.vpa.resources import current_resources, has_lower_resource
-from kscale.vpa.target import TargetError
+from kscale.vpa.scales import ScaleNeededError, without_asking
+from kscale.vpa.target import parent_of, selector_of_target, selector_of_target_steps, topmost, topmost_steps
 from unit.vpa.builders import (
     BOOST,
     Pair,
@@ -25,6 +40,7 @@ from unit.vpa.builders import (
     recommended,
     vpa,
 )
+from unit.vpa.worlds import World
 
 NOW = 1769299200 * 10**9  # 2026-01-25T00:00:00Z
 ZERO = Quantity.zero()
@@ -33,6 +49,21 @@ MAX = 2**63 - 1
 
 def key(kind: str, name: str, version: str = "apps/v1") -> ControllerKey:
     return ControllerKey("default", kind, name, version)
+
+
+THINGS = RESTMapper({("argo", "Thing"): "things"})
+
+
+def scale(name: str, selector: str = "app=x", owner: tuple[str, str] | None = None) -> Scale:
+    owners = []
+    if owner is not None:
+        owners = [OwnerReference(api_version="argo/v1", kind=owner[0], name=owner[1], controller=True)]
+    metadata = ObjectMeta(name=name, namespace="default", owner_references=owners)
+    return Scale(metadata=metadata, status=ScaleStatus(selector=selector))
+
+
+def things(*scales: Scale) -> KnownScales:
+    return KnownScales({ScaleKey("default", "things.argo", each.name): each for each in scales})
 
 
 @pytest.mark.parametrize(
@@ -66,9 +97,9 @@ def key(kind: str, name: str, version: str = "apps/v1") -> ControllerKey:
     ],
 )
 def test_topmost(objects: list[Any], start: ControllerKey, top: ControllerKey | None) -> None:
-    scales = [Scale(api_version="argo/v1", kind="Thing", namespace="default", name="scaled", selector="app=x")]
-    assert Controllers(objects, scales).topmost(start) == top
-    assert Controllers(objects).topmost(None) is None
+    known = Controllers(objects, mapper=THINGS, scales=things(scale("scaled")))
+    assert topmost(start, known) == top
+    assert topmost(None, known) is None
 
 
 @pytest.mark.parametrize(
@@ -88,30 +119,147 @@ def test_topmost(objects: list[Any], start: ControllerKey, top: ControllerKey | 
 )
 def test_topmost_that_cannot_be_found(objects: list[Any], text: str) -> None:
     with pytest.raises(TargetError) as refused:
-        Controllers(objects).topmost(key("Deployment", "d"))
+        topmost(key("Deployment", "d"), Controllers(objects))
     assert str(refused.value) == text
 
 
-def test_selectors_of_targets() -> None:
-    labels = {"matchLabels": {"app": "x"}}
+def thing(name: str, version: str = "argo/v1") -> VerticalPodAutoscaler:
+    return vpa(targetRef={"apiVersion": version, "kind": "Thing", "name": name})
+
+
+REPLICA_SET = controller("ReplicaSet", "rs", selector={"matchLabels": {"app": "x"}})
+UNHANDLED = "unhandled targetRef argo/v1 / Thing / {}, last error {}"
+
+
+@pytest.mark.parametrize(
+    ("target", "expected"),
+    [
+        (vpa(), "app=x"),
+        (thing("a"), "app=y"),
+        (thing("b"), UNHANDLED.format("b", "resource default/b has an empty selector for scale sub-resource")),
+        (thing("c"), UNHANDLED.format("c", 'things.argo "c" not found')),
+        (thing("d"), UNHANDLED.format("d", "unable to parse requirement: ")),
+        (thing("e", "a/b/c"), "unexpected GroupVersion string: a/b/c"),
+        (
+            thing("f", "v1"),
+            'unhandled targetRef v1 / Thing / f, last error no matches for kind "Thing" in group ""',
+        ),
+    ],
+)
+def test_selectors_of_targets(target: VerticalPodAutoscaler, expected: str) -> None:
+    scales = things(scale("a", "app=y"), scale("b", ""), scale("d", "app in (x"))
+    known = Controllers([REPLICA_SET], mapper=THINGS, scales=scales)
+    try:
+        assert str(selector_of_target(target, known)) == expected
+    except TargetError as error:
+        assert str(error).startswith(expected)  # noqa: PT017  (both ways lead to a text)
+
+
+# -- scales that are asked for ---------------------------------------------------------------------------------
+
+SECOND = 10**9
+
+
+class Argo(World):
+    """An API server with things."""
+
+    def __init__(self, *scales: Scale, error: ApiError | None = None, took: int = 0) -> None:
+        by_name = {each.name: each for each in scales}
+        missing = error or ApiError("not found", 404, "NotFound")
+        super().__init__(
+            refuse=lambda action: None if action.name in by_name else missing,  # type: ignore[union-attr]  # GetScale
+            answer=lambda action: by_name[action.name],  # type: ignore[union-attr]  # the same
+            took=took,
+        )
+
+
+def asked(*names: str) -> list[GetScale]:
+    return [GetScale(namespace="default", resource="things.argo", name=name) for name in names]
+
+
+def test_scales_are_asked_for_once_and_remembered_with_refusals() -> None:
+    chain = (scale("low", owner=("Thing", "high")), scale("high"))
+    start = key("Thing", "low", "argo/v1")
+    known = Controllers(mapper=THINGS, scales=ScaleCache())
+    with pytest.raises(ScaleNeededError, match=r"^the scale of things\.argo default/low is not known yet$"):
+        topmost(start, known)
+    world = Argo(*chain)
+    for _ in range(2):
+        assert world.run(topmost_steps(start, known, Progress(NOW)), NOW) == key("Thing", "high", "argo/v1")
+    assert world.actions == asked("low", "high")
+    lost = key("Thing", "lost", "argo/v1")
+    for _ in range(2):
+        assert world.run(topmost_steps(lost, known, Progress(NOW)), NOW) is None
+    assert world.actions == asked("low", "high", "lost")
+
+
+def test_a_refusal_other_than_not_found_is_an_error() -> None:
+    known = Controllers(mapper=THINGS, scales=ScaleCache())
+    world = Argo(error=ApiError("things.argo is forbidden", 403, "Forbidden"))
+    with pytest.raises(TargetError) as refused:
+        world.run(topmost_steps(key("Thing", "x", "argo/v1"), known, Progress(NOW)), NOW)
+    assert str(refused.value) == UNHANDLED.format("x", "things.argo is forbidden")
+
+
+def test_nodes_are_never_asked_about() -> None:
+    known = Controllers(mapper=RESTMapper({("", "Node"): "nodes"}), scales=ScaleCache())
+    with pytest.raises(TargetError, match="node is not a valid owner"):
+        topmost(key("Node", "n", "v1"), known)
+    assert parent_of(pod(owner=("Node", "n")), known) is None
+
+
+def test_selectors_are_asked_for_each_time() -> None:
+    known = Controllers(mapper=THINGS, scales=ScaleCache())
+    world = Argo(scale("a", "app=y"))
+    for _ in range(2):
+        found = world.run(selector_of_target_steps(thing("a"), known, Progress(NOW)), NOW)
+        assert str(found) == "app=y"
+    assert world.actions == asked("a", "a")
+    assert len(known.scales) == 0  # type: ignore[arg-type]  # a cache
+
+
+def test_every_version_of_a_kind_is_tried() -> None:
+    mapper = RESTMapper({("argo", "Thing"): ["olds", "things"]})
     known = Controllers(
-        [controller("ReplicaSet", "rs", selector=labels)],
-        [
-            Scale(api_version="argo/v1", kind="Thing", namespace="default", name=n, selector=s)
-            for n, s in (("a", "app=y"), ("b", ""))
-        ],
+        mapper=mapper, scales=KnownScales({ScaleKey("default", "things.argo", "a"): scale("a", "app=y")})
     )
-    assert str(known.selector(vpa())) == "app=x"
-    for name, expected in (
-        ("a", "app=y"),
-        ("b", "resource default/b has an empty selector for scale sub-resource"),
-        ("c", 'unhandled targetRef argo/v1 / Thing / c, last error things.argo "c" not found'),
-    ):
-        target = vpa(targetRef={"apiVersion": "argo/v1", "kind": "Thing", "name": name})
-        try:
-            assert str(known.selector(target)) == expected
-        except TargetError as error:
-            assert str(error) == expected  # noqa: PT017  (both ways lead to a text)
+    assert str(selector_of_target(thing("a"), known)) == "app=y"
+
+
+@pytest.mark.parametrize(("jitter", "refreshed"), [(0.0, 601), (1.0, 1201)])
+def test_old_scales_are_asked_for_anew_and_unread_ones_dropped(jitter: float, refreshed: int) -> None:
+    cache = ScaleCache(jitter=lambda: jitter)
+    world = Argo(scale("a"))
+    known = Controllers(mapper=THINGS, scales=cache)
+
+    def read(seconds: int) -> None:
+        now = NOW + seconds * SECOND
+        world.run(topmost_steps(key("Thing", "a", "argo/v1"), known, Progress(now)), now)
+
+    def refresh(seconds: int) -> int:
+        before = len(world.actions)
+        world.run(cache.refresh_steps(NOW + seconds * SECOND), NOW + seconds * SECOND)
+        return len(world.actions) - before
+
+    read(0)
+    assert (refresh(refreshed - 1), refresh(refreshed), refresh(refreshed + 7)) == (0, 1, 0)
+    read(3000)
+    refresh(3000 + 3600)
+    assert len(cache) == 1
+    refresh(3000 + 3601)
+    assert len(cache) == 0
+
+
+def test_controllers_change_one_by_one() -> None:
+    known = Controllers([REPLICA_SET])
+    known.apply(controller("ReplicaSet", "rs", selector={"matchLabels": {"app": "new"}}))
+    assert str(selector_of_target(vpa(), known)) == "app=new"
+    known.remove("ReplicaSet", "default", "rs")
+    known.remove("ReplicaSet", "default", "rs")
+    known.apply(pod(container("c")))
+    assert len(known) == 0
+    with pytest.raises(TargetError, match="ReplicaSet default/rs does not exist"):
+        selector_of_target(vpa(), known)
 
 
 def named(name: str, created: str, **spec: Any) -> VerticalPodAutoscaler:
@@ -156,12 +304,48 @@ OFF = {"updateMode": "Off"}
 )
 def test_which_vpa(vpas: list[VerticalPodAutoscaler], expected: str | None) -> None:
     index = VpaIndex(vpas)
-    found = index.match(pod(container("c")), owned())
+    found = matched(index, pod(container("c")))
     assert (found.name if found is not None else None) == expected
-    assert index.match(pod(container("c"), labels={"app": "z"}), owned()) is None
+    assert matched(index, pod(container("c"), labels={"app": "z"})) is None
     bare = pod(container("c"))
     bare.metadata.owner_references = [OwnerReference(kind="ReplicaSet", name="rs")]
-    assert index.match(bare, owned()) is None
+    assert matched(index, bare) is None
+
+
+def matched(index: VpaIndex, given: Pod) -> VerticalPodAutoscaler | None:
+    return without_asking(index.match_steps(given, owned(), Progress(NOW)))[0]
+
+
+def test_vpas_change_one_by_one() -> None:
+    index = VpaIndex([named("a", "2026-01-05T00:00:00Z"), named("b", "2026-01-06T00:00:00Z")])
+    given = pod(container("c"))
+    other = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other"}
+    index.apply(named("a", "2026-01-05T00:00:00Z", targetRef=other))
+    found = matched(index, given)
+    assert found is not None
+    assert found.name == "b"
+    index.apply(named("b", "2026-01-06T00:00:00Z", targetRef=None))
+    assert (matched(index, given), len(index)) == (None, 1)
+    index.apply(named("a", "2026-01-05T00:00:00Z", updatePolicy={"updateMode": "Initial"}))
+    found = matched(index, given)
+    assert found is not None
+    assert found.spec.update_policy is not None
+    for _ in range(2):
+        index.remove("default", "a")
+    assert (matched(index, given), len(index)) == (None, 0)
+
+
+def test_a_pod_of_a_controller_that_is_not_watched_is_admitted_once_its_scale_is_known() -> None:
+    known = Controllers(mapper=THINGS, scales=ScaleCache())
+    given = pod(container("c"), owner=("Thing", "a"))
+    given.metadata.owner_references[0].api_version = "argo/v1"
+    index = VpaIndex([thing("a")])
+    with pytest.raises(ScaleNeededError):
+        admit_pod(given, index, controllers=known)
+    world = Argo(scale("a"))
+    admitted = world.run(admit_pod_steps(given, index, now=NOW, controllers=known), NOW)
+    assert admitted.vpa is not None
+    assert world.actions == asked("a", "a")  # who owns the pod; what the VPA selects
 
 
 def test_current_resources() -> None:

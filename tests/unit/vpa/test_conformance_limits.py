@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kscale.objects.core import LimitRange
+from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
 from kscale.vpa.limit_range import POD, LimitRanges
 from kscale.vpa.proportional import CAPPED, DIVISION_BY_ZERO, limit_for, proportional_limits, scale
@@ -50,11 +52,11 @@ def test_limits_are_cut_and_capped() -> None:
 
 
 def test_effective_limit_ranges() -> None:
-    both = LimitRanges.of([*limit_ranges(POD, max=("1.5", None)).items, *limit_ranges(POD, max=("2", None)).items])
+    both = LimitRanges([*limit_ranges(POD, "a", max=("1.5", None)), *limit_ranges(POD, "b", max=("2", None))])
     found = both.effective("default", POD)
     assert found is not None
     assert found.max == quantities(("1.5", None))
-    both = LimitRanges.of([*limit_ranges(POD, min=("1.5", None)).items, *limit_ranges(POD, min=("1", None)).items])
+    both = LimitRanges([*limit_ranges(POD, "a", min=("1.5", None)), *limit_ranges(POD, "b", min=("1", None))])
     found = both.effective("default", POD)
     assert found is not None
     assert found.min == quantities(("1.5", None))
@@ -72,8 +74,29 @@ def test_a_limit_range_of_one_bound(bound: str) -> None:
 
 def test_limit_ranges_of_several_bounds_combine() -> None:
     parts = [
-        limit_ranges("Container", **{name: (cpu, None)}) for name, cpu in (("max", "3"), ("default", "2"), ("min", "1"))
+        limit_ranges("Container", name, **{name: (cpu, None)})
+        for name, cpu in (("max", "3"), ("default", "2"), ("min", "1"))
     ]
-    found = LimitRanges.of([item for part in parts for item in part.items]).effective("default", "Container")
+    found = LimitRanges(item for part in parts for item in part).effective("default", "Container")
     assert found is not None
     assert (found.max, found.default, found.min) == tuple(quantities((cpu, None)) for cpu in "321")
+
+
+def test_limit_ranges_change_one_by_one() -> None:
+    def of(name: str, cpu: str) -> LimitRange:
+        limits = [{"type": "Container", "max": {"cpu": cpu}}]
+        return from_dict({"metadata": {"name": name, "namespace": "default"}, "spec": {"limits": limits}}, LimitRange)
+
+    def most(known: LimitRanges, namespace: str = "default") -> str | None:
+        found = known.effective(namespace, "Container")
+        return None if found is None else str((found.max or {})["cpu"])
+
+    known = LimitRanges([of("a", "2"), of("b", "1")])
+    assert (most(known), most(known, "elsewhere"), known.effective("default", "Pod")) == ("1", None, None)
+    known.apply(of("b", "3"))
+    assert most(known) == "2"
+    known.remove("default", "a")
+    assert most(known) == "3"
+    for _ in range(2):
+        known.remove("default", "b")
+    assert most(known) is None

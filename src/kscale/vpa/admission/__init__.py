@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
-from kscale.vpa.admission.pod_handler import PodAdmission, admit_pod
-from kscale.vpa.admission.review import VpaIndex, review
+from kscale.vpa.admission.pod_handler import PodAdmission, admit_pod, admit_pod_steps
+from kscale.vpa.admission.review import Reviewed, VpaIndex, review, review_steps
 from kscale.vpa.admission.vpa_handler import VpaAdmission, admit_vpa
 
-__all__ = ["PodAdmission", "VpaAdmission", "VpaIndex", "admit_pod", "admit_vpa", "review"]
+__all__ = [
+    "PodAdmission",
+    "Reviewed",
+    "VpaAdmission",
+    "VpaIndex",
+    "admit_pod",
+    "admit_pod_steps",
+    "admit_vpa",
+    "review",
+    "review_steps",
+]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from kscale.effects import PatchOperation
+from kscale.effects import ZERO_TIME, GetScale, Moment, PatchOperation, Progress, StepsOf, moment
 from kscale.errors import InputError
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
@@ -17,6 +18,7 @@ from kscale.objects.vpa import VerticalPodAutoscaler, container_policy, update_m
 from kscale.vpa.admission.matching import VpaIndex
 from kscale.vpa.capping import CappingError
 from kscale.vpa.container_resources import ContainerResources, ProviderError, containers_resources
+from kscale.vpa.controllers import Controllers
 from kscale.vpa.limit_range import LimitRangeLookup
 from kscale.vpa.options import CPU_STARTUP_BOOST, AdmissionOptions, gate
 from kscale.vpa.patches import (
@@ -28,22 +30,29 @@ from kscale.vpa.patches import (
     observed_text,
 )
 from kscale.vpa.resources import current_resources, resource_order
+from kscale.vpa.scales import without_asking
 from kscale.vpa.startup_boost import BoostError, apply_boost, boosts_nothing
-from kscale.vpa.target import Controllers
 
-__all__ = ["PodAdmission", "admit_pod"]
+__all__ = ["PodAdmission", "admit_pod", "admit_pod_steps"]
 
 _ROOT: Final = "."
 
 
 class PodAdmission(msgspec.Struct, kw_only=True):
-    """Pods are always allowed; an error means that nothing is patched."""
+    """What is done to a pod. It is always allowed; an error means that nothing is patched.
+
+    ``vpa``: the one in charge; ``diagnostics``: what upstream would have crashed on.
+    """
 
     vpa: VerticalPodAutoscaler | None = None
     patches: list[PatchOperation] = []
     errors: list[FieldError] = []
     diagnostics: list[str] = []
     allowed: bool = True
+
+    def __repr__(self) -> str:
+        said = "; ".join(map(str, self.errors)) or f"{len(self.patches)} patches"
+        return f"<PodAdmission by {self.vpa.key if self.vpa is not None else 'no VPA'}: {said}>"
 
 
 def admit_pod(
@@ -55,7 +64,35 @@ def admit_pod(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> PodAdmission:
-    """What the webhook does to a pod about to be created in ``namespace``."""
+    """What the webhook does to a pod about to be created in ``namespace``.
+
+    ``vpas``: an index that is kept, or VPAs to be indexed; ``controllers``, ``limit_ranges``: none by default. Raises
+    :class:`~kscale.vpa.scales.ScaleNeededError` where ``controllers`` would have to ask for a scale
+    (:func:`admit_pod_steps` does).
+    """
+    steps = admit_pod_steps(
+        pod,
+        vpas,
+        now=ZERO_TIME,
+        namespace=namespace,
+        controllers=controllers,
+        limit_ranges=limit_ranges,
+        options=options,
+    )
+    return without_asking(steps)[0]
+
+
+def admit_pod_steps(
+    pod: Pod | Mapping[str, Any],
+    vpas: VpaIndex | Iterable[VerticalPodAutoscaler],
+    *,
+    now: datetime | Moment,
+    namespace: str = "",
+    controllers: Controllers | None = None,
+    limit_ranges: LimitRangeLookup | None = None,
+    options: AdmissionOptions | None = None,
+) -> StepsOf[GetScale, PodAdmission]:
+    """The same as a step machine, which asks for the scales that are not known."""
     options = options or AdmissionOptions()
     try:
         pod = from_dict(pod, Pod) if not isinstance(pod, Pod) else pod
@@ -67,7 +104,9 @@ def admit_pod(
             pod, metadata=msgspec.structs.replace(pod.metadata, name=name, namespace=namespace)
         )
     index = vpas if isinstance(vpas, VpaIndex) else VpaIndex(vpas)
-    vpa = index.match(pod, controllers or Controllers())
+    vpa = yield from index.match_steps(
+        pod, controllers if controllers is not None else Controllers(), Progress(moment(now))
+    )
     if vpa is None:
         return PodAdmission()
     try:

@@ -3,28 +3,47 @@
 from __future__ import annotations
 
 import base64
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
-from kscale.effects import Observation, PatchOperation
+from kscale.effects import (
+    ZERO_TIME,
+    GetScale,
+    Moment,
+    Observation,
+    Observe,
+    PatchOperation,
+    Progress,
+    StepsOf,
+    moment,
+)
 from kscale.objects.decode import to_json
 from kscale.vpa.admission.matching import VpaIndex
-from kscale.vpa.admission.pod_handler import admit_pod
+from kscale.vpa.admission.pod_handler import PodAdmission, admit_pod_steps
 from kscale.vpa.admission.vpa_handler import admit_vpa
+from kscale.vpa.controllers import Controllers
 from kscale.vpa.limit_range import LimitRangeLookup
 from kscale.vpa.metrics import observation
 from kscale.vpa.options import AdmissionOptions
-from kscale.vpa.target import Controllers
+from kscale.vpa.scales import without_asking
 
-__all__ = ["Reviewed", "VpaIndex", "review"]
+__all__ = ["Reviewed", "VpaIndex", "review", "review_steps"]
 
 MAX_BODY: Final = 5 * 1024 * 1024
 """Bytes; whoever serves refuses more with 413."""
 
 
 class Reviewed(msgspec.Struct, kw_only=True):
-    """``body`` is the answer; ``status`` (applied, skipped, error) and ``resource`` label the latency metric."""
+    """An answer.
+
+    - ``body``: its bytes.
+    - ``status`` (``applied``, ``skipped``, ``error``) and ``resource`` (``Pod``, ``VPA``, ``unknown``): the labels of
+      the latency metric.
+    - ``messages``: what upstream logs.
+    - ``observations``: what the plain call (:func:`review`) counts; a driven machine has observed it.
+    """
 
     body: bytes
     status: str
@@ -37,16 +56,8 @@ class Reviewed(msgspec.Struct, kw_only=True):
         labels = {"status": self.status, "resource": self.resource}
         return observation("vpa_admission_controller_admission_latency_seconds", labels, seconds)
 
-
-def _of_pod(body: bytes, applied: bool, messages: list[str]) -> Reviewed:
-    """Errors never block a pod; it is skipped then."""
-    return Reviewed(
-        body=body,
-        status="applied" if applied else "skipped",
-        resource="Pod",
-        messages=messages,
-        observations=[observation("vpa_admission_controller_admission_pods_total", {"applied": applied})],
-    )
+    def __repr__(self) -> str:
+        return f"<Reviewed {self.resource}: {self.status}, {len(self.body)} bytes>"
 
 
 def review(
@@ -57,54 +68,85 @@ def review(
     limit_ranges: LimitRangeLookup | None = None,
     options: AdmissionOptions | None = None,
 ) -> Reviewed:
-    """Answer a review. What cannot be read, and what is no pod or VPA, is allowed as it is."""
+    """Answers a review. What cannot be read, and what is no pod or VPA, is allowed as it is.
+
+    ``body``: the bytes of an AdmissionReview. Raises :class:`~kscale.vpa.scales.ScaleNeededError` where ``controllers``
+    would have to ask for a scale (:func:`review_steps` does).
+    """
+    steps = review_steps(body, vpas, now=ZERO_TIME, controllers=controllers, limit_ranges=limit_ranges, options=options)
+    found, said = without_asking(steps)
+    return msgspec.structs.replace(found, observations=said)
+
+
+def review_steps(
+    body: bytes,
+    vpas: VpaIndex,
+    *,
+    now: datetime | Moment,
+    controllers: Controllers | None = None,
+    limit_ranges: LimitRangeLookup | None = None,
+    options: AdmissionOptions | None = None,
+) -> StepsOf[GetScale | Observe, Reviewed]:
+    """The same as a step machine, which asks for the scales that are not known and observes what it counts."""
+    progress = Progress(moment(now))
     try:
         request = _request(body)
     except ValueError as error:
         return Reviewed(body=_answer({"allowed": True}), status="error", messages=[str(error)])
-    uid, group, kind = request.get("uid", ""), *_resource(request)
-    raw = request.get("object")
-    if (group, kind) == ("", "pods"):
-        namespace = request.get("namespace", "")
-        if _version(request) != "v1":
-            return _of_pod(_answer({"uid": uid, "allowed": True}), False, ["only v1 Pods are supported"])
-        admitted = admit_pod(
-            raw if isinstance(raw, dict) else {},
+    uid, group, resource = request.get("uid", ""), *_resource(request)
+    if (group, resource) == ("autoscaling.k8s.io", "verticalpodautoscalers"):
+        return _of_vpa(uid, request, options)
+    if (group, resource) != ("", "pods"):
+        name = f"{resource}.{group}" if group else resource
+        text = f"not supported resource type: {name}"
+        return Reviewed(body=_answer({"uid": uid, "allowed": True}), status="error", messages=[text])
+    admitted, messages = PodAdmission(), ["only v1 Pods are supported"]
+    if _version(request) == "v1":
+        admitted = yield from admit_pod_steps(
+            _object(request, "object") or {},
             vpas,
-            namespace=_text(namespace),
+            now=progress.now,
+            namespace=_text(request.get("namespace")),
             controllers=controllers,
             limit_ranges=limit_ranges,
             options=options,
         )
-        return _of_pod(
-            _answer({"uid": uid, "allowed": True, **_patch(admitted.patches)}),
-            bool(admitted.patches),
-            [*map(str, admitted.errors), *admitted.diagnostics],
-        )
-    if (group, kind) == ("autoscaling.k8s.io", "verticalpodautoscalers"):
-        old = request.get("oldObject")
-        written = admit_vpa(
-            raw if isinstance(raw, dict) else {},
-            old if isinstance(old, dict) else None,
-            operation=_text(request.get("operation")) or "CREATE",
-            name=_text(request.get("name")),
-            kind=_kind(request),
-            options=options,
-        )
-        answer: dict[str, Any] = {"uid": uid, "allowed": written.allowed, **_patch(written.patches)}
-        if written.status is not None:
-            answer["status"] = written.status
-        if written.warnings:
-            answer["warnings"] = written.warnings
-        return Reviewed(
-            body=_answer(answer),
-            status="applied" if written.patches else "skipped",
-            resource="VPA",
-            messages=list(map(str, written.errors)),
-        )
-    name = f"{kind}.{group}" if group else kind
-    text = f"not supported resource type: {name}"
-    return Reviewed(body=_answer({"uid": uid, "allowed": True}), status="error", messages=[text])
+        messages = [*map(str, admitted.errors), *admitted.diagnostics]
+    applied = bool(admitted.patches)
+    yield from progress.observe(observation("vpa_admission_controller_admission_pods_total", {"applied": applied}))
+    return Reviewed(
+        body=_answer({"uid": uid, "allowed": True, **_patch(admitted.patches)}),
+        status="applied" if applied else "skipped",  # errors never block a pod
+        resource="Pod",
+        messages=messages,
+    )
+
+
+def _of_vpa(uid: Any, request: dict[str, Any], options: AdmissionOptions | None) -> Reviewed:
+    written = admit_vpa(
+        _object(request, "object") or {},
+        _object(request, "oldObject"),
+        operation=_text(request.get("operation")) or "CREATE",
+        name=_text(request.get("name")),
+        kind=_kind(request),
+        options=options,
+    )
+    answer: dict[str, Any] = {"uid": uid, "allowed": written.allowed, **_patch(written.patches)}
+    if written.status is not None:
+        answer["status"] = written.status
+    if written.warnings:
+        answer["warnings"] = written.warnings
+    return Reviewed(
+        body=_answer(answer),
+        status="applied" if written.patches else "skipped",
+        resource="VPA",
+        messages=list(map(str, written.errors)),
+    )
+
+
+def _object(request: dict[str, Any], name: str) -> dict[str, Any] | None:
+    found = request.get(name)
+    return found if isinstance(found, dict) else None
 
 
 def _text(value: Any) -> str:

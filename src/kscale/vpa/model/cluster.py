@@ -13,6 +13,7 @@ import numpy.typing as npt
 from kscale._native import _histogram
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import VerticalPodAutoscaler, container_policy
+from kscale.vpa.controllers import ControllerKey, Controllers, TargetError
 from kscale.vpa.model import intake
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store
 from kscale.vpa.model.intake import UsageError
@@ -21,7 +22,7 @@ from kscale.vpa.model.usage import ContainerName, Usage
 from kscale.vpa.model.vpa import Vpa, observe
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.quality import Quality
-from kscale.vpa.target import ControllerKey, Controllers, TargetError
+from kscale.vpa.target import topmost
 
 __all__ = ["ClusterState", "ContainerState", "PodState", "label_string"]
 
@@ -353,7 +354,7 @@ class ClusterState:
         if vpa.key not in known:
             key = ControllerKey(vpa.namespace, target.kind, target.name, target.api_version)
             try:
-                known[vpa.key] = controllers.topmost(key) is not None
+                known[vpa.key] = topmost(key, controllers) is not None
             except TargetError:
                 known[vpa.key] = False
         return known[vpa.key]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kscale.vpa.updater.context import UpdaterAction
-from kscale.vpa.updater.controlled import controlled_pods, is_acting, live_pods, select
+from kscale.vpa.updater.controlled import controlled_pods_steps, is_acting, live_pods, select_steps
 from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection, Sequential
 from kscale.vpa.updater.legacy import legacy_updater_steps, run_legacy_updater
 from kscale.vpa.updater.loop import run_updater, updater_steps
@@ -26,13 +26,13 @@ __all__ = [
     "UpdaterRound",
     "UpdaterState",
     "assess",
-    "controlled_pods",
+    "controlled_pods_steps",
     "is_acting",
     "legacy_updater_steps",
     "live_pods",
     "run_legacy_updater",
     "run_updater",
-    "select",
+    "select_steps",
     "update_order",
     "updater_steps",
 ]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kscale.effects import GetScale, Progress, StepsOf
 from kscale.objects.core import Pod
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import VerticalPodAutoscaler, update_mode
+from kscale.vpa.controllers import ControllerKey, Controllers, TargetError
 from kscale.vpa.startup_boost import has_startup_boost
-from kscale.vpa.target import ControllerKey, Controllers, TargetError, controlling_vpa, pod_owner
+from kscale.vpa.target import controlling_vpa, parent_of_steps, pod_owner, selector_of_target_steps
 
-__all__ = ["Controlled", "Selected", "controlled_pods", "is_acting", "live_pods", "select"]
+__all__ = ["Controlled", "Selected", "controlled_pods_steps", "is_acting", "live_pods", "select_steps"]
 
 _ACTING_MODES: Final = frozenset({"Recreate", "Auto", "InPlaceOrRecreate", "InPlace"})
 
@@ -26,14 +28,17 @@ def is_acting(vpa: VerticalPodAutoscaler) -> bool:
     return update_mode(vpa) in _ACTING_MODES or has_startup_boost(vpa)
 
 
-def select(
-    vpas: Iterable[VerticalPodAutoscaler], controllers: Controllers, diagnostics: list[str] | None = None
-) -> list[Selected]:
+def select_steps(
+    vpas: Iterable[VerticalPodAutoscaler],
+    controllers: Controllers,
+    progress: Progress,
+    diagnostics: list[str] | None = None,
+) -> StepsOf[GetScale, list[Selected]]:
     """VPAs with what their targets select; those without a selector are left out, and ``diagnostics`` told why."""
-    found = []
+    found: list[Selected] = []
     for vpa in vpas:
         try:
-            found.append((vpa, controllers.selector(vpa)))
+            found.append((vpa, (yield from selector_of_target_steps(vpa, controllers, progress))))
         except TargetError as error:
             if diagnostics is not None:
                 diagnostics.append(f"{vpa.key}: {error}")
@@ -45,7 +50,9 @@ def live_pods(pods: Iterable[Pod]) -> list[Pod]:
     return [pod for pod in pods if pod.metadata.deletion_timestamp is None]
 
 
-def controlled_pods(pods: Iterable[Pod], vpas: Sequence[Selected], controllers: Controllers) -> list[Controlled]:
+def controlled_pods_steps(
+    pods: Iterable[Pod], vpas: Sequence[Selected], controllers: Controllers, progress: Progress
+) -> StepsOf[GetScale, list[Controlled]]:
     """The pods of each VPA that has some; VPAs by namespace and name (upstream walks a map), pods in listed order."""
     by_target: dict[tuple[str, str, str], list[Selected]] = {}
     for vpa, selector in vpas:
@@ -58,7 +65,7 @@ def controlled_pods(pods: Iterable[Pod], vpas: Sequence[Selected], controllers: 
         owner = pod_owner(pod)
         if owner not in parents:
             try:
-                parents[owner] = controllers.parent_of(pod)
+                parents[owner] = yield from parent_of_steps(pod, controllers, progress)
             except TargetError:
                 parents[owner] = None
         parent = parents[owner]

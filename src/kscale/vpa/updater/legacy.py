@@ -17,7 +17,7 @@ from kscale.vpa.model.label_index import SelectorIndex
 from kscale.vpa.options import UpdaterOptions
 from kscale.vpa.target import stronger
 from kscale.vpa.updater.context import LoopContext, LoopStoppedError, UpdaterAction, pod_event
-from kscale.vpa.updater.controlled import Controlled, Selected, live_pods, select
+from kscale.vpa.updater.controlled import Controlled, Selected, live_pods, select_steps
 from kscale.vpa.updater.eviction_admission import EvictionAdmission, Sequential
 from kscale.vpa.updater.loop import recorded
 from kscale.vpa.updater.priority import PodPriority, lived, priority_of, update_order
@@ -49,7 +49,7 @@ def legacy_updater_steps(
     timer = ExecutionTimer(loop.progress, "updater")
     yield from timer.step("ListVPAs")
     acting = (vpa for vpa in given.vpas if update_mode(vpa) in _MODES)
-    vpas = select(acting, given.controllers, loop.result.diagnostics)
+    vpas = yield from select_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
     if vpas:
         yield from timer.step("ListPods")
         live = live_pods(given.pods)

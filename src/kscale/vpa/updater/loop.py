@@ -26,7 +26,7 @@ from kscale.vpa.metrics import ExecutionTimer
 from kscale.vpa.options import UpdaterOptions
 from kscale.vpa.status_lease import STATUS_LEASE_NAMESPACE, check_status
 from kscale.vpa.updater.context import LoopContext, LoopStoppedError, UpdaterAction
-from kscale.vpa.updater.controlled import controlled_pods, is_acting, live_pods, select
+from kscale.vpa.updater.controlled import controlled_pods_steps, is_acting, live_pods, select_steps
 from kscale.vpa.updater.eviction_admission import EvictionAdmission, ScalingDirection
 from kscale.vpa.updater.metrics import RESETS
 from kscale.vpa.updater.one_vpa import VpaUpdate
@@ -95,13 +95,13 @@ def _run(loop: LoopContext, timer: ExecutionTimer) -> StepsOf[UpdaterAction, Non
     yield from timer.step("ListVPAs")
     given, options = loop.given, loop.options
     acting = (vpa for vpa in given.vpas if not options.ignores(vpa.namespace) and is_acting(vpa))
-    vpas = select(acting, given.controllers, loop.result.diagnostics)
+    vpas = yield from select_steps(acting, given.controllers, loop.progress, loop.result.diagnostics)
     if not vpas:
         loop.admission.clean_up()
         return
     yield from timer.step("ListPods")
     live = live_pods(given.pods)
-    controlled = controlled_pods(live, vpas, given.controllers)
+    controlled = yield from controlled_pods_steps(live, vpas, given.controllers, loop.progress)
     attempts, uids = loop.state.infeasible_attempts, {pod.metadata.uid for pod in live}
     for uid in [uid for uid in attempts if uid not in uids]:
         del attempts[uid]

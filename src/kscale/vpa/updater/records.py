@@ -9,8 +9,8 @@ import msgspec
 from kscale.effects import Action, Event, Moment, Observation
 from kscale.objects.core import Pod
 from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
+from kscale.vpa.controllers import Controllers
 from kscale.vpa.limit_range import LimitRangeLookup
-from kscale.vpa.target import Controllers
 from kscale.vpa.updater.rate_limiter import RateLimiter
 
 __all__ = ["ChosenPod", "UpdaterResult", "UpdaterRound", "UpdaterState"]

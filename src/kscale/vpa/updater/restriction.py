@@ -11,10 +11,10 @@ from kscale.objects.apps import DaemonSet, ReplicaSet, StatefulSet
 from kscale.objects.core import Pod, ReplicationController
 from kscale.objects.owners import controller_of
 from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler, update_mode
+from kscale.vpa.controllers import Controllers
 from kscale.vpa.options import CPU_STARTUP_BOOST, IN_PLACE, UpdaterOptions, gate
 from kscale.vpa.resources import amount_to_int64, has_lower_resource
 from kscale.vpa.startup_boost import expired_boosts, in_progress
-from kscale.vpa.target import Controllers
 from kscale.vpa.updater import inplace
 from kscale.vpa.updater.inplace import is_resizing, resize_status
 
