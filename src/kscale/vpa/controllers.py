@@ -66,7 +66,7 @@ class Controllers:
         scales: Scales = NO_SCALES,
     ) -> None:
         self._objects: dict[tuple[str, str, str], KubeObject] = {}
-        self.mapper = mapper if mapper is not None else RESTMapper({})
+        self.mapper = mapper if mapper is not None else RESTMapper(())
         self.scales = scales
         for item in objects:
             self.apply(item)

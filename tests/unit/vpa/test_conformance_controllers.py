@@ -12,7 +12,7 @@ from kscale.objects.autoscaling import Scale, ScaleStatus
 from kscale.objects.core import Pod
 from kscale.objects.meta import ObjectMeta, OwnerReference
 from kscale.objects.quantity import Quantity
-from kscale.objects.rest_mapping import RESTMapper
+from kscale.objects.rest_mapping import RESTMapper, ServedResource
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa import (
     ControllerKey,
@@ -51,7 +51,7 @@ def key(kind: str, name: str, version: str = "apps/v1") -> ControllerKey:
     return ControllerKey("default", kind, name, version)
 
 
-THINGS = RESTMapper({("argo", "Thing"): "things"})
+THINGS = RESTMapper([ServedResource("argo", "v1", "Thing", "things")])
 
 
 def scale(name: str, selector: str = "app=x", owner: tuple[str, str] | None = None) -> Scale:
@@ -202,7 +202,7 @@ def test_a_refusal_other_than_not_found_is_an_error() -> None:
 
 
 def test_nodes_are_never_asked_about() -> None:
-    known = Controllers(mapper=RESTMapper({("", "Node"): "nodes"}), scales=ScaleCache())
+    known = Controllers(mapper=RESTMapper([ServedResource("", "v1", "Node", "nodes")]), scales=ScaleCache())
     with pytest.raises(TargetError, match="node is not a valid owner"):
         topmost(key("Node", "n", "v1"), known)
     assert parent_of(pod(owner=("Node", "n")), known) is None
@@ -219,7 +219,7 @@ def test_selectors_are_asked_for_each_time() -> None:
 
 
 def test_every_version_of_a_kind_is_tried() -> None:
-    mapper = RESTMapper({("argo", "Thing"): ["olds", "things"]})
+    mapper = RESTMapper([ServedResource("argo", "v1", "Thing", name) for name in ("olds", "things")])
     known = Controllers(
         mapper=mapper, scales=KnownScales({ScaleKey("default", "things.argo", "a"): scale("a", "app=y")})
     )
