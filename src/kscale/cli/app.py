@@ -31,6 +31,7 @@ from __future__ import annotations
 import os
 import sys
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from pathlib import PurePath
 from typing import Annotated, Any
@@ -130,6 +131,7 @@ def _group_section(words: str) -> str:
     return next(entry.section for entry in registry.COMMANDS if entry.name.startswith(f"{words} "))
 
 
+@cache
 def _command(entry: registry.Entry) -> Any:
     from kscale.cli.command import callback
 

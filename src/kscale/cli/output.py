@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -45,11 +45,15 @@ class Cell(NamedTuple):
 
 
 class Column(NamedTuple):
-    """One column: its title, alignment, and whether only ``-o wide`` (and CSV) shows it."""
+    """One column: its title, alignment, and whether only ``-o wide`` (and CSV) shows it.
+
+    ``fields``: the columns of CSV, where a cell holds several values (its ``value`` is a tuple of as many).
+    """
 
     title: str
     align: Literal["left", "right"] = "left"
     wide: bool = False
+    fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,35 @@ def _shown(table: Table, wide: bool) -> list[int]:
     return [index for index, column in enumerate(table.columns) if wide or not column.wide]
 
 
+def _plain(table: Table, wide: bool) -> str:
+    """The table as wide as its cells are: for a pipe."""
+    shown = _shown(table, wide)
+    rows = [[on_one_line(_cell(row[index]).text) for index in shown] for row in _cut(table, wide)]
+    rows.insert(0, [table.columns[index].title for index in shown])
+    widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
+    right = [table.columns[index].align == "right" for index in shown]
+    return "".join(
+        "  ".join(
+            " " * (width - _width(text)) + text if flush else text + " " * (width - _width(text))
+            for text, width, flush in zip(row, widths, right, strict=True)
+        ).rstrip()
+        + "\n"
+        for row in rows
+    )
+
+
+def _width(text: str) -> int:
+    if text.isascii():
+        return len(text)
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def _cut(table: Table, wide: bool) -> Sequence[Sequence[Cell | str | float | None]]:
+    return table.rows if wide or not table.limit else table.rows[: table.limit]
+
+
 def _rich(table: Table, wide: bool) -> RichTable:
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -108,33 +141,47 @@ def _rich(table: Table, wide: bool) -> RichTable:
         column = table.columns[index]
         # Only text columns give way on a narrow terminal: a number broken over two lines is a wrong number.
         grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
-    for row in table.rows if wide or not table.limit else table.rows[: table.limit]:
+    for row in _cut(table, wide):
         cells = [_cell(row[index]) for index in shown]
         grid.add_row(*(Text(on_one_line(cell.text), style=_STYLES[cell.tone]) for cell in cells))
     return grid
 
 
+def _parts(view: View, wide: bool) -> Iterator[str | Table]:
+    """What is printed, in order: lines, and tables."""
+    if view.headline:
+        yield printable(view.headline)
+    for table in view.tables:
+        if not table.rows or (table.said and not wide):
+            continue
+        if view.headline or table is not view.tables[0]:
+            yield ""
+        if table.title:
+            yield printable(table.title)
+        yield table
+        left_out = len(table.rows) - table.limit
+        if table.limit and left_out > 0 and not wide:
+            yield f"... and {left_out:,} more; -o wide shows all."
+    if view.footer:
+        yield ""
+        yield from map(on_one_line, view.footer)
+
+
 def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
+    if not terminal.stdout.isatty():
+        for part in _parts(view, wide):
+            terminal.stdout.write(_plain(part, wide) if isinstance(part, Table) else f"{part}\n")
+        return
     from rich.text import Text
 
     console = terminal.console()
+    bold = {printable(view.headline), *(printable(table.title) for table in view.tables)}
     with console.capture() as capture:
-        if view.headline:
-            console.print(Text(printable(view.headline), style="bold"))
-        for table in view.tables:
-            if table.rows and (wide or not table.said):
-                if view.headline or table is not view.tables[0]:
-                    console.print()
-                if table.title:
-                    console.print(Text(printable(table.title), style="bold"))
-                console.print(_rich(table, wide))
-                left_out = len(table.rows) - table.limit
-                if table.limit and left_out > 0 and not wide:
-                    console.print(Text(f"... and {left_out:,} more; -o wide shows all."))
-        if view.footer:
-            console.print()
-            for line in view.footer:
-                console.print(Text(on_one_line(line)))
+        for part in _parts(view, wide):
+            if isinstance(part, Table):
+                console.print(_rich(part, wide))
+            else:  # broken by the terminal, not by us: a command that is copied stays one
+                console.print(Text(part, style="bold" if part in bold else ""), soft_wrap=part not in bold)
     terminal.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
 
 
@@ -142,11 +189,18 @@ def _csv(view: View) -> str:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for table in view.tables[:1]:
-        writer.writerow([column.title.lower().replace(" ", "_") for column in table.columns])
+        names = [column.fields or (column.title.lower().replace(" ", "_"),) for column in table.columns]
+        writer.writerow([name for each in names for name in each])
         for row in table.rows:
-            cells = [_cell(value) for value in row]
-            writer.writerow([cell.text if cell.value is None else cell.value for cell in cells])
+            writer.writerow([value for cell in map(_cell, row) for value in _values(cell)])
     return text.getvalue()
+
+
+def _values(cell: Cell) -> tuple[Any, ...]:
+    """The columns of CSV that a cell is."""
+    if isinstance(cell.value, tuple):
+        return tuple("" if each is None else each for each in cell.value)
+    return (cell.text if cell.value is None else cell.value,)
 
 
 def _markdown(view: View) -> str:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["PIPE_WIDTH", "Terminal", "on_one_line", "printable"]
+__all__ = ["Terminal", "on_one_line", "printable"]
 
-PIPE_WIDTH = 1 << 20  # wider than any line: what is piped is never cut or wrapped
 PROGRESS_AFTER = 0.5  # seconds
 PROGRESS_EVERY = 0.25
 
@@ -55,21 +54,10 @@ class Terminal:
         self.quiet = quiet
 
     def console(self, stream: TextIO | None = None) -> Console:
-        """A rich console on a stream (stdout by default): the terminal's width, or endless when piped."""
+        """A rich console on a stream that is a terminal (stdout by default), as wide as it."""
         from rich.console import Console
 
-        stream = stream or self.stdout
-        piped = not stream.isatty()
-        return Console(
-            file=stream,
-            width=PIPE_WIDTH if piped else None,
-            no_color=self.no_color or piped,
-            force_terminal=False if piped else None,
-            highlight=False,
-            markup=False,
-            emoji=False,
-            soft_wrap=False,
-        )
+        return Console(file=stream or self.stdout, no_color=self.no_color, highlight=False, markup=False, emoji=False)
 
     def note(self, text: str) -> None:
         """A line about what was read or done."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -38,6 +39,24 @@ def test_help_lists_every_command_without_importing_one() -> None:
     assert modules == ""
     for entry in registry.COMMANDS:
         assert any(line.split()[:1] == entry.name.split()[:1] for line in text)
+
+
+def test_a_command_imports_what_it_needs_only(tmp_path: Path) -> None:
+    """What costs much and serves a terminal, another format or another reader is not loaded for an answer in a pipe."""
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}, "spec": {"containers": []}}
+    node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}}
+    (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "apiVersion": "v1", "items": [pod, node]}))
+    code = (
+        "import sys\nfrom kscale.cli.app import app\n"
+        "try: app(['estimate', '-q', '-f', sys.argv[1], '--node', 'n'])\nexcept SystemExit: pass\n"
+        "print(*{m.split('.')[0] for m in sys.modules} & set(sys.argv[2:]))"
+    )
+    heavy = ("rich", "yaml", "pydantic", "email", "pyarrow", "numba", "highspy", "grpc", "google", "re2", "celpy")
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path / "dump.json"), *heavy], capture_output=True, text=True, check=True
+    )
+    assert "pending" in done.stdout
+    assert done.stdout.splitlines()[-1] == ""
 
 
 @pytest.mark.parametrize("entry", registry.COMMANDS, ids=lambda entry: entry.name)

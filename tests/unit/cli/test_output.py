@@ -111,6 +111,32 @@ def test_width_follows_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "1,234" in plain
 
 
+def test_a_command_to_copy_is_one_line_on_a_terminal_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("TERM", "xterm")
+    command = f"3 pods fit nowhere: kscale explain -f {'x' * 60} -g groups.yaml shop/web"
+    answer = Answer(ANSWER.record, lambda: View("Three.", [TABLE], [command]))
+    screen = Screen()
+    render(answer, Format.TABLE, Terminal(stdout=screen, stderr=io.StringIO(), environ={}, no_color=True))
+    assert command in screen.getvalue().splitlines()
+
+
+def test_a_cell_of_several_values_is_several_columns_of_csv() -> None:
+    sizes = Column("CURRENT -> DESIRED", fields=("current", "desired"))
+    rows = [["web", Cell("3 -> 5", value=(3, 5))], ["gone", Cell("? -> ?", value=(None, None))]]
+    stream = io.StringIO()
+    answer = Answer(ANSWER.record, lambda: View("", [Table([Column("HPA"), sizes], rows)]))
+    render(answer, Format.CSV, Terminal(stdout=stream, stderr=io.StringIO(), environ={}))
+    assert stream.getvalue() == "hpa,current,desired\nweb,3,5\ngone,,\n"
+
+
+def test_wide_characters_take_two_places() -> None:
+    stream = io.StringIO()
+    table = Table([Column("NAME"), Column("N", "right")], [["节点", 1], ["node-1", 22]])
+    render(Answer(ANSWER.record, lambda: View("", [table])), Format.TABLE, Terminal(stdout=stream, environ={}))
+    assert stream.getvalue().splitlines() == ["NAME     N", "节点     1", "node-1  22"]
+
+
 def test_colour_is_for_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("NO_COLOR", raising=False)

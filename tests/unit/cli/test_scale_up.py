@@ -66,6 +66,19 @@ def test_the_answer(tmp_path: Path) -> None:
     assert "1 pod needs no new node: it fits on" in got.stdout
 
 
+def test_a_quota_that_leaves_pods_without_a_node(tmp_path: Path) -> None:
+    limit = ["--flag", "cores-total=0:5"]
+    got = scale_up(tmp_path, [group("a")], *limit, pods=PODS[:-1])
+    assert got.code == 1
+    assert got.stdout.startswith("Scale up a 0 -> 1 (1 node) for 2 of 4 pods.\n")
+    assert "No place for 2 pods of the option chosen: limits on the cluster permit 1 of the 2 nodes" in got.stdout
+    plan = json.loads(scale_up(tmp_path, [group("a")], *limit, "-o", "json", pods=PODS[:-1]).stdout)
+    assert (len(plan["triggered"]), len(plan["beyondLimits"])) == (4, 2)
+    assert set(plan["beyondLimits"]) < set(plan["triggered"])
+    free = scale_up(tmp_path, [group("a")], pods=PODS[:-1])
+    assert (free.code, free.stdout.splitlines()[0]) == (0, "Scale up a 0 -> 2 (2 nodes) for 4 of 4 pods.")
+
+
 @pytest.mark.parametrize("form", list(Format))
 def test_every_format(tmp_path: Path, form: Format) -> None:
     got = scale_up(tmp_path, [group("a")], "-o", form.value)
@@ -312,7 +325,7 @@ def test_release_1_3_by_one_option(tmp_path: Path) -> None:
         (["--flag", "estimator=guess"], "Unknown estimator: guess"),
         (["--expander", "least-waste,least-waste"], "specified multiple times"),
         (["--expander", "random,price"], "came after an expander random"),
-        (["--max-nodes-total", "-1"], "greater than or equal to 0"),
+        (["--max-nodes-total", "-1"], "'--max-nodes-total'"),
         (["--flag", "max-nodes-total=-1"], "max_nodes_total: -1 is negative"),
         (["--flag", f"max-nodes-total={'9' * 23}"], "no value of flag max-nodes-total: value out of range"),
         (["--max-nodes-total", "9" * 23], f"max_nodes_total: {'9' * 23} is more than 64 bits hold"),

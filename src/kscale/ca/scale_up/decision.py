@@ -15,7 +15,7 @@ from kscale.ca.orchestrator import Orchestration
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.scale_up.min_size import MinSizeScaleUp
 from kscale.ca.scale_up.report import PendingPods, PodCounts, ScaleUpChoice, ScaleUpPlanRecord
-from kscale.ca.scale_up.reporting import choices, pending_pods
+from kscale.ca.scale_up.reporting import beyond_limits, choices, pending_pods
 from kscale.ca.scale_up.status import (
     IN_COOLDOWN,
     LIMITED_BY_MAX_NODES_TOTAL,
@@ -138,6 +138,11 @@ class ScaleUpPlan:
         return [name for done in self._good for name in done.status.pods_triggered]
 
     @cached_property
+    def beyond_limits(self) -> list[str]:
+        """Those of the pods that are helped for which the limits leave no node: fewer were permitted than they need."""
+        return [name for done in self._good for name in beyond_limits(done)]
+
+    @cached_property
     def pending(self) -> list[PendingPods]:
         """The pods that are not, like ones together, and why."""
         asked = self._before.asked
@@ -196,6 +201,7 @@ class ScaleUpPlan:
             scale_ups=self.scale_ups,
             options=self.options,
             triggered=self.triggered,
+            beyond_limits=self.beyond_limits,
             pending=self.pending,
             existing=self.existing,
             young=self.young,

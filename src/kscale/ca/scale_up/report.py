@@ -102,8 +102,9 @@ class ScaleUpPlanRecord(Record, frozen=True):
       one loop (a salvo) it is the last one's.
     - ``scaleUps``: the final plan, balanced over similar groups; ``options``: every group, the chosen one marked (of a
       salvo: as the first scale-up saw them, all that were chosen marked).
-    - ``triggered``: pods that are helped; ``pending``: those that are not; ``existing``: pod -> node, for pods that fit
-      without new nodes; ``young``: pods that are given some more time; ``notTried``: pods that nobody had time for.
+    - ``triggered``: pods that are helped, as upstream says it; ``beyondLimits``: those of them for which quotas leave
+      no node; ``pending``: those that are not; ``existing``: pod -> node, for pods that fit without new nodes;
+      ``young``: pods that are given some more time; ``notTried``: pods that nobody had time for.
     - ``scaleDownDisabled``: more pods may be on their way, so the loop removes no node either.
     - ``upcoming``: nodes by group that were asked for before and were taken for granted; ``createdGroups``: groups that
       would be made; ``minSizes``: groups that are raised to their minimum size afterwards.
@@ -117,6 +118,7 @@ class ScaleUpPlanRecord(Record, frozen=True):
     scale_ups: list[ScaleUpInfo] = []
     options: list[ScaleUpChoice] = []
     triggered: list[str] = []
+    beyond_limits: list[str] = []
     pending: list[PendingPods] = []
     existing: dict[str, str] = {}
     young: list[str] = []

@@ -14,7 +14,7 @@ from kscale.ca.scale_up.pod_groups import PodGroup
 from kscale.ca.scale_up.report import ExpanderScore, GroupRejection, PendingPods, ScaleUpChoice
 from kscale.ca.scale_up.status import RemainingPod, not_triggered_parts
 
-__all__ = ["choices", "expander_score", "pending_pods"]
+__all__ = ["beyond_limits", "choices", "expander_score", "pending_pods"]
 
 
 def expander_score(step: ExpanderStep, group: str, *, kept: bool) -> ExpanderScore:
@@ -61,6 +61,22 @@ def choices(done: Orchestration, chosen: Sequence[str]) -> list[ScaleUpChoice]:
             )
         )
     return found
+
+
+def beyond_limits(done: Orchestration) -> list[str]:
+    """Pods of the chosen option that its estimate puts on nodes that quotas or the limit on nodes did not permit.
+
+    Upstream says of them, too, that they triggered the scale-up.
+    """
+    best = done.best
+    permitted = sum(info.new - info.current for info in done.status.scale_ups)
+    if best is None or permitted >= best.node_count:
+        return []
+    estimate = best.estimate
+    nodes = estimate.placement_numbers[estimate.order_numbers].tolist()
+    new = [node for node in dict.fromkeys(nodes) if node >= len(estimate.snapshot.nodes)]
+    refused = set(new[permitted:])
+    return [name for name, node in zip(estimate.scheduled, nodes, strict=True) if node in refused]
 
 
 def pending_pods(done: Orchestration, left: Sequence[str], result: str) -> list[PendingPods]:

@@ -216,7 +216,7 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
     columns = [
         Column("HPA"),
         Column("TARGET"),
-        Column("CURRENT -> DESIRED", "right"),
+        Column("CURRENT -> DESIRED", "right", fields=("current", "desired")),
         Column("DECIDED BY"),
         Column("HELD BACK BY"),
         Column("CONDITIONS", wide=True),
@@ -239,10 +239,10 @@ def _left_out(report: HPAReport) -> list[str]:
 
 def _sizes(decision: HPADecision) -> Cell:
     current = "?" if decision.current_replicas is None else str(decision.current_replicas)
+    sizes = decision.current_replicas, decision.desired_replicas
     if decision.desired_replicas is None:
-        return Cell(f"{current} -> ?", "bad", current)
-    tone = "warn" if decision.rescales else ""
-    return Cell(f"{current} -> {decision.desired_replicas}", tone, decision.desired_replicas)  # type: ignore[arg-type]  # the tone is one of the four
+        return Cell(f"{current} -> ?", "bad", sizes)
+    return Cell(f"{current} -> {decision.desired_replicas}", "warn" if decision.rescales else "", sizes)
 
 
 def _explained(report: HPAReport, changed_only: bool = False) -> View:

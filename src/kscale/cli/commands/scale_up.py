@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Iterable
 from contextlib import nullcontext
 from datetime import timedelta
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -192,7 +193,7 @@ def command(
     return Answer(
         plan.record(),
         lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),
-        exit_code=1 if plan.pending_count else 0,
+        exit_code=1 if plan.pending_count or plan.beyond_limits else 0,
     )
 
 
@@ -259,6 +260,9 @@ def _expander_input(
         raise typer.BadParameter("the priority expander needs --priority-config", param_hint="--expander")
     if "price" not in names and (per_core is not None or per_gib is not None):
         raise typer.BadParameter("needs --expander price", param_hint="--price-per-core-hour, --price-per-gib-hour")
+    for option, rate in (("--price-per-core-hour", per_core), ("--price-per-gib-hour", per_gib)):
+        if rate is not None and not isfinite(rate):
+            raise typer.BadParameter(f"{rate} is no price", param_hint=option)
     return ExpanderInput(
         priorities=None if config is None else _config_map(config),
         price_per_core_hour=per_core,
@@ -336,7 +340,8 @@ def _headline(plan: ScaleUpPlan) -> str:
         parts = [f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.scale_ups]
         balanced = ", balanced" if len(parts) > 1 else ""
         nodes = f"{plan.new_nodes:,} {plural('node', plan.new_nodes)}{balanced}"
-        return f"Scale up {' and '.join(parts)} ({nodes}) for {len(plan.triggered):,} of {pods(total)}."
+        helped = len(plan.triggered) - len(plan.beyond_limits)
+        return f"Scale up {' and '.join(parts)} ({nodes}) for {helped:,} of {pods(total)}."
     return {
         "ScaleUpNotNeeded": "No scale-up is needed.",
         "ScaleUpNotTried": f"No scale-up is tried. {_untried(plan)}",
@@ -410,6 +415,12 @@ def _footer(plan: ScaleUpPlan, explain: str, unlimited: Iterable[str]) -> list[s
     if plan.min_sizes:
         raised = ", ".join(f"{info.group} {info.current:,} -> {info.new:,}" for info in plan.min_sizes)
         footer.append(f"Raised to their minimum size: {raised}.")
+    if plan.beyond_limits:
+        asked = sum(done.best.node_count for done in plan.rounds if done.best is not None)
+        footer.append(
+            f"No place for {pods(len(plan.beyond_limits))} of the option chosen: limits on the cluster permit "
+            f"{plan.new_nodes:,} of the {asked:,} nodes asked for. Upstream says that they triggered the scale-up, too."
+        )
     if plan.pending:
         footer.append(f"Still pending: {pods(plan.pending_count)}: {explain} {shlex.quote(plan.pending[0].pods[0])}")
     for count, why in (
