@@ -125,11 +125,12 @@ class Live:
     """Runs machines side by side in one world.
 
     ``perform`` carries actions out (never a Wait, Together, Within or InBackground). ``worker``: where machines do
-    their steps, one thread at most; None: on the loop. ``rng`` draws the jitter of waits. As an async context manager
-    it waits at its end for what was started in the background, and a fault there ends everything.
+    their steps, one thread at most; None: on the loop. ``turn`` is held during each step: who changes what steps look
+    at holds it, too. ``rng`` draws the jitter of waits. As an async context manager it waits at its end for what was
+    started in the background, and a fault there ends everything.
     """
 
-    __slots__ = ("_clock", "_group", "_perform", "_rng", "_worker", "scope")
+    __slots__ = ("_clock", "_group", "_perform", "_rng", "_worker", "scope", "turn")
 
     def __init__(
         self,
@@ -137,12 +138,14 @@ class Live:
         clock: Clock,
         *,
         worker: Executor | None = None,
+        turn: asyncio.Lock | None = None,
         rng: random.Random | None = None,
         scope: Scope | None = None,
     ) -> None:
         self._perform = perform
         self._clock = clock
         self._worker = worker
+        self.turn = turn or asyncio.Lock()
         self._rng = rng or random.Random()
         self._group = asyncio.TaskGroup()
         self.scope = scope or Scope()
@@ -178,12 +181,13 @@ class Live:
     async def _advance(self, steps: Steps[Any], outcome: Outcome | None) -> Action | _Done:
         if self._worker is None:
             return _step(steps, outcome)
-        future = asyncio.get_running_loop().run_in_executor(self._worker, _step, steps, outcome)
-        try:
-            return await asyncio.shield(future)
-        except asyncio.CancelledError:
-            await _ended(future)  # a machine can be closed only when no thread is in it
-            raise
+        async with self.turn:
+            future = asyncio.get_running_loop().run_in_executor(self._worker, _step, steps, outcome)
+            try:
+                return await asyncio.shield(future)
+            except asyncio.CancelledError:
+                await _ended(future)  # a machine can be closed only when no thread is in it
+                raise
 
     async def _act(self, action: Action, scope: Scope) -> Outcome:
         answer = ANSWERS.get(type(action))
@@ -287,7 +291,8 @@ async def drive(driver: Driver[Any], stores: LiveStores, live: Live, clock: Cloc
         while live.scope.error is None:
             if await live.scope.limit(until_due()) is not None:
                 return
-            sight = driver.observe(stores, clock.now())
+            async with live.turn:
+                sight = driver.observe(stores, clock.now())
             await live.run(lambda now, sight=sight: driver.steps(sight, now))  # type: ignore[misc]  # bound, not asked for
     finally:
         unsubscribe()

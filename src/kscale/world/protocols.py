@@ -16,7 +16,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from kscale.effects import Action, ApiError, GetMetric, Moment, Outcome, Ranking, RankOptions
-from kscale.objects.core import Node
+from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.nodegroup import NodeGroup
@@ -95,11 +95,15 @@ class Stores(Protocol):
         ...
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
-        """The objects of a typed kind, in the order in which they came."""
+        """The objects of a kind, in the order in which they came."""
         ...
 
     def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
-        """One object of a typed kind, as far as the watch has brought it."""
+        """One object, as far as the watch has brought it."""
+        ...
+
+    def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
+        """The pods that are assigned to nodes and have not ended, node by node."""
         ...
 
     def resource_version(self, kind: str) -> str:

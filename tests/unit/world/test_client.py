@@ -77,10 +77,11 @@ class FakeStream:
     def __init__(self, answer: Answer, then: Exception | None = None) -> None:
         self.status, self.headers, self._body, self._then = answer.status, answer.headers, answer.body, then
 
-    async def chunks(self) -> AsyncIterator[bytes]:
-        yield self._body
-        if self._then is not None:
+    async def read_some(self) -> bytes:
+        found, self._body = self._body, b""
+        if not found and self._then is not None:
             raise self._then
+        return found
 
     async def read(self) -> bytes:
         return self._body
@@ -180,6 +181,13 @@ def test_what_is_sent_again_waits_for_its_turn_too() -> None:
     assert sent == pytest.approx([0.0, 2.0])
 
 
+async def all_of(stream: Stream) -> list[bytes]:
+    found = []
+    while some := await stream.read_some():
+        found.append(some)
+    return found
+
+
 def watched(*found: Any) -> tuple[Any, list[float], int]:
     async def main(clock: VirtualClock) -> tuple[Any, list[float], int]:
         script = Script(clock, *found)
@@ -187,7 +195,7 @@ def watched(*found: Any) -> tuple[Any, list[float], int]:
         seen: Any
         try:
             async with client.watch(GET) as stream:
-                seen = None if stream is None else [chunk async for chunk in stream.chunks()]
+                seen = None if stream is None else await all_of(stream)
         except (RequestFailedError, ConnectionFailedError) as error:
             seen = error
         return seen, script.sent, script.left

@@ -167,15 +167,18 @@ class _Body:
         self.status: int = response.status
         self.headers = _headers(response.headers)
 
-    async def chunks(self) -> AsyncIterator[bytes]:
+    async def read_some(self) -> bytes:
         try:
-            while chunk := await self._response.content.readany():
-                yield chunk
+            found: bytes = await self._response.content.readany()
         except (OSError, TimeoutError, self._of.client_error) as error:
             raise self._of.failure(self._call, error) from None
+        return found
 
     async def read(self) -> bytes:
-        return b"".join([chunk async for chunk in self.chunks()])
+        found = bytearray()
+        while some := await self.read_some():
+            found += some
+        return bytes(found)
 
 
 def _headers(headers: Any) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -60,8 +60,8 @@ class Stream(Protocol):
     @property
     def headers(self) -> Mapping[str, str]: ...
 
-    def chunks(self) -> AsyncIterator[bytes]:
-        """The body as it comes."""
+    async def read_some(self) -> bytes:
+        """What has come of the body; empty: that was all. May be cancelled without a loss."""
         ...
 
     async def read(self) -> bytes:

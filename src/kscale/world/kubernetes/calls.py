@@ -1,0 +1,163 @@
+"""Actions on the API server as requests. Writes are patches: an object is never put back whole.
+
+The one exception is a Scale, which is nothing but what is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+from urllib.parse import quote
+
+import msgspec
+
+from kscale.effects import Create, Delete, Evict, Get, GetScale, Patch, PutScale, Resize, WriteStatus
+from kscale.objects.base import enc_hook
+from kscale.objects.decode import to_dict
+from kscale.objects.meta import KubeObject
+from kscale.objects.rest_mapping import AUTOSCALING_V1, ServedResource
+from kscale.objects.scale_versions import written_scale
+from kscale.world.kubernetes.transport import Call
+
+__all__ = ["ApiAction", "call_of", "list_call"]
+
+ApiAction = Get | Create | Patch | Delete | Evict | Resize | GetScale | PutScale | WriteStatus
+
+_JSON: Final = "application/json"
+_PATCHES: Final = {
+    "merge": "application/merge-patch+json",
+    "json": "application/json-patch+json",
+    "strategic": "application/strategic-merge-patch+json",
+}
+
+
+def call_of(action: ApiAction, resource: ServedResource) -> Call:
+    """The request of an action. ``resource``: where its kind is served; of an eviction and a resize that of pods.
+
+    Raises :class:`~kscale.objects.scale.ScaleError` for a Scale that the server's kind cannot hold.
+    """
+    match action:
+        case Get():
+            return _call("GET", resource, action.namespace, action.name)
+        case Create(object=made):
+            return _call("POST", resource, made.namespace, "", body=_whole(made, resource), about=made.name)
+        case Patch():
+            content = _patch(action)
+            return _call(
+                "PATCH",
+                resource,
+                action.namespace,
+                action.name,
+                action.subresource,
+                body=content,
+                content_type=_PATCHES[action.type],
+            )
+        case Delete():
+            return _call("DELETE", resource, action.namespace, action.name, body=_delete_options(action))
+        case Evict():
+            return _call("POST", resource, action.namespace, action.name, "eviction", body=_eviction(action))
+        case Resize():
+            operations = [to_dict(each) for each in action.patch]
+            content_type = _PATCHES["json"]
+            return _call(
+                "PATCH", resource, action.namespace, action.name, "resize", body=operations, content_type=content_type
+            )
+        case GetScale():
+            return _call("GET", resource, action.namespace, action.name, "scale")
+        case PutScale():
+            scale = written_scale(action.scale, action.replicas, resource.scale or AUTOSCALING_V1)
+            return _call("PUT", resource, action.namespace, action.scale.name, "scale", body=scale)
+        case WriteStatus(object=held):
+            return _call(
+                "PATCH",
+                resource,
+                held.namespace,
+                held.name,
+                "status",
+                body=_status(held),
+                content_type=_PATCHES["merge"],
+            )
+
+
+def list_call(
+    resource: ServedResource, namespace: str, *, selector: str = "", fields: str = "", limit: int = 0, more: str = ""
+) -> Call:
+    """The request of a page of a list; ``more``: what to go on with."""
+    query = (("labelSelector", selector), ("fieldSelector", fields), ("limit", str(limit or "")), ("continue", more))
+    return Call(
+        method="GET",
+        path=resource.path(quote(namespace, safe="")),
+        query=tuple((name, value) for name, value in query if value),
+        resource=resource.group_resource,
+    )
+
+
+def _call(
+    method: str,
+    resource: ServedResource,
+    namespace: str,
+    name: str,
+    subresource: str = "",
+    *,
+    body: Any = None,
+    content_type: str = _JSON,
+    about: str = "",
+) -> Call:
+    return Call(
+        method=method,
+        path=resource.path(quote(namespace, safe=""), quote(name, safe=""), subresource),
+        body=None if body is None else msgspec.json.encode(body, enc_hook=enc_hook),
+        content_type="" if body is None else content_type,
+        resource=resource.group_resource,
+        name=name or about,
+    )
+
+
+def _whole(made: KubeObject, resource: ServedResource) -> dict[str, Any]:
+    """A new object, with its kind."""
+    return {**to_dict(made), "apiVersion": resource.api_version, "kind": resource.kind}
+
+
+def _patch(action: Patch) -> Any:
+    """The patch; with a version it is refused where the object has another by then."""
+    version = action.resource_version
+    if isinstance(action.patch, Mapping):
+        if not version:
+            return action.patch
+        metadata = {**(action.patch.get("metadata") or {}), "resourceVersion": version}
+        return {**action.patch, "metadata": metadata}
+    operations = [to_dict(each) for each in action.patch]
+    held = [{"op": "replace", "path": "/metadata/resourceVersion", "value": version}] if version else []
+    return [*held, *operations]
+
+
+def _delete_options(action: Delete) -> dict[str, Any]:
+    options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    if action.grace_period_seconds is not None:
+        options["gracePeriodSeconds"] = action.grace_period_seconds
+    if action.uid:
+        options["preconditions"] = {"uid": action.uid}
+    return options
+
+
+def _eviction(action: Evict) -> dict[str, Any]:
+    eviction: dict[str, Any] = {
+        "kind": "Eviction",
+        "apiVersion": "policy/v1",
+        "metadata": {"name": action.name, "namespace": action.namespace},
+    }
+    if action.grace_period_seconds is not None:
+        eviction["deleteOptions"] = {"gracePeriodSeconds": action.grace_period_seconds}
+    return eviction
+
+
+def _status(held: KubeObject) -> dict[str, Any]:
+    """The status alone: what kscale knows of it becomes as it is here, also what is absent; the rest stays."""
+    status = getattr(held, "status", None)
+    if not isinstance(status, msgspec.Struct):
+        raise TypeError(f"a {type(held).__name__} has no status")
+    known = dict.fromkeys(field.encode_name for field in msgspec.structs.fields(status))
+    return {
+        "metadata": {"resourceVersion": held.metadata.resource_version},
+        "status": {**known, **to_dict(status)},
+    }

@@ -1,0 +1,258 @@
+"""Runs a reflector against an API server, and feeds a sink."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from typing import Final
+
+from kscale.effects import ApiError, Wait
+from kscale.effects.reports import Metric, Observation
+from kscale.errors import InputError
+from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.world.kubernetes.reflector import (
+    Asked,
+    Batch,
+    Close,
+    Ended,
+    Failed,
+    Listed,
+    ListPage,
+    Opened,
+    OpenWatch,
+    ReadMore,
+    Reflector,
+    Seen,
+    Settle,
+    Waited,
+)
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.sinks import Sink
+from kscale.world.kubernetes.transport import Call, ConnectionFailedError, Stream
+from kscale.world.protocols import Clock, Watch
+
+__all__ = ["WATCH_METRICS", "Informer"]
+
+_log = logging.getLogger(__name__)
+_COLLECT: Final = 0.005
+_MOST_EVENTS: Final = 256
+_MOST_BYTES: Final = 8 * 2**20
+_MOST_WAITING: Final = 256 * 2**20  # a server cuts a watch off that does not read for long
+_EVENTS: Final = "kscale_watch_events_total"
+_LISTS: Final = "kscale_lists_total"
+_LAG: Final = "kscale_watch_lag_seconds"
+
+WATCH_METRICS: Final = (
+    Metric(_EVENTS, "counter", ("kind",)),
+    Metric(_LISTS, "counter", ("kind",)),
+    Metric(_LAG, "histogram", ("kind",), (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)),
+)
+"""Events and lists that were taken up, and how long events lay here before they were."""
+
+
+class Informer:
+    """One watch of a driver. ``settled``: its sink may be looked at; ``last_error``: why it does not get on.
+
+    ``turn`` is held while the sink changes; meanwhile events are still read, and wait here. ``told`` is called whenever
+    ``settled`` may have become true; ``observe`` is told what happens.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        resources: Resources,
+        watch: Watch,
+        sink: Sink,
+        clock: Clock,
+        *,
+        reflector: Reflector | None = None,
+        turn: asyncio.Lock | None = None,
+        rng: random.Random | None = None,
+        told: Callable[[], None] = lambda: None,
+        observe: Callable[[Observation], None] = lambda _: None,
+    ) -> None:
+        self.watch = watch
+        self._client = client
+        self._resources = resources
+        self._sink = sink
+        self._clock = clock
+        self._rng = rng or random.Random()
+        self._reflector = reflector or Reflector(paged=not watch.typed, rng=self._rng)
+        self._turn = turn or asyncio.Lock()
+        self._told = told
+        self._observe = observe
+        self._labels = {"kind": watch.kind}
+        self._path = ""
+        self._open: Stream | None = None
+        self._left = b""
+        self._came = 0
+
+    @property
+    def synced(self) -> bool:
+        """It was listed once."""
+        return self._reflector.synced
+
+    @property
+    def settled(self) -> bool:
+        """Besides, what is there is a state that once was."""
+        return self.synced and self._sink.settled
+
+    @property
+    def version(self) -> str:
+        """The newest version that was seen."""
+        return self._reflector.version
+
+    @property
+    def last_error(self) -> ApiError | None:
+        """Why the last list or watch came to nothing; None: it did not."""
+        return self._reflector.last_error
+
+    async def run(self) -> None:
+        """For ever."""
+        steps = self._reflector.run(self._clock.monotonic())
+        try:
+            async with AsyncExitStack() as opened:
+                asked = next(steps)
+                while True:
+                    asked = steps.send(await self._answer(asked, opened))
+        finally:
+            steps.close()
+
+    async def _answer(self, asked: Asked, opened: AsyncExitStack) -> Seen:
+        try:
+            match asked:
+                case ListPage():
+                    return await self._list(asked)
+                case OpenWatch():
+                    return await self._watch(asked, opened)
+                case ReadMore():
+                    return await self._read_more(opened)
+                case Settle():
+                    await self._settle()
+                case Close():
+                    await self._close(opened)
+                case Wait(duration=duration, jitter=jitter):
+                    self._tell_of_failure()
+                    await asyncio.sleep(duration * (1 + self._rng.random() * jitter) / 1e9)
+        except RequestFailedError as error:
+            return Failed(at=self._at(), error=error.error, refused=error.refused)
+        except InputError as error:
+            await self._close(opened)
+            return Failed(at=self._at(), error=ApiError(str(error)))
+        return Waited(at=self._at())
+
+    def _at(self) -> int:
+        return self._clock.monotonic()
+
+    def _tell_of_failure(self) -> None:
+        error = self._reflector.last_error
+        if error is not None:
+            _log.warning("Failed to watch %s: %s", self.watch.kind, error.message)
+
+    async def _call(self, *query: tuple[str, str]) -> Call:
+        watch = self.watch
+        resource = await self._resources.of_kind(watch.kind, watch.api_version)
+        selectors = [("fieldSelector", watch.field_selector), ("labelSelector", watch.label_selector)]
+        return Call(
+            method="GET",
+            path=resource.path(watch.namespace),
+            query=tuple((name, value) for name, value in (*selectors, *query) if value),
+            resource=resource.group_resource,
+        )
+
+    async def _list(self, asked: ListPage) -> Listed:
+        limit = str(asked.limit) if asked.limit else ""
+        call = await self._call(("limit", limit), ("continue", asked.continue_), ("resourceVersion", asked.version))
+        answer = await self._client.call(call)
+        async with self._turn:
+            if asked.anew:
+                self._sink.begin()
+            version, more = self._sink.page(answer.body)
+        await asyncio.sleep(0)  # a page is a long time for others
+        return Listed(at=self._at(), version=version, continue_=more)
+
+    async def _watch(self, asked: OpenWatch, opened: AsyncExitStack) -> Seen:
+        initial = "true" if asked.initial else ""
+        call = await self._call(
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(asked.timeout_seconds)),
+            ("resourceVersion", asked.version),
+            ("sendInitialEvents", initial),
+            ("resourceVersionMatch", "NotOlderThan" if initial else ""),
+        )
+        await self._close(opened)
+        self._open = await opened.enter_async_context(self._client.watch(call))
+        if asked.initial:
+            async with self._turn:
+                self._sink.begin()
+        return Opened(at=self._at())
+
+    async def _read_more(self, opened: AsyncExitStack) -> Seen:
+        """Events as they come, collected for a moment: many at once cost less."""
+        data, more = await self._collect()
+        if not data:
+            await self._close(opened)
+            return Ended(at=self._at())
+        async with self._turn:
+            found = self._sink.events(data)
+        self._left = data[found.used :] if more else b""
+        if found.events:
+            self._observe(Observation(name=_EVENTS, value=float(found.events), labels=self._labels))
+            lag = (self._clock.monotonic() - self._came) / 1e9
+            self._observe(Observation(name=_LAG, value=lag, labels=self._labels))
+        if not more:
+            await self._close(opened)
+            if not found.events and found.error is None:
+                return Ended(at=self._at())
+        await asyncio.sleep(0)
+        return Batch(
+            at=self._at(),
+            events=found.events,
+            version=found.version,
+            only_added=found.only_added,
+            synced=found.synced,
+            error=found.error,
+        )
+
+    async def _collect(self) -> tuple[bytes, bool]:
+        """At least one line, and what comes in the next moments; whether there may be more."""
+        stream = self._open
+        if stream is None:
+            return b"", False
+        parts, lines, size = [self._left], 0, len(self._left)
+        limit: float | None = None
+        while (lines < _MOST_EVENTS and size < _MOST_BYTES) or (lines and self._turn.locked() and size < _MOST_WAITING):
+            if lines and self._turn.locked():
+                limit = asyncio.get_running_loop().time() + _COLLECT
+            try:
+                async with asyncio.timeout_at(limit):
+                    some = await stream.read_some()
+            except TimeoutError:
+                if self._turn.locked() and size < _MOST_WAITING:
+                    continue
+                break
+            except ConnectionFailedError:
+                some = b""  # a watch that breaks has ended: it goes on from the last version
+            if not some:
+                return b"".join(parts) if lines else b"", False
+            parts.append(some)
+            size += len(some)
+            lines += some.count(b"\n")
+            if lines and limit is None:
+                self._came = self._clock.monotonic()
+                limit = asyncio.get_running_loop().time() + _COLLECT
+        return b"".join(parts), True
+
+    async def _settle(self) -> None:
+        async with self._turn:
+            self._sink.settle()
+        self._observe(Observation(name=_LISTS, labels=self._labels))
+        self._told()
+
+    async def _close(self, opened: AsyncExitStack) -> None:
+        self._open, self._left = None, b""
+        await opened.pop_all().aclose()

@@ -1,0 +1,274 @@
+"""How a live world carries actions out: one match over all there are."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from kscale.effects import (
+    Action,
+    ApiError,
+    Create,
+    CreatedGroups,
+    CreateGroup,
+    DecreaseTargetSize,
+    Delete,
+    DeleteGroup,
+    DeleteNodes,
+    Emit,
+    Event,
+    Evict,
+    Get,
+    GetMetric,
+    GetScale,
+    IncreaseSize,
+    List,
+    Observation,
+    Observe,
+    Outcome,
+    Patch,
+    PutScale,
+    RankOptions,
+    Refresh,
+    Resize,
+    WriteStatus,
+)
+from kscale.errors import InputError
+from kscale.objects.core import Node, NodeSpec
+from kscale.objects.decode import from_json
+from kscale.objects.kinds import find_kind, kind_of
+from kscale.objects.meta import KubeObject, ObjectMeta
+from kscale.objects.nodegroup import ProviderError
+from kscale.objects.rest_mapping import ServedResource
+from kscale.objects.scale import ScaleError
+from kscale.objects.scale_versions import read_scale
+from kscale.objects.selector_text import parse_selector
+from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
+from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.transport import Answer
+from kscale.world.protocols import Clock, Metrics, NodeGroups, Ranker, Stores
+
+__all__ = ["Performer"]
+
+_PAGE: Final = 500
+_T = TypeVar("_T")
+
+
+class _Items(msgspec.Struct):
+    class _Meta(msgspec.Struct):
+        continue_: str = msgspec.field(name="continue", default="")
+
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+    items: list[msgspec.Raw] | None = None
+
+
+class _Written(msgspec.Struct):
+    class _Meta(msgspec.Struct):
+        version: str = msgspec.field(name="resourceVersion", default="")
+
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
+
+
+class Performer:
+    """Carries actions out (:data:`kscale.world.protocols.PerformLive`), on the loop that owns the stores.
+
+    ``stores`` answer what is asked of the watches; ``groups`` is the cloud, ``metrics`` and ``ranker`` what answers
+    those questions: an action of what there is none of is a TypeError. What blocks runs in ``threads`` (None: asyncio's
+    own). ``turn`` is held while the stores are asked for more than one object. ``emit`` and ``observe`` take reports,
+    at once.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        clock: Clock,
+        *,
+        resources: Resources | None = None,
+        stores: Stores | None = None,
+        groups: NodeGroups | None = None,
+        metrics: Metrics | None = None,
+        ranker: Ranker | None = None,
+        emit: Callable[[Sequence[Event]], None] = lambda _: None,
+        observe: Callable[[Sequence[Observation]], None] = lambda _: None,
+        threads: Executor | None = None,
+        turn: asyncio.Lock | None = None,
+    ) -> None:
+        self._client = client
+        self._clock = clock
+        self._resources = resources or Resources(client)
+        self._stores = stores
+        self._groups = groups
+        self._metrics = metrics
+        self._ranker = ranker
+        self._emit = emit
+        self._observe = observe
+        self._threads = threads
+        self._turn = turn or asyncio.Lock()
+
+    async def __call__(self, action: Action) -> Outcome:
+        """Carries an action out. What is refused is an outcome with an error."""
+        try:
+            value = await self._do(action)
+        except RequestFailedError as error:
+            value = error.error
+        except ProviderError as error:
+            value = ApiError(error.message, reason=error.type)
+        except (InputError, ScaleError) as error:
+            value = ApiError(str(error), reason="InternalError")
+        if isinstance(value, ApiError):
+            return Outcome(at=self._clock.now(), error=value)
+        return Outcome(at=self._clock.now(), value=value)
+
+    async def _do(self, action: Action) -> Any:
+        match action:
+            case Emit(events=events):
+                return self._emit(events)
+            case Observe(observations=observations):
+                return self._observe(observations)
+            case Get(watched=True):
+                return self._watched(action)
+            case List(watched=True):
+                async with self._turn:
+                    return self._all_watched(action)
+            case Get():
+                return await self._get(action)
+            case List():
+                return await self._list(action)
+            case Create(object=made):
+                kind = kind_of(type(made)) or ("", "")
+                return await self._write(action, made.kind or kind[1], made.api_version)
+            case Patch() | Delete():
+                return await self._write(action, action.kind, action.api_version)
+            case WriteStatus(object=held):
+                kind = kind_of(type(held)) or ("", "")
+                return await self._write(action, held.kind or kind[1], held.api_version)
+            case Evict() | Resize():
+                return await self._write(action, "Pod", "v1")
+            case GetScale(resource=name) | PutScale(resource=name):
+                answer = await self._client.call(call_of(action, await self._resources.of_name(name)))
+                return read_scale(msgspec.json.decode(answer.body))
+            case GetMetric():
+                return await self._need(self._metrics, action).get(action)
+            case RankOptions():
+                return await self._block(self._need(self._ranker, action), action)
+            case _:
+                return await self._block(self._cloud, action)
+
+    # -- the API server ----------------------------------------------------------------------------------------------
+
+    async def _get(self, action: Get) -> KubeObject:
+        resource = await self._resources.of_kind(action.kind, action.api_version)
+        answer = await self._client.call(call_of(action, resource))
+        return _object(answer.body, resource)
+
+    async def _list(self, action: List) -> list[KubeObject]:
+        resource = await self._resources.of_kind(action.kind, action.api_version)
+        if action.nodes is None:
+            return await self._pages(resource, action, "")
+        found: list[KubeObject] = []
+        for node in action.nodes:
+            fields = f"spec.nodeName={node},status.phase!=Succeeded,status.phase!=Failed"
+            found += await self._pages(resource, action, fields)
+        return found
+
+    async def _pages(self, resource: ServedResource, action: List, fields: str) -> list[KubeObject]:
+        found: list[KubeObject] = []
+        more, limit = "", _PAGE
+        while True:
+            call = list_call(
+                resource, action.namespace, selector=action.selector, fields=fields, limit=limit, more=more
+            )
+            try:
+                answer = await self._client.call(call)
+            except RequestFailedError as error:
+                if error.error.code != 410 or not more:
+                    raise
+                found, more, limit = [], "", 0  # it took too long: all at once
+                continue
+            page = _decoded(answer, _Items)
+            found += [_object(raw, resource) for raw in page.items or ()]
+            more = page.metadata.continue_
+            if not more:
+                return found
+
+    async def _write(self, action: ApiAction, kind: str, api_version: str) -> str | None:
+        resource = await self._resources.of_kind(kind, api_version)
+        answer = await self._client.call(call_of(action, resource))
+        if isinstance(action, Delete | Evict | Resize):
+            return None
+        return _decoded(answer, _Written).metadata.version or None
+
+    # -- what the watches have brought -------------------------------------------------------------------------------
+
+    def _watched(self, action: Get) -> KubeObject | ApiError:
+        found = self._need(self._stores, action).get(action.kind, action.namespace, action.name)
+        if found is not None:
+            return found
+        return ApiError(f'{action.kind.lower()} "{action.name}" not found', code=404, reason="NotFound")
+
+    def _all_watched(self, action: List) -> list[KubeObject]:
+        stores = self._need(self._stores, action)
+        if action.nodes is not None:
+            found: Sequence[KubeObject] = stores.pods_of(action.nodes)
+        else:
+            found = stores.objects(action.kind)
+        selector = parse_selector(action.selector)
+        return [
+            each
+            for each in found
+            if (not action.namespace or each.namespace == action.namespace)
+            and (not action.selector or selector.matches(each.metadata.labels or {}))
+        ]
+
+    # -- the cloud, and what blocks ----------------------------------------------------------------------------------
+
+    async def _block(self, call: Callable[[Any], _T], action: Action) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._threads, call, action)
+
+    def _cloud(self, action: Action) -> Any:
+        """Runs in a thread."""
+        groups = self._need(self._groups, action)
+        match action:
+            case Refresh():
+                return list(groups.refresh())
+            case IncreaseSize(group=group, delta=delta, atomic=atomic):
+                return groups.increase_size(group, delta, atomic=atomic)
+            case DecreaseTargetSize(group=group, delta=delta):
+                return groups.decrease_target_size(group, delta)
+            case DeleteNodes(group=group, nodes=names, force=force):
+                return groups.delete_nodes(group, [self._node(name) for name in names], force=force)
+            case CreateGroup(group=group, asynchronous=asynchronous):
+                main, *extra = groups.create_group(group, asynchronous=asynchronous)
+                return CreatedGroups(main=main, extra=tuple(extra))
+            case DeleteGroup(group=group):
+                return groups.delete_group(group)
+        raise TypeError(f"this world cannot carry out {type(action).__name__}")
+
+    def _node(self, name: str) -> Node:
+        found = None if self._stores is None else self._stores.get("Node", "", name)
+        if isinstance(found, Node):
+            return found
+        return Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name))
+
+    def _need(self, part: _T | None, action: Action) -> _T:
+        if part is None:
+            raise TypeError(f"this world cannot carry out {type(action).__name__}")
+        return part
+
+
+def _object(raw: bytes | msgspec.Raw, resource: ServedResource) -> KubeObject:
+    found = from_json(raw, find_kind(resource.api_version, resource.kind) or KubeObject)
+    found.kind, found.api_version = resource.kind, resource.api_version
+    return found
+
+
+def _decoded(answer: Answer, type_: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(answer.body, type=type_)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"the server's answer cannot be read: {error}") from None

@@ -1,0 +1,357 @@
+"""How a kind of objects is listed and watched: client-go's reflector as a step machine without I/O.
+
+Upstream: ``client-go/tools/cache/reflector.go``, ``tools/pager``. What is listed and what events bring is none of its
+business: whoever runs it hands that on, and tells the machine what it needs to know (:data:`Seen`).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Generator
+from typing import Final
+
+import msgspec
+
+from kscale.effects import SECOND, ApiError, Wait
+from kscale.world.kubernetes.status import TOO_LARGE_RESOURCE_VERSION
+
+__all__ = [
+    "PAGE_SIZE",
+    "Asked",
+    "Batch",
+    "Close",
+    "Ended",
+    "Failed",
+    "ListPage",
+    "Listed",
+    "OpenWatch",
+    "Opened",
+    "ReadMore",
+    "Reflector",
+    "Seen",
+    "Settle",
+    "Waited",
+]
+
+PAGE_SIZE: Final = 500
+_SHORTEST_WATCH: Final = 300
+_LONGEST_WATCH: Final = 600
+_FIRST_PAUSE: Final = 8 * SECOND // 10
+_LONGEST_PAUSE: Final = 30 * SECOND
+_RESET: Final = 120 * SECOND
+
+
+class ListPage(msgspec.Struct, frozen=True):
+    """Ask for a page: ``limit`` 0 means all of it, ``continue_`` empty the first. ``anew``: a list begins, and what an
+    unfinished one has brought does not count as seen."""
+
+    version: str
+    limit: int = 0
+    continue_: str = ""
+    anew: bool = False
+
+
+class OpenWatch(msgspec.Struct, frozen=True):
+    """Open a watch with bookmarks. ``initial``: all objects first (``sendInitialEvents``, not older than ``version``),
+    so a list begins with it."""
+
+    version: str
+    timeout_seconds: int
+    initial: bool = False
+
+
+class ReadMore(msgspec.Struct, frozen=True):
+    """Read on in the open watch."""
+
+
+class Settle(msgspec.Struct, frozen=True):
+    """The list has come to its end at this version: what it did not bring is gone."""
+
+    version: str
+
+
+class Close(msgspec.Struct, frozen=True):
+    """Close the open watch."""
+
+
+Asked = ListPage | OpenWatch | ReadMore | Settle | Close | Wait
+
+
+class Waited(msgspec.Struct, frozen=True, kw_only=True):
+    """It is done. ``at``: when, in nanoseconds that only ever go on."""
+
+    at: int
+
+
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
+    """A page came: the version of the list, and what to go on with (empty: it was the last)."""
+
+    at: int
+    version: str
+    continue_: str = ""
+
+
+class Opened(msgspec.Struct, frozen=True, kw_only=True):
+    """The watch is open."""
+
+    at: int
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """Events came, so many, bookmarks included.
+
+    ``version``: of the last of them. ``only_added``: all told of objects that were added. ``synced``: one said that the
+    initial events have ended. ``error``: an ERROR event ends the watch.
+    """
+
+    at: int
+    events: int
+    version: str = ""
+    only_added: bool = False
+    synced: bool = False
+    error: ApiError | None = None
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """The watch has ended: it was closed, or broke."""
+
+    at: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True):
+    """It was refused, or (``refused``) nobody listened."""
+
+    at: int
+    error: ApiError
+    refused: bool = False
+
+
+Seen = Waited | Listed | Opened | Batch | Ended | Failed
+_Steps = Generator[Asked, Seen, ApiError | None]
+
+
+def _is_expired(error: ApiError) -> bool:
+    return error.reason in ("Expired", "Gone") or error.code == 410
+
+
+def _is_unavailable(error: ApiError) -> bool:
+    """The version that was asked for is not there any more, or not yet."""
+    return _is_expired(error) or TOO_LARGE_RESOURCE_VERSION in error.causes
+
+
+def _is_throttled(error: ApiError) -> bool:
+    return error.reason == "TooManyRequests" or error.code == 429
+
+
+class _Backoff:
+    """0.8 s, doubled up to 30 s, each with up to as much again; from the start every two minutes."""
+
+    __slots__ = ("_next", "_since")
+
+    def __init__(self) -> None:
+        self._next = _FIRST_PAUSE
+        self._since: int | None = None
+
+    def wait(self, now: int) -> Wait:
+        if self._since is None:
+            self._since = now
+        elif now - self._since > _RESET:
+            self._next, self._since = _FIRST_PAUSE, now
+        pause = self._next
+        self._next = min(2 * pause, _LONGEST_PAUSE)
+        return Wait(pause, 1.0)
+
+
+class Reflector:
+    """One kind. ``version`` is the newest that was seen; ``synced``: it was listed once.
+
+    ``streaming``: list by a watch where the server can, else by pages. ``paged``: always list the newest state page by
+    page; else as client-go does, which is served from the server's memory, in one piece. ``page_size``: always lists so
+    many at a time; 0: as many as client-go would. ``rng`` draws how long a watch is asked to last.
+    """
+
+    __slots__ = (
+        "_backoff",
+        "_now",
+        "_page_size",
+        "_paged",
+        "_rng",
+        "_streaming",
+        "_unavailable",
+        "_was_paginated",
+        "last_error",
+        "synced",
+        "version",
+    )
+
+    def __init__(
+        self, *, streaming: bool = True, paged: bool = False, page_size: int = 0, rng: random.Random | None = None
+    ) -> None:
+        self._streaming = streaming
+        self._paged = paged
+        self._page_size = page_size
+        self._rng = rng or random.Random()
+        self._backoff = _Backoff()
+        self._unavailable = self._was_paginated = False
+        self._now = 0
+        self.version = ""
+        self.synced = False
+        self.last_error: ApiError | None = None
+        """Why the last try came to nothing; None: it did not."""
+
+    def run(self, now: int) -> Generator[Asked, Seen, None]:
+        """For ever: lists and watches, and pauses before it does so again."""
+        self._now = now
+        while True:
+            self.last_error = yield from self.list_and_watch(self._now)
+            yield from self._pause()
+
+    def list_and_watch(self, now: int) -> _Steps:
+        """Lists, and watches until that has to be done anew; why it came to nothing, or None."""
+        self._now = now
+        is_open = False
+        if self._streaming:
+            is_open = (yield from self._watch_list()) is None
+        if not is_open:
+            failed = yield from self._list()
+            if failed is not None:
+                return failed
+        self.synced, self.last_error = True, None
+        return (yield from self._watch(is_open))
+
+    def _ask(self, asked: Asked) -> Generator[Asked, Seen, Seen]:
+        seen = yield asked
+        self._now = seen.at
+        return seen
+
+    def _pause(self) -> Generator[Asked, Seen, None]:
+        yield from self._ask(self._backoff.wait(self._now))
+
+    # -- listing in pages --------------------------------------------------------------------------------------------
+
+    def _list(self) -> _Steps:
+        version = self._list_version()
+        found = yield from self._pages(version)
+        if isinstance(found, Failed) and _is_unavailable(found.error):
+            self._unavailable = True
+            found = yield from self._pages(self._list_version())
+        if isinstance(found, Failed):
+            return found.error
+        newest, paginated = found
+        if version == "0" and paginated:
+            self._was_paginated = True  # the server keeps nothing in memory for this kind
+        yield from self._settle(newest)
+        return None
+
+    def _list_version(self) -> str:
+        if self._unavailable or self._paged:
+            return ""  # the newest
+        return self.version or "0"  # at first whatever the server has in memory
+
+    def _pages(self, version: str) -> Generator[Asked, Seen, Failed | tuple[str, bool]]:
+        """All pages: the version of the list, and whether there were several."""
+        limit = self._page_size
+        if not limit and (self._was_paginated or version in ("", "0")):
+            limit = PAGE_SIZE  # with another version the server answers from its memory only if there is no limit
+        seen = yield from self._ask(ListPage(version, limit, anew=True))
+        newest, paginated = seen.version if isinstance(seen, Listed) else "", False
+        while isinstance(seen, Listed) and seen.continue_:
+            paginated = True
+            seen = yield from self._ask(ListPage("", limit, seen.continue_))
+            if isinstance(seen, Failed) and _is_expired(seen.error):
+                seen = yield from self._ask(ListPage(version, anew=True))  # took too long: all at once
+                newest = seen.version if isinstance(seen, Listed) else ""
+                break
+        if isinstance(seen, Failed):
+            return seen
+        return newest, paginated
+
+    # -- listing by a watch ------------------------------------------------------------------------------------------
+
+    def _watch_list(self) -> _Steps:
+        """None: it is listed, and the watch is open; an error: this does not work here."""
+        while True:
+            begun = self._now
+            seen = yield from self._open("" if self._unavailable else self.version, initial=True)
+            events = 0
+            while isinstance(seen, Opened | Batch):
+                seen = yield from self._ask(ReadMore())
+                if not isinstance(seen, Batch):
+                    continue
+                events += seen.events
+                if seen.synced:
+                    yield from self._settle(seen.version)
+                    if seen.error is None:
+                        return None
+                if seen.error is not None:
+                    break
+            failed = yield from self._failure(seen)
+            if failed is None:
+                if self._now - begun < SECOND and not events:
+                    return _VERY_SHORT
+                continue  # it ended before its bookmark: from scratch
+            error, refused = failed
+            if refused or _is_throttled(error):
+                yield from self._pause()
+            elif _is_unavailable(error):
+                self._unavailable = True
+            else:
+                return error
+
+    def _open(self, version: str, *, initial: bool = False) -> Generator[Asked, Seen, Seen]:
+        timeout = int(_SHORTEST_WATCH + self._rng.random() * (_LONGEST_WATCH - _SHORTEST_WATCH))
+        return (yield from self._ask(OpenWatch(version, timeout, initial)))
+
+    def _failure(self, seen: Seen) -> Generator[Asked, Seen, tuple[ApiError, bool] | None]:
+        """Why a watch is over, and whether nobody listened; None: it has ended."""
+        if isinstance(seen, Failed):
+            return seen.error, seen.refused
+        if isinstance(seen, Batch) and seen.error is not None:
+            yield from self._ask(Close())
+            return seen.error, False
+        return None
+
+    def _settle(self, version: str) -> Generator[Asked, Seen, None]:
+        yield from self._ask(Settle(version))
+        self._unavailable = False
+        self.version = version
+
+    # -- watching ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, is_open: bool) -> _Steps:
+        while True:
+            begun = self._now
+            in_order = is_open or self.version not in ("", "0")
+            seen: Seen
+            if not is_open:
+                seen = yield from self._open(self.version)
+                if isinstance(seen, Failed):
+                    if not seen.refused and not _is_throttled(seen.error):
+                        return seen.error
+                    yield from self._pause()
+                    continue
+            is_open = False
+            events = 0
+            while True:
+                seen = yield from self._ask(ReadMore())
+                if not isinstance(seen, Batch):
+                    break
+                events += seen.events
+                in_order = in_order or not seen.only_added  # what is there already comes in no order
+                if seen.version and in_order:
+                    self.version = seen.version
+                if seen.error is not None:
+                    break
+            failed = yield from self._failure(seen)
+            if failed is None:
+                if self._now - begun < SECOND and not events:
+                    return _VERY_SHORT
+            elif _is_throttled(failed[0]):
+                yield from self._pause()
+            else:
+                # Of a version that is gone, too: what is listed next is not older than what was seen.
+                self.last_error = failed[0]
+                return None
+
+
+_VERY_SHORT: Final = ApiError("very short watch: it lasted less than a second and no items received")

@@ -1,0 +1,168 @@
+"""Kinds and where they are served, as one API server has it (upstream: ``client-go/restmapper``, ``discovery``).
+
+What every server has stands in a table; the rest a server is asked for when it is needed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from kscale.effects import ApiError
+from kscale.objects.rest_mapping import (
+    BUILT_IN,
+    RESTMapper,
+    ServedResource,
+    discovered,
+    parse_group_version,
+    split_group_resource,
+)
+from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.world.kubernetes.transport import Call
+
+__all__ = ["EVERYWHERE", "Resources"]
+
+
+def _of(group: str, version: str, *names: str, namespaced: bool = True) -> list[ServedResource]:
+    pairs = (name.split("=") for name in names)
+    return [ServedResource(group, version, kind, plural, namespaced) for kind, plural in pairs]
+
+
+EVERYWHERE: Final = (
+    *BUILT_IN,
+    *_of("", "v1", "PersistentVolume=persistentvolumes", namespaced=False),
+    *_of(
+        "", "v1", "ConfigMap=configmaps", "Secret=secrets", "Event=events", "LimitRange=limitranges",
+        "PersistentVolumeClaim=persistentvolumeclaims", "ServiceAccount=serviceaccounts",
+    ),
+    *_of("policy", "v1", "PodDisruptionBudget=poddisruptionbudgets"),
+    *_of("coordination.k8s.io", "v1", "Lease=leases"),
+    *_of("autoscaling", "v2", "HorizontalPodAutoscaler=horizontalpodautoscalers"),
+    *_of(
+        "autoscaling.k8s.io", "v1", "VerticalPodAutoscaler=verticalpodautoscalers",
+        "VerticalPodAutoscalerCheckpoint=verticalpodautoscalercheckpoints",
+    ),
+    *_of(
+        "storage.k8s.io", "v1", "StorageClass=storageclasses", "CSINode=csinodes", "CSIDriver=csidrivers",
+        "VolumeAttachment=volumeattachments", namespaced=False,
+    ),
+    *_of("storage.k8s.io", "v1", "CSIStorageCapacity=csistoragecapacities"),
+    *_of("resource.k8s.io", "v1", "ResourceClaim=resourceclaims", "ResourceClaimTemplate=resourceclaimtemplates"),
+    *_of("resource.k8s.io", "v1", "ResourceSlice=resourceslices", "DeviceClass=deviceclasses", namespaced=False),
+    *_of("scheduling.k8s.io", "v1", "PriorityClass=priorityclasses", namespaced=False),
+    *_of("node.k8s.io", "v1", "RuntimeClass=runtimeclasses", namespaced=False),
+    *_of("apiextensions.k8s.io", "v1", "CustomResourceDefinition=customresourcedefinitions", namespaced=False),
+    *_of(
+        "admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration=mutatingwebhookconfigurations",
+        "ValidatingWebhookConfiguration=validatingwebhookconfigurations", namespaced=False,
+    ),
+)  # fmt: skip
+"""What needs no asking, each in the version that is spoken."""
+
+
+class Resources:
+    """What a server serves; it is asked once for each version of a group.
+
+    What is not served is refused with the reason ``NotFound``: it may come yet.
+    """
+
+    __slots__ = ("_asked", "_by_kind", "_by_name", "_client")
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._by_kind: dict[tuple[str, str], ServedResource] = {}
+        self._by_name: dict[str, ServedResource] = {}
+        self._asked: set[str] = set()
+        for each in EVERYWHERE:
+            self._add(each)
+            self._by_kind.setdefault(("", each.kind), each)
+
+    async def of_kind(self, kind: str, api_version: str = "") -> ServedResource:
+        """Where a kind is served; without ``api_version`` one that every server has. Raises
+        :class:`~kscale.world.kubernetes.client.RequestFailedError`."""
+        found = self._by_kind.get((api_version, kind))
+        if found is None and api_version:
+            await self._ask(api_version)
+            found = self._by_kind.get((api_version, kind))
+        if found is None:
+            raise _missing(f'no matches for kind "{kind}" in version "{api_version}"')
+        return found
+
+    async def of_name(self, group_resource: str) -> ServedResource:
+        """Where a group-resource (``deployments.apps``) is served, in the version that the server prefers."""
+        found = self._by_name.get(group_resource)
+        if found is None:
+            group, _ = split_group_resource(group_resource)
+            await self._ask(await self._preferred(group))
+            found = self._by_name.get(group_resource)
+        if found is None:
+            raise _missing(f'the server doesn\'t have a resource type "{group_resource}"')
+        return found
+
+    async def mapper(self) -> RESTMapper:
+        """All that the server serves, asked for now."""
+        groups = msgspec.json.decode((await self._client.call(Call(method="GET", path="/apis"))).body)
+        versions = dict.fromkeys(["v1", *_versions(groups)])
+        lists = [listed for version in versions if (listed := await self._list(version)) is not None]
+        return RESTMapper(discovered(groups, [msgspec.json.decode(each) for each in lists]))
+
+    def _add(self, resource: ServedResource) -> None:
+        self._by_kind[resource.api_version, resource.kind] = resource
+        self._by_name.setdefault(resource.group_resource, resource)
+
+    async def _preferred(self, group: str) -> str:
+        if not group:
+            return "v1"
+        answer = await self._client.call(Call(method="GET", path="/apis"))
+        for version in _versions(msgspec.json.decode(answer.body)):
+            if parse_group_version(version)[0] == group:
+                return version
+        raise _missing(f'the server has no group "{group}"')
+
+    async def _ask(self, api_version: str) -> None:
+        if api_version in self._asked:
+            return
+        listed = await self._list(api_version)
+        if listed is None:
+            return
+        self._asked.add(api_version)
+        for each in discovered(None, [msgspec.json.decode(listed)]):
+            self._add(each)
+
+    async def _list(self, api_version: str) -> bytes | None:
+        """The resources of a version; None: it is not served."""
+        prefix = "apis" if "/" in api_version else "api"
+        try:
+            return (await self._client.call(Call(method="GET", path=f"/{prefix}/{quote(api_version)}"))).body
+        except RequestFailedError as error:
+            if error.error.is_not_found:
+                return None
+            raise
+
+
+class _GroupVersion(msgspec.Struct, rename="camel"):
+    group_version: str = ""
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    preferred_version: _GroupVersion | None = None
+    versions: list[_GroupVersion] | None = None
+
+
+class _GroupList(msgspec.Struct):
+    groups: list[_Group] | None = None
+
+
+def _versions(groups: object) -> list[str]:
+    """All versions of all groups, of each group the preferred one first."""
+    found = []
+    for group in msgspec.convert(groups, _GroupList).groups or ():
+        first = [group.preferred_version] if group.preferred_version is not None else []
+        found += [each.group_version for each in (*first, *(group.versions or ()))]
+    return found
+
+
+def _missing(text: str) -> RequestFailedError:
+    return RequestFailedError(ApiError(text, code=404, reason="NotFound"))

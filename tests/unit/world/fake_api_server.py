@@ -1,0 +1,523 @@
+"""An API server in memory, behind the transport: objects, versions, lists in pages, watches, refusals, and faults.
+
+It does what kube-apiserver does as far as informers and writers can tell; tests that run against it run against the
+real one, too. ``minor``: what servers from 1.32 on do differently.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import random
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import unquote
+
+from kscale.effects import to_text
+from kscale.objects.rest_mapping import ServedResource
+from kscale.world.kubernetes.resources import EVERYWHERE
+from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, Stream
+from kscale.world.protocols import Clock
+from unit.world.patching import PatchError, json_patch, merge, strategic
+
+Object = dict[str, Any]
+Key = tuple[str, str]
+
+BROKEN = ConnectionFailedError("connection reset by peer", "reset")
+REFUSED = ConnectionFailedError("connect: connection refused", "refused")
+
+
+def status(code: int, reason: str, message: str = "", **details: Any) -> Object:
+    said: Object = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
+    return {**said, "reason": reason, "code": code, **({"details": details} if details else {})}
+
+
+class RefusalError(Exception):
+    def __init__(
+        self, code: int, reason: str, message: str = "", *, retry_after: int | None = None, **details: Any
+    ) -> None:
+        super().__init__(message)
+        self.code, self.retry_after = code, retry_after
+        self.body = status(code, reason, message or reason, **details)
+
+
+class _Watch:
+    """One open watch: what it is of, and what has not been read yet."""
+
+    def __init__(self, resource: ServedResource, wants: Callable[[Object], bool], namespace: str) -> None:
+        self.resource, self.wants, self.namespace = resource, wants, namespace
+        self.queue: asyncio.Queue[bytes | ConnectionFailedError] = asyncio.Queue()
+
+    def send(self, type_: str, obj: Object) -> None:
+        self.queue.put_nowait(json.dumps({"type": type_, "object": obj}).encode() + b"\n")
+
+
+class _Body:
+    def __init__(
+        self, code: int, watch: _Watch | None, body: bytes, headers: dict[str, str], cut: random.Random | None
+    ) -> None:
+        self.status, self.headers, self._watch, self._body, self._cut = code, headers, watch, body, cut
+        self._left = b""
+
+    async def read_some(self) -> bytes:
+        if self._watch is None:
+            found, self._body = self._body, b""
+            return found
+        if not self._left:
+            found_or_error = await self._watch.queue.get()
+            while isinstance(found_or_error, bytes) and found_or_error and not self._watch.queue.empty():
+                following = self._watch.queue.get_nowait()
+                if not isinstance(following, bytes) or not following:
+                    self._watch.queue.put_nowait(following)
+                    break
+                found_or_error += following
+            if isinstance(found_or_error, ConnectionFailedError):
+                raise found_or_error
+            self._left = found_or_error
+        at = len(self._left) if self._cut is None or not self._left else self._cut.randrange(1, len(self._left) + 1)
+        found, self._left = self._left[:at], self._left[at:]
+        return found
+
+    async def read(self) -> bytes:
+        return self._body
+
+
+class FakeApiServer:
+    """``fault(call)`` may answer a call instead of the server (an Answer or an error), or let it happen and lose the
+    answer (``late`` in its name tells so: :class:`Late`). ``cut``: a seed to cut what watches send at any byte."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        minor: int = 37,
+        resources: Iterable[ServedResource] = (),
+        cut: int | None = None,
+        delay: float = 0.0,
+    ) -> None:
+        self.clock = clock
+        self.minor = minor
+        self.delay = delay
+        self.version = 100
+        self.compacted = 0
+        self.served = {each.group_resource: each for each in (*EVERYWHERE, *resources)}
+        self.kinds: dict[str, dict[Key, Object]] = {}
+        self.log: list[tuple[int, str, str, Object, Object | None]] = []
+        self.calls: list[Call] = []
+        self.watches: list[_Watch] = []
+        self.fault: Callable[[Call], Answer | ConnectionFailedError | Late | None] = lambda call: None
+        self.may_evict: Callable[[Object], RefusalError | None] = lambda pod: None
+        self.scale_version = "autoscaling/v1"
+        self.pages: dict[str, tuple[int, list[Object]]] = {}
+        self._cut = None if cut is None else random.Random(cut)
+        self._uid = 0
+
+    # -- for tests ---------------------------------------------------------------------------------------------------
+
+    def put(self, plural: str, obj: Object) -> Object:
+        """Creates or replaces an object, whatever its version."""
+        resource = self.served[plural]
+        key = (obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
+        return self._store(resource, key, copy.deepcopy(obj))
+
+    def get(self, plural: str, name: str, namespace: str = "") -> Object:
+        return copy.deepcopy(self.kinds.get(plural, {})[namespace, name])
+
+    def all(self, plural: str) -> list[Object]:
+        return [copy.deepcopy(each) for _, each in sorted(self.kinds.get(plural, {}).items())]
+
+    def drop(self, plural: str, name: str, namespace: str = "") -> None:
+        self._remove(self.served[plural], (namespace, name))
+
+    def compact(self) -> None:
+        """Forgets how the present state came about."""
+        self.compacted = self.version
+        self.log.clear()
+        self.pages.clear()
+
+    def cut_watches(self, error: ConnectionFailedError | None = BROKEN) -> None:
+        """Breaks what is open; None: ends it in peace."""
+        for watch in self.watches:
+            watch.queue.put_nowait(b"" if error is None else error)
+        self.watches.clear()
+
+    def fail_watches(self, code: int, reason: str) -> None:
+        """Ends what is open with an ERROR event."""
+        for watch in self.watches:
+            watch.send("ERROR", status(code, reason))
+            watch.queue.put_nowait(b"")
+        self.watches.clear()
+
+    def bookmark(self) -> None:
+        for watch in self.watches:
+            watch.send("BOOKMARK", self._bookmark(watch.resource))
+
+    def asked(self, method: str = "", *, watch: bool | None = None) -> list[str]:
+        """Paths with queries, in short."""
+        found = []
+        for call in self.calls:
+            query = dict(call.query)
+            if (method and call.method != method) or (watch is not None and ("watch" in query) is not watch):
+                continue
+            found.append(call.path + "".join(f" {k}={v}" for k, v in sorted(query.items()) if k != "timeoutSeconds"))
+        return found
+
+    # -- the transport -----------------------------------------------------------------------------------------------
+
+    async def call(self, call: Call) -> Answer:
+        self.calls.append(call)
+        await asyncio.sleep(self.delay)
+        fault = self.fault(call)
+        if isinstance(fault, Answer):
+            return fault
+        if isinstance(fault, ConnectionFailedError):
+            raise fault
+        answer = self._answer(call)
+        if isinstance(fault, Late):
+            raise fault.error
+        return answer
+
+    @asynccontextmanager
+    async def stream(self, call: Call) -> AsyncIterator[Stream]:
+        self.calls.append(call)
+        await asyncio.sleep(self.delay)
+        fault = self.fault(call)
+        if isinstance(fault, ConnectionFailedError):
+            raise fault
+        watch = None
+        try:
+            if isinstance(fault, Answer):
+                yield _Body(fault.status, None, fault.body, dict(fault.headers), None)
+                return
+            try:
+                watch = self._watch(call)
+                yield _Body(200, watch, b"", {}, self._cut)
+            except RefusalError as refusal:
+                yield _Body(refusal.code, None, json.dumps(refusal.body).encode(), _headers(refusal), None)
+        finally:
+            if watch in self.watches:
+                self.watches.remove(watch)
+
+    async def close(self) -> None:
+        self.cut_watches()
+
+    # -- requests ----------------------------------------------------------------------------------------------------
+
+    def _answer(self, call: Call) -> Answer:
+        try:
+            code, body = self._route(call)
+        except RefusalError as refusal:
+            return Answer(refusal.code, _headers(refusal), json.dumps(refusal.body).encode())
+        return Answer(code, {"content-type": "application/json"}, json.dumps(body).encode())
+
+    def _route(self, call: Call) -> tuple[int, Object]:
+        parts = [unquote(part) for part in call.path.strip("/").split("/")]
+        discovery = self._discovery(parts)
+        if discovery is not None:
+            return 200, discovery
+        resource, namespace, name, sub = self._locate(parts)
+        body = json.loads(call.body) if call.body else None
+        if not name:
+            return (
+                (201, self._create(resource, namespace, body))
+                if call.method == "POST"
+                else (200, self._list(resource, namespace, call))
+            )
+        key = (namespace, name)
+        known = self.kinds.get(resource.group_resource, {})
+        if key not in known:
+            raise RefusalError(404, "NotFound", f'{resource.group_resource} "{name}" not found', name=name)
+        obj = known[key]
+        match call.method, sub:
+            case "GET", "":
+                return 200, obj
+            case "GET", "scale":
+                return 200, self._scale(obj)
+            case "DELETE", "":
+                return self._delete(resource, key, obj, body or {})
+            case "POST", "eviction":
+                return self._evict(resource, key, obj, body)
+            case "POST", "binding":
+                self._store(resource, key, merge(obj, {"spec": {"nodeName": body["target"]["name"]}}))
+                return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+            case "PUT", "scale":
+                return 200, self._put_scale(resource, key, obj, body)
+            case "PUT", "" | "status":
+                self._check_version(resource, obj, body)
+                return 200, self._store(resource, key, _only(obj, body, sub))
+            case "PATCH", "" | "status" | "resize" if sub != "resize" or self.minor >= 33:
+                return 200, self._patch(resource, key, obj, call, body, sub)
+        raise RefusalError(404, "NotFound", "the server could not find the requested resource")
+
+    def _discovery(self, parts: list[str]) -> Object | None:
+        if parts == ["apis"]:
+            groups: dict[str, list[str]] = {}
+            for each in self.served.values():
+                if each.group:
+                    groups.setdefault(each.group, []).append(each.api_version)
+            listed = [
+                {
+                    "name": group,
+                    "versions": [{"groupVersion": v, "version": v.split("/")[1]} for v in dict.fromkeys(versions)],
+                    "preferredVersion": {"groupVersion": versions[0], "version": versions[0].split("/")[1]},
+                }
+                for group, versions in groups.items()
+            ]
+            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": listed}
+        version = "/".join(parts[1:])
+        if parts[0] not in ("api", "apis") or len(parts) > 3 - (parts[0] == "api"):
+            return None
+        found = [each for each in self.served.values() if each.api_version == version]
+        if not found:
+            raise RefusalError(404, "NotFound", "the server could not find the requested resource")
+        resources: list[Object] = []
+        for each in found:
+            resources.append({"name": each.name, "kind": each.kind, "namespaced": each.namespaced})
+            if each.scale:
+                group, _, v = each.scale.rpartition("/")
+                scale = {"name": f"{each.name}/scale", "kind": "Scale", "group": group, "version": v}
+                resources.append({**scale, "namespaced": True})
+        return {"kind": "APIResourceList", "groupVersion": version, "resources": resources}
+
+    def _locate(self, parts: list[str]) -> tuple[ServedResource, str, str, str]:
+        group_parts = 2 if parts[0] == "api" else 3
+        group = "" if parts[0] == "api" else parts[1]
+        rest = parts[group_parts:]
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces":
+            namespace, rest = rest[1], rest[2:]
+        plural = f"{rest[0]}.{group}" if group else rest[0]
+        resource = self.served.get(plural)
+        if resource is None:
+            raise RefusalError(404, "NotFound", "the server could not find the requested resource")
+        return resource, namespace, rest[1] if len(rest) > 1 else "", rest[2] if len(rest) > 2 else ""
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _wanted(self, resource: ServedResource, namespace: str, call: Call) -> Callable[[Object], bool]:
+        query = dict(call.query)
+        fields = [part for part in query.get("fieldSelector", "").split(",") if part]
+        labels = [part for part in query.get("labelSelector", "").split(",") if part]
+
+        def wants(obj: Object) -> bool:
+            if namespace and obj["metadata"].get("namespace") != namespace:
+                return False
+            for part in fields:
+                path, equal, value = part.partition("!=") if "!=" in part else part.partition("=")
+                found: Any = obj
+                for step in path.split("."):
+                    found = (found or {}).get(step)
+                if ((found or "") == value) is (equal == "!="):
+                    return False
+            held = obj["metadata"].get("labels") or {}
+            return all(held.get(part.partition("=")[0]) == part.partition("=")[2] for part in labels)
+
+        return wants
+
+    def _list(self, resource: ServedResource, namespace: str, call: Call) -> Object:
+        query = dict(call.query)
+        version, limit, token = (
+            query.get("resourceVersion", ""),
+            int(query.get("limit", "0")),
+            query.get("continue", ""),
+        )
+        if version and int(version) > self.version:
+            raise RefusalError(
+                504, "Timeout", f"Too large resource version: {version}, current: {self.version}",
+                retry_after=1, causes=[{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}],
+            )  # fmt: skip
+        if token:
+            if token not in self.pages:
+                raise RefusalError(410, "Expired", "The provided continue parameter is too old")
+            at, items = self.pages.pop(token)
+        else:
+            wants = self._wanted(resource, namespace, call)
+            at, items = self.version, [each for each in self.all(resource.group_resource) if wants(each)]
+        metadata: Object = {"resourceVersion": str(at)}
+        if limit and version != "0" and len(items) > limit:
+            items, rest = items[:limit], items[limit:]
+            name = f"{resource.name}-{at}-{len(rest)}"
+            self.pages[name] = (at, rest)
+            metadata |= {"continue": name, "remainingItemCount": len(rest)}
+        items = [{key: value for key, value in each.items() if key not in ("kind", "apiVersion")} for each in items]
+        return {
+            "kind": f"{resource.kind}List",
+            "apiVersion": resource.api_version,
+            "metadata": metadata,
+            "items": items,
+        }
+
+    def _watch(self, call: Call) -> _Watch:
+        query = dict(call.query)
+        assert query.get("watch") == "true"
+        assert query.get("allowWatchBookmarks") == "true"
+        assert 300 <= int(query["timeoutSeconds"]) < 600
+        resource, namespace, _, _ = self._locate([unquote(part) for part in call.path.strip("/").split("/")])
+        wants = self._wanted(resource, namespace, call)
+        version = query.get("resourceVersion", "")
+        watch = _Watch(resource, wants, namespace)
+        if query.get("sendInitialEvents") == "true":
+            assert query.get("resourceVersionMatch") == "NotOlderThan"
+            if self.minor == 33:
+                text = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+                raise RefusalError(422, "Invalid", text)
+            for each in self.all(resource.group_resource):
+                if wants(each):
+                    watch.send("ADDED", each)
+            annotations = {"k8s.io/initial-events-end": "true"}
+            watch.send("BOOKMARK", merge(self._bookmark(resource), {"metadata": {"annotations": annotations}}))
+        elif version in ("", "0"):
+            for each in self.all(resource.group_resource):
+                if wants(each):
+                    watch.send("ADDED", each)
+        elif int(version) < self.compacted:
+            watch.send("ERROR", status(410, "Expired", f"too old resource version: {version} ({self.compacted})"))
+            watch.queue.put_nowait(b"")
+            return watch
+        else:
+            for at, type_, plural, new, old in self.log:
+                if at > int(version) and plural == resource.group_resource:
+                    self._tell(watch, type_, new, old)
+        self.watches.append(watch)
+        return watch
+
+    def _bookmark(self, resource: ServedResource) -> Object:
+        metadata = {"resourceVersion": str(self.version), "creationTimestamp": None}
+        return {"kind": resource.kind, "apiVersion": resource.api_version, "metadata": metadata}
+
+    def _tell(self, watch: _Watch, type_: str, new: Object, old: Object | None) -> None:
+        """An event as a watch with selectors sees it."""
+        before = old is not None and watch.wants(old)
+        now = type_ != "DELETED" and watch.wants(new)
+        if now:
+            watch.send("MODIFIED" if before else "ADDED", new)
+        elif before:
+            watch.send("DELETED", new)
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def _event(self, resource: ServedResource, type_: str, new: Object, old: Object | None) -> None:
+        event = (self.version, type_, resource.group_resource, copy.deepcopy(new), copy.deepcopy(old))
+        self.log.append(event)
+        for watch in self.watches:
+            if watch.resource == resource:
+                self._tell(watch, type_, new, old)
+
+    def _store(self, resource: ServedResource, key: Key, obj: Object) -> Object:
+        known = self.kinds.setdefault(resource.group_resource, {})
+        old = known.get(key)
+        self.version += 1
+        metadata = obj["metadata"]
+        if old is None:
+            self._uid += 1
+            metadata.setdefault("uid", f"uid-{self._uid}")
+            metadata["creationTimestamp"] = to_text(self.clock.now())
+        metadata["resourceVersion"] = str(self.version)
+        obj = {"kind": resource.kind, "apiVersion": resource.api_version, **obj}
+        known[key] = obj
+        self._event(resource, "ADDED" if old is None else "MODIFIED", obj, old)
+        return obj
+
+    def _remove(self, resource: ServedResource, key: Key) -> Object:
+        obj = self.kinds[resource.group_resource].pop(key)
+        self.version += 1
+        last = copy.deepcopy(obj)
+        last["metadata"]["resourceVersion"] = str(self.version)
+        self._event(resource, "DELETED", last, obj)
+        return last
+
+    def _create(self, resource: ServedResource, namespace: str, body: Object) -> Object:
+        metadata = body["metadata"]
+        if resource.namespaced and metadata.setdefault("namespace", namespace) != namespace:
+            raise RefusalError(400, "BadRequest", "the namespace of the provided object does not match the request")
+        key = (namespace, metadata["name"])
+        if key in self.kinds.get(resource.group_resource, {}):
+            text = f'{resource.group_resource} "{key[1]}" already exists'
+            raise RefusalError(409, "AlreadyExists", text, name=key[1])
+        return self._store(resource, key, body)
+
+    def _check_version(self, resource: ServedResource, obj: Object, body: Object) -> None:
+        wanted = (body.get("metadata") or {}).get("resourceVersion")
+        if wanted and wanted != obj["metadata"]["resourceVersion"]:
+            name = obj["metadata"]["name"]
+            text = f'Operation cannot be fulfilled on {resource.group_resource} "{name}": the object has been modified'
+            raise RefusalError(409, "Conflict", text, name=name)
+
+    def _patch(self, resource: ServedResource, key: Key, obj: Object, call: Call, body: Any, sub: str) -> Object:
+        try:
+            match call.content_type:
+                case "application/merge-patch+json":
+                    new = merge(obj, body)
+                case "application/strategic-merge-patch+json":
+                    new = strategic(obj, body)
+                case "application/json-patch+json":
+                    new = json_patch(obj, body)
+                case other:
+                    raise RefusalError(
+                        415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {other}"
+                    )
+        except PatchError as error:
+            raise RefusalError(422, "Invalid", str(error)) from None
+        if call.content_type != "application/json-patch+json":
+            self._check_version(resource, obj, body)
+        new["metadata"]["resourceVersion"] = obj["metadata"]["resourceVersion"]
+        if new == obj:
+            return obj
+        return self._store(resource, key, _only(obj, new, sub))
+
+    def _delete(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> tuple[int, Object]:
+        wanted = (body.get("preconditions") or {}).get("uid")
+        if wanted and wanted != obj["metadata"]["uid"]:
+            text = f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {obj['metadata']['uid']}"
+            raise RefusalError(409, "Conflict", text)
+        return 200, self._remove(resource, key)
+
+    def _evict(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> tuple[int, Object]:
+        assert body["kind"] == "Eviction"
+        assert body["apiVersion"] == "policy/v1"
+        refusal = self.may_evict(obj)
+        if refusal is not None:
+            raise refusal
+        self._remove(resource, key)
+        return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+
+    def _scale(self, obj: Object) -> Object:
+        spec, held = obj.get("spec", {}), obj.get("status", {})
+        metadata = {key: obj["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+        selector = spec.get("selector", {}).get("matchLabels", {})
+        text = ",".join(f"{key}={value}" for key, value in sorted(selector.items()))
+        said: Any = text if self.scale_version == "autoscaling/v1" else selector
+        return {
+            "kind": "Scale", "apiVersion": self.scale_version, "metadata": metadata,
+            "spec": {"replicas": spec.get("replicas", 1)},
+            "status": {"replicas": held.get("replicas", 0), "selector": said},
+        }  # fmt: skip
+
+    def _put_scale(self, resource: ServedResource, key: Key, obj: Object, body: Object) -> Object:
+        assert (body["kind"], body["apiVersion"]) == ("Scale", self.scale_version)
+        self._check_version(resource, obj, body)
+        stored = self._store(resource, key, merge(obj, {"spec": {"replicas": body["spec"].get("replicas", 0)}}))
+        return self._scale(stored)
+
+
+class Late:
+    """It has happened, and nobody hears of it."""
+
+    def __init__(self, error: ConnectionFailedError = BROKEN) -> None:
+        self.error = error
+
+
+def _headers(refusal: RefusalError) -> dict[str, str]:
+    after = {} if refusal.retry_after is None else {"retry-after": str(refusal.retry_after)}
+    return {"content-type": "application/json", **after}
+
+
+def _only(old: Object, new: Object, sub: str) -> Object:
+    """What a sub-resource may change."""
+    if sub == "status":
+        return {**copy.deepcopy(old), "status": new.get("status", {})}
+    if sub == "":
+        return {**copy.deepcopy(new), **({"status": old["status"]} if "status" in old else {})}
+    return copy.deepcopy(new)

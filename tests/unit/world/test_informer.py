@@ -1,0 +1,302 @@
+"""Informers against the fake API server, in virtual time: every case on every kind of server, and with faults."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from kscale import InputError
+from kscale.effects import SECOND, Observation
+from kscale.objects.meta import KubeObject
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.informer import Informer
+from kscale.world.kubernetes.reflector import Reflector
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.sinks import ObjectSink
+from kscale.world.kubernetes.transport import Answer, Call
+from kscale.world.protocols import Change, Watch
+from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
+from unit.world.fake_api_server import BROKEN, REFUSED, FakeApiServer, status
+from unit.world.informer_cases import CASES, PODS, Api, equal, following, pod, until
+from unit.world.patching import merge
+
+T0 = 1_800_000_000 * SECOND
+
+
+class FakeApi:
+    def __init__(self, clock: VirtualClock, **options: Any) -> None:
+        self.clock = clock
+        self.server = FakeApiServer(clock, **options)
+        self.client = Client(self.server, clock, qps=-1)
+
+    async def create(self, plural: str, obj: dict[str, Any]) -> None:
+        self.server.put(plural, obj)
+
+    async def patch(self, plural: str, name: str, patch: dict[str, Any], subresource: str = "") -> None:
+        self.server.put(plural, merge(self.server.get(plural, name, "default"), patch))
+
+    async def delete(self, plural: str, name: str) -> None:
+        self.server.drop(plural, name, "default")
+
+    async def names(self, plural: str) -> dict[str, str]:
+        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in self.server.all(plural)}
+
+    async def cut(self) -> None:
+        self.server.cut_watches()
+
+    async def compact(self) -> None:
+        self.server.compact()
+        self.server.cut_watches()
+
+
+def against_fake(case: Callable[[Any], Awaitable[None]], *, seed: int | None = None, **options: Any) -> FakeApi:
+    apis: list[FakeApi] = []
+
+    async def main(clock: VirtualClock) -> None:
+        apis.append(FakeApi(clock, **options))
+        await case(apis[0])
+
+    run_in_virtual_time(main, now=T0, seed=seed)
+    return apis[0]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
+@pytest.mark.parametrize("minor", [32, 33, 37])
+def test_cases(case: Callable[[Api], Awaitable[None]], minor: int) -> None:
+    against_fake(case, minor=minor, cut=minor)
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
+def test_cases_in_any_order(case: Callable[[Api], Awaitable[None]]) -> None:
+    for seed in range(8):
+        against_fake(case, seed=seed, cut=seed, delay=0.003)
+
+
+def test_what_is_asked_of_a_server_that_streams() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        async with following(api):
+            pass
+        path = "/api/v1/namespaces/default/pods allowWatchBookmarks=true"
+        assert api.server.asked() == [f"{path} resourceVersionMatch=NotOlderThan sendInitialEvents=true watch=true"]
+
+    against_fake(case)
+
+
+def test_what_is_asked_of_a_server_that_does_not() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        async with following(api):
+            await asyncio.sleep(1)
+        path = "/api/v1/namespaces/default/pods"
+        assert api.server.asked() == [
+            f"{path} allowWatchBookmarks=true resourceVersionMatch=NotOlderThan sendInitialEvents=true watch=true",
+            f"{path} limit=500 resourceVersion=0",
+            f"{path} allowWatchBookmarks=true resourceVersion=101 watch=true",
+        ]
+
+    against_fake(case, minor=33)
+
+
+def test_bookmarks_keep_a_quiet_watch_young() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        async with following(api) as followed:
+            for i in range(3):
+                await api.create("nodes", {"metadata": {"name": f"n{i}"}})
+            api.server.bookmark()
+            await until(lambda: followed.reflector.version == str(api.server.version))
+            api.server.compact()
+            api.server.cut_watches()
+            await api.create("pods", pod("b"))
+            await equal(api, followed)
+            assert followed.lists == 1  # its version was not too old
+
+    against_fake(case)
+
+
+def test_a_history_that_is_gone_is_listed_again() -> None:
+    async def case(api: FakeApi) -> None:
+        for name in "ab":
+            await api.create("pods", pod(name))
+        async with following(api, streaming=False) as followed:
+            api.server.cut_watches()
+            await api.delete("pods", "a")
+            await api.create("pods", pod("c"))
+            api.server.compact()
+            await equal(api, followed)
+            assert followed.lists == 2
+            assert followed.told() == ["+a", "+b", "!a", "+c"]
+            # Not older than what it had seen.
+            assert api.server.asked(watch=False)[-1] == "/api/v1/namespaces/default/pods resourceVersion=102"
+
+    against_fake(case)
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"), [(410, "Expired"), (429, "TooManyRequests"), (500, "InternalError"), (403, "Forbidden")]
+)
+def test_error_events(code: int, reason: str) -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        async with following(api) as followed:
+            api.server.fail_watches(code, reason)
+            await api.create("pods", pod("b"))
+            await equal(api, followed)
+            assert followed.lists == (1 if code == 429 else 2)
+
+    against_fake(case)
+
+
+def faults(*found: Any) -> Callable[[Call], Any]:
+    left = list(found)
+    return lambda call: left.pop(0) if left else None
+
+
+def refusal(code: int, reason: str, **headers: str) -> Answer:
+    return Answer(code, {"content-type": "application/json", **headers}, json.dumps(status(code, reason)).encode())
+
+
+@pytest.mark.parametrize("minor", [33, 37])
+def test_a_server_in_trouble(minor: int) -> None:
+    """Down, throttling, failing, broken: it is asked again, with pauses, until all is well."""
+
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        api.server.fault = faults(
+            REFUSED,
+            refusal(429, "TooManyRequests", **{"retry-after": "1"}),
+            BROKEN,
+            refusal(500, "InternalError"),
+            Answer(502, {"content-type": "text/html"}, b"<html>bad gateway"),
+            refusal(401, "Unauthorized"),
+            Answer(200, {"content-type": "text/html"}, b"<html>a portal"),
+        )
+        async with following(api) as followed:
+            await equal(api, followed)
+            assert followed.informer.last_error is None
+
+    against_fake(case, minor=minor)
+
+
+def test_why_it_does_not_get_on() -> None:
+    async def case(api: FakeApi) -> None:
+        api.server.fault = lambda call: refusal(403, "Forbidden")
+        sink = ObjectSink(PODS, lambda change: None)
+        informer = Informer(api.client, Resources(api.client), PODS, sink, api.clock)
+        task = asyncio.create_task(informer.run())
+        await asyncio.sleep(100)
+        assert not informer.synced
+        assert informer.last_error is not None
+        assert informer.last_error.reason == "Forbidden"
+        assert 4 <= len(api.server.calls) <= 20  # with pauses of up to a minute
+        task.cancel()
+        await asyncio.wait([task])
+
+    against_fake(case)
+
+
+def test_pages_that_expire() -> None:
+    async def case(api: FakeApi) -> None:
+        for i in range(5):
+            await api.create("pods", pod(f"p{i}"))
+
+        def expire(call: Call) -> Any:
+            if dict(call.query).get("continue"):
+                api.server.pages.clear()
+
+        api.server.fault = expire
+        async with following(api, streaming=False, paged=True, page_size=2) as followed:
+            await equal(api, followed)
+        assert api.server.asked(watch=False)[-1] == "/api/v1/namespaces/default/pods"  # all at once
+
+    against_fake(case)
+
+
+def test_events_are_collected_for_a_moment() -> None:
+    sizes: list[int] = []
+
+    async def case(api: FakeApi) -> None:
+        sink = ObjectSink(PODS, lambda change: None)
+
+        def observe(seen: Observation) -> None:
+            if seen.name == "kscale_watch_events_total":
+                sizes.append(int(seen.value))
+
+        informer = Informer(
+            api.client,
+            Resources(api.client),
+            PODS,
+            sink,
+            api.clock,
+            observe=observe,
+            reflector=Reflector(streaming=False),
+        )
+        task = asyncio.create_task(informer.run())
+        await until(lambda: bool(api.server.watches))
+        for i in range(600):
+            await api.create("pods", pod(f"p{i}"))
+            if i % 200 == 0:
+                await asyncio.sleep(0.001)
+        await until(lambda: len(sink.objects) == 600)
+        await asyncio.sleep(0.1)
+        await api.create("pods", pod("last"))
+        await until(lambda: len(sink.objects) == 601)
+        task.cancel()
+        await asyncio.wait([task])
+
+    against_fake(case)
+    assert sum(sizes) == 601
+    assert len(sizes) < 6
+    assert sizes[-1] == 1
+
+
+def test_what_cannot_be_read_is_left_out() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        bad = pod("bad")
+        bad["spec"]["containers"] = 5
+        await api.create("pods", bad)
+        async with following(api) as followed:
+            assert set(followed.names) == {"a"}
+            await api.create("pods", pod("b"))
+            await until(lambda: set(followed.names) == {"a", "b"})
+
+    against_fake(case)
+
+
+@pytest.mark.parametrize("data", [b"nonsense", b'{"kind":"Pod"}', b"\xff", b'{"kind":"Status","status":"Failure"}'])
+def test_what_is_no_list(data: bytes) -> None:
+    sink = ObjectSink(PODS, lambda change: None)
+    sink.begin()
+    with pytest.raises(InputError, match="not a list of Pod"):
+        sink.page(data)
+    with pytest.raises(InputError, match="not a watch of Pod"):
+        sink.events(b"nonsense\n")
+
+
+def test_pieces_of_lines_are_left() -> None:
+    told: list[Change] = []
+    sink = ObjectSink(PODS, told.append)
+    line = json.dumps({"type": "ADDED", "object": pod("a")}).encode() + b"\n"
+    found = sink.events(line + line[:10])
+    assert (found.used, found.events, found.only_added) == (len(line), 1, True)
+    assert sink.events(line[:10]).used == 0
+    assert [change.new.name for change in told if change.new is not None] == ["a"]
+
+
+def test_another_object_of_the_same_name() -> None:
+    told: list[tuple[KubeObject | None, KubeObject | None]] = []
+    sink = ObjectSink(Watch(kind="Pod", api_version="v1", typed=True), lambda c: told.append((c.old, c.new)))
+    for uid, version in (("1", "10"), ("1", "10"), ("2", "11")):
+        made = merge(pod("a"), {"metadata": {"uid": uid, "resourceVersion": version}})
+        sink.events(json.dumps({"type": "ADDED", "object": made}).encode() + b"\n")
+    assert len(told) == 2  # one version is told once
+    old, new = told[1]
+    assert old is not None
+    assert new is not None
+    assert (old.metadata.uid, new.metadata.uid) == ("1", "2")
