@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +22,8 @@ from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION
+from kscale.objects.resource import ResourceSlice
+from kscale.objects.storage import CSINode
 
 __all__ = [
     "CachedTemplate",
@@ -36,7 +39,8 @@ _STABLE_AFTER = 60 * SECOND
 """A node is a good example once its readiness has not changed for this long."""
 
 
-_READ_ANNOTATIONS = frozenset({DAEMONSET_POD_ANNOTATION, CONFIG_MIRROR_ANNOTATION})
+_MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
+_READ_ANNOTATIONS = frozenset({DAEMONSET_POD_ANNOTATION, CONFIG_MIRROR_ANNOTATION, _MIGRATED_PLUGINS})
 
 
 class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
@@ -53,6 +57,8 @@ def remembered(cached: CachedTemplate) -> RememberedTemplate:
         template,
         node=replace(template.node, metadata=_bare(template.node.metadata)),
         pods=[replace(pod, metadata=_bare(pod.metadata), spec=_without_environment(pod.spec)) for pod in template.pods],
+        csi_node=None if template.csi_node is None else _unannotated(template.csi_node),
+        resource_slices=[_unannotated(each) for each in template.resource_slices],
     )
     return RememberedTemplate(template=to_dict(bare), added=cached.added)
 
@@ -66,6 +72,13 @@ def recalled(item: RememberedTemplate, group: str) -> CachedTemplate:
 def _bare(metadata: ObjectMeta) -> ObjectMeta:
     kept = {key: value for key, value in (metadata.annotations or {}).items() if key in _READ_ANNOTATIONS}
     return replace(metadata, annotations=kept or None)
+
+
+_Published = TypeVar("_Published", CSINode, ResourceSlice)
+
+
+def _unannotated(item: _Published) -> _Published:
+    return replace(item, metadata=_bare(item.metadata))
 
 
 def _without_environment(spec: PodSpec) -> PodSpec:

@@ -97,8 +97,10 @@ class LoopState(
         """From JSON. Raises StateError for anything else than what :meth:`to_json` wrote."""
         try:
             data = msgspec.json.decode(text, type=dict)
-        except (msgspec.DecodeError, msgspec.ValidationError) as problem:
+        except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as problem:
             raise StateError(f"not a saved loop state: {problem}") from None
+        except RecursionError:
+            raise StateError("not a saved loop state: nested too deeply") from None
         kind, version = data.pop("kind", None), data.pop("version", None)
         if kind != _KIND:
             raise StateError(f"not a saved loop state: its kind is {kind!r}")

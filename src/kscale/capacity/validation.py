@@ -28,8 +28,9 @@ class Validation(Record, frozen=True):
     """What was read from the sources: counts per kind, and what is wrong or odd.
 
     ``problems``: objects that cannot be used, with file, object and field. ``warnings``: used, but no API server would
-    hold it (``warningCount`` counts those that the list leaves out, too). ``unreadable``: sources that cannot be read
-    at all, among ``damaged``. ``valid`` = no problem.
+    hold it (``warningCount`` counts those that the list leaves out, too). Of ``objects``, sources that cannot be read
+    at all counted as one each (``unreadable``), ``damaged`` cannot be read; those of ``kinds`` that are not modelled
+    come on top. ``valid`` = no problem.
     """
 
     KIND = "Validation"
@@ -67,7 +68,7 @@ def validate(sources: Sequence[str]) -> Validation:
         sources=list(sources),
         objects=report.total,
         unreadable=len({problem.source for problem in report.problems if problem.of_source}),
-        damaged=len({(problem.source, problem.object) for problem in report.problems}),
+        damaged=report.total - report.read.total(),
         kinds=kinds,
         problems=[str(problem) for problem in report.problems],
         warnings=[*map(str, report.warnings), *lost],

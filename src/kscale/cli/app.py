@@ -28,6 +28,7 @@ Schema is published. Numbers given as values are formatted by the table; ``Cell`
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from difflib import get_close_matches
@@ -41,7 +42,7 @@ from typer.core import TyperGroup
 
 import kscale
 from kscale.cli import registry
-from kscale.cli.failures import BROKEN_PIPE, INTERRUPTED, abandon_stdout, guarded
+from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, guarded
 from kscale.cli.terminal import Terminal
 
 __all__ = ["app", "run"]
@@ -183,6 +184,14 @@ def root(
 
 def run() -> None:
     """The command line with ``sys.argv``."""
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  # until the process ends
+    if sys.stdout is None:
+        Terminal(stdout=sys.stderr).error("stdout is closed: there is nowhere to write the answer")
+        sys.exit(BAD_INPUT)
+    raw = getattr(sys.stdout, "buffer", None)
+    if isinstance(raw, io.RawIOBase):  # PYTHONUNBUFFERED: a write that a closed pipe cuts short would pass for whole
+        sys.stdout = io.TextIOWrapper(io.BufferedWriter(raw), encoding=sys.stdout.encoding)
     if os.environ.get("PYTHONUTF8") is None and hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(
             errors="backslashreplace"

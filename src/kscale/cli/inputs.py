@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import shlex
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -77,6 +78,10 @@ class Files(OptionGroup):
         """Usage that cannot be meant."""
         if not self.filename:
             raise typer.BadParameter("nothing to read: name a dump, or - for stdin", param_hint="-f")
+        if "" in self.filename:
+            raise typer.BadParameter("an empty name is no file; . is this directory", param_hint="-f")
+        if "-" in self.filename and sys.stdin is None:
+            raise typer.BadParameter("stdin is closed", param_hint="-f")
         if self.filename.count("-") > 1:
             raise typer.BadParameter("stdin can be read once only, and - is named twice", param_hint="-f")
 

@@ -13,8 +13,9 @@ from typing import Annotated, Any, get_args, get_origin
 import msgspec
 import typer
 
+from kscale.cli.moments import parse_moment
 from kscale.cli.options import OptionGroup
-from kscale.objects.times import nanoseconds
+from kscale.effects import moment
 from kscale.series.usage_reader import UsageFiles
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.report import SEVERITIES
@@ -118,10 +119,7 @@ class History(OptionGroup):
         """``--now`` in nanoseconds."""
         if not self.now:
             return None
-        try:
-            return nanoseconds(self.now)
-        except ValueError as error:
-            raise typer.BadParameter(str(error), param_hint="--now") from None
+        return moment(parse_moment(self.now))
 
     def batches(self, threads: int) -> UsageFiles:
         """All rows of all files."""
@@ -156,10 +154,10 @@ def setting_of(text: str) -> tuple[str, str]:
 
 
 def fail_level(text: str) -> int | None:
-    """The place in :data:`SEVERITIES` of ``severity>=S``."""
+    """The place in :data:`SEVERITIES` of ``severity=S`` or ``severity>=S``, which mean the same."""
     if not text:
         return None
-    name, sign, level = text.partition(">=")
-    if name.strip() != "severity" or not sign or level.strip() not in SEVERITIES:
-        raise typer.BadParameter(f"expected severity>=S with S of {', '.join(SEVERITIES)}", param_hint="--fail-on")
+    name, _, level = text.partition("=")  # severity=S, too: an unquoted > is the shell's
+    if name.replace(" ", "") not in ("severity", "severity>") or level.strip() not in SEVERITIES:
+        raise typer.BadParameter(f"expected severity=S with S of {', '.join(SEVERITIES)}", param_hint="--fail-on")
     return SEVERITIES.index(level.strip())

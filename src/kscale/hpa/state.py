@@ -105,7 +105,9 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
             for where, each in msgspec.convert(given, _Given).hpas.items():
                 hpas[where] = msgspec.convert(each, HPAState)
                 _check(where, hpas[where])
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        except RecursionError:
+            raise StateError("not an HPA state: nested too deeply") from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise StateError(f"not an HPA state: {f'hpas[{where!r}]: ' if where else ''}{error}") from None
         return cls(hpas=hpas)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.base import ApiStruct, Int32, Int64
 from kscale.objects.core import PodTemplateSpec
 from kscale.objects.meta import Condition, KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.volumes import PersistentVolumeClaimSpec
@@ -30,22 +30,22 @@ __all__ = [
 class DeploymentSpec(ApiStruct):
     """``replicas`` absent = 1."""
 
-    replicas: int | None = None
+    replicas: Int32 | None = None
     selector: LabelSelector | None = None
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
-    min_ready_seconds: int = 0
+    min_ready_seconds: Int32 = 0
     paused: bool = False
 
 
 class DeploymentStatus(ApiStruct):
     """What a deployment has."""
 
-    observed_generation: int = 0
-    replicas: int = 0
-    updated_replicas: int = 0
-    ready_replicas: int = 0
-    available_replicas: int = 0
-    unavailable_replicas: int = 0
+    observed_generation: Int64 = 0
+    replicas: Int32 = 0
+    updated_replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    available_replicas: Int32 = 0
+    unavailable_replicas: Int32 = 0
     conditions: list[Condition] = []
 
 
@@ -59,8 +59,8 @@ class Deployment(KubeObject):
 class ReplicaSetSpec(ApiStruct):
     """``replicas`` absent = 1."""
 
-    replicas: int | None = None
-    min_ready_seconds: int = 0
+    replicas: Int32 | None = None
+    min_ready_seconds: Int32 = 0
     selector: LabelSelector | None = None
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
 
@@ -68,11 +68,11 @@ class ReplicaSetSpec(ApiStruct):
 class ReplicaSetStatus(ApiStruct):
     """What a replica set has."""
 
-    replicas: int = 0
-    fully_labeled_replicas: int = 0
-    ready_replicas: int = 0
-    available_replicas: int = 0
-    observed_generation: int = 0
+    replicas: Int32 = 0
+    fully_labeled_replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    available_replicas: Int32 = 0
+    observed_generation: Int64 = 0
 
 
 class ReplicaSet(KubeObject):
@@ -85,7 +85,7 @@ class ReplicaSet(KubeObject):
 class StatefulSetOrdinals(ApiStruct):
     """The number of the first pod."""
 
-    start: int = 0
+    start: Int32 = 0
 
 
 class VolumeClaimTemplate(ApiStruct):
@@ -98,25 +98,25 @@ class VolumeClaimTemplate(ApiStruct):
 class StatefulSetSpec(ApiStruct):
     """``replicas`` absent = 1."""
 
-    replicas: int | None = None
+    replicas: Int32 | None = None
     selector: LabelSelector | None = None
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
     volume_claim_templates: list[VolumeClaimTemplate] = []
     service_name: str = ""
     pod_management_policy: str = ""
-    min_ready_seconds: int = 0
+    min_ready_seconds: Int32 = 0
     ordinals: StatefulSetOrdinals | None = None
 
 
 class StatefulSetStatus(ApiStruct):
     """What a stateful set has."""
 
-    observed_generation: int = 0
-    replicas: int = 0
-    ready_replicas: int = 0
-    current_replicas: int = 0
-    updated_replicas: int = 0
-    available_replicas: int = 0
+    observed_generation: Int64 = 0
+    replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    current_replicas: Int32 = 0
+    updated_replicas: Int32 = 0
+    available_replicas: Int32 = 0
 
 
 class StatefulSet(KubeObject):
@@ -131,20 +131,20 @@ class DaemonSetSpec(ApiStruct):
 
     selector: LabelSelector | None = None
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
-    min_ready_seconds: int = 0
+    min_ready_seconds: Int32 = 0
 
 
 class DaemonSetStatus(ApiStruct):
     """What a daemon set has."""
 
-    current_number_scheduled: int = 0
-    desired_number_scheduled: int = 0
-    number_available: int = 0
-    number_misscheduled: int = 0
-    number_ready: int = 0
-    number_unavailable: int = 0
-    updated_number_scheduled: int = 0
-    observed_generation: int = 0
+    current_number_scheduled: Int32 = 0
+    desired_number_scheduled: Int32 = 0
+    number_available: Int32 = 0
+    number_misscheduled: Int32 = 0
+    number_ready: Int32 = 0
+    number_unavailable: Int32 = 0
+    updated_number_scheduled: Int32 = 0
+    observed_generation: Int64 = 0
 
 
 class DaemonSet(KubeObject):

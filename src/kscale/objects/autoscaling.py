@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.base import ApiStruct, Int32, Int64
 from kscale.objects.meta import KubeObject, LabelSelector
 from kscale.objects.quantity import Quantity
 
@@ -65,7 +65,7 @@ class MetricTarget(ApiStruct):
     type: str = ""
     value: Quantity | None = None
     average_value: Quantity | None = None
-    average_utilization: int | None = None
+    average_utilization: Int32 | None = None
 
 
 class ResourceMetricSource(ApiStruct):
@@ -120,14 +120,14 @@ class HPAScalingPolicy(ApiStruct):
     """At most ``value`` pods or percent within ``period_seconds``."""
 
     type: str = ""
-    value: int = 0
-    period_seconds: int = 0
+    value: Int32 = 0
+    period_seconds: Int32 = 0
 
 
 class HPAScalingRules(ApiStruct):
     """How fast one direction may go."""
 
-    stabilization_window_seconds: int | None = None
+    stabilization_window_seconds: Int32 | None = None
     select_policy: str | None = None
     policies: list[HPAScalingPolicy] | None = None
     tolerance: Quantity | None = None
@@ -144,8 +144,8 @@ class HorizontalPodAutoscalerSpec(ApiStruct):
     """What is scaled, between which sizes, by which metrics."""
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
-    min_replicas: int | None = None
-    max_replicas: int = 0
+    min_replicas: Int32 | None = None
+    max_replicas: Int32 = 0
     metrics: list[MetricSpec] | None = None
     behavior: HorizontalPodAutoscalerBehavior | None = None
 
@@ -155,7 +155,7 @@ class MetricValueStatus(ApiStruct):
 
     value: Quantity | None = None
     average_value: Quantity | None = None
-    average_utilization: int | None = None
+    average_utilization: Int32 | None = None
 
 
 class ResourceMetricStatus(ApiStruct):
@@ -216,16 +216,16 @@ class HorizontalPodAutoscalerCondition(ApiStruct):
     last_transition_time: str | None = None
     reason: str = ""
     message: str = ""
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
 
 
 class HorizontalPodAutoscalerStatus(ApiStruct):
     """What the controller last saw and wrote."""
 
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
     last_scale_time: str | None = None
-    current_replicas: int = 0
-    desired_replicas: int = 0
+    current_replicas: Int32 = 0
+    desired_replicas: Int32 = 0
     current_metrics: list[MetricStatus] | None = None
     conditions: list[HorizontalPodAutoscalerCondition] | None = None
 
@@ -243,19 +243,21 @@ class HorizontalPodAutoscalerSpecV1(ApiStruct):
     """As v2, with cpu utilisation as the only metric in a field."""
 
     scale_target_ref: CrossVersionObjectReference = msgspec.field(default_factory=CrossVersionObjectReference)
-    min_replicas: int | None = None
-    max_replicas: int = 0
-    target_cpu_utilization_percentage: int | None = msgspec.field(default=None, name="targetCPUUtilizationPercentage")
+    min_replicas: Int32 | None = None
+    max_replicas: Int32 = 0
+    target_cpu_utilization_percentage: Int32 | None = msgspec.field(default=None, name="targetCPUUtilizationPercentage")
 
 
 class HorizontalPodAutoscalerStatusV1(ApiStruct):
     """As v2, with cpu utilisation as the only value in a field."""
 
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
     last_scale_time: str | None = None
-    current_replicas: int = 0
-    desired_replicas: int = 0
-    current_cpu_utilization_percentage: int | None = msgspec.field(default=None, name="currentCPUUtilizationPercentage")
+    current_replicas: Int32 = 0
+    desired_replicas: Int32 = 0
+    current_cpu_utilization_percentage: Int32 | None = msgspec.field(
+        default=None, name="currentCPUUtilizationPercentage"
+    )
 
 
 class HorizontalPodAutoscalerV1(KubeObject):
@@ -270,13 +272,13 @@ class HorizontalPodAutoscalerV1(KubeObject):
 class ScaleSpec(ApiStruct):
     """The size asked for."""
 
-    replicas: int = 0
+    replicas: Int32 = 0
 
 
 class ScaleStatus(ApiStruct):
     """The size there is, and which pods are counted."""
 
-    replicas: int = 0
+    replicas: Int32 = 0
     selector: str = ""
 
 

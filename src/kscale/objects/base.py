@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["ApiStruct", "ResourceList", "dec_hook", "enc_hook"]
+__all__ = ["ApiStruct", "Int32", "Int64", "ResourceList", "dec_hook", "enc_hook", "shortened"]
 
 
 class ApiStruct(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"):
@@ -19,6 +19,12 @@ class ApiStruct(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel"
     than emptiness are ``None`` when absent.
     """
 
+
+Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
+"""An int32 of the API; a number beyond it is refused when it is decoded, as Go does."""
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+"""The same of an int64."""
 
 ResourceList = dict[str, Quantity]
 """Resource name -> quantity."""
@@ -34,7 +40,7 @@ def dec_hook(type_: type, value: Any) -> Any:
         try:
             return Quantity(value.strip(" \t\n\v\f\r"))
         except QuantityError:
-            raise ValueError(f'"{value}" is not a quantity') from None
+            raise ValueError(f'"{shortened(value)}" is not a quantity') from None
     if value is None:
         return Quantity.zero()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -45,6 +51,11 @@ def dec_hook(type_: type, value: Any) -> Any:
     # JSON has no text for these: it would show a null that the caller did not write.
     odd = isinstance(value, float) and not math.isfinite(value)
     raise ValueError(f"{value if odd else msgspec.json.encode(value).decode()} is not a quantity")
+
+
+def shortened(text: str, most: int = 80) -> str:
+    """A text for a message: the beginning of a long one, and how long it is."""
+    return text if len(text) <= most else f"{text[:most]}... ({len(text):,} characters)"
 
 
 def enc_hook(value: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.base import ApiStruct, Int32, Int64
 from kscale.objects.core import PodTemplateSpec
 from kscale.objects.meta import Condition, KubeObject, LabelSelector, ObjectMeta
 
@@ -14,10 +14,10 @@ __all__ = ["CronJob", "CronJobSpec", "Job", "JobSpec", "JobStatus", "JobTemplate
 class JobSpec(ApiStruct):
     """``parallelism`` absent = 1; ``completions`` absent = any single success will do."""
 
-    parallelism: int | None = None
-    completions: int | None = None
-    active_deadline_seconds: int | None = None
-    backoff_limit: int | None = None
+    parallelism: Int32 | None = None
+    completions: Int32 | None = None
+    active_deadline_seconds: Int64 | None = None
+    backoff_limit: Int32 | None = None
     selector: LabelSelector | None = None
     manual_selector: bool | None = None
     template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
@@ -31,10 +31,10 @@ class JobStatus(ApiStruct):
     conditions: list[Condition] = []
     start_time: str | None = None
     completion_time: str | None = None
-    active: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    ready: int | None = None
+    active: Int32 = 0
+    succeeded: Int32 = 0
+    failed: Int32 = 0
+    ready: Int32 | None = None
 
 
 class Job(KubeObject):

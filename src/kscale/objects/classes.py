@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.base import ApiStruct, Int32, ResourceList
 from kscale.objects.core import Toleration
 from kscale.objects.meta import KubeObject
 
@@ -14,7 +14,7 @@ __all__ = ["PriorityClass", "RuntimeClass", "RuntimeClassOverhead", "RuntimeClas
 class PriorityClass(KubeObject):
     """A named priority; one class may be what pods without a class get."""
 
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
     preemption_policy: str | None = None
     description: str = ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.base import ApiStruct, Int32
 from kscale.objects.meta import KubeObject
 
 __all__ = ["MachineDeployment", "MachinePool", "MachineScale", "MachineSet"]
@@ -13,7 +13,7 @@ __all__ = ["MachineDeployment", "MachinePool", "MachineScale", "MachineSet"]
 class MachineScale(ApiStruct):
     """How many machines there shall be."""
 
-    replicas: int | None = None
+    replicas: Int32 | None = None
 
 
 class MachineDeployment(KubeObject):

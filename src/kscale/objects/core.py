@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.base import ApiStruct, Int32, Int64, ResourceList
 from kscale.objects.meta import Condition, KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.volumes import Volume
 
@@ -87,7 +87,7 @@ class NodeSelector(ApiStruct):
 class PreferredSchedulingTerm(ApiStruct):
     """A wish (scoring only)."""
 
-    weight: int = 0
+    weight: Int32 = 0
     preference: NodeSelectorTerm = msgspec.field(default_factory=NodeSelectorTerm)
 
 
@@ -114,7 +114,7 @@ class PodAffinityTerm(ApiStruct):
 class WeightedPodAffinityTerm(ApiStruct):
     """A wish (scoring only)."""
 
-    weight: int = 0
+    weight: Int32 = 0
     pod_affinity_term: PodAffinityTerm = msgspec.field(default_factory=PodAffinityTerm)
 
 
@@ -153,17 +153,17 @@ class Toleration(ApiStruct):
     operator: str = ""
     value: str = ""
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Int64 | None = None
 
 
 class TopologySpreadConstraint(ApiStruct):
     """How unevenly matching pods may be spread over the values of a node label."""
 
-    max_skew: int = 0
+    max_skew: Int32 = 0
     topology_key: str = ""
     when_unsatisfiable: str = ""
     label_selector: LabelSelector | None = None
-    min_domains: int | None = None
+    min_domains: Int32 | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
     match_label_keys: list[str] = []
@@ -191,8 +191,8 @@ class ContainerPort(ApiStruct):
     """A port of a container; ``host_port`` 0 = none."""
 
     name: str = ""
-    container_port: int = 0
-    host_port: int = 0
+    container_port: Int32 = 0
+    host_port: Int32 = 0
     host_ip: str = msgspec.field(default="", name="hostIP")
     protocol: str = ""
 
@@ -246,8 +246,8 @@ class Container(ApiStruct):
 class ContainerStateTerminated(ApiStruct):
     """How a container ended."""
 
-    exit_code: int = 0
-    signal: int = 0
+    exit_code: Int32 = 0
+    signal: Int32 = 0
     reason: str = ""
     message: str = ""
     started_at: str | None = None
@@ -269,7 +269,7 @@ class ContainerStatus(ApiStruct):
     image: str = ""
     ready: bool = False
     started: bool | None = None
-    restart_count: int = 0
+    restart_count: Int32 = 0
     state: ContainerState = msgspec.field(default_factory=ContainerState)
     last_state: ContainerState = msgspec.field(default_factory=ContainerState)
     allocated_resources: ResourceList | None = None
@@ -308,8 +308,8 @@ class PodSpec(ApiStruct):
     ephemeral_containers: list[Container] = []
     volumes: list[Volume] = []
     restart_policy: str = ""
-    termination_grace_period_seconds: int | None = None
-    active_deadline_seconds: int | None = None
+    termination_grace_period_seconds: Int64 | None = None
+    active_deadline_seconds: Int64 | None = None
     node_selector: dict[str, str] | None = None
     service_account_name: str = ""
     node_name: str = ""
@@ -321,7 +321,7 @@ class PodSpec(ApiStruct):
     scheduler_name: str = ""
     tolerations: list[Toleration] = []
     priority_class_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     preemption_policy: str | None = None
     runtime_class_name: str | None = None
     overhead: ResourceList | None = None
@@ -434,8 +434,8 @@ class Service(KubeObject):
 class ReplicationControllerSpec(ApiStruct):
     """What a replication controller keeps alive; ``replicas`` absent = 1."""
 
-    replicas: int | None = None
-    min_ready_seconds: int = 0
+    replicas: Int32 | None = None
+    min_ready_seconds: Int32 = 0
     selector: dict[str, str] | None = None
     template: PodTemplateSpec | None = None
 
@@ -443,10 +443,10 @@ class ReplicationControllerSpec(ApiStruct):
 class ReplicationControllerStatus(ApiStruct):
     """What it has."""
 
-    replicas: int = 0
-    ready_replicas: int = 0
-    available_replicas: int = 0
-    observed_generation: int = 0
+    replicas: Int32 = 0
+    ready_replicas: Int32 = 0
+    available_replicas: Int32 = 0
+    observed_generation: Int64 = 0
 
 
 class ReplicationController(KubeObject):
@@ -514,7 +514,7 @@ class Event(KubeObject):
     type: str = ""
     reason: str = ""
     message: str = ""
-    count: int = 0
+    count: Int32 = 0
     first_timestamp: str | None = None
     last_timestamp: str | None = None
     event_time: str | None = None

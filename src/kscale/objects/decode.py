@@ -27,6 +27,8 @@ _QUANTITY_MAPS = frozenset({
     "default", "defaultRequest", "maxLimitRequestRatio",
 })  # fmt: skip
 
+_OF_RESOURCES = frozenset({"requests", "limits", "claims"})
+"""Members of ``resources`` where that is no map of quantities."""
 
 _DECODERS: dict[Any, msgspec.json.Decoder[Any]] = {}
 
@@ -136,7 +138,11 @@ def _without_nulls(value: Any, key: str) -> Any:
         if key in _TEXT_MAPS:
             return {name: "" if item is None else item for name, item in value.items()}
         if key in _QUANTITY_MAPS:
-            return {name: _without_nulls(item, str(name)) for name, item in value.items()}
+            return {
+                name: _without_nulls(item, str(name))
+                for name, item in value.items()
+                if item is not None or name not in _OF_RESOURCES
+            }
         return {name: _without_nulls(item, str(name)) for name, item in value.items() if item is not None}
     if isinstance(value, list):
         return [_without_nulls(item, "") for item in value]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.base import ApiStruct, Int64
 
 __all__ = [
     "Condition",
@@ -36,10 +36,10 @@ class ObjectMeta(ApiStruct):
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int | None = None
+    generation: Int64 | None = None
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
-    deletion_grace_period_seconds: int | None = None
+    deletion_grace_period_seconds: Int64 | None = None
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] = []
@@ -71,7 +71,7 @@ class Condition(ApiStruct):
     last_transition_time: str | None = None
     last_heartbeat_time: str | None = None
     last_probe_time: str | None = None
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
 
 
 class KubeObject(ApiStruct):

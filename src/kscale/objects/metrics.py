@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.base import ApiStruct, Int64, ResourceList
 from kscale.objects.core import ObjectReference
 from kscale.objects.meta import KubeObject, LabelSelector
 from kscale.objects.quantity import Quantity
@@ -77,8 +77,8 @@ class MetricValue(ApiStruct):
     metric_name: str = ""
     selector: LabelSelector | None = None
     timestamp: str | None = None
-    window_seconds: int | None = None
-    window: int | None = None
+    window_seconds: Int64 | None = None
+    window: Int64 | None = None
     value: Quantity = msgspec.field(default_factory=Quantity.zero)
 
     @property
@@ -103,7 +103,7 @@ class ExternalMetricValue(ApiStruct):
     metric_name: str = ""
     metric_labels: dict[str, str] | None = None
     timestamp: str | None = None
-    window: int | None = None
+    window: Int64 | None = None
     value: Quantity = msgspec.field(default_factory=Quantity.zero)
 
 

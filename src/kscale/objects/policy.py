@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.base import ApiStruct, Int32, Int64
 from kscale.objects.meta import Condition, KubeObject, LabelSelector
 
 __all__ = ["PodDisruptionBudget", "PodDisruptionBudgetSpec", "PodDisruptionBudgetStatus"]
@@ -22,12 +22,12 @@ class PodDisruptionBudgetSpec(ApiStruct):
 class PodDisruptionBudgetStatus(ApiStruct):
     """What the disruption controller worked out."""
 
-    observed_generation: int = 0
+    observed_generation: Int64 = 0
     disrupted_pods: dict[str, str | None] | None = None
-    disruptions_allowed: int = 0
-    current_healthy: int = 0
-    desired_healthy: int = 0
-    expected_pods: int = 0
+    disruptions_allowed: Int32 = 0
+    current_healthy: Int32 = 0
+    desired_healthy: Int32 = 0
+    expected_pods: Int32 = 0
     conditions: list[Condition] = []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.objects.base import ApiStruct
+from kscale.objects.base import ApiStruct, Int64
 from kscale.objects.core import NodeSelector, Toleration
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.quantity import Quantity
@@ -66,7 +66,7 @@ class ExactDeviceRequest(ApiStruct):
     device_class_name: str = ""
     selectors: list[DeviceSelector] = []
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     admin_access: bool | None = None
     tolerations: list[Toleration] = []
     capacity: dict[str, Any] | None = None
@@ -79,7 +79,7 @@ class DeviceSubRequest(ApiStruct):
     device_class_name: str = ""
     selectors: list[DeviceSelector] = []
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     tolerations: list[Toleration] = []
     capacity: dict[str, Any] | None = None
 
@@ -94,7 +94,7 @@ class DeviceRequest(ApiStruct):
     device_class_name: str = ""
     selectors: list[DeviceSelector] = []
     allocation_mode: str = ""
-    count: int = 0
+    count: Int64 = 0
     admin_access: bool | None = None
     tolerations: list[Toleration] = []
 
@@ -201,7 +201,7 @@ class ResourceClaimTemplate(KubeObject):
 class DeviceAttribute(ApiStruct):
     """A value of one of four types."""
 
-    int_: int | None = msgspec.field(default=None, name="int")
+    int_: Int64 | None = msgspec.field(default=None, name="int")
     bool_: bool | None = msgspec.field(default=None, name="bool")
     string: str | None = None
     version: str | None = None
@@ -283,8 +283,8 @@ class ResourcePool(ApiStruct):
     """Which slices belong together."""
 
     name: str = ""
-    generation: int = 0
-    resource_slice_count: int = 0
+    generation: Int64 = 0
+    resource_slice_count: Int64 = 0
 
 
 class ResourceSliceSpec(ApiStruct):

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.base import ApiStruct, Int32, ResourceList
 from kscale.objects.core import NodeSelector, ObjectReference
 from kscale.objects.meta import KubeObject, LabelSelector
 from kscale.objects.quantity import Quantity
@@ -156,7 +156,7 @@ def default_storage_class(classes: Iterable[StorageClass]) -> str | None:
 class VolumeNodeResources(ApiStruct):
     """How many volumes of a driver a node can take; absent = unlimited."""
 
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class CSINodeDriver(ApiStruct):

@@ -127,8 +127,6 @@ def _pod_spec(spec: PodSpec, at: str, found: list[Finding]) -> None:
     if spec.resources is not None:
         _resources(found, f"{at}.resources.requests", spec.resources.requests)
     _resources(found, f"{at}.overhead", spec.overhead)
-    if spec.priority is not None and not -(2**31) <= spec.priority < 2**31:
-        found.append(Finding(f"{at}.priority", f"{spec.priority} does not fit in 32 bits", False))
     if spec.restart_policy not in _RESTART_POLICIES:
         _unknown(found, f"{at}.restartPolicy", spec.restart_policy, _RESTART_POLICIES)
     if spec.preemption_policy not in _PREEMPTION_POLICIES:

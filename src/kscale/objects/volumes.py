@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.base import ApiStruct, Int32, ResourceList
 from kscale.objects.meta import LabelSelector, ObjectMeta
 
 __all__ = [
@@ -84,7 +84,7 @@ class GCEPersistentDisk(ApiStruct):
 
     pd_name: str = ""
     fs_type: str = ""
-    partition: int = 0
+    partition: Int32 = 0
     read_only: bool = False
 
 
@@ -93,7 +93,7 @@ class AWSElasticBlockStore(ApiStruct):
 
     volume_id: str = msgspec.field(default="", name="volumeID")
     fs_type: str = ""
-    partition: int = 0
+    partition: Int32 = 0
     read_only: bool = False
 
 
@@ -110,7 +110,7 @@ class ISCSI(ApiStruct):
     """An inline iSCSI disk."""
 
     iqn: str = ""
-    lun: int = 0
+    lun: Int32 = 0
     target_portal: str = ""
     read_only: bool = False
 

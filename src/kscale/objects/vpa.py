@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.base import ApiStruct, Int32, Int64, ResourceList
 from kscale.objects.meta import KubeObject
 from kscale.objects.quantity import Quantity
 
@@ -57,18 +57,18 @@ class PodUpdatePolicy(ApiStruct):
     """How pods get their new resources. A missing or empty mode means ``Recreate``."""
 
     update_mode: str | None = None
-    min_replicas: int | None = None
+    min_replicas: Int32 | None = None
     eviction_requirements: list[EvictionRequirement] = []
-    evict_after_oom_seconds: int | None = msgspec.field(default=None, name="evictAfterOOMSeconds")
+    evict_after_oom_seconds: Int32 | None = msgspec.field(default=None, name="evictAfterOOMSeconds")
 
 
 class StartupBoostCpu(ApiStruct):
     """More CPU while a container starts: ``type`` ``Factor`` or ``Quantity``, for ``durationSeconds`` after Ready."""
 
     type: str = ""
-    factor: int | None = None
+    factor: Int32 | None = None
     quantity: Quantity | None = None
-    duration_seconds: int | None = None
+    duration_seconds: Int32 | None = None
 
 
 class StartupBoost(ApiStruct):
@@ -88,8 +88,8 @@ class ContainerResourcePolicy(ApiStruct):
     controlled_values: str | None = None
     oom_bump_up_ratio: Quantity | None = None
     oom_min_bump_up: Quantity | None = None
-    memory_aggregation_interval_seconds: int | None = None
-    memory_aggregation_interval_count: int | None = None
+    memory_aggregation_interval_seconds: Int64 | None = None
+    memory_aggregation_interval_count: Int64 | None = None
     startup_boost: StartupBoost | None = None
 
 
@@ -146,7 +146,7 @@ class VerticalPodAutoscalerStatus(ApiStruct):
 
     recommendation: RecommendedPodResources | None = None
     conditions: list[VerticalPodAutoscalerCondition] = []
-    observed_generation: int | None = None
+    observed_generation: Int64 | None = None
 
 
 class VerticalPodAutoscaler(KubeObject):
@@ -180,7 +180,7 @@ class VerticalPodAutoscalerCheckpointStatus(ApiStruct):
     memory_histogram: HistogramCheckpoint = msgspec.field(default_factory=HistogramCheckpoint)
     first_sample_start: str | None = None
     last_sample_start: str | None = None
-    total_samples_count: int = 0
+    total_samples_count: Int32 = 0
 
 
 class VerticalPodAutoscalerCheckpoint(KubeObject):

@@ -48,6 +48,8 @@ def read_prometheus(
     """
     try:
         answer = msgspec.json.decode(data, type=_Answer)
+        if answer.status == "success" and answer.data is None:
+            raise InputError(Problem("not a Prometheus answer: there is no data in it", source))
         if answer.status != "success" or answer.data is None:
             raise InputError(Problem(f"Prometheus answered {answer.status}: {answer.error}", source))
         if answer.data.result_type != "matrix":

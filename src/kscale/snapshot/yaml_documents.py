@@ -67,7 +67,10 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        yield Problem(f"{place}malformed YAML: {error.problem or error.context}", source)
+        what = error.problem or error.context
+        if b"{{" in text:
+            what = f"{what}; it looks like a template: render it first (helm template)"
+        yield Problem(f"{place}malformed YAML: {what}", source)
     except (yaml.YAMLError, ValueError) as error:
         yield Problem(f"malformed YAML: {error}", source)
 

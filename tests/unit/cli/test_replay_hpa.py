@@ -137,7 +137,7 @@ def test_several_series(folder: Path) -> None:
         ("load.csv", ("--request", "1", "--series", "sum"), "is not one of total, per-pod, average"),
         ("load.csv", ("--request", "1O"), "quantities must match"),
         ("load.csv", ("--startup", "soon"), "invalid duration"),
-        ("load.csv", ("--fail-on", "rain"), "is not underprovisioned>DURATION"),
+        ("load.csv", ("--fail-on", "rain"), "is not underprovisioned=DURATION"),
         ("load.csv", ("--request", "1", "--plot", "plot.gif"), "a plot is written as .png or .svg"),
         ("back.csv", ("--request", "1"), "times must ascend"),
         ("nan.csv", ("--request", "1"), "nan is not a number"),

@@ -166,7 +166,7 @@ def test_a_state_that_cannot_be_used(world: World, field: str, value: Any, says:
 def test_a_time_at_the_end_of_the_calendar(world: World) -> None:
     run = world.run(now="9999-12-31T23:59:59Z")
     assert run.code == 2
-    assert "leads out of the calendar" in run.stderr
+    assert "is not between the years 1678 and 2262" in run.stderr
 
 
 def test_an_owner_that_is_not_in_the_dump(world: World) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
-from typing import Any, Union, get_args, get_origin
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import msgspec
 import pytest
@@ -29,8 +29,12 @@ def without_none(hint: Any) -> tuple[Any, bool]:
     """(the type, whether None is allowed too)."""
     if get_origin(hint) in (Union, types.UnionType):
         (inner,) = [part for part in get_args(hint) if part is not types.NoneType]
-        return inner, True
-    return hint, False
+        return without_range(inner), True
+    return without_range(hint), False
+
+
+def without_range(hint: Any) -> Any:
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def is_struct(hint: Any) -> bool:

@@ -130,14 +130,12 @@ def container(requests: dict[str, str], limits: dict[str, str] | None = None) ->
             {
                 "spec": {
                     "containers": [{"ports": [{"hostPort": 65536}, {"hostPort": -1, "protocol": "tcp"}, {}]}],
-                    "priority": 2**31,
                 }
             },
             [
                 "spec.containers[0].ports[0].hostPort: 65536 is not between 1 and 65535 (warning)",
                 "spec.containers[0].ports[1].hostPort: -1 is not between 1 and 65535 (warning)",
                 'spec.containers[0].ports[1].protocol: "tcp" is not one of SCTP, TCP, UDP (warning)',
-                "spec.priority: 2147483648 does not fit in 32 bits (warning)",
             ],
         ),
         (

@@ -175,7 +175,14 @@ class EstimateResult:
         on_new = self.placement_numbers >= len(self.snapshot.nodes)
         numbers, count = np.unique(self._class_of[on_new], return_counts=True)
         roomy = session.template_free(self._number)
-        chosen = [r for r, n in enumerate(roomy) if n < PLENTY // 2 and not session.resources[r].startswith("\0")]
+        chosen = [
+            r
+            for r, n in enumerate(roomy)
+            if n < PLENTY // 2
+            and not session.resources[r].startswith("\0")
+            # What wraps around at 64 bits gives room to others: no bound follows from that resource.
+            and all(session.pods[n].occupancy.get(session.resources[r], 0) >= 0 for n in numbers)
+        ]
         resources = [session.resources[r] for r in chosen]
         demand = np.array(
             [[1, *(session.pods[n].occupancy.get(name, 0) for name in resources)] for n in numbers], dtype=np.int64

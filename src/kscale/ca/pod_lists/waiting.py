@@ -167,7 +167,7 @@ def _identity_of_text(record: PodRecord) -> tuple[object, ...] | None:
         return None
     try:
         facts = _FACTS.decode(record.raw)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):  # decoding all of it says what is wrong
         return None
     metadata, notes = facts.metadata, facts.metadata.annotations or _Annotations()
     condition = next((c for c in facts.status.conditions or () if c.type == "PodScheduled"), None)

@@ -62,6 +62,8 @@ def _plain(raw: bytes, source: str) -> Any:
             return data
         except InputError as error:
             raise InputError([replace(problem, source=source) for problem in error.problems]) from None
+        except RecursionError:
+            raise InputError(Problem("nested too deeply to be read", source)) from None
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             if isinstance(error, msgspec.DecodeError):
                 raise InputError(syntax_problem(error, text, source)) from None

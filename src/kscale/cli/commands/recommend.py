@@ -54,7 +54,7 @@ def command(
         bool, typer.Option("--checkpoints/--no-checkpoints", help="Take in the dump's VPA checkpoints.")
     ] = True,
     fail_on: Annotated[
-        str, typer.Option("--fail-on", metavar="severity>=S", help="Exit 1 when a container is at least this bad.")
+        str, typer.Option("--fail-on", metavar="severity=S", help="Exit 1 when a container is this bad, or worse.")
     ] = "",
     effect: Annotated[
         bool, typer.Option("--effect", help="Also pack the running pods before and after: how many nodes less.")

@@ -24,7 +24,7 @@ from kscale.series import Series, SeriesKey, bin_events, read
 
 __all__ = ["command"]
 
-_FAIL_ON = re.compile(r"(underprovisioned)>(\S+)")
+_FAIL_ON = re.compile(r"underprovisioned[>=](\S+)")  # an unquoted > is the shell's
 
 
 def command(
@@ -72,7 +72,9 @@ def command(
     plot: Annotated[Path | None, typer.Option("--plot", metavar="FILE", help="Also draw it (.png, .svg).")] = None,
     fail_on: Annotated[
         str,
-        typer.Option("--fail-on", metavar="underprovisioned>DURATION", help="Exit with 1 if any HPA is."),
+        typer.Option(
+            "--fail-on", metavar="underprovisioned=DURATION", help="Exit with 1 if any HPA is for longer than that."
+        ),
     ] = "",
 ) -> Answer:
     """What would HPAs have done on recorded load? Replicas over time, pod-hours, seconds under-provisioned, rescales.
@@ -176,8 +178,8 @@ def _limit(text: str) -> float | None:
         return None
     match = _FAIL_ON.fullmatch(text)
     if match is None:
-        raise typer.BadParameter(f"{text!r} is not underprovisioned>DURATION", param_hint="--fail-on")
-    return _seconds(match[2], "--fail-on")
+        raise typer.BadParameter(f"{text!r} is not underprovisioned=DURATION", param_hint="--fail-on")
+    return _seconds(match[1], "--fail-on")
 
 
 def _view(report: ReplayReport) -> View:

@@ -28,7 +28,10 @@ def command(*, source: Files, show: Show) -> Answer:
 
 def validation_view(record: Validation) -> View:
     """Counts per kind, then what is wrong, then what is odd."""
-    state = "all can be read" if record.valid else f"{record.damaged:,} cannot be read"
+    good = record.objects - record.damaged
+    state = "all can be read" if record.valid else f"{good:,} can be read, {record.damaged:,} cannot"
+    others = sum(item.objects for item in record.kinds if not item.modelled)
+    more = f" ({others:,} more of kinds that are not modelled)" if others else ""
     odd = f", {record.warning_count:,} {plural('warning', record.warning_count)}" if record.warning_count else ""
     kinds: list[Sequence[Cell | str | float | None]] = [
         [item.kind, item.objects, "yes" if item.modelled else "no, not modelled"] for item in record.kinds
@@ -44,7 +47,7 @@ def validation_view(record: Validation) -> View:
     elif not record.valid:
         footer.append("The other commands refuse this input, or go on without the damaged objects with --skip-invalid.")
     return View(
-        headline=f"{record.objects:,} {plural('object', record.objects)}: {state}{odd}.",
+        headline=f"{record.objects:,} {plural('object', record.objects)}: {state}{odd}{more}.",
         tables=tables,
         footer=footer,
         names=[item.kind for item in record.kinds],

@@ -1,0 +1,205 @@
+"""Input that nobody means well, or that was cut, mixed up or closed: each is told by name, none is a bug in kscale."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kscale.objects.base import shortened
+from unit.cli.support import Run
+from unit.cli.support import kscale as run
+
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "3", "memory": "1Gi"}}}]},
+}
+AMOUNTS = {"cpu": "2", "memory": "8Gi", "pods": "110"}
+NODE = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n"},
+    "status": {"allocatable": AMOUNTS, "capacity": AMOUNTS},
+}
+GROUPS = [{"id": "a", "max": 3, "template": {"status": {"allocatable": AMOUNTS, "capacity": AMOUNTS}}}]
+USAGE = "time,namespace,pod,container,cpu_cores,memory_bytes\n1750000000,shop,web,app,0.5,1000000\n"
+DEEP = '{"a":' * 1000 + "1" + "}" * 1000
+
+
+def listed(*items: Any) -> str:
+    return json.dumps({"kind": "List", "apiVersion": "v1", "items": items})
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "dump.json").write_text(listed(POD, NODE))
+    (tmp_path / "groups.json").write_text(json.dumps(GROUPS))
+    (tmp_path / "usage.csv").write_text(USAGE)
+    (tmp_path / "deep.json").write_text(DEEP)
+    (tmp_path / "deep-list.json").write_text("[" * 1000 + "]" * 1000)
+    (tmp_path / "utf16.json").write_bytes(b"\xff\xfe{}")
+    return tmp_path
+
+
+def refused(got: Run, *said: str) -> None:
+    assert (got.code, got.stdout) == (2, "")
+    assert "bug in kscale" not in got.stderr
+    for text in said:
+        assert text in got.stderr
+
+
+def changed(**spec: Any) -> dict[str, Any]:
+    pod = deepcopy(POD)
+    pod["spec"].update(spec)
+    return pod
+
+
+@pytest.mark.parametrize("value", [10**30, 2**31, -(2**31) - 1])
+def test_numbers_that_the_api_does_not_hold(folder: Path, value: int) -> None:
+    (folder / "dump.json").write_text(listed(changed(priority=value), NODE))
+    refused(run("estimate", "-f", folder / "dump.json", "--node", "n"), "items[0] (Pod shop/web): spec.priority: ")
+
+
+def test_a_request_that_wraps_around(folder: Path) -> None:
+    """Upstream's arithmetic does, too; it is warned of, and no bound follows from it."""
+    pod = deepcopy(POD)
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = str(2**63 - 1)
+    (folder / "dump.json").write_text(listed(pod, NODE))
+    got = run("estimate", "-f", folder / "dump.json", "-g", folder / "groups.json", "--ignore-existing")
+    assert (got.code, got.stdout.splitlines()[0]) == (0, "1 pod pending: 1 need new nodes, 0 fit nowhere.")
+    assert "(Pod shop/web): spec.containers[0].resources.requests.cpu: 9223372036854775807 is too large" in got.stderr
+
+
+@pytest.mark.parametrize("name", ["deep.json", "deep-list.json"])
+def test_deep_groups_files(folder: Path, name: str) -> None:
+    got = run("estimate", "-f", folder / "dump.json", "-g", folder / name)
+    refused(got, f"{name}: nested too deeply to be read")
+
+
+@pytest.mark.parametrize("command", ["scale-up", "scale-down"])
+@pytest.mark.parametrize(
+    ("name", "why"), [("deep.json", "nested too deeply"), ("utf16.json", "not a saved loop state")]
+)
+def test_states_that_are_none(folder: Path, command: str, name: str, why: str) -> None:
+    got = run(command, "-f", folder / "dump.json", "-g", folder / "groups.json", "--state", folder / name)
+    refused(got, f"{name}: not a saved loop state", why)
+
+
+def test_a_deep_pod(folder: Path) -> None:
+    text = listed(POD, NODE).replace('"spec":', f'"status": {{"odd": {DEEP}}}, "spec":', 1)
+    (folder / "dump.json").write_text(text)
+    got = run("scale-up", "-f", folder / "dump.json", "-g", folder / "groups.json")
+    refused(got, "shop/web", "nested too deeply")
+
+
+@pytest.mark.parametrize("now", ["0001-01-01T00:00:00Z", "9999-12-31T00:00:00Z"])
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("recommend", "--history", "usage.csv"),
+        ("scale-up", "-g", "groups.json"),
+        ("scale-down", "-g", "groups.json"),
+    ],
+)
+def test_moments_beyond_64_bits_of_nanoseconds(folder: Path, command: tuple[str, ...], now: str) -> None:
+    arguments = [folder / word if word.endswith((".csv", ".json")) else word for word in command]
+    got = run(*arguments, "-f", folder / "dump.json", "--now", now)
+    refused(got, "--now", "is not between the years 1678 and 2262")
+
+
+@pytest.mark.parametrize(("closed", "said"), [("<&-", "stdin is closed"), (">&-", "stdout is closed")])
+def test_closed_streams(folder: Path, closed: str, said: str) -> None:
+    source = "-" if closed == "<&-" else "dump.json"
+    command = f"{sys.executable} -m kscale estimate -f {source} --node n {closed}"
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert "bug" not in done.stderr
+
+
+def test_a_closed_stderr_is_no_reason_to_fail(folder: Path) -> None:
+    command = f"{sys.executable} -m kscale estimate -f dump.json --node n 2>&-"
+    done = subprocess.run(["sh", "-c", command], cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout[:14]) == (1, "1 pod pending:")
+
+
+@pytest.mark.parametrize("command", ["generate --nodes 300 --pods 3000", "estimate -f big.json --node n -o json"])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_has_gone(folder: Path, command: str, unbuffered: str) -> None:
+    pods = [{**POD, "metadata": {"name": f"web-{i}-{'x' * 100}", "namespace": "shop"}} for i in range(3000)]
+    (folder / "big.json").write_text(listed(NODE, *pods))
+    text = f"({sys.executable} -m kscale {command} -q; echo $? > status) | head -c 10 > start"
+    env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+    subprocess.run(["bash", "-c", text], cwd=folder, check=True, env=env)
+    assert (folder / "status").read_text() == "141\n"
+
+
+def test_a_list_that_is_null_is_none(folder: Path) -> None:
+    """As the clients of some languages write what they have not."""
+    pod = deepcopy(POD)
+    pod["spec"]["containers"][0]["resources"].update(claims=None, limits=None)
+    (folder / "dump.json").write_text(listed(pod, NODE))
+    assert run("estimate", "-f", folder / "dump.json", "--node", "n").code == 1
+
+
+def test_a_long_text_is_not_echoed_whole(folder: Path) -> None:
+    pod = deepcopy(POD)
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "x" * 10**6
+    (folder / "dump.json").write_text(listed(pod, NODE))
+    got = run("estimate", "-f", folder / "dump.json", "--node", "n")
+    refused(got, f'requests.cpu: "{"x" * 80}... (1,000,000 characters)" is not a quantity')
+    assert len(got.stderr) < 1000
+    assert shortened("x" * 80) == "x" * 80
+
+
+def test_a_dump_is_no_history(folder: Path) -> None:
+    got = run("recommend", "-f", folder / "dump.json", "--history", folder / "dump.json")
+    refused(got, "dump.json: not a Prometheus answer")
+
+
+def test_a_template_of_manifests_is_to_be_rendered_first(folder: Path) -> None:
+    (folder / "chart.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Values.name }}\n")
+    refused(run("estimate", "-f", folder / "chart.yaml"), "render it first (helm template)")
+
+
+def test_an_empty_name_is_no_directory() -> None:
+    refused(run("estimate", "-f", ""), "an empty name is no file")
+
+
+def test_saved_states_and_records_hold_no_annotations(folder: Path) -> None:
+    labels = {"pool": "a"}
+    node = {**NODE, "metadata": {"name": "n", "labels": labels}}
+    node["status"] = {
+        **NODE["status"],
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-05-01T00:00:00Z"}],
+    }
+    secret = {"name": "n", "annotations": {"example.com/token": "SECRET"}}
+    csi = {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "metadata": secret, "spec": {"drivers": []}}
+    slice_ = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceSlice",
+        "metadata": secret,
+        "spec": {"driver": "d", "nodeName": "n", "pool": {"name": "p", "generation": 1, "resourceSliceCount": 1}},
+    }
+    (folder / "dump.json").write_text(listed(POD, node, csi, slice_))
+    (folder / "groups.json").write_text(json.dumps([{"id": "a", "max": 3, "nodeSelector": labels}]))
+    arguments = ["-f", folder / "dump.json", "-g", folder / "groups.json", "--now", "2026-05-04T12:00:00Z"]
+    got = run("scale-up", *arguments, "--save-state", folder / "state.json", "-o", "json")
+    state = (folder / "state.json").read_text()
+    assert '"resourceSlices"' in state
+    assert "SECRET" not in got.stdout + state
+
+
+@pytest.mark.parametrize("text", ["severity=critical", "severity>=critical", "severity >= critical"])
+def test_a_level_without_a_shell_redirect(folder: Path, text: str) -> None:
+    arguments = ["recommend", "-f", folder / "dump.json", "--history", folder / "usage.csv", "--fail-on"]
+    assert run(*arguments, text).code == 0
+    refused(run(*arguments, "severity>critical"), "expected severity=S")
