@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from kscale._native import _projection
 from kscale.errors import NativeError
-from reference.usual_texts import is_plain_name, is_printed_time
+from reference.usual_texts import ABSENT, is_plain_name, printed_moment, printed_number
 
 NAMES = st.one_of(
     st.text("abyz0189-.", max_size=12),
@@ -22,6 +22,10 @@ TIMES = st.one_of(
     st.datetimes().map(lambda t: f"{t.year:04}-{t.month:02}-{t.day:02}T{t.hour:02}:{t.minute:02}:{t.second:02}Z"),
     st.tuples(*[st.integers(0, 99)] * 7).map(lambda n: "{:02}{:02}-{:02}-{:02}T{:02}:{:02}:{:02}Z".format(*n)),
     st.text("0129-:TZ+.", min_size=19, max_size=21),
+).map(str.encode)
+
+NUMBERS = st.one_of(
+    st.integers(0, 10**20).map(str), st.integers(0, 99).map("{:03}".format), st.text("0123456789+-. x", max_size=5)
 ).map(str.encode)
 
 
@@ -42,9 +46,15 @@ def test_plain_names(texts: list[bytes | None]) -> None:
 
 
 @given(st.lists(st.none() | TIMES, max_size=20))
-def test_printed_times(texts: list[bytes | None]) -> None:
-    found = _projection.printed_times(*laid_out(texts)).tolist()
-    assert found == [text is not None and is_printed_time(text) for text in texts]
+def test_printed_moments(texts: list[bytes | None]) -> None:
+    found = _projection.printed_moments(*laid_out(texts)).tolist()
+    assert found == [ABSENT if text is None else printed_moment(text) for text in texts]
+
+
+@given(st.lists(st.none() | NUMBERS, max_size=20))
+def test_printed_numbers(texts: list[bytes | None]) -> None:
+    found = _projection.printed_numbers(*laid_out(texts)).tolist()
+    assert found == [-1 if text is None else printed_number(text) for text in texts]
 
 
 @given(
@@ -64,7 +74,9 @@ def test_joined_text_that_is_not_utf8() -> None:
         _projection.joined(["a/"], np.zeros(1, np.int32), data, at, length)
 
 
-@pytest.mark.parametrize("function", [_projection.plain_names, _projection.printed_times])
+@pytest.mark.parametrize(
+    "function", [_projection.plain_names, _projection.printed_moments, _projection.printed_numbers]
+)
 @pytest.mark.parametrize(("at", "length"), [([5], [1]), ([-1], [1]), ([0], [5]), ([0, 1], [1])])
 def test_outside_the_buffer(function: Any, at: list[int], length: list[int]) -> None:
     with pytest.raises(NativeError):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import string
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
-__all__ = ["is_plain_name", "is_printed_time"]
+__all__ = ["ABSENT", "is_plain_name", "printed_moment", "printed_number"]
 
+ABSENT, ODD = -(2**63), 1 - 2**63
 _ENDS = set(string.ascii_lowercase + string.digits)
 
 
@@ -18,11 +19,20 @@ def is_plain_name(text: bytes) -> bool:
     )
 
 
-def is_printed_time(text: bytes) -> bool:
-    """``2006-01-02T15:04:05Z``, of a day that every year has."""
+def printed_moment(text: bytes) -> int:
+    """Nanoseconds since 1970 of ``2006-01-02T15:04:05Z``, of a day that every year has, from 1678 to 2261; else ODD."""
     try:
-        made = datetime.strptime(text.decode("ascii"), "%Y-%m-%dT%H:%M:%SZ")  # noqa: DTZ007  (only whether it is one)
+        made = datetime.strptime(text.decode("ascii"), "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
     except ValueError:
-        return False
+        return ODD
     printed = f"{made.year:04}-{made.month:02}-{made.day:02}T{made.hour:02}:{made.minute:02}:{made.second:02}Z"
-    return text == printed.encode() and (made.month, made.day) != (2, 29)
+    if text != printed.encode() or (made.month, made.day) == (2, 29) or not 1678 <= made.year <= 2261:
+        return ODD
+    return (made - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(seconds=1) * 10**9
+
+
+def printed_number(text: bytes) -> int:
+    """A whole number of at most 18 digits without a sign and without zeros in front; else -2."""
+    if not text or set(text) - set(b"0123456789") or len(text) > 18 or str(int(text)) != text.decode():
+        return -2
+    return int(text)

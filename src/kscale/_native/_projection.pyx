@@ -6,9 +6,10 @@ import numpy as np
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeUTF8, PyUnicode_GET_LENGTH, PyUnicode_New
 from libc.string cimport memcpy
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
 from libcpp.string cimport string
+from libcpp.string_view cimport string_view
 from libcpp.vector cimport vector
 
 from kscale.errors import NativeError
@@ -25,6 +26,9 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         kObject "kscale::ProjectionRule::kObject"
         kArray "kscale::ProjectionRule::kArray"
         kFacet "kscale::ProjectionRule::kFacet"
+        kMark "kscale::ProjectionRule::kMark"
+        kSpan "kscale::ProjectionRule::kSpan"
+        kSwitch "kscale::ProjectionRule::kSwitch"
     cdef cppclass c_Rule "kscale::ProjectionRule":
         c_Rule() except +
         c_Kind kind
@@ -40,6 +44,11 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         vector[int32_t] combined
         vector[int64_t] at
         vector[int64_t] length
+    cdef cppclass c_Lines "kscale::ScannedLines":
+        c_Lines() except +
+        c_Items items
+        vector[int8_t] type
+        vector[int64_t] begin
     cdef cppclass c_Span "kscale::Span":
         int64_t begin
         int64_t size
@@ -53,7 +62,9 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
     cdef cppclass c_Projector "kscale::Projector":
         c_Projector(int32_t slots, int32_t facets) except +
         int32_t add(c_Rule rule) except +
-        cbool scan(const char* data, size_t size, c_Threading how, c_Items& out, c_Span* head) except +
+        cbool scan(const char* data, size_t size, string_view kind, c_Threading how, c_Items& out,
+                   c_Span* head) except +
+        size_t lines(const char* data, size_t size, string_view kind, c_Threading how, c_Lines& out) except +
         const c_TextTable& texts()
         const c_TextTable& facet(size_t i)
         const vector[int32_t]& combinations()
@@ -64,8 +75,23 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
 cdef extern from "kscale/usual_texts.hpp" namespace "kscale" nogil:
     void c_names "kscale::plain_names"(const char* data, const int64_t* at, const int64_t* length, size_t n,
                                        uint8_t* out)
-    void c_times "kscale::printed_times"(const char* data, const int64_t* at, const int64_t* length, size_t n,
-                                         uint8_t* out)
+    void c_moments "kscale::printed_moments"(const char* data, const int64_t* at, const int64_t* length, size_t n,
+                                             int64_t* out)
+    void c_numbers "kscale::printed_numbers"(const char* data, const int64_t* at, const int64_t* length, size_t n,
+                                             int64_t* out)
+
+
+cdef extern from "kscale/text_copies.hpp" namespace "kscale" nogil:
+    cdef struct c_TextSpans "kscale::TextSpans":
+        const int64_t* at
+        const int64_t* size
+        const int64_t* cut_at
+        const int64_t* cut_size
+        const int64_t* mark_at
+        const int64_t* mark_size
+    size_t c_room "kscale::room_for_texts"(const c_TextSpans& spans, const uint8_t* keep, size_t n)
+    size_t c_copy "kscale::copy_texts"(const char* data, const c_TextSpans& spans, const uint8_t* keep, size_t n,
+                                       char* out, int64_t* at, int64_t* size, int64_t* mark)
 
 
 cdef extern from "kscale/repeated_keys.hpp" namespace "kscale" nogil:
@@ -75,6 +101,15 @@ cdef extern from "kscale/repeated_keys.hpp" namespace "kscale" nogil:
 cdef object _int64(const vector[int64_t]& values):
     out = np.empty(values.size(), dtype=np.int64)
     cdef int64_t[::1] view = out
+    cdef size_t i
+    for i in range(values.size()):
+        view[i] = values[i]
+    return out
+
+
+cdef object _int8(const vector[int8_t]& values):
+    out = np.empty(values.size(), dtype=np.int8)
+    cdef int8_t[::1] view = out
     cdef size_t i
     for i in range(values.size()):
         view[i] = values[i]
@@ -99,13 +134,25 @@ cdef void _check(Py_ssize_t size, const int64_t[::1] at, const int64_t[::1] leng
             raise NativeError("strings: outside the buffer")
 
 
+cdef c_Threading _threading(int threads, int64_t grain) except *:
+    cdef c_Threading how
+    if threads < 1 or grain < 1:
+        raise NativeError("Projector: threads and grain start at 1")
+    how.threads = min(threads, 256)
+    how.grain = grain
+    return how
+
+
 cdef class Projector:
     """Rules, and the different reduced texts that were seen so far. A single owner at a time.
 
     A rule is ``"keep"`` (the text as it is), ``("equals", text)`` (kept if it is that JSON text, else absent),
-    ``("capture", slot)`` (a string whose place is noted and which is left out), ``("object", {key: rule}, need)``
-    (without one of the keys ``need`` it is absent; an empty tuple needs none), ``("array", rule)`` (absent elements are
-    dropped) or ``("facet", number, rule)`` (left out, and its own text is numbered apart).
+    ``("capture", slot)`` (a string whose place is noted and which is left out), ``("mark", slot, text)`` (the same, and
+    the JSON text stands in its place), ``("span", slot)`` (any value: where it is with its key is noted, and it is left
+    out), ``("object", {key: rule}, need)`` (without one of the keys ``need`` it is absent; an empty tuple needs none),
+    ``("array", rule)`` (absent elements are dropped), ``("facet", number, rule)`` (left out, and its own text is numbered
+    apart) or ``("switch", key, {text: rule})`` (an object by the rule for the JSON text of one of its members, absent if
+    there is none for it; captures that the rule needs must be there).
     """
 
     cdef c_Projector* _own
@@ -140,6 +187,28 @@ cdef class Projector:
             if not 0 <= rule[1] < self._slots:
                 raise NativeError("Projector: no such slot")
             made.slot = rule[1]
+        elif kind == "mark":
+            made.kind = kMark
+            if not 0 <= rule[1] < self._slots:
+                raise NativeError("Projector: no such slot")
+            made.slot = rule[1]
+            made.text = rule[2].encode()
+        elif kind == "span":
+            made.kind = kSpan
+            if not 0 <= rule[1] < self._slots:
+                raise NativeError("Projector: no such slot")
+            made.slot = rule[1]
+        elif kind == "switch":
+            made.kind = kSwitch
+            made.text = rule[1].encode()
+            for text, inner in rule[2].items():
+                if inner[0] != "object":
+                    raise NativeError("Projector: a switch is between objects")
+                key.name = text.encode()
+                key.rule = self._add(inner, depth + 1)
+                made.keys.push_back(key)
+            if not 1 <= made.keys.size() <= 64:
+                raise NativeError("Projector: a switch needs 1 to 64 rules")
         elif kind == "object":
             if not 1 <= len(rule[1]) <= 64:
                 raise NativeError("Projector: an object needs 1 to 64 keys")
@@ -167,29 +236,27 @@ cdef class Projector:
             raise NativeError(f"Projector: no rule {kind!r}")
         return self._own.add(made)
 
-    def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20):
-        """``(begin, size, combined, at, length, api_version, kind)``, or None if ``data`` is not one JSON object with an
+    def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, bytes kind=b""):
+        """``(begin, size, combined, at, length, api_version, kind, metadata)``, or None if ``data`` is not one JSON object with an
         array under ``items``. The result does not depend on ``threads``;
-        ``grain``: bytes that make another one worth it.
+        ``grain``: bytes that make another one worth it; ``kind``: items that say first that they are of another kind are
+        not looked into.
 
         ``begin``, ``size`` int64[n]: where the items are; ``combined`` int32[n]: numbers of their combinations of
         texts, -1 for an item that is absent by its rule or has to be read otherwise; ``at``, ``length`` int64[n, slots]: captured
-        strings, length -1 = absent.
+        strings, length -1 = absent; ``metadata``: the JSON text of the list's own, empty if it has none.
         """
         cdef c_Items items
-        cdef c_Span head[2]
+        cdef c_Span head[3]
         cdef Py_ssize_t size = data.shape[0]
         cdef cbool ok
-        cdef c_Threading how
-        if threads < 1 or grain < 1:
-            raise NativeError("Projector: threads and grain start at 1")
-        how.threads = min(threads, 256)
-        how.grain = grain
+        cdef c_Threading how = _threading(threads, grain)
+        cdef string_view only = string_view(<const char*>kind, len(kind))
         if size == 0:
             return None
-        head[0].size = head[1].size = -1
+        head[0].size = head[1].size = head[2].size = -1
         with nogil:
-            ok = self._own.scan(<const char*>&data[0], size, how, items, head)
+            ok = self._own.scan(<const char*>&data[0], size, only, how, items, head)
         if not ok:
             return None
         names = [
@@ -201,6 +268,29 @@ cdef class Projector:
         return (
             _int64(items.begin), _int64(items.size), _int32(items.combined),
             _int64(items.at).reshape(shape), _int64(items.length).reshape(shape), names[0], names[1],
+            b"" if head[2].size < 0 else PyBytes_FromStringAndSize(<const char*>&data[0] + head[2].begin, head[2].size),
+        )
+
+    def lines(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, bytes kind=b""):
+        """``(used, type, line, begin, size, combined, at, length)``: the events of a watch, one a line.
+
+        ``used``: how many bytes: what is behind the last line end counts only if it is a whole event. ``type`` int8[n]:
+        0 ADDED, 1 MODIFIED, 2 DELETED, 3 BOOKMARK, 4 ERROR, 5 another, -1 the line is no event (then it is the item);
+        ``line`` int64[n]: where the line begins; the rest as :meth:`scan` has them, of the events' objects.
+        """
+        cdef c_Lines found
+        cdef Py_ssize_t size = data.shape[0]
+        cdef c_Threading how = _threading(threads, grain)
+        cdef string_view only = string_view(<const char*>kind, len(kind))
+        cdef size_t used = 0
+        if size:
+            with nogil:
+                used = self._own.lines(<const char*>&data[0], size, only, how, found)
+        shape = (found.items.begin.size(), self._slots)
+        return (
+            used, _int8(found.type), _int64(found.begin), _int64(found.items.begin), _int64(found.items.size),
+            _int32(found.items.combined), _int64(found.items.at).reshape(shape),
+            _int64(found.items.length).reshape(shape),
         )
 
     def combinations(self):
@@ -295,16 +385,80 @@ def plain_names(const unsigned char[::1] data, const int64_t[::1] at, const int6
     return out.view(np.bool_)
 
 
-def printed_times(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
-    """bool[n]: whether each string is a time as API servers print it, ``2006-01-02T15:04:05Z``, of a day that every year
-    has; absent ones are not. Of another string it says nothing."""
+def printed_moments(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
+    """int64[n]: nanoseconds since 1970 of times as API servers print them, ``2006-01-02T15:04:05Z``, of a day that every
+    year has; the lowest int64 for absent ones, the next one for other texts."""
     _check(data.shape[0], at, length)
-    out = np.zeros(at.shape[0], dtype=np.uint8)
-    cdef uint8_t[::1] view = out
-    if at.shape[0] and data.shape[0]:
+    out = np.empty(at.shape[0], dtype=np.int64)
+    cdef int64_t[::1] view = out
+    if at.shape[0]:
         with nogil:
-            c_times(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
-    return out.view(np.bool_)
+            c_moments(<const char*>_first(data), &at[0], &length[0], at.shape[0], &view[0])
+    return out
+
+
+def printed_numbers(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
+    """int64[n]: whole numbers as API servers print them, of at most 18 digits; -1 for absent ones, -2 for other texts."""
+    _check(data.shape[0], at, length)
+    out = np.empty(at.shape[0], dtype=np.int64)
+    cdef int64_t[::1] view = out
+    if at.shape[0]:
+        with nogil:
+            c_numbers(<const char*>_first(data), &at[0], &length[0], at.shape[0], &view[0])
+    return out
+
+
+def copy_texts(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] size,
+               const int64_t[::1] cut_at, const int64_t[::1] cut_size, const int64_t[::1] mark_at,
+               const int64_t[::1] mark_size, const uint8_t[::1] keep):
+    """``(texts, at, size, mark)``: texts of ``data`` one after the other in a bytearray, and int64[n] where each is.
+
+    Each is without its cut, a member of an object, and a comma beside that (``cut_size`` -1: nothing is cut). Where not
+    ``keep`` (uint8) only its mark is there, and its size is 0; ``mark``: where the mark is (``mark_size`` -1: none).
+    """
+    cdef Py_ssize_t i, n = at.shape[0]
+    cdef c_TextSpans spans
+    if size.shape[0] != n or keep.shape[0] != n:
+        raise NativeError("copy_texts: shapes do not match")
+    if cut_at.shape[0] != n or cut_size.shape[0] != n or mark_at.shape[0] != n or mark_size.shape[0] != n:
+        raise NativeError("copy_texts: shapes do not match")
+    _check(data.shape[0], at, size)
+    _check(data.shape[0], cut_at, cut_size)
+    _check(data.shape[0], mark_at, mark_size)
+    for i in range(n):
+        if size[i] < 0 or (keep[i] and not (_within(cut_at[i], cut_size[i], at[i], size[i])
+                                            and _within(mark_at[i], mark_size[i], at[i], size[i]))):
+            raise NativeError("copy_texts: outside the text")
+    out = [np.empty(n, dtype=np.int64) for _ in range(3)]
+    if n == 0:
+        return bytearray(), *out
+    cdef int64_t[::1] to_at = out[0], to_size = out[1], to_mark = out[2]
+    spans.at = &at[0]
+    spans.size = &size[0]
+    spans.cut_at = &cut_at[0]
+    spans.cut_size = &cut_size[0]
+    spans.mark_at = &mark_at[0]
+    spans.mark_size = &mark_size[0]
+    made = bytearray(c_room(spans, &keep[0], n))
+    cdef unsigned char[::1] target = made
+    cdef unsigned char nothing = 0
+    cdef unsigned char* to = &target[0] if target.shape[0] else &nothing
+    cdef size_t used
+    with nogil:
+        used = c_copy(<const char*>_first(data), spans, &keep[0], n, <char*>to, &to_at[0], &to_size[0], &to_mark[0])
+    del target
+    if used < <size_t>len(made):
+        del made[used:]
+    return made, *out
+
+
+cdef bint _within(int64_t at, int64_t size, int64_t begin, int64_t whole) noexcept nogil:
+    return size <= 0 or (at >= begin and at + size <= begin + whole)
+
+
+cdef const unsigned char* _first(const unsigned char[::1] data) noexcept nogil:
+    """Where a text begins, also an empty one."""
+    return &data[0] if data.shape[0] else NULL
 
 
 def repeats_a_key(const unsigned char[::1] data, Py_ssize_t levels=1 << 20):

@@ -22,7 +22,7 @@ from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defau
 from kscale.objects.storage import default_storage_class
 from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pod_count, pods_of
 from kscale.scheduling.devices.reserve import reserve
-from kscale.snapshot.pod_table import copies_of
+from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from kscale.errors import InputError, Problem
-from kscale.objects.times import nanoseconds
+from kscale.objects.times import ZERO_TIME, moment_of
 
 __all__ = [
     "SECOND",
@@ -24,9 +24,6 @@ Moment = int
 """Nanoseconds since 1970-01-01T00:00:00Z, within int64. The lowest int64 stands for Go's zero time."""
 
 SECOND: Final = 10**9
-ZERO_TIME: Final[Moment] = -(2**63)
-"""Go's zero time (the year 1, which int64 nanoseconds do not reach): what an absent timestamp is."""
-
 _LAST: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
@@ -72,10 +69,7 @@ def to_datetime(time: Moment) -> datetime:
 def from_text(text: str | None) -> Moment:
     """What an object of the API says as RFC 3339: absent, and before what int64 holds (1678), is :data:`ZERO_TIME`;
     after what it holds (2262), the last moment. Raises ValueError for what is no RFC 3339."""
-    if not text:
-        return ZERO_TIME
-    value = nanoseconds(text)
-    return ZERO_TIME if value < ZERO_TIME else min(value, _LAST)
+    return moment_of(text)
 
 
 def to_text(time: Moment, *, fraction: bool = False) -> str | None:

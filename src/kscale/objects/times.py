@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
@@ -11,6 +11,11 @@ __all__ = ["format_time", "micro_time", "nanoseconds", "seconds", "to_datetime"]
 
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _SECOND: Final = 10**9
+
+ZERO_TIME: Final = -(2**63)
+"""Go's zero time (the year 1, which int64 nanoseconds do not reach): what an absent timestamp is."""
+
+_LAST: Final = 2**63 - 1
 
 
 @lru_cache(maxsize=1 << 14)
@@ -32,6 +37,12 @@ def nanoseconds(text: str) -> int:
     return whole * _SECOND + int((fraction or "0")[:9].ljust(9, "0"))
 
 
+def moment_of(text: str | None) -> int:
+    """Nanoseconds since 1970 within int64: absent is :data:`ZERO_TIME`, and so is all before the year 1678. Raises
+    ValueError for what is no time."""
+    return min(max(nanoseconds(text), ZERO_TIME), _LAST) if text else ZERO_TIME
+
+
 _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,6 +55,11 @@ def to_datetime(text: str) -> datetime:
     """The same as an aware datetime in UTC (microseconds; what is finer is cut)."""
     whole, rest = divmod(nanoseconds(text), _SECOND)
     return datetime.fromtimestamp(whole, UTC).replace(microsecond=rest // 1000)
+
+
+def printed_time(moment: int) -> str:
+    """A moment (nanoseconds since 1970) as the API prints it: UTC, whole seconds."""
+    return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=moment // _SECOND)).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def format_time(moment: datetime) -> str:

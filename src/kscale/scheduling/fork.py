@@ -14,7 +14,7 @@ from kscale.scheduling.pods import PodsLike, pods_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.interner import PodClass
-from kscale.snapshot.pod_table import PodRows
+from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Fork", "fork"]

@@ -18,7 +18,7 @@ from kscale.scheduling.pods import PodsLike, pods_of, priorities_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.unmodelled import unmodelled_of
-from kscale.snapshot.pod_table import PodRows
+from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 

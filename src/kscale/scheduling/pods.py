@@ -13,7 +13,7 @@ from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
 from kscale.scheduling.arguments import short
-from kscale.snapshot.pod_table import PodRows
+from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
@@ -131,7 +131,7 @@ def _shapes_of_rows(pods: PodRows, digester: Digester) -> tuple[NDArray[np.int32
             pair = int(controller[i]), int(exemplars[i])
             number = found.get(pair)
             if number is None:
-                uid = pods.table.controllers[pair[0]]  # numbers of controllers are the table's, the memo is not
+                uid = pods.table.interner.controllers[pair[0]]  # a number is given again when its controller is gone
                 number = numbers.setdefault((uid, pods.digest(i, digester)), len(numbers) + 1)
                 if pair[1] >= 0:
                     found[pair] = number

@@ -71,13 +71,13 @@ def from_columns(
     given_names = None if pod_names is None else _pod_names(pod_names, len(at))
 
     interner = Interner()
-    table = PodTable(interner.classes)
+    table = PodTable(interner)
     classes = [interner.classify(pod, placed=True, moves=True) for pod in examples]
     table.exemplars = examples
     prefixes = [pod.key or f"default/class-{i}" for i, pod in enumerate(examples)]
     placed = at >= 0
     numbers = np.array([one.index for one in classes], dtype=np.int32)
-    controllers = np.array([table.controller_number(standing_controller(pod)) for pod in examples], dtype=np.int32)
+    controllers = np.array([interner.controller(standing_controller(pod)) for pod in examples], dtype=np.int32)
     priorities = np.array([pod.spec.priority or 0 for pod in examples], dtype=np.int64)
     table.extend(
         _Names(prefixes, class_of) if given_names is None else given_names,

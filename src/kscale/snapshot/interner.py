@@ -6,11 +6,14 @@ node selection, identity) have numbers of their own, so that verdicts are comput
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from copy import copy
 from threading import Lock
 from typing import Any
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.objects.base import enc_hook
 from kscale.objects.core import (
@@ -28,6 +31,9 @@ from kscale.objects.requests import CPU, MEMORY, to_integers
 from kscale.objects.requests import demand as demand_of
 from kscale.objects.requests import occupancy as occupancy_of
 from kscale.objects.volumes import Volume
+from kscale.snapshot.columns import Growing
+from kscale.snapshot.memo import Memo
+from kscale.snapshot.pod_shapes import Shape, shape_key
 
 __all__ = [
     "READ_SOURCES",
@@ -104,24 +110,59 @@ class Interner:
         self._prototypes: dict[Any, tuple[int, PodClass]] = {}
         self._identities: dict[Any, int] = {}
         self._facets: dict[Any, int] = {}
-        self._kinds: dict[Any, int] = {}
+        self.shapes: list[Shape | None] = [None]  # by number, from 1
+        self._shape_of: dict[Any, int] = {}
+        self.controllers: list[str] = []  # UIDs by number
+        self._controller_of: dict[str, int] = {}
+        self._identity_of = Growing(np.int32)  # by number of the class
+        self.memo = Memo()
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            return {name: value.copy() for name, value in vars(self).items() if name != "_lock"}
+            return {name: copy(value) for name, value in vars(self).items() if name not in ("_lock", "_identity_of")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=Lock())
+        vars(self).update(state, _lock=Lock(), _identity_of=Growing(np.int32))
 
     def _facet(self, key: Any) -> int:
         return self._facets.setdefault(key, len(self._facets))
 
-    def kind(self, key: Any = None) -> int:
-        """The number (from 1) of a kind of pods, see :mod:`kscale.snapshot.pod_kinds`; without key, a new one."""
+    def shape(self, key: Any, make: Callable[[], Shape]) -> int:
+        """The number (from 1) of a shape of pods, see :mod:`kscale.snapshot.pod_shapes`; ``make`` makes a new one."""
+        number = self._shape_of.get(key)
+        if number is None:
+            with self._lock:
+                number = self._shape_of.setdefault(key, len(self.shapes))
+                if number == len(self.shapes):
+                    self.shapes.append(make())
+        return number
+
+    def shape_of(self, pod: Pod, class_of: int) -> int:
+        """The number of a pod's shape; ``class_of``: the number of its class."""
+        return self.shape(shape_key(pod, class_of), lambda: Shape(pod))
+
+    def controller(self, uid: str | None) -> int:
+        """The number of a controller, -1 = none."""
+        if uid is None:
+            return -1
+        number = self._controller_of.get(uid)
+        if number is None:
+            with self._lock:
+                number = self._controller_of.setdefault(uid, len(self.controllers))
+                if number == len(self.controllers):
+                    self.controllers.append(uid)
+        return number
+
+    def identity_of(self, classes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Identities by number, of classes by number: int32[n]."""
         with self._lock:
-            following = len(self._kinds) + 1
-            return self._kinds.setdefault(following if key is None else key, following)
+            known = self._identity_of.size
+            if known < len(self.classes):
+                self._identity_of.extend_to(len(self.classes))
+                self._identity_of.array[known:] = [each.identity_id for each in self.classes[known:]]
+            found: NDArray[np.int32] = self._identity_of.array[classes]
+        return found
 
     def classify(self, pod: Pod, *, placed: bool, moves: bool = False) -> PodClass:
         """The class of a pod. A placed pod's own node name says where it is, not where it wants to be; and so does the

@@ -14,13 +14,13 @@ from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
 from kscale.objects.decode import describe, from_dict, from_json
 from kscale.objects.kinds import KINDS, find_kind
-from kscale.objects.meta import KubeObject
+from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
 from kscale.snapshot.sources import Record, Scan, Source, read_scanned
 
 if TYPE_CHECKING:
-    from kscale.snapshot.pod_texts import PodBatch
+    from kscale.snapshot.pod_batch import PodBatch
 
 __all__ = ["LoadReport", "Loaded", "load_batches", "load_objects"]
 
@@ -153,7 +153,9 @@ def _count(batch: PodBatch, report: LoadReport, pods: set[str]) -> None:
         if key in known:
             report.duplicates += 1
             where = f"{batch.place}[{int(batch.where[i])}]"
-            report.warn(_TWICE, Record("v1", "Pod", batch.record(i).pod, batch.source, where))
+            namespace, _, name = key.rpartition("/")
+            named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
+            report.warn(_TWICE, Record("v1", "Pod", named, batch.source, where))
         known.add(key)
 
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from threading import Lock
-from typing import Any, Final, overload
+from typing import Any, Final
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _projection
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
+from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.columns import Growing
-from kscale.snapshot.interner import Interner, PodClass
+from kscale.snapshot.interner import Interner
 from kscale.snapshot.mapped import file_of
-from kscale.snapshot.record import PodRecord, standing_controller
+from kscale.snapshot.pod_moments import COLUMNS as MOMENTS
+from kscale.snapshot.pod_moments import PodMoments
+from kscale.snapshot.pod_shapes import numbered
+from kscale.snapshot.record import PodFacts, PodRecord
+from kscale.snapshot.texts import TextStore
 
-__all__ = [
-    "FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodMemo", "PodRows", "PodTable", "copies_of",
-]  # fmt: skip
+__all__ = ["FINISHED", "GATED", "GONE", "PENDING", "PLACED", "TERMINATING", "PodMemo", "PodTable"]
 
 # States of a pod row.
 GONE, PLACED, PENDING, GATED, TERMINATING, FINISHED = -1, 0, 1, 2, 3, 4
@@ -29,15 +33,23 @@ _COLUMNS: Final[dict[str, Any]] = {
     "at": np.int32,  # number of the node's name, -1 = none
     "state": np.int8,
     "priority": np.int64,
-    "controller": np.int32,  # into ``controllers``, -1 = stands alone
-    "source": np.int32,  # into ``buffers`` (text), or -2 - exemplar, or -1: ``records`` has it
+    "controller": np.int32,  # into the interner's controllers, -1 = stands alone
+    "source": np.int32,  # into the buffers of texts, or -2 - exemplar, or -1: ``records`` has it
     "offset": np.int64,
-    "size": np.int64,
-    "uid_offset": np.int64,
+    "size": np.int32,  # of the text, 0 = it is not kept
+    "uid_offset": np.int32,  # from ``offset`` on
     "uid_size": np.int32,
-    "kind_of": np.int32,  # kind of pod (:mod:`kscale.snapshot.pod_kinds`), 0 = not known yet
+    "shape": np.int32,  # shape of pods (:mod:`kscale.snapshot.pod_shapes`), 0 = not known yet
     "stamp": np.int64,  # another number whenever a row gets another pod
+    "started": np.int64,  # ``status.startTime``: nanoseconds since 1970, as the next two
+    "deleted": np.int64,  # ``metadata.deletionTimestamp``
+    "since": np.int64,  # when the condition Ready last changed
+    "ready": np.int8,  # into kscale.snapshot.record.READY
+    "phase": np.int8,  # into kscale.snapshot.pod_moments.PHASES
+    "seen": np.int8,  # whether a list that is being read has the pod
+    "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
 }
+_OF_COPY: Final = {"shape": 0, "started": ZERO_TIME, "deleted": ZERO_TIME, "since": ZERO_TIME, "version": -1}
 
 
 class PodMemo:
@@ -70,25 +82,29 @@ class PodTable:
     """Columns of pods, one row each; rows are appended, replaced and marked as gone.
 
     ``freeze()`` gives a table that never changes, in constant time: rows are copied when they are next written to.
-    Either ``records[row]`` is the pod, or its JSON text is at ``offset`` in a buffer (a mapped file), or it equals an
-    exemplar but for its name.
+    Either ``records[row]`` is the pod, or its JSON text is at ``offset`` in a buffer (a mapped file, or memory of the
+    store of texts), or it equals an exemplar (its shape's, if its text is not kept) but for its name and what the
+    columns say.
     """
 
     __slots__ = (
-        "buffers", "classes", "columns", "controllers", "exemplars", "keys", "memo", "numbers", "records", "shared",
+        "_shared", "buffers", "columns", "exemplars", "interner", "keys", "memo", "nodes", "population",
+        "records", "texts", "versions",
     )  # fmt: skip
 
-    def __init__(self, classes: list[PodClass] | None = None) -> None:
-        self.classes = classes  # what ``class_of`` numbers; None: records do not know their class
+    def __init__(self, interner: Interner) -> None:
+        self.interner = interner
         self.columns: dict[str, Growing] = {name: Growing(dtype) for name, dtype in _COLUMNS.items()}
         self.keys: Sequence[str] = []
         self.records: dict[int, PodRecord] = {}
-        self.buffers: list[memoryview] = []
+        self.versions: dict[int, str] = {}  # those that are no numbers
+        self.nodes: list[str] = []  # names of nodes by number
+        self.texts = TextStore()
+        self.buffers: list[memoryview] = self.texts.buffers
         self.exemplars: list[Pod] = []
-        self.controllers: list[str] = []
-        self.numbers: dict[str, int] = {}
         self.memo = PodMemo()
-        self.shared = False
+        self.population = object()  # another one whenever pods come, go or change class
+        self._shared = False
 
     def __len__(self) -> int:
         return self.columns["state"].size
@@ -102,83 +118,80 @@ class PodTable:
     def freeze(self) -> PodTable:
         """The table as it is now."""
         frozen = PodTable.__new__(PodTable)
-        frozen.classes = self.classes
+        frozen.interner = self.interner
         frozen.columns = {name: column.view() for name, column in self.columns.items()}
-        frozen.keys, frozen.records, frozen.buffers = self.keys, self.records, self.buffers
-        frozen.exemplars, frozen.controllers, frozen.numbers = self.exemplars, self.controllers, self.numbers
-        frozen.memo = self.memo
-        frozen.shared = self.shared = True
+        frozen.keys, frozen.records, frozen.versions = self.keys, self.records, self.versions
+        frozen.buffers, frozen.nodes, frozen.exemplars = self.texts.freeze(), self.nodes, self.exemplars
+        frozen.memo, frozen.population = self.memo, self.population
+        self._shared = True
         return frozen
 
     def copy(self) -> PodTable:
         """Another table with the same rows; they share what was found out about pods."""
-        made = PodTable(self.classes)
+        made = PodTable(self.interner)
         made.columns = {name: column.copy() for name, column in self.columns.items()}
-        made.keys, made.records, made.buffers = list(self.keys), dict(self.records), list(self.buffers)
-        made.exemplars, made.controllers, made.numbers = (
-            list(self.exemplars),
-            list(self.controllers),
-            dict(self.numbers),
-        )
+        made.keys, made.records, made.versions = list(self.keys), dict(self.records), dict(self.versions)
+        made.texts, made.nodes, made.exemplars = self.texts.copy(), list(self.nodes), list(self.exemplars)
+        made.buffers = made.texts.buffers
         made.memo = self.memo
         return made
 
     def _own(self) -> None:
         """Before a row that a frozen table may have is written to."""
-        if self.shared:
+        if self._shared:
             self.columns = {name: column.copy() for name, column in self.columns.items()}
-            self.records = dict(self.records)
-            self.shared = False
+            self.records, self.versions = dict(self.records), dict(self.versions)
+            self._shared = False
 
-    def controller_number(self, uid: str | None) -> int:
-        """The number of a controller."""
-        if uid is None:
-            return -1
-        found = self.numbers.get(uid)
-        if found is None:
-            found = self.numbers[uid] = len(self.controllers)
-            self.controllers.append(uid)
-        return found
-
-    def append(self, record: PodRecord, class_of: int, at: int, state: int) -> int:
+    def append(self, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> int:
         """A new row; its number."""
         row = len(self)
+        self.population = object()
         for column in self.columns.values():
             column.extend_to(row + 1)
         assert isinstance(self.keys, list)
         self.keys.append(record.key)
-        self._set(row, record, class_of, at, state)
+        self._set(row, record, class_of, at, state, moments)
         return row
 
-    def replace(self, row: int, record: PodRecord, class_of: int, at: int, state: int) -> None:
+    def replace(self, row: int, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> None:
         """Another pod under the same key."""
         self._own()
-        self._set(row, record, class_of, at, state)
+        self._let_go(np.array([row]))
+        if self.column("class_of")[row] != class_of:
+            self.population = object()
+        self._set(row, record, class_of, at, state, moments)
 
-    def _set(self, row: int, record: PodRecord, class_of: int, at: int, state: int) -> None:
+    def _set(self, row: int, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> None:
         columns = self.columns
         columns["class_of"].array[row] = class_of
         columns["at"].array[row] = at
         columns["state"].array[row] = state
         columns["priority"].array[row] = record.priority
-        columns["controller"].array[row] = self.controller_number(record.controller)
+        columns["controller"].array[row] = self.interner.controller(record.controller)
         columns["source"].array[row] = -1
-        columns["kind_of"].array[row] = 0
+        columns["size"].array[row] = columns["uid_size"].array[row] = 0
+        columns["shape"].array[row] = 0
         columns["stamp"].array[row] = self._stamps(1)[0]
+        for name in MOMENTS:
+            columns[name].array[row] = getattr(moments, name)
         self.records[row] = record
+        if moments.version == -2:
+            self.versions[row] = moments.version_text
 
     def _stamps(self, count: int) -> NDArray[np.int64]:
         first = self.memo.stamps
         self.memo.stamps = first + count
         return np.arange(first, first + count)
 
-    def extend(self, keys: Sequence[str], **columns: NDArray[Any]) -> NDArray[np.int64]:
+    def extend(self, keys: Sequence[str], **columns: NDArray[Any] | int) -> NDArray[np.int64]:
         """Many new rows; their numbers."""
         first = len(self)
+        self.population = object()
         for name, column in self.columns.items():
             column.extend_to(first + len(keys))
-            if name in columns:
-                column.array[first:] = columns[name]
+            if (values := columns.get(name, _OF_COPY.get(name))) is not None:
+                column.array[first:] = values
         self.columns["stamp"].array[first:] = self._stamps(len(keys))
         if isinstance(self.keys, list):
             self.keys.extend(keys)
@@ -187,23 +200,79 @@ class PodTable:
             self.keys = keys
         return np.arange(first, first + len(keys))
 
-    def drop(self, row: int) -> None:
-        """Mark a row as gone."""
+    def put(self, rows: NDArray[np.int64], **columns: NDArray[Any]) -> None:
+        """Other pods under the same keys: what :meth:`extend` takes."""
         self._own()
-        self.columns["state"].array[row] = GONE
-        self.columns["source"].array[row] = -1
-        self.records.pop(row, None)
+        self._let_go(rows)
+        if (self.column("class_of")[rows] != columns["class_of"]).any():
+            self.population = object()
+        for name, values in columns.items():
+            self.columns[name].array[rows] = values
+        self.columns["stamp"].array[rows] = self._stamps(len(rows))
+
+    def drop(self, rows: NDArray[np.int64]) -> None:
+        """Mark rows as gone."""
+        self._own()
+        self._let_go(rows)
+        self.population = object()
+        self.columns["state"].array[rows] = GONE
+        self.columns["source"].array[rows] = -1
+
+    def _let_go(self, rows: NDArray[np.int64]) -> None:
+        """Rows get other pods, or none."""
+        numbers, (size, of_uid) = self.column("source")[rows], (self.column(c)[rows] for c in ("size", "uid_size"))
+        if self.records or self.versions:
+            for row in rows.tolist():
+                self.records.pop(row, None)
+                self.versions.pop(row, None)
+        if (numbers >= 0).any():
+            self.texts.release(numbers, np.where(size > 0, size, of_uid).astype(np.int64))
+            self.buffers = self.texts.buffers
+            for number in np.unique(numbers[numbers >= 0]).tolist():
+                if self.texts.sparse(number):
+                    self._move_texts(number, rows)
+
+    def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
+        """Copy the texts of a buffer of which little is used, but for those of rows that are ``going``."""
+        using = self.column("source") == number
+        using[going] = False
+        rows = np.flatnonzero(using)
+        at, size = self.column("offset")[rows], self.column("size")[rows].astype(np.int64)
+        uid_at, uid_size = at + self.column("uid_offset")[rows], self.column("uid_size")[rows].astype(np.int64)
+        none = np.full(len(rows), -1, dtype=np.int64)
+        block, new_at, _, mark = _projection.copy_texts(
+            self.buffers[number], at, size, at, none, uid_at, uid_size, (size > 0).view(np.uint8)
+        )
+        into, begin = self.texts.add(block)
+        columns = self.columns
+        columns["source"].array[rows] = into
+        columns["offset"].array[rows] = new_at + begin
+        columns["uid_offset"].array[rows] = mark - new_at
+        self.texts.release(np.full(len(rows), number, dtype=np.int32), np.where(size > 0, size, uid_size))
+        self.buffers = self.texts.buffers
+
+    def see(self, rows: int | slice | NDArray[np.int64], seen: bool) -> None:
+        """Note whether rows were seen; frozen tables do not ask."""
+        self.columns["seen"].array[rows] = seen
+
+    def learn_shapes(self, rows: NDArray[np.int64], shapes: Sequence[int]) -> None:
+        """Rows are shared with tables that were frozen earlier: the same pods there, so the same answer."""
+        self.columns["shape"].array[rows] = shapes
 
     def compacted(self) -> PodTable:
         """Another table without the rows that are gone, in the same order."""
         keep = np.flatnonzero(self.column("state") != GONE)
-        made = PodTable(self.classes)
+        made = PodTable(self.interner)
         made.columns = {name: column.copy(keep) for name, column in self.columns.items()}
         made.keys = [self.keys[row] for row in keep.tolist()]
-        made.records = {new: self.records[row] for new, row in enumerate(keep.tolist()) if row in self.records}
-        made.buffers, made.exemplars = self.buffers, self.exemplars
-        made.controllers, made.numbers = self.controllers, self.numbers
-        made.memo = self.memo
+        if self.records or self.versions:
+            for new, row in enumerate(keep.tolist()):
+                if row in self.records:
+                    made.records[new] = self.records[row]
+                if row in self.versions:
+                    made.versions[new] = self.versions[row]
+        made.texts, made.buffers, made.exemplars = self.texts, self.buffers, self.exemplars
+        made.nodes, made.memo = self.nodes, self.memo
         return made
 
     # -- reading -----------------------------------------------------------------------------------------------------
@@ -213,36 +282,107 @@ class PodTable:
         found = self.records.get(row)
         if found is not None:
             return found
+        interner = self.interner
         source, controller = int(self.column("source")[row]), int(self.column("controller")[row])
-        owner = None if controller < 0 else self.controllers[controller]
-        priority, key = int(self.column("priority")[row]), self.keys[row]
-        waits = self.classes is not None and self.column("state")[row] == PENDING
-        known = self.classes[self.column("class_of")[row]] if waits and self.classes is not None else None
+        owner = None if controller < 0 else interner.controllers[controller]
+        priority, key, state = int(self.column("priority")[row]), self.keys[row], self.column("state")[row]
+        known = interner.classes[self.column("class_of")[row]] if state == PENDING else None
         if source < -1:
             return PodRecord.lazy(key, "", priority, owner, exemplar=self.exemplars[-2 - source], pod_class=known)
-        buffer, offset = self.buffers[source], int(self.column("offset")[row])
+        buffer, size = self.buffers[source], int(self.column("size")[row])
         mapped = file_of(buffer)
         if mapped is not None:
             mapped.check()
-        uid_at = int(self.column("uid_offset")[row])
-        uid = bytes(buffer[uid_at : uid_at + int(self.column("uid_size")[row])]).decode()
-        raw = msgspec.Raw(buffer[offset : offset + int(self.column("size")[row])])
+        uid = self.uid_text(row).decode()
+        if not size:
+            shape = interner.shapes[int(self.column("shape")[row])]
+            assert shape is not None  # of what is read from texts it is known at once
+            return PodRecord.lazy(key, uid, priority, owner, exemplar=shape.exemplar, facts=self._facts(row))
+        offset = int(self.column("offset")[row])
+        raw = msgspec.Raw(buffer[offset : offset + size])
         return PodRecord.lazy(key, uid, priority, owner, raw=raw, pod_class=known, mapped=mapped)
+
+    def _facts(self, row: int) -> PodFacts:
+        at = int(self.column("at")[row])
+        moments = (int(self.column(name)[row]) for name in ("started", "deleted", "ready", "since"))
+        return PodFacts("" if at < 0 else self.nodes[at], self.version(row), *moments)
+
+    def uid_text(self, row: int) -> bytes:
+        """The UID of the pod of a row; empty if it has none."""
+        found = self.records.get(row)
+        if found is not None:
+            return b"" if found.uid == found.key else found.uid.encode()
+        source, size = int(self.column("source")[row]), int(self.column("uid_size")[row])
+        if source < 0 or size <= 0:
+            return b""
+        at = int(self.column("offset")[row]) + int(self.column("uid_offset")[row])
+        return bytes(self.buffers[source][at : at + size])
+
+    def uids(self, rows: NDArray[np.int64]) -> list[str]:
+        """UIDs of the pods of some rows, or their keys where they have none."""
+        keys = self.keys
+        found = [keys[row] for row in rows.tolist()]
+        source, size = self.column("source")[rows], self.column("uid_size")[rows].astype(np.int64)
+        at = self.column("offset")[rows] + self.column("uid_offset")[rows]
+        for number in np.unique(source[source >= 0]).tolist():
+            mapped = file_of(self.buffers[number])
+            if mapped is not None:
+                mapped.check()
+            which = np.flatnonzero(source == number)
+            for i, uid in zip(
+                which.tolist(), _projection.strings(self.buffers[number], at[which], size[which]), strict=True
+            ):
+                found[i] = uid or found[i]
+        for i in np.flatnonzero(source == -1).tolist():
+            found[i] = self.record(int(rows[i])).uid
+        return found
+
+    def version(self, row: int) -> str:
+        """The resource version of the pod of a row; empty if it has none."""
+        number = int(self.column("version")[row])
+        return str(number) if number >= 0 else self.versions.get(row, "")
 
     def digest(self, row: int, digester: Digester) -> bytes:
         """What equivalence grouping compares of the pod of a row."""
-        source = int(self.column("source")[row])
-        if source < 0:
+        source, size = int(self.column("source")[row]), int(self.column("size")[row])
+        if source < 0 or not size:
             return self.record(row).digest(digester)
         buffer, offset = self.buffers[source], int(self.column("offset")[row])
         mapped = file_of(buffer)
         if mapped is not None:
             mapped.check()
-        return digester.digest(buffer[offset : offset + int(self.column("size")[row])])
+        return digester.digest(buffer[offset : offset + size])
 
-    def rows(self, rows: NDArray[np.int64]) -> PodRows:
-        """The pods of some rows, made one by one when asked for."""
-        return PodRows(self, rows)
+    def shapes(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        """Shapes of the pods of some rows: int32[n]. Those of structs are numbered now, once in the life of a row."""
+        column = self.column("shape")
+        unknown = rows[column[rows] == 0]
+        if len(unknown):
+            source, of_exemplar, numbers = self.column("source"), dict[int, int](), []
+            for row, at, class_of in zip(
+                unknown.tolist(), source[unknown].tolist(), self.column("class_of")[unknown].tolist(), strict=True
+            ):
+                number = of_exemplar.get(at)
+                if number is None:
+                    number = self.interner.shape_of(self.record(row).pod, class_of)
+                    if at < -1:
+                        of_exemplar[at] = number
+                numbers.append(number)
+            self.learn_shapes(unknown, numbers)
+        shapes: NDArray[np.int32] = column[rows]
+        return shapes
+
+    def alike(self, rows: NDArray[np.int64]) -> NDArray[np.int32]:
+        """int32[n]: equal numbers for pods of one shape that were told to stop at the same moment, or not at all."""
+        found, _ = numbered(self.shapes(rows))
+        deleted = self.column("deleted")[rows]
+        told = np.flatnonzero(deleted != ZERO_TIME)
+        if not len(told):
+            return found
+        _, pairs = np.unique(np.stack([found[told], deleted[told]]), axis=1, return_inverse=True)
+        found = found.copy()
+        found[told] = len(rows) + pairs.reshape(-1)
+        return found
 
     # -- pickling ----------------------------------------------------------------------------------------------------
 
@@ -255,161 +395,37 @@ class PodTable:
             if mapped is not None:
                 mapped.check()
             rows = np.flatnonzero((columns["source"] == number) & (columns["state"] != GONE))
-            uids = [
-                bytes(buffer[at : at + size])
-                for at, size in zip(
-                    columns["uid_offset"][rows].tolist(), columns["uid_size"][rows].tolist(), strict=True
-                )
-            ]
-            texts = [
-                bytes(buffer[at : at + size])
-                for at, size in zip(columns["offset"][rows].tolist(), columns["size"][rows].tolist(), strict=True)
-            ]
-            sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-            columns["offset"][rows] = np.cumsum(sizes) - sizes
-            of_uids = np.fromiter(map(len, uids), np.int64, len(uids))
-            columns["uid_offset"][rows] = int(sizes.sum()) + np.cumsum(of_uids) - of_uids
-            buffers.append(b"".join(texts) + b"".join(uids))
+            at, size = columns["offset"][rows], columns["size"][rows].astype(np.int64)
+            uid_at, uid_size = at + columns["uid_offset"][rows], columns["uid_size"][rows].astype(np.int64)
+            none = np.full(len(rows), -1, dtype=np.int64)
+            block, new_at, _, mark = _projection.copy_texts(
+                buffer, at, size, at, none, uid_at, uid_size, (size > 0).view(np.uint8)
+            )
+            columns["offset"][rows] = new_at
+            columns["uid_offset"][rows] = mark - new_at
+            buffers.append(bytes(block))
         return {
+            "interner": self.interner,
             "columns": columns,
             "keys": self.keys if not isinstance(self.keys, list) else self.keys[: len(self)],
             "records": self.records,
+            "versions": self.versions,
+            "nodes": self.nodes,
             "buffers": buffers,
             "exemplars": self.exemplars,
-            "controllers": self.controllers,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.classes = None
+        self.interner = state["interner"]
         self.columns = {name: Growing.of(array) for name, array in state["columns"].items()}
-        self.keys, self.records = state["keys"], state["records"]
-        self.buffers = [memoryview(buffer) for buffer in state["buffers"]]
-        self.exemplars, self.controllers = state["exemplars"], state["controllers"]
-        self.numbers = {uid: i for i, uid in enumerate(self.controllers)}
+        self.keys, self.records, self.versions = state["keys"], state["records"], state["versions"]
+        self.nodes, self.exemplars = state["nodes"], state["exemplars"]
+        self.texts = TextStore()
+        for number, buffer in enumerate(state["buffers"]):
+            rows = self.column("source") == number
+            size, of_uid = self.column("size")[rows], self.column("uid_size")[rows]
+            self.texts.refer(memoryview(buffer), int(np.where(size > 0, size, of_uid).sum()))
+        self.buffers = self.texts.buffers
         self.memo = PodMemo(int(self.column("stamp").max(initial=-1)) + 1)
-        self.shared = False
-
-
-class NumberedNames(Sequence[str]):
-    """``<prefix>-0``, ``<prefix>-1`` ..., made when asked for."""
-
-    def __init__(self, prefix: str, count: int) -> None:
-        self._prefix, self._count = prefix, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, i: int) -> str: ...
-    @overload
-    def __getitem__(self, i: slice) -> list[str]: ...
-    def __getitem__(self, i: int | slice) -> str | list[str]:
-        if isinstance(i, slice):
-            return [f"{self._prefix}-{k}" for k in range(*i.indices(self._count))]
-        return f"{self._prefix}-{range(self._count)[i]}"
-
-
-def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
-    """``count`` pods like this one that wait for a node, named ``<prefix>-0``, ``<prefix>-1`` ..."""
-    table = PodTable(interner.classes)
-    table.exemplars = [pod]
-    rows = table.extend(
-        NumberedNames(prefix, count),
-        class_of=np.full(count, interner.classify(pod, placed=False).index, dtype=np.int32),
-        at=np.full(count, -1, dtype=np.int32),
-        state=np.full(count, PENDING, dtype=np.int8),
-        priority=np.full(count, pod.spec.priority or 0, dtype=np.int64),
-        controller=np.full(count, table.controller_number(standing_controller(pod)), dtype=np.int32),
-        source=np.full(count, -2, dtype=np.int32),
-    )
-    return PodRows(table, rows)
-
-
-class PodRows(Sequence[PodRecord]):
-    """Pods of a table by position, made when asked for. ``classes``, ``controllers`` and ``exemplars``:
-    int32[n], ``priorities``: int64[n], without making any."""
-
-    __slots__ = ("_rows", "table")
-
-    def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
-        self.table = table
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    @overload
-    def __getitem__(self, i: int) -> PodRecord: ...
-    @overload
-    def __getitem__(self, i: slice) -> PodRows: ...
-    def __getitem__(self, i: int | slice) -> PodRecord | PodRows:
-        if isinstance(i, slice):
-            return PodRows(self.table, self._rows[i])
-        return self.table.record(int(self._rows[i]))
-
-    def __iter__(self) -> Iterator[PodRecord]:
-        return map(self.table.record, self._rows.tolist())
-
-    def take(self, order: NDArray[np.int64]) -> PodRows:
-        """Some of these pods, by position, in that order."""
-        return PodRows(self.table, self._rows[order])
-
-    def digest(self, position: int, digester: Digester) -> bytes:
-        """What equivalence grouping compares of one of them."""
-        return self.table.digest(int(self._rows[position]), digester)
-
-    @property
-    def keys(self) -> list[str]:
-        """``namespace/name`` of each."""
-        return self.keys_at(np.arange(len(self._rows)))
-
-    def keys_at(self, positions: NDArray[Any]) -> list[str]:
-        """``namespace/name`` of the pods at some positions."""
-        keys = self.table.keys
-        return [keys[row] for row in self._rows[positions].tolist()]
-
-    def uids(self) -> Iterator[str]:
-        """The pods' UIDs, or their keys where they have none."""
-        table, rows = self.table, self._rows
-        records, keys, buffers = table.records, table.keys, table.buffers
-        for mapped in filter(None, map(file_of, buffers)):
-            mapped.check()
-        sources, begins, sizes = (table.column(c)[rows].tolist() for c in ("source", "uid_offset", "uid_size"))
-        for row, source, begin, size in zip(rows.tolist(), sources, begins, sizes, strict=True):
-            record = records.get(row)
-            if record is not None:
-                yield record.uid
-            else:
-                text = "" if source < 0 or size <= 0 else bytes(buffers[source][begin : begin + size]).decode()
-                yield text or keys[row]
-
-    @property
-    def pending(self) -> bool:
-        """Whether every one of them waits for a node: then ``classes`` are what they are when they are placed."""
-        return bool((self.table.column("state")[self._rows] == PENDING).all())
-
-    @property
-    def stamps(self) -> NDArray[np.int64]:
-        """What the table's memo knows them by: int64[n]."""
-        return self.table.column("stamp")[self._rows]
-
-    @property
-    def classes(self) -> NDArray[np.int32]:
-        """Classes by number in the interner."""
-        return self.table.column("class_of")[self._rows]
-
-    @property
-    def priorities(self) -> NDArray[np.int64]:
-        """Priorities: int64[n]."""
-        return self.table.column("priority")[self._rows]
-
-    @property
-    def controllers(self) -> NDArray[np.int32]:
-        """Controllers by number, -1 = stands alone."""
-        return self.table.column("controller")[self._rows]
-
-    @property
-    def exemplars(self) -> NDArray[np.int32]:
-        """Which exemplar a pod equals but for its name, -1 = none."""
-        exemplars: NDArray[np.int32] = np.maximum(-2 - self.table.column("source")[self._rows], -1)
-        return exemplars
+        self.population = object()
+        self._shared = False

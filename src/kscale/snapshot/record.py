@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import msgspec
 
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, from_json, to_dict
 from kscale.objects.equivalence import Digester
+from kscale.objects.meta import Condition
 from kscale.objects.owners import controller_of, is_daemonset_pod
 from kscale.objects.plain_json import plain, with_changes
+from kscale.objects.times import ZERO_TIME, printed_time
 
 if TYPE_CHECKING:
     from kscale.snapshot.interner import PodClass
     from kscale.snapshot.mapped import MappedFile
 
-__all__ = ["PodRecord", "PodSource", "pod_record", "standing_controller"]
+__all__ = ["READY", "PodFacts", "PodRecord", "PodSource", "pod_record", "standing_controller"]
 
 PodSource = Pod | msgspec.Raw | dict[str, Any]
+
+READY: Final = ("", "True", "False", "Unknown")
+"""The status of a pod's condition Ready by number; 0 = there is no such condition."""
+
+
+class PodFacts(NamedTuple):
+    """What a pod that keeps no text knows of itself besides its shape; moments in nanoseconds, ``ready`` into
+    :data:`READY`."""
+
+    node: str
+    version: str
+    started: int
+    deleted: int
+    ready: int
+    since: int
 
 
 def standing_controller(pod: Pod) -> str | None:
@@ -36,7 +53,7 @@ class PodRecord:
     pending pod in the interner that it was read with, if that is known.
     """
 
-    __slots__ = ("_pod", "controller", "exemplar", "key", "mapped", "pod_class", "priority", "raw", "uid")
+    __slots__ = ("_pod", "controller", "exemplar", "facts", "key", "mapped", "pod_class", "priority", "raw", "uid")
 
     def __init__(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None = None) -> None:
         self._pod: Pod | None = pod
@@ -44,6 +61,7 @@ class PodRecord:
         self.exemplar: Pod | None = None
         self.pod_class: PodClass | None = None
         self.mapped: MappedFile | None = None
+        self.facts: PodFacts | None = None
         self.key: str = pod.key
         self.uid: str = pod.metadata.uid or self.key
         self.priority: int = pod.spec.priority or 0
@@ -61,13 +79,14 @@ class PodRecord:
         exemplar: Pod | None = None,
         pod_class: PodClass | None = None,
         mapped: MappedFile | None = None,
+        facts: PodFacts | None = None,
     ) -> PodRecord:
-        """A record of a pod that is not decoded yet: JSON text, or another pod that it equals but for name and UID.
-        ``mapped``: the file that the text lies in."""
+        """A record of a pod that is not decoded yet: JSON text, or another pod that it equals but for name, UID and
+        ``facts``. ``mapped``: the file that the text lies in."""
         self = cls.__new__(cls)
         self._pod, self.raw, self.exemplar, self.pod_class = None, raw, exemplar, pod_class
         self.key, self.uid, self.priority, self.controller = key, uid or key, priority, controller
-        self.mapped = mapped
+        self.mapped, self.facts = mapped, facts
         return self
 
     @property
@@ -79,15 +98,33 @@ class PodRecord:
 
     def _decode(self) -> Pod:
         if self.exemplar is not None:
-            namespace, _, name = self.key.rpartition("/")
-            uid = "" if self.uid == self.key else self.uid
-            metadata = msgspec.structs.replace(self.exemplar.metadata, name=name, namespace=namespace, uid=uid)
-            return msgspec.structs.replace(self.exemplar, metadata=metadata)
+            return self._like(self.exemplar)
         assert isinstance(self.raw, msgspec.Raw)
         self._check()
         pod = from_json(self.raw, Pod, object_path=f"Pod {self.key}")
         pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
         return pod
+
+    def _like(self, exemplar: Pod) -> Pod:
+        namespace, _, name = self.key.rpartition("/")
+        uid = "" if self.uid == self.key else self.uid
+        replace = msgspec.structs.replace
+        facts = self.facts
+        if facts is None:
+            return replace(exemplar, metadata=replace(exemplar.metadata, name=name, namespace=namespace, uid=uid))
+        owners = exemplar.metadata.owner_references
+        if self.controller is not None:
+            owners = [replace(each, uid=self.controller) if each.controller else each for each in owners]
+        conditions = [each for each in exemplar.status.conditions if each.type != "Ready"]
+        if facts.ready:
+            since = _printed(facts.since)
+            conditions.append(Condition(type="Ready", status=READY[facts.ready], last_transition_time=since))
+        metadata = replace(
+            exemplar.metadata, name=name, namespace=namespace, uid=uid, resource_version=facts.version,
+            deletion_timestamp=_printed(facts.deleted), owner_references=owners,
+        )  # fmt: skip
+        status = replace(exemplar.status, conditions=conditions, start_time=_printed(facts.started))
+        return replace(exemplar, metadata=metadata, status=status, spec=replace(exemplar.spec, node_name=facts.node))
 
     def _check(self) -> None:
         if self.mapped is not None:
@@ -113,10 +150,12 @@ class PodRecord:
         if self.raw is not None:
             self._check()
             return digester.digest(self.raw)
-        return digester.digest(self.pod if self.exemplar is None else self.exemplar)
+        return digester.digest(self.pod if self.exemplar is None or self.facts is not None else self.exemplar)
 
     def __reduce__(self) -> tuple[Any, ...]:
         self._check()
+        if self.facts is not None:
+            return _restored, (self.pod, None, None, None)
         raw = bytes(self.raw) if isinstance(self.raw, msgspec.Raw) else self.raw
         lazy = None if self._pod is not None else (self.key, self.uid, self.priority, self.controller)
         return _restored, (self._pod, raw, lazy, self.exemplar)
@@ -132,6 +171,10 @@ def _restored(
         record.exemplar = exemplar
         return record
     return PodRecord.lazy(*lazy, raw=text, exemplar=exemplar)
+
+
+def _printed(moment: int) -> str | None:
+    return None if moment == ZERO_TIME else printed_time(moment)
 
 
 def pod_record(source: PodSource | PodRecord) -> PodRecord:

@@ -14,7 +14,9 @@ from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner, PodClass
 from kscale.snapshot.memo import Memo
-from kscale.snapshot.pod_table import FINISHED, GATED, PLACED, TERMINATING, PodRows, PodTable
+from kscale.snapshot.pod_index import PodIndex
+from kscale.snapshot.pod_rows import PodRows
+from kscale.snapshot.pod_table import FINISHED, GATED, PLACED, TERMINATING, PodTable
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["Snapshot"]
@@ -98,7 +100,7 @@ class Snapshot:
     @cached_property
     def pending_records(self) -> PodRows:
         """The pending pods themselves, made when asked for; columns of them without making any."""
-        return self.table.rows(self._pending_rows)
+        return PodRows(self.table, self._pending_rows)
 
     @cached_property
     def placed_records(self) -> list[PodRecord]:
@@ -140,6 +142,12 @@ class Snapshot:
         own = [at for at in positions[positions >= known].tolist() if test(self._added[at - known].pod)]
         return np.concatenate([positions[positions < known][yes], np.array(own, dtype=np.int64)])
 
+    @property
+    def pod_index(self) -> PodIndex:
+        """All pods of the input by namespace and selector, whatever has become of them; pods that a decision placed
+        later are not there."""
+        return PodIndex(self.table)
+
     def record(self, key: str) -> PodRecord:
         """A placed or pending pod by name. Raises KeyError."""
         row = self._pending_row_of.get(key)
@@ -169,7 +177,7 @@ class Snapshot:
         except KeyError:
             row_of = self._row_of
             rows = [row_of[key] for key in keys]
-        return self.table.rows(np.array(rows, dtype=np.int64))
+        return PodRows(self.table, np.array(rows, dtype=np.int64))
 
     def nodes_of(self, keys: Sequence[str]) -> list[int]:
         """The numbers of the nodes that pods run on, by pod name; -1 = pending. Raises KeyError."""
@@ -234,8 +242,7 @@ class Snapshot:
 
     def distinct_classes(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
         """(the classes of pods as :meth:`classify` tells them, each once in order of appearance; int32[n]: which)."""
-        ours = isinstance(pods, PodRows) and (pods.table is self.table or pods.table.classes is self.interner.classes)
-        if ours and isinstance(pods, PodRows) and pods.pending:
+        if isinstance(pods, PodRows) and self._shares(pods.table) and pods.pending:
             indices = pods.classes
         else:
             indices = np.fromiter((each.index for each in self.classify(pods)), np.int32, len(pods))
@@ -247,7 +254,7 @@ class Snapshot:
 
     def _shares(self, table: PodTable) -> bool:
         """Whether the table's numbers of classes are those of this snapshot's interner."""
-        return table is self.table or table.classes is self.interner.classes
+        return table.interner is self.interner
 
     def _class_of(self, record: PodRecord) -> PodClass:
         known, classes = record.pod_class, self.interner.classes

@@ -27,7 +27,8 @@ from kscale.snapshot.client_objects import is_client_object, to_plain
 from kscale.snapshot.mapped import MappedFile
 
 if TYPE_CHECKING:
-    from kscale.snapshot.pod_texts import PodBatch, ScannedList
+    from kscale.snapshot.pod_batch import PodBatch
+    from kscale.snapshot.pod_reader import ScannedList
 
 __all__ = ["STDIN", "Record", "Scan", "Source", "read", "read_scanned"]
 

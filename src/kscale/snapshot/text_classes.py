@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 import msgspec
@@ -30,13 +31,18 @@ from kscale.snapshot.interner import (
     stays,
     volumes_facet,
 )
+from kscale.snapshot.pod_moments import PHASES
+from kscale.snapshot.pod_shapes import Shape
 from kscale.snapshot.pod_table import GATED, PENDING, TERMINATING
 from kscale.snapshot.record import standing_controller
 
-__all__ = ["AFFINITY", "LABELS", "OWNERS", "VOLUMES", "TextClasses"]
+__all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "TextClasses"]
 
 LABELS, AFFINITY, VOLUMES, OWNERS = range(4)
 """Numbers of the facets in a projector's combinations; the rest comes last."""
+
+TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
+"""What stands in a rest for any moment at which a pod was told to stop."""
 
 _UNSEEN: Final = -2
 _LARGEST: Final = 1 << 62
@@ -53,6 +59,7 @@ _LABELS_OF: Final = msgspec.json.Decoder(dict[str, str] | None)
 _AFFINITY_OF: Final = msgspec.json.Decoder(Affinity | None)
 _VOLUMES_OF: Final = msgspec.json.Decoder(list[Volume])
 _OWNERS_OF: Final = msgspec.json.Decoder(list[OwnerReference])
+_PHASES: Final = {phase: number for number, phase in enumerate(PHASES)}
 _UNUSUAL: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -85,6 +92,8 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
     alone: bool
     bare: bool
     prefix: str
+    phase: int
+    text: bytes
 
 
 class _Known(Generic[T]):
@@ -136,17 +145,16 @@ class TextClasses:
     """The classes of pods by combination of texts, for one projector and one interner.
 
     Columns, one entry a combination: ``waiting``, ``settled``: the class of a pod without a node, and of one that has
-    one or is finished (-1: read such pods the slow way; -2: none was seen yet); ``kind``: of a pod that has a node, 0 =
-    none was seen yet; ``controller``, ``rest``. ``prefix``: of names, by number of the rest + 1.
+    one or is finished (-1: read such pods the slow way; -2: none was seen yet); ``waiting_shape``, ``settled_shape``:
+    their shapes, 0 = none was seen yet; ``controller``, ``rest``. ``prefix``: of names, by number of the rest + 1.
     """
 
     def __init__(self, projector: _projection.Projector, interner: Interner, *, finished: bool = False) -> None:
         self._projector = projector
         self._interner = interner
         self._finished = finished
-        self._reader = interner.kind()  # tells its texts from those of other readers
         self._same: dict[Any, int] = {}
-        self._controllers: dict[str, int] = {}
+        self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes hold
         self._labels = _Known(self._read_labels, labels_facet(None))
         self._affinities = _Known(
             self._read_affinity,
@@ -169,11 +177,13 @@ class TextClasses:
             priority=(lambda rest: rest.priority, np.int64),
             alone=(lambda rest: rest.alone, np.bool_),
             bare=(lambda rest: rest.bare, np.bool_),
+            phase=(lambda rest: rest.phase, np.int8),
         )
         self.prefix = [""]
         self._combinations: NDArray[np.int32] = np.zeros((0, 5), dtype=np.int32)
         none = np.zeros(0, dtype=np.int32)
-        self.waiting, self.settled, self.kind, self.controller = none, none, none, none
+        self.waiting, self.settled, self.controller = none, none, none
+        self.waiting_shape, self.settled_shape = none, none
 
     @property
     def rest(self) -> NDArray[np.int32]:
@@ -181,13 +191,9 @@ class TextClasses:
         return self._combinations[:, -1]
 
     def of_rest(self, name: str) -> NDArray[Any]:
-        """A column by number of the rest + 1: ``unplaced``, ``done``, ``priority``, ``alone`` or ``bare``."""
+        """A column by number of the rest + 1: ``unplaced``, ``done``, ``priority``, ``alone``, ``bare`` or
+        ``phase``."""
         return self._rests.columns[name]
-
-    @property
-    def controllers(self) -> list[str]:
-        """UIDs by number."""
-        return list(self._controllers)
 
     def learn(self, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
         """Classify the combinations that pods have, for pods with a node and for those without. ``combined``: -1 =
@@ -199,18 +205,33 @@ class TextClasses:
         settled_now = _unseen(combined[bound], self.settled)
         waiting_now = _unseen(combined[~bound], self.waiting)
         if len(settled_now):
-            self.settled[settled_now] = self._classes(settled_now, np.ones(len(settled_now), dtype=np.bool_))
-            rests, volumes = self.rest[settled_now], self._combinations[settled_now, VOLUMES]
-            first, which = _alike(self.settled[settled_now], volumes, rests)
-            kinds = [
-                self._interner.kind(("text", self._reader, *key))
-                for key in zip(
-                    *(column[first].tolist() for column in (self.settled[settled_now], volumes, rests)), strict=True
-                )
-            ]
-            self.kind[settled_now] = np.array(kinds, dtype=np.int32)[which]
+            classes = self._classes(settled_now, np.ones(len(settled_now), dtype=np.bool_))
+            self.settled[settled_now], self.settled_shape[settled_now] = classes, self._shapes(settled_now, classes)
         if len(waiting_now):  # a finished pod counts as placed, without a node, too
-            self.waiting[waiting_now] = self._classes(waiting_now, self.of_rest("done")[self.rest[waiting_now] + 1])
+            classes = self._classes(waiting_now, self.of_rest("done")[self.rest[waiting_now] + 1])
+            self.waiting[waiting_now], self.waiting_shape[waiting_now] = classes, self._shapes(waiting_now, classes)
+
+    def _shapes(self, which: NDArray[np.int64], classes: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The shapes of combinations whose pods have these classes."""
+        first, alike = _alike(classes, self._combinations[which, VOLUMES], self.rest[which])
+        numbers = np.empty(len(first), dtype=np.int32)
+        for i, at in enumerate(first.tolist()):
+            combination, class_of = self._combinations[which[at]].tolist(), int(classes[at])
+            rest = self._rests.values[combination[-1] + 1]
+            assert rest is not None  # only combinations that are usable are asked about
+            texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(combination[:-1]))
+            stay = stays(self._interner.classes[class_of].owner)
+            made = partial(Shape, None, (rest.text, *texts), settled=stay)
+            numbers[i] = self._interner.shape((class_of, texts[VOLUMES], rest.text), made)
+        return numbers[alike]
+
+    def _facet_bytes(self, facet: int, number: int) -> bytes | None:
+        if number < 0:
+            return None
+        found = self._bytes[facet].get(number)
+        if found is None:
+            found = self._bytes[facet][number] = self._projector.facet_text(facet, number)
+        return found
 
     def _append(self, fresh: NDArray[np.int32]) -> None:
         """Read the texts of new combinations."""
@@ -229,7 +250,9 @@ class TextClasses:
         controller[standing] = self._owners.columns["number"][fresh[standing, OWNERS] + 1]
         self.waiting = np.append(self.waiting, none)
         self.settled = np.append(self.settled, none)
-        self.kind = np.append(self.kind, np.zeros(len(fresh), dtype=np.int32))
+        nothing = np.zeros(len(fresh), dtype=np.int32)
+        self.waiting_shape = np.append(self.waiting_shape, nothing)
+        self.settled_shape = np.append(self.settled_shape, nothing)
         self.controller = np.append(self.controller, controller)
 
     def _classes(self, which: NDArray[np.int64], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
@@ -284,6 +307,8 @@ class TextClasses:
             alone=is_daemonset_pod(pod),
             bare=bare,
             prefix=f"{pod.metadata.namespace}/" if pod.metadata.namespace else "",
+            phase=_PHASES.get(pod.status.phase, 0),
+            text=text,
         )
 
     def _text(self, facet: int, number: int) -> bytes:
@@ -325,7 +350,7 @@ class TextClasses:
             owner, uid = controller_of(pod.metadata), standing_controller(pod)
             return _Owner(
                 (owner.api_version, owner.kind, owner.name) if owner else None,
-                -1 if uid is None else self._controllers.setdefault(uid, len(self._controllers)),
+                self._interner.controller(uid),
             )
         return None
 

@@ -11,6 +11,47 @@ int bucket_of(std::string_view key) {
   return static_cast<int>((key.size() * 31u + first * 7u + last) & 63u);
 }
 
+bool is_ascii(std::string_view text) {
+  unsigned char every = 0;
+  for (const char c : text) every |= static_cast<unsigned char>(c);
+  return every < 128;
+}
+
+// The text of a member of the object that begins at `in`; false if there is none, or not exactly one.
+bool member(JsonReader in, std::string_view name, std::string_view& text) {
+  if (!in.eat('{') || in.peek('}')) return false;
+  bool found = false;
+  for (;;) {
+    std::string_view key;
+    bool escaped;
+    if (!in.eat('"') || !in.string(key, escaped) || escaped || !in.eat(':')) return false;
+    in.space();
+    const char* start = in.p;
+    if (!in.skip()) return false;
+    if (key == name) {
+      if (found) return false;
+      found = true;
+      text = {start, static_cast<std::size_t>(in.p - start)};
+    }
+    if (!in.eat(',')) return found && in.peek('}');
+  }
+}
+
+// Whether one of the first two members of what begins at `in` says that it is of another kind.
+bool is_of_another_kind(JsonReader in, std::string_view kind) {
+  if (kind.empty() || !in.eat('{')) return false;
+  for (int i = 0; i < 2; ++i) {
+    std::string_view key, value;
+    bool escaped;
+    if (!in.eat('"') || !in.string(key, escaped) || !in.eat(':') || !in.eat('"') || !in.string(value, escaped)) {
+      return false;
+    }
+    if (key == "kind") return value != kind;
+    if (!in.eat(',')) return false;
+  }
+  return false;
+}
+
 struct Item {
   JsonReader& in;
   const std::vector<ProjectionRule>& rules;
@@ -21,6 +62,7 @@ struct Item {
   std::int32_t* facets;
   std::int64_t* at;
   std::int64_t* length;
+  const char* key = nullptr;  // the one before the value that is read now
   bool odd = false;
 
   // Reads one value and appends what is kept of it. `present`: whether it counts.
@@ -37,7 +79,8 @@ struct Item {
       case ProjectionRule::kArray:
         if (*start == '[') return array(rule);
         break;
-      case ProjectionRule::kCapture: {
+      case ProjectionRule::kCapture:
+      case ProjectionRule::kMark: {
         present = false;
         if (*start != '"') {
           if (*start != 'n') odd = true;
@@ -47,10 +90,41 @@ struct Item {
         bool escaped;
         ++in.p;
         if (!in.string(found, escaped)) return false;
-        if (escaped) odd = true;
+        if (escaped || length[rule.slot] >= 0 || !is_ascii(found)) odd = true;
         at[rule.slot] = found.data() - base;
         length[rule.slot] = static_cast<std::int64_t>(found.size());
+        if (rule.kind == ProjectionRule::kMark) {
+          text += rule.text;
+          present = true;
+        }
         return true;
+      }
+      case ProjectionRule::kSpan: {
+        const char* begin = key;
+        if (!in.skip()) return false;
+        at[rule.slot] = begin - base;
+        length[rule.slot] = in.p - begin;
+        present = false;
+        return true;
+      }
+      case ProjectionRule::kSwitch: {
+        present = false;
+        std::string_view chosen;
+        if (!member(in, rule.text, chosen)) {
+          odd = true;  // or damaged, which is found now
+          return in.skip();
+        }
+        for (const ProjectionRule::Key& each : rule.keys) {
+          if (each.name != chosen) continue;
+          const ProjectionRule& own = rules[static_cast<std::size_t>(each.rule)];
+          if (!object(own, present)) return false;
+          for (std::size_t k = 0; k < own.keys.size(); ++k) {  // what the rule needs to note must be there
+            const ProjectionRule& needed = rules[static_cast<std::size_t>(own.keys[k].rule)];
+            if ((own.need >> k & 1) && needed.kind == ProjectionRule::kCapture && length[needed.slot] < 0) odd = true;
+          }
+          return true;
+        }
+        return in.skip();
       }
       case ProjectionRule::kEquals:
         if (!in.skip()) return false;
@@ -103,6 +177,7 @@ struct Item {
           text += key;
           text += "\":";
           bool counts;
+          this->key = key.data() - 1;
           if (!value(rule.keys[static_cast<std::size_t>(k)].rule, counts)) return false;
           if (counts) {
             counted |= bit;
@@ -163,43 +238,49 @@ std::int32_t TextTable::number(const std::string& text) {
   return number;
 }
 
-Projector::Stop Projector::items(const char* data, const char*& p, const char* end,
-                                 std::span<const char* const> stops, ScannedItems& out) {
-  JsonReader in{p, end};
-  const auto root = static_cast<std::int32_t>(rules_.size() - 1);
+bool Projector::item(const char* data, JsonReader& in, std::string_view kind, bool reduced, ScannedItems& out) {
   const auto slots = static_cast<std::size_t>(slots_);
-  const std::size_t facets = tables_.size() - 1;
-  std::string text, apart;
-  std::vector<std::int32_t> numbers;
-  std::size_t next = 0;
-  for (;;) {
-    in.space();
-    const char* begin = p = in.p;
-    while (next < stops.size() && stops[next] < begin) ++next;
-    if (next < stops.size() && stops[next] == begin) return Stop::kStop;
-    out.at.resize(out.at.size() + slots, 0);
-    out.length.resize(out.length.size() + slots, -1);
-    numbers.assign(facets + 1, -1);
-    text.clear();
+  const char* begin = in.p;
+  out.at.resize(out.at.size() + slots, 0);
+  out.length.resize(out.length.size() + slots, -1);
+  std::int32_t number = -1;
+  if (!reduced || is_of_another_kind(in, kind)) {
+    if (!in.skip()) return false;
+  } else {
+    numbers_.assign(tables_.size(), -1);
+    text_.clear();
     Item item{in,
               rules_,
               data,
               tables_,
-              text,
-              apart,
-              numbers.data(),
+              text_,
+              apart_,
+              numbers_.data(),
               out.at.data() + (out.at.size() - slots),
               out.length.data() + (out.length.size() - slots)};
     bool counts;
-    if (!item.value(root, counts)) return Stop::kError;
-    std::int32_t number = -1;
+    if (!item.value(static_cast<std::int32_t>(rules_.size() - 1), counts)) return false;
     if (counts && !item.odd) {
-      numbers.back() = tables_.back().number(text);
-      number = combine(numbers.data(), text);
+      numbers_.back() = tables_.back().number(text_);
+      number = combine(numbers_.data(), text_);
     }
-    out.begin.push_back(begin - data);
-    out.size.push_back(in.p - begin);
-    out.combined.push_back(number);
+  }
+  out.begin.push_back(begin - data);
+  out.size.push_back(in.p - begin);
+  out.combined.push_back(number);
+  return true;
+}
+
+Projector::Stop Projector::items(const char* data, const char*& p, const char* end, std::string_view kind,
+                                 std::span<const char* const> stops, ScannedItems& out) {
+  JsonReader in{p, end};
+  std::size_t next = 0;
+  for (;;) {
+    in.space();
+    p = in.p;
+    while (next < stops.size() && stops[next] < p) ++next;
+    if (next < stops.size() && stops[next] == p) return Stop::kStop;
+    if (!item(data, in, kind, true, out)) return Stop::kError;
     if (in.eat(',')) continue;
     if (!in.eat(']')) return Stop::kError;
     p = in.p;
@@ -217,7 +298,8 @@ std::int32_t Projector::combine(const std::int32_t* numbers, std::string& key) {
   return number;
 }
 
-bool Projector::scan(const char* data, std::size_t size, Threading how, ScannedItems& out, Span head[2]) {
+bool Projector::scan(const char* data, std::size_t size, std::string_view kind, Threading how, ScannedItems& out,
+                     Span head[3]) {
   JsonReader in{data, data + size};
   if (rules_.empty() || !in.eat('{')) return false;
   bool listed = false;
@@ -235,7 +317,7 @@ bool Projector::scan(const char* data, std::size_t size, Threading how, ScannedI
       ++in.p;
       if (in.peek(']')) {
         ++in.p;
-      } else if (!items_on_threads(data, in.p, in.end, how, out)) {
+      } else if (!items_on_threads(data, in.p, in.end, kind, how, out)) {
         return false;
       }
     } else {
@@ -249,6 +331,9 @@ bool Projector::scan(const char* data, std::size_t size, Threading how, ScannedI
         span = {found.data() - data, static_cast<std::int64_t>(found.size())};
       } else if (key == "items" || !in.skip()) {
         return false;
+      } else if (key == "metadata") {
+        if (head[2].size >= 0) return false;
+        head[2] = {start - data, in.p - start};
       }
     }
     if (in.eat(',')) continue;

@@ -55,8 +55,8 @@ struct Seam {
 
 }  // namespace
 
-bool Projector::items_on_threads(const char* data, const char*& p, const char* end, Threading how,
-                                 ScannedItems& out) {
+bool Projector::items_on_threads(const char* data, const char*& p, const char* end, std::string_view kind,
+                                 Threading how, ScannedItems& out) {
   const std::ptrdiff_t parts = std::min<std::ptrdiff_t>(how.threads, (end - p) / how.grain);
   std::vector<const char*> starts;
   Seam seam;
@@ -88,13 +88,13 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
       running.start([&, i] {
         Part& part = others[i];
         try {
-          part.stop = part.own.items(data, part.p, end, std::span(starts).subspan(i + 1), part.items);
+          part.stop = part.own.items(data, part.p, end, kind, std::span(starts).subspan(i + 1), part.items);
         } catch (...) {  // no memory
           part.failure = std::current_exception();
         }
       });
     }
-    stop = items(data, p, end, starts, out);
+    stop = items(data, p, end, kind, starts, out);
   }
   while (stop == Stop::kStop) {
     Part& part = others[static_cast<std::size_t>(std::ranges::lower_bound(starts, p) - starts.begin())];

@@ -7,6 +7,8 @@ namespace {
 
 constexpr std::int64_t kLongestName = 253;
 constexpr std::int64_t kTimeLength = 20;
+constexpr std::int64_t kMostDigits = 18;
+constexpr int kFirstYear = 1678, kLastYear = 2261;  // whole years that int64 nanoseconds reach
 constexpr std::array<int, 13> kDays = {0, 31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31};
 
 bool is_inner(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
@@ -34,16 +36,39 @@ int two(const char* text) {
   return high > 9 || low > 9 ? -1 : static_cast<int>(10 * high + low);
 }
 
-bool is_time(const char* text, std::int64_t length) {
+// Days since 1970-01-01 in the Gregorian calendar: years begin in March, so that the odd day comes last.
+std::int64_t days_of(std::int64_t year, std::int64_t month, std::int64_t day) {
+  year -= month <= 2;
+  const std::int64_t era = year / 400, of_era = year % 400;
+  const std::int64_t of_year = (153 * (month + (month > 2 ? -3 : 9)) + 2) / 5 + day - 1;
+  return era * 146097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719468;
+}
+
+std::int64_t moment(const char* text, std::int64_t length) {
   if (length != kTimeLength || text[4] != '-' || text[7] != '-' || text[10] != 'T' || text[13] != ':' ||
       text[16] != ':' || text[19] != 'Z') {
-    return false;
+    return kOddMoment;
   }
-  const int century = two(text), year = two(text + 2), month = two(text + 5), day = two(text + 8);
+  const int century = two(text), years = two(text + 2), month = two(text + 5), day = two(text + 8);
   const int hour = two(text + 11), minute = two(text + 14), second = two(text + 17);
-  return century >= 0 && year >= 0 && century + year > 0 && month >= 1 && month <= 12 && day >= 1 &&
-         day <= kDays[static_cast<std::size_t>(month)] && hour >= 0 && hour < 24 && minute >= 0 && minute < 60 &&
-         second >= 0 && second < 60;
+  const int year = century * 100 + years;
+  const bool fine = century >= 0 && years >= 0 && year >= kFirstYear && year <= kLastYear && month >= 1 &&
+                    month <= 12 && day >= 1 && day <= kDays[static_cast<std::size_t>(month)] && hour >= 0 &&
+                    hour < 24 && minute >= 0 && minute < 60 && second >= 0 && second < 60;
+  if (!fine) return kOddMoment;
+  const std::int64_t seconds = ((days_of(year, month, day) * 24 + hour) * 60 + minute) * 60 + second;
+  return seconds * 1'000'000'000;
+}
+
+std::int64_t number(const char* text, std::int64_t length) {
+  if (length < 1 || length > kMostDigits || (text[0] == '0' && length > 1)) return -2;
+  std::int64_t found = 0;
+  for (std::int64_t i = 0; i < length; ++i) {
+    const unsigned digit = static_cast<unsigned char>(text[i]) - unsigned{'0'};
+    if (digit > 9) return -2;
+    found = found * 10 + digit;
+  }
+  return found;
 }
 
 }  // namespace
@@ -53,9 +78,14 @@ void plain_names(const char* data, const std::int64_t* at, const std::int64_t* l
   for (std::size_t i = 0; i < n; ++i) out[i] = length[i] > 0 && is_name(data + at[i], length[i]);
 }
 
-void printed_times(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
-                   std::uint8_t* out) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = length[i] > 0 && is_time(data + at[i], length[i]);
+void printed_moments(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
+                     std::int64_t* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = length[i] < 0 ? kNoMoment : moment(data + at[i], length[i]);
+}
+
+void printed_numbers(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
+                     std::int64_t* out) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = length[i] < 0 ? -1 : number(data + at[i], length[i]);
 }
 
 }  // namespace kscale

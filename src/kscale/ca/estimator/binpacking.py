@@ -28,7 +28,7 @@ from kscale.scheduling.pods import PodsLike, equivalence_groups, pods_of, shapes
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.snapshot.interner import PodClass
-from kscale.snapshot.pod_table import PodRows
+from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kscale.ca.pod_lists.young import DELAY_ANNOTATION
 from kscale.objects.core import Pod
 from kscale.objects.owners import DAEMONSET_POD_ANNOTATION, is_daemonset_pod
-from kscale.snapshot.pod_table import PodRows
+from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["WaitingPods"]

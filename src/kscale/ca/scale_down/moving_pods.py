@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _projection
 from kscale.objects.core import Pod
 from kscale.snapshot.interner import PodClass
-from kscale.snapshot.pod_kinds import kind_of_pod, kinds_of_rows, numbered
+from kscale.snapshot.pod_shapes import numbered, shape_key
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
@@ -47,11 +46,18 @@ class MovingPods:
         if more:
             behind = [interner.classify(record.pod, placed=True, moves=True).index for record in more]
             classes = np.append(classes, np.array(behind, dtype=np.int32))
-        kinds = kinds_of_rows(table, self._rows, interner)
+        kinds = table.alike(self._rows)
         priority = table.column("priority")[self._rows]
         if self._more:
             own = classes[len(self._rows) :].tolist()
-            numbers = [kind_of_pod(record.pod, c, interner) for record, c in zip(self._more, own, strict=True)]
+            others = int(kinds.max(initial=-1)) + 1
+            known: dict[tuple[object, ...], int] = {}
+            numbers = [
+                known.setdefault(
+                    (*shape_key(record.pod, c), record.pod.metadata.deletion_timestamp), others + len(known)
+                )
+                for record, c in zip(self._more, own, strict=True)
+            ]
             kinds = np.append(kinds, np.array(numbers, dtype=np.int32))
             priority = np.append(priority, np.array([record.priority for record in self._more], dtype=np.int64))
         self.class_of: NDArray[np.int32] = classes
@@ -92,18 +98,8 @@ class MovingPods:
         return self._uids
 
     def _read_uids(self) -> list[str]:
-        table, rows = self._snapshot.table, self._rows
-        found = list(self.names)
-        source = table.column("source")[rows]
-        for buffer in np.unique(source[source >= 0]).tolist():
-            which = np.flatnonzero(source == buffer)
-            at, size = table.column("uid_offset")[rows[which]], table.column("uid_size")[rows[which]].astype(np.int64)
-            texts = _projection.strings(table.buffers[buffer], at, size)
-            for i, uid in zip(which.tolist(), texts, strict=True):
-                if uid:
-                    found[i] = uid
-        for i in np.flatnonzero(source == -1).tolist():
-            found[i] = table.record(int(rows[i])).uid
+        rows = self._rows
+        found = [*self._snapshot.table.uids(rows), *self.names[len(rows) :]]
         for i, record in enumerate(self._more, len(rows)):
             found[i] = record.uid
         return found

@@ -12,15 +12,20 @@
 
 namespace kscale {
 
+struct JsonReader;
+
 // What to keep of a JSON value.
 struct ProjectionRule {
   enum Kind : std::int32_t {
     kKeep,     // the text as it is
     kEquals,   // the text, if it is `text`; another value does not count as present
     kCapture,  // a string whose place is noted in `slot`, but which does not become part of the projected text
+    kMark,     // the same, and `text` stands in its place: only that there is one counts
+    kSpan,     // any value: its place, key included, is noted in `slot`, and it is left out
     kObject,   // the keys of an object that have rules; `need`: without one of these the object counts as absent
     kArray,    // the elements of an array by rule `inner`; absent ones are dropped
     kFacet,    // a value by rule `inner` whose text is numbered apart, as facet `slot`
+    kSwitch,   // an object by the rule that `keys` name for the text of its member `text`; others do not count as present
   };
   struct Key {
     std::string name;
@@ -41,6 +46,24 @@ struct ScannedItems {
   std::vector<std::int64_t> begin, size;  // the item's text
   std::vector<std::int32_t> combined;     // number of its combination of texts; -1: odd (see `Projector`), or absent
   std::vector<std::int64_t> at, length;   // [item * slots + slot]: captured strings; length -1 = absent
+};
+
+// What the lines of a watch say of their objects.
+enum WatchType : std::int8_t {
+  kDamaged = -1,  // no event; the item is the line
+  kAdded = 0,
+  kModified = 1,
+  kDeleted = 2,
+  kBookmark = 3,
+  kError = 4,
+  kUnknown = 5,  // an event of another type
+};
+
+// The lines of a watch that are not empty, a column each; `items` are their objects.
+struct ScannedLines {
+  ScannedItems items;
+  std::vector<std::int8_t> type;    // WatchType
+  std::vector<std::int64_t> begin;  // of the line
 };
 
 // Different texts, numbered in order of appearance.
@@ -68,16 +91,22 @@ struct Span {
 // of each facet, those of the rest, and the combinations of a rest with facets.
 //
 // An item is odd, and to be read otherwise, if a key of it is escaped or occurs twice where rules look, or a captured
-// value is neither a string without escapes nor null. The text itself is checked for syntax, not for UTF-8.
+// value is neither null nor a string of plain ASCII without escapes, or comes twice. The text itself is checked for
+// syntax, not for UTF-8. An item whose `kind`, among its first two members, is a string other than `kind` (if that is
+// not empty) is not reduced.
 class Projector {
  public:
   Projector(std::int32_t slots, std::int32_t facets) : slots_(slots), tables_(static_cast<std::size_t>(facets) + 1) {}
 
   std::int32_t add(ProjectionRule rule);  // the last rule added is that of an item
 
-  // Whether `data` is one JSON object with an array under "items"; `head`: places of its apiVersion and kind.
+  // Whether `data` is one JSON object with an array under "items"; `head`: places of its apiVersion, kind and metadata.
   // The result does not depend on the number of threads.
-  bool scan(const char* data, std::size_t size, Threading how, ScannedItems& out, Span head[2]);
+  bool scan(const char* data, std::size_t size, std::string_view kind, Threading how, ScannedItems& out, Span head[3]);
+
+  // The events {"type": ..., "object": ...}, one a line; how many bytes were used: what is behind the last line end
+  // counts only if it is a whole event. The result does not depend on the number of threads.
+  std::size_t lines(const char* data, std::size_t size, std::string_view kind, Threading how, ScannedLines& out);
 
   const TextTable& texts() const { return tables_.back(); }
   const TextTable& facet(std::size_t i) const { return tables_[i]; }
@@ -87,10 +116,16 @@ class Projector {
  private:
   enum class Stop { kEnd, kStop, kError };
 
+  // Reads one item at `in` to the end of `out`; `reduced`: or only where it is.
+  bool item(const char* data, JsonReader& in, std::string_view kind, bool reduced, ScannedItems& out);
   // Reads items from `p`, at the first of them, up to the end of the array (`p` is then behind it), to a syntax error,
   // or until one begins at one of `stops`, in ascending order (`p` is then there).
-  Stop items(const char* data, const char*& p, const char* end, std::span<const char* const> stops, ScannedItems& out);
-  bool items_on_threads(const char* data, const char*& p, const char* end, Threading how, ScannedItems& out);
+  Stop items(const char* data, const char*& p, const char* end, std::string_view kind,
+             std::span<const char* const> stops, ScannedItems& out);
+  bool items_on_threads(const char* data, const char*& p, const char* end, std::string_view kind, Threading how,
+                        ScannedItems& out);
+  bool event(const char* data, const char* p, const char* end, std::string_view kind, ScannedLines& out);
+  void some_lines(const char* data, const char* p, const char* end, std::string_view kind, ScannedLines& out);
   std::int32_t combine(const std::int32_t* numbers, std::string& key);
   // Takes over what another projector with the same rules read of the items after those in `out`.
   void merge(const Projector& other, const ScannedItems& more, ScannedItems& out);
@@ -100,6 +135,8 @@ class Projector {
   std::vector<std::int32_t> combinations_;
   TextTable combined_;
   std::vector<ProjectionRule> rules_;
+  std::string text_, apart_;  // room for an item
+  std::vector<std::int32_t> numbers_;
 };
 
 // Numbers for equal strings, in order of first appearance. `out[i]` = -1 where length[i] < 0.

@@ -1,0 +1,153 @@
+// What a watch brings: an event a line. A text of JSON holds no line end, so that lines are found without reading them,
+// and each thread gets whole ones.
+#include <algorithm>
+#include <cstring>
+#include <exception>
+#include <utility>
+
+#include "kscale/json_reader.hpp"
+#include "kscale/parallel.hpp"
+#include "kscale/projection.hpp"
+
+namespace kscale {
+namespace {
+
+WatchType type_of(std::string_view text) {
+  if (text == "ADDED") return kAdded;
+  if (text == "MODIFIED") return kModified;
+  if (text == "DELETED") return kDeleted;
+  if (text == "BOOKMARK") return kBookmark;
+  if (text == "ERROR") return kError;
+  return kUnknown;
+}
+
+bool is_blank(const char* p, const char* end) {
+  return std::all_of(p, end, [](char c) { return c == ' ' || c == '\t' || c == '\r'; });
+}
+
+const char* line_end(const char* p, const char* end) {
+  const auto* found = static_cast<const char*>(std::memchr(p, '\n', static_cast<std::size_t>(end - p)));
+  return found == nullptr ? end : found;
+}
+
+}  // namespace
+
+bool Projector::event(const char* data, const char* p, const char* end, std::string_view kind, ScannedLines& out) {
+  JsonReader in{p, end};
+  bool typed = false, held = false;
+  WatchType type = kUnknown;
+  if (!in.eat('{') || in.peek('}')) return false;
+  for (;;) {
+    std::string_view key, text;
+    bool escaped;
+    if (!in.eat('"') || !in.string(key, escaped) || escaped || !in.eat(':')) return false;
+    in.space();
+    if (in.p == in.end) return false;
+    if (key == "type") {
+      if (typed || !in.eat('"') || !in.string(text, escaped)) return false;
+      typed = true;
+      type = type_of(text);
+    } else if (key == "object") {
+      if (held || *in.p != '{') return false;
+      held = true;
+      const bool reduced = !typed || type <= kDeleted;
+      if (!item(data, in, kind, reduced, out.items)) return false;
+    } else if (!in.skip()) {
+      return false;
+    }
+    if (in.eat(',')) continue;
+    break;
+  }
+  if (!in.eat('}') || !typed || !held) return false;
+  in.space();
+  if (in.p != in.end) return false;
+  out.type.push_back(type);
+  return true;
+}
+
+void Projector::some_lines(const char* data, const char* p, const char* end, std::string_view kind,
+                           ScannedLines& out) {
+  while (p < end) {
+    const char* stop = line_end(p, end);
+    if (!is_blank(p, stop)) {
+      const std::size_t before = out.items.begin.size(), places = out.items.at.size();
+      out.begin.push_back(p - data);
+      if (!event(data, p, stop, kind, out)) {
+        const auto slots = static_cast<std::size_t>(slots_);
+        out.items.begin.resize(before);
+        out.items.size.resize(before);
+        out.items.combined.resize(before);
+        out.items.at.resize(places);
+        out.items.length.resize(places);
+        out.items.begin.push_back(p - data);
+        out.items.size.push_back(stop - p);
+        out.items.combined.push_back(-1);
+        out.items.at.resize(places + slots, 0);
+        out.items.length.resize(places + slots, -1);
+        out.type.push_back(kDamaged);
+      }
+    }
+    p = stop + (stop < end ? 1 : 0);
+  }
+}
+
+std::size_t Projector::lines(const char* data, std::size_t size, std::string_view kind, Threading how,
+                             ScannedLines& out) {
+  if (rules_.empty()) return 0;
+  const char* end = data + size;
+  const char* last = end;  // behind the last line end
+  while (last > data && last[-1] != '\n') --last;
+  struct Part {
+    Projector own;
+    ScannedLines lines;
+    const char* p;
+    const char* stop;
+    std::exception_ptr failure;
+  };
+  const std::ptrdiff_t parts = std::min<std::ptrdiff_t>(how.threads, (last - data) / how.grain);
+  std::vector<const char*> starts{data};
+  for (std::ptrdiff_t part = 1; part < parts; ++part) {
+    const char* start = line_end(data + (last - data) / parts * part, last) + 1;
+    if (start < last && start > starts.back()) starts.push_back(start);
+  }
+  std::vector<Part> others;
+  others.reserve(starts.size());
+  for (std::size_t i = 1; i < starts.size(); ++i) {
+    Projector own(slots_, static_cast<std::int32_t>(tables_.size()) - 1);
+    own.rules_ = rules_;
+    others.push_back({std::move(own), {}, starts[i], i + 1 < starts.size() ? starts[i + 1] : last, nullptr});
+  }
+  {
+    Threads running;
+    for (Part& part : others) {
+      running.start([&part, data, kind] {
+        try {
+          part.own.some_lines(data, part.p, part.stop, kind, part.lines);
+        } catch (...) {  // no memory
+          part.failure = std::current_exception();
+        }
+      });
+    }
+    some_lines(data, data, starts.size() > 1 ? starts[1] : last, kind, out);
+  }
+  for (Part& part : others) {
+    if (part.failure) std::rethrow_exception(part.failure);
+    merge(part.own, part.lines.items, out.items);
+    out.type.insert(out.type.end(), part.lines.type.begin(), part.lines.type.end());
+    out.begin.insert(out.begin.end(), part.lines.begin.begin(), part.lines.begin.end());
+    part.lines = {};
+  }
+  if (is_blank(last, end)) return size;
+  // A piece of a line, or a whole one before its line end came: no part of an object is an object.
+  ScannedLines more;
+  Projector own(slots_, static_cast<std::int32_t>(tables_.size()) - 1);
+  own.rules_ = rules_;
+  own.some_lines(data, last, end, kind, more);
+  if (more.type.back() == kDamaged) return static_cast<std::size_t>(last - data);
+  merge(own, more.items, out.items);
+  out.type.push_back(more.type.back());
+  out.begin.push_back(more.begin.back());
+  return size;
+}
+
+}  // namespace kscale

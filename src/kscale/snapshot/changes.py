@@ -1,0 +1,63 @@
+"""What changed in a cluster, and what a text that changed it said besides."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kscale.errors import Problem
+from kscale.objects.status import Status
+
+__all__ = ["Change", "Page", "Watched"]
+
+
+class Change(msgspec.Struct, frozen=True):
+    """Objects of one kind by key, in order: those that are new, those that are others than before under their key, and
+    those that are gone. One that was replaced by another of its name, and told so, is in ``removed`` and in
+    ``added``."""
+
+    added: list[str] = []
+    modified: list[str] = []
+    removed: list[str] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.added or self.modified or self.removed)
+
+    def __or__(self, later: Change) -> Change:
+        """This and what came after it."""
+        return Change(self.added + later.added, self.modified + later.modified, self.removed + later.removed)
+
+
+class Watched(msgspec.Struct, frozen=True, kw_only=True):
+    """What lines of a watch came to.
+
+    - ``used``: how many bytes were read. What is behind them is a piece of a line: put it in front of the next bytes.
+    - ``events``: how many events there were, bookmarks included.
+    - ``changes``: by kind, what is different now; an event that brings the version that is there changes nothing.
+    - ``version``: the resource version of the last event or bookmark that has one; empty if none has.
+    - ``synced``: whether a bookmark said that the initial events of a streaming list have ended.
+    - ``error``: the status of an ERROR event, the last one; None if there is none.
+    - ``skipped``: events of kinds that are not modelled, by ``kind.group``.
+    - ``problems``: lines that are no events, and objects that cannot be read; the others count nevertheless, and what
+      was there under the key of such an object still is.
+    """
+
+    used: int
+    events: int
+    changes: dict[str, Change]
+    version: str = ""
+    synced: bool = False
+    error: Status | None = None
+    skipped: dict[str, int] = {}
+    problems: tuple[Problem, ...] = ()
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page of a list came to: the resource version of the list, what to go on with (empty: it was the last
+    page), how many objects are behind it (None: the server does not say), what is different now, and objects that
+    cannot be read; the others count nevertheless."""
+
+    version: str
+    continue_: str
+    remaining: int | None
+    change: Change
+    problems: tuple[Problem, ...] = ()

@@ -1,0 +1,76 @@
+"""What placed pods take of their nodes: running sums by node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.snapshot.columns import Growing
+from kscale.snapshot.interner import PodClass
+
+__all__ = ["PlacedSums"]
+
+_FEW: Final = 8  # pods that are not worth working on columns
+
+
+class PlacedSums:
+    """By number of the node's name, whether the node is known or not: ``count`` of pods, ``used[resource]``; int64, and
+    sums wrap, as upstream's do."""
+
+    __slots__ = ("count", "used")
+
+    def __init__(self) -> None:
+        self.count = Growing(np.int64)
+        self.used: dict[str, Growing] = {}
+
+    def copy(self) -> PlacedSums:
+        """The same sums, on their own."""
+        made = PlacedSums()
+        made.count, made.used = self.count.copy(), {name: column.copy() for name, column in self.used.items()}
+        return made
+
+    def extend_to(self, size: int) -> None:
+        """Make room for so many nodes."""
+        self.count.extend_to(size)
+        for column in self.used.values():
+            column.extend_to(size)
+
+    def _column(self, resource: str) -> NDArray[Any]:
+        column = self.used.get(resource)
+        if column is None:
+            column = self.used[resource] = Growing(np.int64)
+            column.extend_to(self.count.size)
+        return column.array
+
+    def add(
+        self, classes: Sequence[PodClass], class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int = 1
+    ) -> None:
+        """Pods of these classes (by number) come to these nodes; ``sign`` -1: they go."""
+        if len(at) <= _FEW:
+            self._add_few(classes, class_of, at, sign)
+            return
+        count = self.count.array
+        if len(at) * 16 < len(count):
+            np.add.at(count, at, sign)
+        else:
+            count += sign * np.bincount(at, minlength=len(count))
+        numbers, position = np.unique(class_of, return_inverse=True)
+        taken = [classes[number].occupancy for number in numbers.tolist()]
+        for name in dict.fromkeys(name for amounts in taken for name in amounts):
+            amount = np.array([amounts.get(name, 0) for amounts in taken], dtype=np.int64)
+            (np.add if sign > 0 else np.subtract).at(self._column(name), at, amount[position])
+
+    def _add_few(
+        self, classes: Sequence[PodClass], class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int
+    ) -> None:
+        for number, node in zip(class_of.tolist(), at.tolist(), strict=True):
+            self.count.array[node] += sign
+            for name, amount in classes[number].occupancy.items():
+                cell = self._column(name)[node : node + 1]  # as an array: sums wrap
+                if sign > 0:
+                    cell += amount
+                else:
+                    cell -= amount

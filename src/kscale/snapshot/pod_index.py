@@ -1,0 +1,252 @@
+"""Pods by namespace and selector: what HPAs, VPAs and disruption budgets ask, answered from one index.
+
+A selector is held against namespaces and label sets, not against pods: of those there are far fewer, and what a
+selector matched is kept while they stay. Which pods have a label set is counted anew only when pods come, go or change
+labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _names
+from kscale.objects.core import Pod
+from kscale.objects.meta import LabelSelector
+from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import Selector, compile_selector
+from kscale.snapshot.interner import Interner
+from kscale.snapshot.pod_table import GONE, PodTable
+from kscale.snapshot.record import PodRecord
+
+__all__ = ["PodIndex", "PodSelection", "PodSelections", "SelectorLike"]
+
+SelectorLike = Selector | LabelSelector | str | None
+"""A compiled selector, one of an object, its text (``app=web,tier in (a,b)``), or None, which selects nothing."""
+
+
+class PodIndex:
+    """The pods of one moment; immutable. All phases are there, in order of first appearance."""
+
+    __slots__ = ("_table",)
+
+    def __init__(self, table: PodTable) -> None:
+        self._table = table
+
+    def select(self, namespace: str, selector: SelectorLike) -> PodSelection:
+        """The pods of a namespace that a selector selects. Raises SelectorError for a selector that the API machinery
+        refuses."""
+        return self.select_many([(namespace, selector)]).pods
+
+    def select_many(self, wanted: Sequence[tuple[str, SelectorLike]]) -> PodSelections:
+        """:meth:`select` for many (namespace, selector) at once."""
+        identities = self._table.interner.memo.of(_Identities, _Identities)
+        begin, groups, (starts, rows) = identities.matching(self._table, wanted)
+        ends, found = _names.select_rows(starts, rows, begin, groups)
+        return PodSelections(ends, PodSelection(self._table, found))
+
+    @property
+    def pods(self) -> PodSelection:
+        """All pods."""
+        return PodSelection(self._table, np.flatnonzero(self._table.column("state") != GONE))
+
+
+class PodSelection:
+    """Some pods, a column each; rows of one table are the same pods for as long as the index they are from.
+
+    ``phase`` int8 into :data:`~kscale.snapshot.pod_moments.PHASES`; ``ready`` int8, the status of the condition Ready,
+    into :data:`~kscale.snapshot.record.READY` (0 = there is none), and ``since`` int64 when it last changed;
+    ``started``, ``deleted`` int64: ``status.startTime``, ``metadata.deletionTimestamp``. Moments are nanoseconds since
+    1970, :data:`~kscale.objects.times.ZERO_TIME` where they are absent. ``rows`` int64, ascending.
+    """
+
+    __slots__ = ("_table", "rows")
+
+    def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
+        self._table = table
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, part: slice) -> PodSelection:
+        return PodSelection(self._table, self.rows[part])
+
+    def __repr__(self) -> str:
+        return f"PodSelection({len(self)} pods)"
+
+    @property
+    def phase(self) -> NDArray[np.int8]:
+        """Phases by number."""
+        return self._table.column("phase")[self.rows]
+
+    @property
+    def ready(self) -> NDArray[np.int8]:
+        """Statuses of the condition Ready by number."""
+        return self._table.column("ready")[self.rows]
+
+    @property
+    def since(self) -> NDArray[np.int64]:
+        """Since when they are ready or not."""
+        return self._table.column("since")[self.rows]
+
+    @property
+    def started(self) -> NDArray[np.int64]:
+        """When the kubelet took them over."""
+        return self._table.column("started")[self.rows]
+
+    @property
+    def deleted(self) -> NDArray[np.int64]:
+        """When they were told to stop."""
+        return self._table.column("deleted")[self.rows]
+
+    @property
+    def keys(self) -> list[str]:
+        """``namespace/name`` of each."""
+        keys = self._table.keys
+        return [keys[row] for row in self.rows.tolist()]
+
+    @property
+    def shapes(self) -> NDArray[np.int32]:
+        """Numbers of shapes, see :meth:`exemplar`: equal ones, equal pods but for name, UID and the columns here."""
+        return self._table.shapes(self.rows)
+
+    def exemplar(self, shape: int) -> Pod:
+        """A pod of a shape: what its containers ask for, and whatever else decisions read of a pod."""
+        found = self._table.interner.shapes[shape]
+        if found is None:
+            raise KeyError(shape)
+        return found.exemplar
+
+    def label_sets(self) -> list[dict[str, str] | None]:
+        """The different labels that they have, in no order."""
+        interner = self._table.interner
+        identities = np.unique(interner.identity_of(self._table.column("class_of")[self.rows]))
+        return [interner.identities[number].labels for number in identities.tolist()]
+
+    def records(self) -> Iterator[PodRecord]:
+        """The pods themselves, made one by one."""
+        return map(self._table.record, self.rows.tolist())
+
+
+class PodSelections:
+    """Several selections: those of ``i`` are ``pods[ends[i]:ends[i + 1]]``; int64[m + 1]."""
+
+    __slots__ = ("ends", "pods")
+
+    def __init__(self, ends: NDArray[np.int64], pods: PodSelection) -> None:
+        self.ends = ends
+        self.pods = pods
+
+    def __len__(self) -> int:
+        return len(self.ends) - 1
+
+    def __getitem__(self, i: int) -> PodSelection:
+        i = range(len(self))[i]
+        return self.pods[int(self.ends[i]) : int(self.ends[i + 1])]
+
+
+class _Found:
+    """What a selector matched of some candidates, a list that only grows."""
+
+    __slots__ = ("candidates", "matched", "seen", "selector")
+
+    def __init__(self, selector: Selector, candidates: list[int]) -> None:
+        self.selector = selector
+        self.candidates = candidates
+        self.matched: list[int] = []
+        self.seen = 0
+
+
+class _Identities:
+    """Identities (namespace and labels) of one interner by namespace and label, and what selectors matched of them."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._known = 0
+        self._of_namespace: dict[str, list[int]] = {}
+        self._by_label: dict[tuple[str, str], tuple[dict[str, list[int]], list[int]]] = {}  # , how many are there
+        self._found: dict[tuple[str, Any], _Found] = {}
+        self._groups: tuple[Any, Any] = (None, None)
+
+    def matching(
+        self, table: PodTable, wanted: Sequence[tuple[str, SelectorLike]]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], tuple[NDArray[np.int64], NDArray[np.int64]]]:
+        """(where those of each begin int64[m + 1], identities one after the other, rows by identity)."""
+        interner = table.interner
+        with self._lock:
+            grouped = self._group(table)
+            self._learn(interner)
+            begin, groups = [0], list[int]()
+            for namespace, selector in wanted:
+                key = (namespace, selector if isinstance(selector, (str, Selector)) else compile_selector(selector))
+                found = self._found.get(key)
+                if found is None:
+                    found = self._found[key] = self._ask(*key)
+                if found.seen < len(found.candidates):
+                    self._match(interner, found)
+                groups += found.matched
+                begin.append(len(groups))
+        count = len(grouped[0]) - 1
+        chosen, starts = np.array(groups, dtype=np.int64), np.array(begin, dtype=np.int64)
+        if len(chosen) and int(chosen.max()) >= count:  # identities that are younger than the table
+            old = chosen < count
+            starts = np.append(0, np.cumsum(old))[starts]
+            chosen = chosen[old]
+        return starts, chosen, grouped
+
+    def _ask(self, namespace: str, selector: str | Selector) -> _Found:
+        """A selector that was not asked for before, with the identities that it may match."""
+        compiled = parse_selector(selector) if isinstance(selector, str) else selector
+        everything = self._of_namespace.setdefault(namespace, [])
+        if compiled.nothing:
+            return _Found(compiled, [])
+        label = compiled.exact_label()
+        if label is None:
+            return _Found(compiled, everything)
+        shelves, _ = self._by_label.setdefault((namespace, label[0]), ({}, [0]))
+        self._shelve(namespace, label[0])
+        return _Found(compiled, shelves.setdefault(label[1], []))
+
+    def _match(self, interner: Interner, found: _Found) -> None:
+        for number in found.candidates[found.seen :]:
+            if found.selector.matches(interner.identities[number].labels):
+                found.matched.append(number)
+        found.seen = len(found.candidates)
+
+    def _learn(self, interner: Interner) -> None:
+        """Take in identities that are new."""
+        touched = set()
+        for number in range(self._known, len(interner.identities)):
+            namespace = interner.identities[number].namespace
+            self._of_namespace.setdefault(namespace, []).append(number)
+            touched.add(namespace)
+        self._interner = interner
+        self._known = len(interner.identities)
+        if touched:
+            for namespace, key in self._by_label:
+                if namespace in touched:
+                    self._shelve(namespace, key)
+
+    def _shelve(self, namespace: str, key: str) -> None:
+        """Take the identities of a namespace in by the value of one label."""
+        shelves, done = self._by_label[namespace, key]
+        everything = self._of_namespace[namespace]
+        for number in everything[done[0] :]:
+            value = (self._interner.identities[number].labels or {}).get(key)
+            if value is not None:
+                shelves.setdefault(value, []).append(number)
+        done[0] = len(everything)
+
+    def _group(self, table: PodTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows by identity, as :func:`kscale._native._names.group_rows` has them."""
+        population, grouped = self._groups
+        if population is not table.population:
+            number = table.interner.identity_of(table.column("class_of"))
+            number[table.column("state") == GONE] = -1
+            grouped = _names.group_rows(number, int(number.max(initial=-1)) + 1)
+            self._groups = table.population, grouped
+        return grouped  # type: ignore[no-any-return]  # of the population

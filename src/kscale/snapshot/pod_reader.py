@@ -1,0 +1,228 @@
+"""Pods straight from the text of a list to columns: what no decision reads is skipped, not decoded.
+
+The text of a pod is reduced to what decisions read and what :mod:`kscale.objects.validation` looks at; names, UIDs,
+nodes, moments and versions are noted apart. Pods that are left with the same texts are decoded, checked and classified
+once. Where anything is unusual about them, and for every pod that is written unusually, the slow way is taken, so that
+errors and warnings are the same.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _projection
+from kscale.snapshot.interner import READ_SOURCES, Interner
+from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.pod_shapes import READ_ANNOTATIONS
+from kscale.snapshot.pod_table import FINISHED, PLACED
+from kscale.snapshot.record import READY
+from kscale.snapshot.text_classes import AFFINITY, LABELS, OWNERS, TOLD_TO_STOP, VOLUMES, TextClasses
+from kscale.snapshot.usual_texts import usual_moments, usual_names
+
+__all__ = ["PodReader", "ScannedLines", "ScannedList"]
+
+(_NAME, _UID, _NODE, _NOMINATED, _CREATED, _STARTED, _DELETED, _READY, _SINCE, _VERSION, _MANAGED) = range(11)
+_SLOTS: Final = 11
+_FACETS: Final = 4
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(part.capitalize() for part in rest)
+
+
+def _object(need: tuple[str, ...] = (), /, **keys: Any) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+    return "object", {_camel(key): rule for key, rule in keys.items()}, tuple(map(_camel, need))
+
+
+def _kept(*names: str) -> dict[str, str]:
+    return dict.fromkeys(names, "keep")
+
+
+_CONTAINER: Final = _object(
+    **_kept("name", "resources", "ports", "restart_policy", "restart_policy_rules"),
+    volume_mounts=("array", _object(("bind_mount_options",), bind_mount_options="keep")),
+)
+_VOLUME: Final = _object(
+    (*READ_SOURCES, "host_path", "empty_dir"),
+    host_path=("object", {"-": "keep"}, ()),  # that there is one, not what it says
+    empty_dir=_object(medium="keep"),
+    **_kept("name", *READ_SOURCES),
+)
+_STATUS: Final = ("array", _object(**_kept("name", "allocated_resources", "resources")))
+_CONDITIONS: Final = {
+    '"PodResizePending"': _object(**_kept("type", "reason")),
+    '"Ready"': _object(("status",), status=("capture", _READY), last_transition_time=("capture", _SINCE)),
+}
+_RULE: Final = _object(
+    **_kept("api_version", "kind"),
+    metadata=_object(
+        name=("capture", _NAME),
+        uid=("capture", _UID),
+        creation_timestamp=("capture", _CREATED),
+        labels=("facet", LABELS, "keep"),
+        owner_references=("facet", OWNERS, "keep"),
+        resource_version=("capture", _VERSION),
+        deletion_timestamp=("mark", _DELETED, TOLD_TO_STOP),
+        managed_fields=("span", _MANAGED),
+        namespace="keep",
+        annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
+    ),
+    spec=_object(
+        node_name=("capture", _NODE),
+        containers=("array", _CONTAINER),
+        init_containers=("array", _CONTAINER),
+        ephemeral_containers=("array", _CONTAINER),
+        volumes=("facet", VOLUMES, ("array", _VOLUME)),
+        affinity=("facet", AFFINITY, "keep"),
+        **_kept(
+            "restart_policy", "node_selector", "host_network", "host_users", "tolerations", "priority",
+            "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims",
+            "resources", "termination_grace_period_seconds",
+        ),
+    ),
+    status=_object(
+        nominated_node_name=("capture", _NOMINATED),
+        start_time=("capture", _STARTED),
+        conditions=("array", ("switch", "type", _CONDITIONS)),
+        container_statuses=_STATUS,
+        init_container_statuses=_STATUS,
+        **_kept("phase", "resource_claim_statuses", "allocated_resources", "resources"),
+    ),
+)  # fmt: skip
+
+
+class ScannedList(msgspec.Struct, frozen=True, eq=False):
+    """A list of objects: where its items are; ``pods`` has those of which ``fast`` is true, in order. ``metadata``: the
+    JSON text of the list's own."""
+
+    api_version: str
+    kind: str
+    metadata: bytes
+    begin: NDArray[np.int64]
+    size: NDArray[np.int64]
+    fast: NDArray[np.bool_]
+    pods: PodBatch
+
+
+class ScannedLines(msgspec.Struct, frozen=True, eq=False):
+    """What a watch brought, a line an entry: ``type`` int8[n] (:data:`kscale.snapshot.watching.TYPES`, -1 = no event),
+    ``line``: where the line begins, ``begin``, ``size``: where the event's object is; ``pods`` has those of which
+    ``fast`` is true, in order. ``used``: bytes of the text, without a piece of a line at its end."""
+
+    used: int
+    type: NDArray[np.int8]
+    line: NDArray[np.int64]
+    begin: NDArray[np.int64]
+    size: NDArray[np.int64]
+    fast: NDArray[np.bool_]
+    pods: PodBatch
+
+
+class PodReader:
+    """Reads lists and watches for one interner, with the texts that were seen so far."""
+
+    def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
+        self._threads = threads
+        self._projector = _projection.Projector(_RULE, _SLOTS, _FACETS)
+        self._known = TextClasses(self._projector, interner, finished=finished)
+
+    def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
+        """The items of a JSON list; None if the text is anything else, damaged text included."""
+        scanned = self._projector.scan(view, self._threads, kind=b"Pod")
+        if scanned is None:
+            return None
+        begin, size, combined, at, length, api_version, kind, metadata = scanned
+        listed = (api_version, kind) == ("v1", "PodList")
+        fast, pods = self._pods(view, source, place, listed, begin, size, combined, at, length)
+        return ScannedList(api_version, kind, metadata, begin, size, fast, pods)
+
+    def lines(self, view: memoryview) -> ScannedLines:
+        """The events of a watch, one a line."""
+        used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=b"Pod")
+        combined[(types < 0) | (types > _LAST_CHANGE)] = -1
+        fast, pods = self._pods(view, "", "", False, begin, size, combined, at, length)
+        return ScannedLines(used, types, line, begin, size, fast, pods)
+
+    def _pods(
+        self,
+        view: memoryview,
+        source: str,
+        place: str,
+        listed: bool,
+        begin: NDArray[np.int64],
+        size: NDArray[np.int64],
+        combined: NDArray[np.int32],
+        at: NDArray[np.int64],
+        length: NDArray[np.int64],
+    ) -> tuple[NDArray[np.bool_], PodBatch]:
+        """(which items are pods that can be read from columns, those). ``listed``: what does not say what it is, is."""
+        known = self._known
+        bound = length[:, _NODE] > 0
+        placed = bound | (length[:, _NOMINATED] > 0)
+        known.learn(combined, placed)
+        number = np.where(placed, np.append(known.settled, -1)[combined], np.append(known.waiting, -1)[combined])
+        fast = (number >= 0) & usual_names(view, at[:, _NAME], length[:, _NAME])
+        if not listed:
+            fast &= ~known.of_rest("bare")[np.append(known.rest, -1)[combined] + 1]
+        moments = {}
+        for name, slot in (("created", _CREATED), ("started", _STARTED), ("deleted", _DELETED), ("since", _SINCE)):
+            moments[name], fine = usual_moments(view, at[:, slot], length[:, slot])
+            fast &= fine
+        version = _projection.printed_numbers(view, at[:, _VERSION].copy(), length[:, _VERSION].copy())
+        fast &= (version != _ODD_VERSION) & (size < _LARGEST)
+        chosen = np.flatnonzero(fast)
+        every = len(chosen) == len(fast)
+        pick = slice(None) if every else chosen
+        at, length, combined = at[pick], length[pick], combined[pick]
+        rest = known.rest[combined] + 1
+        bound, placed = bound[pick], placed[pick]
+        nodes = np.where(bound, at[:, _NODE], at[:, _NOMINATED])
+        long = np.where(placed, np.where(bound, length[:, _NODE], length[:, _NOMINATED]), -1)
+        node_of, first = _projection.number_strings(view, nodes, long)
+        state = np.where(placed, np.int8(PLACED), known.of_rest("unplaced")[rest])
+        state[known.of_rest("done")[rest]] = FINISHED
+        return fast, PodBatch(
+            view=view,
+            source=source,
+            place=place,
+            keys=_projection.joined(known.prefix, rest, view, at[:, _NAME].copy(), length[:, _NAME].copy()),
+            nodes=_projection.strings(view, nodes[first], long[first]),
+            where=chosen,
+            class_of=number[pick].astype(np.int32),
+            state=state,
+            bound=bound,
+            node_of=node_of,
+            priority=known.of_rest("priority")[rest],
+            controller=known.controller[combined],
+            begin=begin[pick],
+            size=size[pick],
+            cut_at=at[:, _MANAGED].copy(),
+            cut_size=length[:, _MANAGED].copy(),
+            uid_at=at[:, _UID].copy(),
+            uid_size=np.maximum(length[:, _UID], 0),
+            shape=np.where(placed, known.settled_shape[combined], known.waiting_shape[combined]),
+            started=moments["started"][pick],
+            deleted=moments["deleted"][pick],
+            since=moments["since"][pick],
+            ready=_ready(view, at[:, _READY].copy(), length[:, _READY].copy()),
+            phase=known.of_rest("phase")[rest],
+            version=version[pick],
+        )
+
+
+_LAST_CHANGE: Final = 2  # ADDED, MODIFIED, DELETED
+_ODD_VERSION: Final = -2
+_LARGEST: Final = 1 << 31
+
+
+def _ready(view: memoryview, at: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int8]:
+    """Statuses of conditions as numbers into READY."""
+    number, first = _projection.number_strings(view, at, length)
+    known = {status: code for code, status in enumerate(READY) if code}
+    codes = [known.get(text, len(READY) - 1) for text in _projection.strings(view, at[first], length[first])]
+    return np.array([*codes, 0], dtype=np.int8)[number]

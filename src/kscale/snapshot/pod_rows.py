@@ -1,0 +1,131 @@
+"""Pods of a table by position, made when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.core import Pod
+from kscale.objects.equivalence import Digester
+from kscale.snapshot.interner import Interner
+from kscale.snapshot.pod_table import PENDING, PodTable
+from kscale.snapshot.record import PodRecord, standing_controller
+
+__all__ = ["PodRows", "copies_of"]
+
+
+class PodRows(Sequence[PodRecord]):
+    """Pods of a table by position, made when asked for. ``classes``, ``controllers`` and ``exemplars``:
+    int32[n], ``priorities``: int64[n], without making any."""
+
+    __slots__ = ("_rows", "table")
+
+    def __init__(self, table: PodTable, rows: NDArray[np.int64]) -> None:
+        self.table = table
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @overload
+    def __getitem__(self, i: int) -> PodRecord: ...
+    @overload
+    def __getitem__(self, i: slice) -> PodRows: ...
+    def __getitem__(self, i: int | slice) -> PodRecord | PodRows:
+        if isinstance(i, slice):
+            return PodRows(self.table, self._rows[i])
+        return self.table.record(int(self._rows[i]))
+
+    def __iter__(self) -> Iterator[PodRecord]:
+        return map(self.table.record, self._rows.tolist())
+
+    def take(self, order: NDArray[np.int64]) -> PodRows:
+        """Some of these pods, by position, in that order."""
+        return PodRows(self.table, self._rows[order])
+
+    def digest(self, position: int, digester: Digester) -> bytes:
+        """What equivalence grouping compares of one of them."""
+        return self.table.digest(int(self._rows[position]), digester)
+
+    @property
+    def keys(self) -> list[str]:
+        """``namespace/name`` of each."""
+        return self.keys_at(np.arange(len(self._rows)))
+
+    def keys_at(self, positions: NDArray[Any]) -> list[str]:
+        """``namespace/name`` of the pods at some positions."""
+        keys = self.table.keys
+        return [keys[row] for row in self._rows[positions].tolist()]
+
+    def uids(self) -> list[str]:
+        """The pods' UIDs, or their keys where they have none."""
+        return self.table.uids(self._rows)
+
+    @property
+    def pending(self) -> bool:
+        """Whether every one of them waits for a node: then ``classes`` are what they are when they are placed."""
+        return bool((self.table.column("state")[self._rows] == PENDING).all())
+
+    @property
+    def stamps(self) -> NDArray[np.int64]:
+        """What the table's memo knows them by: int64[n]."""
+        return self.table.column("stamp")[self._rows]
+
+    @property
+    def classes(self) -> NDArray[np.int32]:
+        """Classes by number in the interner."""
+        return self.table.column("class_of")[self._rows]
+
+    @property
+    def priorities(self) -> NDArray[np.int64]:
+        """Priorities: int64[n]."""
+        return self.table.column("priority")[self._rows]
+
+    @property
+    def controllers(self) -> NDArray[np.int32]:
+        """Controllers by number, -1 = stands alone."""
+        return self.table.column("controller")[self._rows]
+
+    @property
+    def exemplars(self) -> NDArray[np.int32]:
+        """Which exemplar a pod equals but for its name, -1 = none."""
+        exemplars: NDArray[np.int32] = np.maximum(-2 - self.table.column("source")[self._rows], -1)
+        return exemplars
+
+
+class _NumberedNames(Sequence[str]):
+    """``<prefix>-0``, ``<prefix>-1`` ..., made when asked for."""
+
+    def __init__(self, prefix: str, count: int) -> None:
+        self._prefix, self._count = prefix, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, i: int) -> str: ...
+    @overload
+    def __getitem__(self, i: slice) -> list[str]: ...
+    def __getitem__(self, i: int | slice) -> str | list[str]:
+        if isinstance(i, slice):
+            return [f"{self._prefix}-{k}" for k in range(*i.indices(self._count))]
+        return f"{self._prefix}-{range(self._count)[i]}"
+
+
+def copies_of(pod: Pod, count: int, prefix: str, interner: Interner) -> PodRows:
+    """``count`` pods like this one that wait for a node, named ``<prefix>-0``, ``<prefix>-1`` ..."""
+    table = PodTable(interner)
+    table.exemplars = [pod]
+    rows = table.extend(
+        _NumberedNames(prefix, count),
+        class_of=interner.classify(pod, placed=False).index,
+        at=-1,
+        state=PENDING,
+        priority=pod.spec.priority or 0,
+        controller=interner.controller(standing_controller(pod)),
+        source=-2,
+    )
+    return PodRows(table, rows)

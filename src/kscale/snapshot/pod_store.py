@@ -1,0 +1,367 @@
+"""The pods of a cluster: rows that change, and the sums that follow from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import repeat
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _projection
+from kscale.objects.core import Pod
+from kscale.snapshot.changes import Change
+from kscale.snapshot.interner import Interner
+from kscale.snapshot.placed_sums import PlacedSums
+from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.pod_moments import PodMoments
+from kscale.snapshot.pod_table import FINISHED, GATED, GONE, PENDING, PLACED, TERMINATING, PodTable
+from kscale.snapshot.record import PodRecord
+
+__all__ = ["PodStore", "Texts", "state_of"]
+
+Texts = Literal["all", "pending"]
+"""Which pods keep their text: all, or those that are not bound to a node and have not finished."""
+
+_FEW: Final = 16  # rows that are not worth being given back
+_MANAGED: Final = b'"managedFields"'
+
+
+def state_of(pod: Pod, *, finished: bool = False) -> int:
+    """Where a pod stands. Placed: bound, or nominated to a node; finished pods and gated ones are not looked at.
+
+    ``finished``: take finished pods for what they would be if they were not.
+    """
+    if not finished and pod.status.phase in ("Succeeded", "Failed"):
+        return FINISHED
+    if pod.spec.node_name or pod.status.nominated_node_name:
+        return PLACED
+    if pod.metadata.deletion_timestamp is not None:
+        return TERMINATING
+    return GATED if pod.spec.scheduling_gates else PENDING
+
+
+class _Plan(NamedTuple):
+    """What a batch comes to: rows that go, rows that get another pod and which, and the pods that get new rows."""
+
+    gone: NDArray[np.int64]
+    rows: NDArray[np.int64]
+    of_rows: NDArray[np.int64]
+    fresh: NDArray[np.int64]
+
+
+class PodStore:
+    """Rows of pods by key, and running sums of what placed ones take. A single owner at a time."""
+
+    def __init__(self, interner: Interner, *, finished: bool = False, texts: Texts = "all") -> None:
+        self.interner = interner
+        self.finished = finished
+        self.texts: Texts = texts
+        self.table = PodTable(interner)
+        self.sums = PlacedSums()
+        self._row_of: dict[str, int] = {}
+        self._node_of: dict[str, int] = {}
+        self._numbered: tuple[list[str], NDArray[np.int32]] | None = None
+        self._listing = False
+
+    def copy(self) -> PodStore:
+        """Another store with the same pods, which goes its own way."""
+        made = PodStore(self.interner, finished=self.finished, texts=self.texts)
+        made.table, made.sums = self.table.copy(), self.sums.copy()
+        made._row_of, made._node_of = dict(self._row_of), dict(self._node_of)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is derived is left out."""
+        return {**vars(self), "_numbered": None, "_listing": False}
+
+    # -- one pod -----------------------------------------------------------------------------------------------------
+
+    def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
+        """Add a pod, or replace the one under its key in place; ``raw``: the API data that it came from."""
+        moments = PodMoments.of(pod)
+        state = state_of(pod, finished=self.finished)
+        settled = state in (PLACED, FINISHED)
+        class_of = self.interner.classify(pod, placed=settled).index
+        node = pod.spec.node_name or pod.status.nominated_node_name
+        at = self.node_number(node) if settled and node else -1
+        kept = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
+        record = PodRecord(pod, _without_managed_fields(raw) if kept else None)
+        row = self._row_of.get(record.key)
+        if row is None:
+            row = self._row_of[record.key] = self.table.append(record, class_of, at, state, moments)
+        else:
+            self._count(np.array([row]), -1)
+            self.table.replace(row, record, class_of, at, state, moments)
+        self._count(np.array([row]), 1)
+        self.table.see(row, self._listing)
+
+    def remove(self, key: str, uid: str = "") -> bool:
+        """Remove a pod; False if there is none of this key, or only one with another UID (where both have one)."""
+        row = self._row_of.get(key)
+        if row is None or not self._may_be(row, uid.encode()):
+            return False
+        self._drop(np.array([row]))
+        return True
+
+    def _may_be(self, row: int, uid: bytes) -> bool:
+        held = self.table.uid_text(row)
+        return held == uid or not (held and uid)
+
+    def has_version(self, key: str, version: str) -> bool:
+        """Whether the pod of a key is there as it was at this version."""
+        row = self._row_of.get(key)
+        return row is not None and bool(version) and self.table.version(row) == version
+
+    # -- listed anew -------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """From now on note which pods are seen. Raises RuntimeError if that goes on already."""
+        if self._listing:
+            raise RuntimeError("Pod is being listed already")
+        self.table.see(slice(None), False)
+        self._listing = True
+
+    def see(self, key: str) -> None:
+        """A pod is there, whatever it looks like."""
+        row = self._row_of.get(key)
+        if row is not None:
+            self.table.see(row, self._listing)
+
+    def end(self) -> list[str]:
+        """Note it no longer; keys of those that were not seen."""
+        self._listing = False
+        rows = self.rows()
+        keys = self.table.keys
+        return [keys[row] for row in rows[self.table.column("seen")[rows] == 0].tolist()]
+
+    def drop(self, keys: list[str]) -> None:
+        """Remove pods that are there."""
+        if keys:
+            self._drop(np.array([self._row_of[key] for key in keys], dtype=np.int64))
+
+    # -- numbers of nodes --------------------------------------------------------------------------------------------
+
+    def node_number(self, name: str) -> int:
+        """The number of a node's name."""
+        found = self._node_of.get(name)
+        if found is None:
+            found = self._node_of[name] = len(self._node_of)
+            self.table.nodes.append(name)
+            self.sums.extend_to(found + 1)
+        return found
+
+    def node_numbers(self, names: list[str]) -> NDArray[np.int64]:
+        """Numbers of nodes' names, -1 = no pod has ever been there."""
+        return np.fromiter((self._node_of.get(name, -1) for name in names), np.int64, len(names))
+
+    @property
+    def node_count(self) -> int:
+        """How many names of nodes have numbers."""
+        return len(self._node_of)
+
+    # -- many pods ---------------------------------------------------------------------------------------------------
+
+    def put_batch(
+        self, batch: PodBatch, deleted: NDArray[np.bool_] | None = None, *, refer: bool = False, anew: bool = False
+    ) -> Change:
+        """:meth:`put` for each of the pods that were read to columns with this store's interner, or :meth:`remove` for
+        those ``deleted``: what changed in the end, in order.
+
+        ``refer``: texts stay where they are; ``anew``: what has the version that is there already counts, too.
+        """
+        keys = batch.keys
+        row_of = np.array(list(map(self._row_of.get, keys, repeat(-1))), dtype=np.int64)
+        plan = self._plan(batch, deleted, row_of, anew=anew)
+        table_keys = self.table.keys
+        change = Change(
+            added=[keys[i] for i in plan.fresh.tolist()],
+            modified=[keys[i] for i in plan.of_rows.tolist()],
+            removed=[table_keys[row] for row in plan.gone.tolist()],
+        )
+        if self._listing:
+            there = row_of >= 0 if deleted is None else (row_of >= 0) & ~deleted
+            self.table.see(row_of[there], True)
+        self._write(batch, plan, refer=refer)
+        return change
+
+    def _plan(
+        self, batch: PodBatch, deleted: NDArray[np.bool_] | None, row_of: NDArray[np.int64], *, anew: bool
+    ) -> _Plan:
+        keys = batch.keys
+        once: NDArray[np.bool_] | None = None
+        repeated: dict[str, list[int]] = {}
+        if len(set(keys)) < len(keys):
+            times = Counter(keys)
+            once = np.fromiter((times[key] == 1 for key in keys), np.bool_, len(keys))
+            for i in np.flatnonzero(~once).tolist():
+                repeated.setdefault(keys[i], []).append(i)
+        known = row_of >= 0
+        stays = np.zeros(len(keys), dtype=np.bool_)
+        if not anew and known.any():
+            stays = known & (batch.version >= 0) & (self.table.column("version")[row_of] == batch.version)
+        comes = ~known
+        changes = known & ~stays
+        goes: list[int] = []
+        if deleted is not None:
+            ends = np.flatnonzero(known & deleted if once is None else known & deleted & once)
+            pairs = zip(ends.tolist(), row_of[ends].tolist(), strict=True)
+            goes = [row for i, row in pairs if self._may_be(row, batch.uid(i))]
+            comes &= ~deleted
+            changes &= ~deleted
+        if once is not None:
+            comes &= once
+            changes &= once
+        rows, of_rows, fresh = row_of[changes], np.flatnonzero(changes), np.flatnonzero(comes)
+        if repeated:
+            more = [self._fold(batch, deleted, int(row_of[of[0]]), of, stays) for of in repeated.values()]
+            goes += [row for row, _, _, went in more if went]
+            kept = [(row, i) for row, i, at, went in more if i >= 0 and at < 0]
+            late = sorted((at, i) for _, i, at, _ in more if i >= 0 and at >= 0)
+            rows = np.append(rows, [row for row, _ in kept]).astype(np.int64)
+            of_rows = np.append(of_rows, [i for _, i in kept]).astype(np.int64)
+            at = np.append(fresh, [at for at, _ in late])
+            fresh = np.append(fresh, [i for _, i in late]).astype(np.int64)[np.argsort(at, kind="stable")]
+        return _Plan(np.array(goes, dtype=np.int64), rows, of_rows, fresh)
+
+    def _fold(
+        self, batch: PodBatch, deleted: NDArray[np.bool_] | None, row: int, of: list[int], stays: NDArray[np.bool_]
+    ) -> tuple[int, int, int, bool]:
+        """What several entries of one key come to: (its row, the entry that counts in the end or -1, the place of the
+        entry that it gets a new row for or -1, whether its row goes)."""
+        there, went, last, at = row >= 0, False, -1, -1
+        for i in of:
+            if deleted is None or not deleted[i]:
+                if not there:
+                    there, at = True, i
+                elif at < 0 and last < 0 and stays[i]:
+                    continue
+                last = i
+            elif there:
+                held = batch.uid(last) if last >= 0 else self.table.uid_text(row)
+                uid = batch.uid(i)
+                if held == uid or not (held and uid):
+                    went = went or (at < 0)
+                    there, last, at = False, -1, -1
+        return row, last, at, went
+
+    def _write(self, batch: PodBatch, plan: _Plan, *, refer: bool) -> None:
+        if len(plan.gone):
+            self._drop(plan.gone, compact=False)
+        of = np.concatenate([plan.of_rows, plan.fresh])
+        if len(of):
+            columns = self._columns(batch, of, refer=refer)
+            count = len(plan.of_rows)
+            if count:
+                self._count(plan.rows, -1)
+                self.table.put(plan.rows, **{name: values[:count] for name, values in columns.items()})
+                self._count(plan.rows, 1)
+            if len(plan.fresh):
+                keys = batch.keys if len(plan.fresh) == len(batch) else [batch.keys[i] for i in plan.fresh.tolist()]
+                rows = self.table.extend(keys, **{name: values[count:] for name, values in columns.items()})
+                self._row_of.update(zip(keys, rows.tolist(), strict=True))
+                self._count(rows, 1)
+        self._compact()
+
+    def _columns(self, batch: PodBatch, of: NDArray[np.int64], *, refer: bool) -> dict[str, NDArray[Any]]:
+        """The columns of some pods of a batch, and their texts kept."""
+        if self._numbered is None or self._numbered[0] is not batch.nodes:
+            numbers = [*map(self.node_number, batch.nodes), -1]  # no node takes the last
+            self._numbered = batch.nodes, np.array(numbers, dtype=np.int32)
+        state = batch.state[of]
+        at = np.where((state == PLACED) | (state == FINISHED), self._numbered[1][batch.node_of[of]], np.int32(-1))
+        columns = {"at": at, "state": state, "seen": np.full(len(of), self._listing, dtype=np.int8)}
+        for name in ("class_of", "priority", "controller", "shape", "started", "deleted", "since", "ready", "phase",
+                     "version"):  # fmt: skip
+            columns[name] = getattr(batch, name)[of]
+        keep = np.ones(len(of), dtype=np.uint8)
+        if self.texts == "pending":
+            keep[batch.bound[of] | (state == FINISHED)] = 0
+        elif refer:
+            size = batch.size[of]
+            number = self.table.texts.refer(batch.view, int(size.sum()))
+            return columns | {
+                "source": np.full(len(of), number, dtype=np.int32),
+                "offset": batch.begin[of],
+                "size": size,
+                "uid_offset": batch.uid_at[of] - batch.begin[of],
+                "uid_size": batch.uid_size[of],
+            }
+        block, offset, size, mark = _projection.copy_texts(
+            batch.view, batch.begin[of], batch.size[of], batch.cut_at[of], batch.cut_size[of], batch.uid_at[of],
+            batch.uid_size[of], keep,
+        )  # fmt: skip
+        number, begin = self.table.texts.add(block)
+        self.table.buffers = self.table.texts.buffers
+        return columns | {
+            "source": np.full(len(of), number, dtype=np.int32),
+            "offset": offset + begin,
+            "size": size,
+            "uid_offset": mark - offset,
+            "uid_size": batch.uid_size[of],
+        }
+
+    def _drop(self, rows: NDArray[np.int64], *, compact: bool = True) -> None:
+        self._count(rows, -1)
+        for row in rows.tolist():
+            del self._row_of[self.table.keys[row]]
+        self.table.drop(rows)
+        if compact:
+            self._compact()
+
+    def _compact(self) -> None:
+        if len(self.table) > 2 * len(self._row_of) + _FEW:
+            self.table = self.table.compacted()
+            self._row_of = {key: i for i, key in enumerate(self.table.keys)}
+
+    def _count(self, rows: NDArray[np.int64], sign: int) -> None:
+        table = self.table
+        placed = rows[table.column("state")[rows] == PLACED]
+        if len(placed):
+            classes = self.interner.classes
+            self.sums.add(classes, table.column("class_of")[placed], table.column("at")[placed], sign)
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self._row_of)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._row_of
+
+    def record(self, key: str) -> PodRecord:
+        """A pod by key. Raises KeyError."""
+        return self.table.record(self._row_of[key])
+
+    def version(self, key: str) -> str:
+        """The resource version of a pod, empty if it has none. Raises KeyError."""
+        return self.table.version(self._row_of[key])
+
+    def keys(self) -> list[str]:
+        """All keys, in order of first appearance."""
+        return [self.table.keys[row] for row in self.rows().tolist()]
+
+    def rows(self) -> NDArray[np.int64]:
+        """The rows of all pods, in order of first appearance."""
+        return np.flatnonzero(self.table.column("state") != GONE)
+
+    def pods(self) -> Iterator[Pod]:
+        """All pods, in order of first appearance."""
+        return (self.table.record(row).pod for row in self.rows().tolist())
+
+
+def _without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:
+    """API data of a pod as it is kept."""
+    if isinstance(raw, dict):
+        metadata = raw.get("metadata")
+        if not isinstance(metadata, dict) or "managedFields" not in metadata:
+            return raw
+        return {**raw, "metadata": {name: value for name, value in metadata.items() if name != "managedFields"}}
+    if raw is None or _MANAGED not in bytes(raw):
+        return None if raw is None else raw.copy()
+    data = msgspec.json.decode(raw)
+    data.get("metadata", {}).pop("managedFields", None)
+    return msgspec.Raw(msgspec.json.encode(data))

@@ -1,0 +1,287 @@
+"""Events of a watch, as the API server writes them, to a cluster."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.errors import InputError, Problem
+from kscale.objects.core import Pod
+from kscale.objects.decode import describe, from_json
+from kscale.objects.kinds import find_kind, group_of
+from kscale.objects.meta import KubeObject, object_key
+from kscale.objects.repeated_keys import refuse_repeated_keys
+from kscale.objects.status import Status
+from kscale.snapshot.changes import Change, Watched
+from kscale.snapshot.object_store import ObjectStore
+from kscale.snapshot.pod_reader import ScannedLines, ScannedList
+from kscale.snapshot.pod_store import PodStore
+
+__all__ = ["Applying", "Stores", "decoded", "watch"]
+
+_TYPES: Final = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
+_DELETED, _BOOKMARK, _ERROR = 2, 3, 4
+_SYNCED: Final = "k8s.io/initial-events-end"
+
+
+class Stores(NamedTuple):
+    """What a cluster holds."""
+
+    pods: PodStore
+    objects: ObjectStore
+
+    def put(self, item: KubeObject, raw: msgspec.Raw) -> Change:
+        """Add or replace an object, if it is not there at this very version already."""
+        key, version = item.key, item.metadata.resource_version
+        if isinstance(item, Pod):
+            if self.pods.has_version(key, version):
+                self.pods.see(key)
+                return Change()
+            known = key in self.pods
+            self.pods.put(item, raw)
+        else:
+            if self.objects.has_version(item.kind, key, version):
+                self.objects.see(item.kind, key)
+                return Change()
+            known = self.objects.put(item)
+        return Change(modified=[key]) if known else Change(added=[key])
+
+    def remove(self, item: KubeObject) -> Change:
+        """Remove what an object stands for, unless another is there under its key by now."""
+        key, uid = item.key, item.metadata.uid
+        gone = self.pods.remove(key, uid) if isinstance(item, Pod) else self.objects.remove(item.kind, key, uid)
+        return Change(removed=[key]) if gone else Change()
+
+    def see(self, kind: str, key: str) -> None:
+        """An object is there, whatever it looks like."""
+        self.pods.see(key) if kind == "Pod" else self.objects.see(kind, key)
+
+    def begin(self, kind: str) -> None:
+        """From now on note which objects of a kind are seen. Raises RuntimeError if that goes on already."""
+        self.pods.begin() if kind == "Pod" else self.objects.begin(kind)
+
+    def end(self, kind: str) -> list[str]:
+        """Note it no longer; keys of those that were not seen."""
+        return self.pods.end() if kind == "Pod" else self.objects.end(kind)
+
+    def drop(self, kind: str, keys: list[str]) -> None:
+        """Remove objects."""
+        if kind == "Pod":
+            self.pods.drop(keys)
+        else:
+            for key in keys:
+                self.objects.remove(kind, key)
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _Head(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
+
+
+class _Event(msgspec.Struct):
+    type: str
+    object: msgspec.Raw
+
+
+_STATUSES: Final = msgspec.json.Decoder(Status)
+_HEADS: Final = msgspec.json.Decoder(_Head)
+_EVENTS: Final = msgspec.json.Decoder(_Event)
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
+
+def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObject | str:
+    """An object from its JSON text, or of what kind it is (``kind.group``) if that is not modelled. ``api_version``,
+    ``kind``: what one that does not say it is. Raises InputError.
+    """
+    try:
+        head = _HEADS.decode(text)
+    except _UNREADABLE as error:
+        raise InputError(f"not a Kubernetes object: {error}") from None
+    api_version, kind = head.api_version or api_version, head.kind or kind
+    if not kind:
+        raise InputError("no kind: not a Kubernetes object")
+    type_ = find_kind(api_version, kind)
+    if type_ is None:
+        group = group_of(api_version)
+        return f"{kind}.{group}" if group else kind
+    found = from_json(text, type_)
+    refuse_repeated_keys(text)
+    found.kind, found.api_version = found.kind or kind, found.api_version or api_version
+    if not found.name:
+        raise InputError(Problem("is empty", "", kind, "metadata.name"))
+    return found
+
+
+class Applying:
+    """Objects that one text holds, on their way into the stores: pods in columns at once, what is not among them one by
+    one, in order. ``changes``: by kind, what is different since. ``problems``: objects that cannot be read."""
+
+    def __init__(
+        self, stores: Stores, view: memoryview, scanned: ScannedLines | ScannedList, deleted: NDArray[np.bool_] | None
+    ) -> None:
+        self._stores = stores
+        self._view = view
+        self._scanned = scanned
+        self._deleted = deleted
+        self._done = 0  # pods in columns
+        self.fast = np.flatnonzero(scanned.fast)
+        self.changes: dict[str, Change] = {}
+        self.problems: list[Problem] = []
+
+    def run(self, slowly: Callable[[int, memoryview], None], place: str) -> None:
+        """All objects; ``slowly`` takes one that is not in columns, by number and text, or raises InputError."""
+        scanned = self._scanned
+        for at in np.flatnonzero(~scanned.fast).tolist():
+            begin = int(scanned.begin[at])
+            text = self._view[begin : begin + int(scanned.size[at])]
+            try:
+                slowly(at, text)
+            except InputError as error:
+                self.problems += [_named(each, place.format(at=at, line=at + 1), text) for each in error.problems]
+                if (key := _key(text)) is not None:
+                    self._stores.see(*key)
+        self._until(len(self.fast))
+
+    def put(self, at: int, item: KubeObject, text: memoryview) -> None:
+        """Add or replace an object."""
+        if isinstance(item, Pod):
+            self._until(int(np.searchsorted(self.fast, at)))
+        self._changed(item.kind, self._stores.put(item, msgspec.Raw(text)))
+
+    def remove(self, at: int, item: KubeObject) -> None:
+        """Remove what an object stands for."""
+        if isinstance(item, Pod):
+            self._until(int(np.searchsorted(self.fast, at)))
+        self._changed(item.kind, self._stores.remove(item))
+
+    def _until(self, until: int) -> None:
+        """Apply pods in columns, up to one."""
+        if until <= self._done:
+            return
+        part = slice(self._done, until)
+        pods = self._scanned.pods
+        if until - self._done < len(self.fast):
+            pods = pods.pick(part)
+        deleted = None if self._deleted is None else self._deleted[self.fast[part]]
+        self._done = until
+        self._changed("Pod", self._stores.pods.put_batch(pods, deleted))
+
+    def _changed(self, kind: str, change: Change) -> None:
+        before = self.changes.get(kind)
+        self.changes[kind] = change if before is None else before | change
+
+
+def watch(stores: Stores, view: memoryview, lines: ScannedLines) -> Watched:
+    """Apply the events of some lines, in order."""
+    return _Watch(stores, view, lines).run()
+
+
+class _Watch:
+    """The reading of some lines."""
+
+    def __init__(self, stores: Stores, view: memoryview, lines: ScannedLines) -> None:
+        self._view = view
+        self._lines = lines
+        self._applying = Applying(stores, view, lines, lines.type == _DELETED)
+        self._version, self._version_at = "", -1
+        self._synced = False
+        self._error: Status | None = None
+        self._skipped: Counter[str] = Counter()
+
+    def run(self) -> Watched:
+        """All lines."""
+        lines, applying = self._lines, self._applying
+        applying.run(self._line, "line {line}")
+        told = np.flatnonzero(lines.pods.version >= 0)
+        if len(told) and applying.fast[told[-1]] > self._version_at:
+            self._version = str(int(lines.pods.version[told[-1]]))
+        return Watched(
+            used=lines.used,
+            events=int(np.count_nonzero(lines.type >= 0)),
+            changes={kind: change for kind, change in applying.changes.items() if change},
+            version=self._version,
+            synced=self._synced,
+            error=self._error,
+            skipped=dict(self._skipped),
+            problems=tuple(applying.problems),
+        )
+
+    def _line(self, at: int, text: memoryview) -> None:
+        """One line that is no pod in columns. Raises InputError."""
+        type_ = int(self._lines.type[at])
+        if not 0 <= type_ < len(_TYPES):
+            raise InputError(_why_none(text if type_ < 0 else self._whole(at)))
+        if type_ == _ERROR:
+            try:
+                self._error = _STATUSES.decode(text)
+            except _UNREADABLE as error:
+                raise InputError(f"an ERROR event without a status: {error}") from None
+            return
+        try:
+            metadata = _HEADS.decode(text).metadata
+        except _UNREADABLE as error:
+            raise InputError(f"{_TYPES[type_]} without metadata: {error}") from None
+        if metadata.resource_version:
+            self._version, self._version_at = metadata.resource_version, at
+        if type_ == _BOOKMARK:
+            self._synced = self._synced or (metadata.annotations or {}).get(_SYNCED) == "true"
+            return
+        found = decoded(text)
+        if isinstance(found, str):
+            self._skipped[found] += 1
+        elif type_ == _DELETED:
+            self._applying.remove(at, found)
+        else:
+            self._applying.put(at, found, text)
+
+    def _whole(self, at: int) -> memoryview:
+        """The whole line."""
+        begin = int(self._lines.line[at])
+        end = int(self._lines.line[at + 1]) if at + 1 < len(self._lines.line) else self._lines.used
+        return self._view[begin:end]
+
+
+def _why_none(line: memoryview) -> str:
+    """What is wrong with a line that is no event."""
+    try:
+        event = _EVENTS.decode(line)
+    except msgspec.ValidationError as error:
+        return f"not an event of a watch: {error}"
+    except _UNREADABLE as error:
+        return f"damaged: {error}"
+    if event.type not in _TYPES:
+        return f"not an event of a watch: its type is {event.type!r}"
+    return "damaged: a key comes twice, or is escaped"
+
+
+def _named(problem: Problem, place: str, text: memoryview) -> Problem:
+    """A problem with where it is, and the name of its object."""
+    try:
+        data: Any = msgspec.json.decode(text)
+        kind = data.get("kind")
+    except (*_UNREADABLE, AttributeError):
+        data, kind = None, ""
+    name = describe(place, kind if isinstance(kind, str) else "", data)
+    return Problem(problem.message, problem.source, name, problem.field)
+
+
+def _key(text: memoryview) -> tuple[str, str] | None:
+    """(kind, key) of an object that cannot be read, if at least that can."""
+    try:
+        head = _HEADS.decode(text)
+    except _UNREADABLE:
+        return None
+    return (head.kind, object_key(head.metadata.namespace, head.metadata.name)) if head.metadata.name else None

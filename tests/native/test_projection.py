@@ -1,0 +1,255 @@
+"""The reading kernels against the slow way, and their doors."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale._native import _names, _projection
+from kscale.errors import NativeError
+from reference.projection import copied, events, grouped, parsed, reduced, rows_of, selected
+
+KEYS = ("a", "b", "kind", "type")
+SCALARS = st.sampled_from(["null", "true", "0", "-1.5e3", '""', '"x"', '"Pod"', '"é"', '"q\\n"', '"]},{["'])
+
+
+def texts(depth: int) -> st.SearchStrategy[str]:
+    """JSON texts, keys twice and escaped ones included."""
+    if not depth:
+        return SCALARS
+    key = st.sampled_from((*KEYS, "other", "\\u0061"))
+    inner = texts(depth - 1)
+    gap = st.sampled_from(("", " ", "\n"))
+
+    def joined(parts: list[str], of: str, space: str) -> str:
+        return f"{of[0]}{space}{f'{space},'.join(parts)}{space}{of[1]}"
+
+    members = st.lists(st.tuples(key, gap, inner).map(lambda m: f'"{m[0]}"{m[1]}:{m[1]}{m[2]}'), max_size=4)
+    return st.one_of(
+        SCALARS,
+        st.tuples(members, st.just("{}"), gap).map(lambda of: joined(*of)),
+        st.tuples(members, st.just("{}"), gap).map(lambda of: joined(*of)),
+        st.tuples(st.lists(inner, max_size=3), st.just("[]"), gap).map(lambda of: joined(*of)),
+    )
+
+
+@st.composite
+def rules(draw: st.DrawFn, depth: int = 3, slots: Any = None, facets: Any = None) -> Any:
+    slots = itertools.count() if slots is None else slots
+    facets = itertools.count() if facets is None else facets
+    kinds = ["keep", "equals", "capture", "mark", "span"]
+    if depth:
+        kinds += ["object", "object", "object", "array", "switch"] + (["facet"] if facets is not False else [])
+    kind = draw(st.sampled_from(kinds))
+
+    def objects(inside: Any) -> Any:
+        keys = draw(st.lists(st.sampled_from(KEYS), min_size=1, max_size=3, unique=True))
+        need = tuple(draw(st.lists(st.sampled_from(keys), max_size=2)))
+        return "object", {key: draw(rules(depth - 1, slots, inside)) for key in keys}, need
+
+    if kind == "equals":
+        return kind, draw(SCALARS)
+    if kind in ("capture", "span"):
+        return kind, next(slots) % 8
+    if kind == "mark":
+        return kind, next(slots) % 8, '"MARK"'
+    if kind == "object":
+        return objects(facets)
+    if kind == "array":
+        return kind, draw(rules(depth - 1, slots, facets))
+    if kind == "facet":
+        number = next(facets)
+        return (kind, number, draw(rules(depth - 1, slots, False))) if number < 3 else "keep"
+    if kind == "switch":
+        return kind, "type", {draw(SCALARS): objects(facets) for _ in range(2)}
+    return kind
+
+
+def notes_in_lists(rule: Any, inside: bool = False) -> bool:
+    """Whether a slot or facet is noted several times by one rule: the last one counts, or it is odd."""
+    if isinstance(rule, str):
+        return False
+    if rule[0] in ("span", "facet") and inside:
+        return True
+    below = {"object": lambda: rule[1].values(), "switch": lambda: rule[2].values(), "array": lambda: [rule[1]],
+             "facet": lambda: [rule[2]]}.get(rule[0], list)()  # fmt: skip
+    return any(notes_in_lists(each, inside or rule[0] == "array") for each in below)
+
+
+@given(rules().filter(lambda rule: not notes_in_lists(rule)), st.lists(texts(3), max_size=4))
+def test_projection(rule: Any, items: list[str]) -> None:
+    text = f'{{"kind":"L","items":[{",".join(items)}],"metadata":{{"a":1}}}}'.encode()
+    projector = _projection.Projector(rule, 8, 3)
+    scanned = projector.scan(text)
+    assert scanned is not None
+    begin, size, combined, at, length, _, kind, metadata = scanned
+    assert (kind, metadata) == ("L", b'{"a":1}')
+    assert [text[b : b + n].decode() for b, n in zip(begin.tolist(), size.tolist(), strict=True)] == [
+        parsed(each).text for each in items
+    ]
+    for i, item in enumerate(items):
+        expected = reduced(rule, parsed(item))
+        assert (combined[i] < 0) == (expected.odd or expected.absent)
+        if combined[i] < 0:
+            continue
+        *facets, rest = projector.combinations()[combined[i]].tolist()
+        assert json.loads(projector.text(rest)) == expected.rest
+        found = {
+            number: json.loads(projector.facet_text(number, each)) for number, each in enumerate(facets) if each >= 0
+        }
+        assert found == expected.facets
+        for slot in range(8):
+            noted = None if length[i, slot] < 0 else text[at[i, slot] : at[i, slot] + length[i, slot]].decode()
+            wanted = expected.slots.get(slot)
+            assert noted == wanted or (noted or "").replace(" ", "").endswith((wanted or "\0").replace(" ", ""))
+
+
+LINES = st.one_of(
+    texts(2).map(lambda text: text.replace("\n", " ")),
+    st.tuples(st.sampled_from(("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "X", "\\u0041")), texts(2),
+              st.sampled_from(("", ',"other":[1]', ',"type":"ADDED"')))
+    .map(lambda of: f'{{"type":"{of[0]}","object":{of[1]}{of[2]}}}'.replace("\n", " ")),
+    st.sampled_from(("", " ", "{", '{"type":"ADDED","object":{', '{"type":"ADDED","object":{}}}', "\r")),
+)  # fmt: skip
+TYPES = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
+
+
+@given(st.lists(LINES, max_size=6), st.integers(0, 40), st.integers(1, 4))
+def test_lines(lines: list[str], cut: int, threads: int) -> None:
+    data = "\n".join(lines).encode()
+    data = data[: len(data) - cut]
+    rule = ("object", {"kind": "keep", "a": ("capture", 0)}, ())
+    projector = _projection.Projector(rule, 1, 0)
+    used, types, line, begin, size, combined, _, length = projector.lines(data, threads, 1, b"Pod")
+    expected_used, expected = events(data)
+    found = [(int(t), data[b : b + n]) for t, b, n in zip(types, begin.tolist(), size.tolist(), strict=True)]
+    code = {None: -1, **{name: number for number, name in enumerate(TYPES)}}
+    assert (used, found) == (expected_used, [(code.get(type_, 5), text) for type_, text in expected])
+    assert sorted(line.tolist()) == line.tolist()
+    for i, (type_, text) in enumerate(expected):
+        if type_ is None or code.get(type_, 5) > 2:
+            assert combined[i] == -1
+        else:
+            item = parsed(text.decode())
+            own = reduced(rule, item)
+            named = [(key, inner.string) for key, _, inner in (item.members or [])[:2]]
+            other = next((text for key, text in named if key == "kind"), None)
+            skipped = other is not None and other != "Pod" and not (named[0][0] != "kind" and named[0][1] is None)
+            assert (combined[i] < 0) == (own.odd or own.absent or skipped)
+            assert (length[i, 0] >= 0) <= (0 in own.slots)
+    assert projector.lines(data, 1, 1 << 20, b"Pod")[0] == used
+
+
+@st.composite
+def members(draw: st.DrawFn) -> tuple[bytes, tuple[int, int] | None, tuple[int, int] | None]:
+    """(an object's text, where one of its members is, where a part of another member is)."""
+    names = draw(st.lists(st.sampled_from("abcd"), unique=True, max_size=4))
+    gap = draw(st.sampled_from(("", " ", "\n\t")))
+    text, spans = "{", {}
+    for i, name in enumerate(names):
+        text += gap if i == 0 else f"{gap},{gap}"
+        begin = len(text)
+        text += f'"{name}":{gap}"value-{name}"'
+        spans[name] = begin, len(text) - begin
+    text += f"{gap}}}"
+    cut = draw(st.none() | st.sampled_from(names)) if names else None
+    mark = draw(st.none() | st.sampled_from([each for each in names if each != cut])) if set(names) - {cut} else None
+    at = None if mark is None else (spans[mark][0] + spans[mark][1] - 8, 7)
+    return text.encode(), None if cut is None else spans[cut], at
+
+
+@given(st.lists(st.tuples(members(), st.booleans()), max_size=6), st.integers(0, 3))
+def test_copies(given_texts: list[Any], gap: int) -> None:
+    data, columns, keep = b"#" * gap, [], []
+    for (text, cut, mark), kept in given_texts:
+        at = len(data)
+        columns.append((at, len(text), *((at + cut[0], cut[1]) if cut else (0, -1)),
+                        *((at + mark[0], mark[1]) if mark else (0, -1))))  # fmt: skip
+        keep.append(kept)
+        data += text + b"#" * gap
+    table = np.array(columns, dtype=np.int64).reshape(-1, 6).T.copy()
+    block, at, size, mark_at = _projection.copy_texts(data, *table, np.array(keep, dtype=np.uint8))  # type: ignore[call-arg]  # six columns
+    for i, ((text, cut, mark), kept) in enumerate(given_texts):
+        expected = copied(text, cut) if kept else b""
+        assert bytes(block[at[i] : at[i] + size[i]]) == expected
+        if mark:
+            marked = text[mark[0] : mark[0] + mark[1]]
+            assert bytes(block[mark_at[i] : mark_at[i] + len(marked)]) == marked
+        if kept:
+            assert json.loads(expected) == {
+                key: value
+                for key, value in json.loads(text).items()
+                if not cut or f'"{key}"'.encode() not in text[cut[0] : cut[0] + cut[1]]
+            }
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        ([0], [9], [0], [-1], [0], [-1], [1]),
+        ([0], [-1], [0], [-1], [0], [-1], [1]),
+        ([0], [2], [2], [2], [0], [-1], [1]),
+        ([2], [2], [0], [-1], [0], [1], [1]),
+        ([0], [2], [0], [-1], [0], [-1], [1, 1]),
+        ([0], [2], [0, 0], [-1], [0], [-1], [1]),
+        ([0], [2], [0], [-1], [9], [1], [0]),
+    ],
+)
+def test_refused_copies(columns: tuple[list[int], ...]) -> None:
+    *spans, keep = columns
+    with pytest.raises(NativeError):
+        _projection.copy_texts(b"abcd", *(np.array(c, np.int64) for c in spans), np.array(keep, np.uint8))  # type: ignore[call-arg]  # six columns
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [("mark", 1, '""'), ("span", 1), ("switch", "t", {}), ("switch", "t", {'"x"': "keep"}), ("mark", -1, "")],
+)
+def test_refused_rules(rule: Any) -> None:
+    with pytest.raises(NativeError):
+        _projection.Projector(("object", {"a": rule}, ()), 1, 1)
+
+
+WORDS = st.text("ab\xe9", max_size=3)
+
+
+@given(st.lists(WORDS, max_size=150), st.lists(WORDS, max_size=150), st.booleans())
+def test_rows_by_name(table: list[str], names: list[str], in_order: bool) -> None:
+    names = table + names if in_order else names
+    assert _names.NameTable(table).rows(names).tolist() == rows_of(table, names)
+
+
+@given(
+    st.lists(st.integers(-1, 4), max_size=30),
+    st.lists(st.lists(st.integers(0, 4), max_size=4, unique=True), max_size=4),
+)
+def test_rows_by_number(numbers: list[int], chosen: list[list[int]]) -> None:
+    starts, rows = _names.group_rows(np.array(numbers, dtype=np.int32), 5)
+    expected = grouped(numbers, 5)
+    assert [rows[starts[i] : starts[i + 1]].tolist() for i in range(5)] == expected
+    begin = np.append(0, np.cumsum([len(each) for each in chosen])).astype(np.int64)
+    ends, found = _names.select_rows(
+        starts, rows, begin, np.array([group for each in chosen for group in each], dtype=np.int64)
+    )
+    assert [found[ends[i] : ends[i + 1]].tolist() for i in range(len(chosen))] == [
+        selected(expected, each) for each in chosen
+    ]
+
+
+def test_refused_groups() -> None:
+    starts, rows = _names.group_rows(np.array([0, 1], dtype=np.int32), 2)
+    with pytest.raises(NativeError):
+        _names.group_rows(np.array([2], dtype=np.int32), 2)
+    with pytest.raises(NativeError):
+        _names.group_rows(np.array([], dtype=np.int32), -1)
+    for begin, groups in (([0, 2], [0]), ([1, 0], [0]), ([0, 1], [2]), ([0, 1], [-1]), ([], [])):
+        with pytest.raises(NativeError):
+            _names.select_rows(starts, rows, np.array(begin, dtype=np.int64), np.array(groups, dtype=np.int64))
+    with pytest.raises(NativeError):
+        _names.select_rows(np.array([0, 5]), rows, np.array([0, 1]), np.array([0]))

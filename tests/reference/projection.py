@@ -1,0 +1,205 @@
+"""What is left of a JSON object by a rule, told from a tree of its text; rows by name and number; copies of texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, NamedTuple
+
+__all__ = ["Reduced", "Value", "copied", "events", "grouped", "parsed", "reduced", "rows_of", "selected"]
+
+_SPACE = re.compile(r"[ \n\r\t]*")
+_STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\.)*)"')
+_WORD = re.compile(r"[^\s,\]}]+")
+
+
+class Value(NamedTuple):
+    """A value and its text; members and elements with what is in them."""
+
+    text: str
+    begin: int
+    members: list[tuple[str, int, Value]] | None = None  # key as written, where its quote is, value
+    elements: list[Value] | None = None
+
+    @property
+    def string(self) -> str | None:
+        """What is between the quotes of a string, as written."""
+        return self.text[1:-1] if self.text.startswith('"') else None
+
+
+def parsed(text: str, at: int = 0) -> Value:
+    """The value that begins at a place of a valid text."""
+
+    def space(at: int) -> int:
+        found = _SPACE.match(text, at)
+        assert found is not None
+        return found.end()
+
+    def value(at: int) -> tuple[Value, int]:
+        begin = at = space(at)
+        if text[at] == "{":
+            members: list[tuple[str, int, Value]] = []
+            at = space(at + 1)
+            while text[at] != "}":
+                key = _STRING.match(text, at)
+                assert key is not None
+                inner, end = value(space(key.end()) + 1)
+                members.append((key[1], at, inner))
+                at = space(end)
+                at = space(at + 1) if text[at] == "," else at
+            return Value(text[begin : at + 1], begin, members), at + 1
+        if text[at] == "[":
+            elements = []
+            at = space(at + 1)
+            while text[at] != "]":
+                inner, end = value(at)
+                elements.append(inner)
+                at = space(end)
+                at = space(at + 1) if text[at] == "," else at
+            return Value(text[begin : at + 1], begin, None, elements), at + 1
+        found = (_STRING if text[at] == '"' else _WORD).match(text, at)
+        assert found is not None
+        return Value(found[0], begin), found.end()
+
+    return value(at)[0]
+
+
+class Reduced:
+    """What a rule leaves. ``odd``: it has to be read otherwise; ``absent``: it does not count; ``rest``: plain data."""
+
+    def __init__(self) -> None:
+        self.odd = False
+        self.absent = False
+        self.rest: Any = None
+        self.facets: dict[int, Any] = {}
+        self.slots: dict[int, str] = {}
+
+
+_ABSENT = object()
+
+
+def reduced(rule: Any, item: Value) -> Reduced:
+    """The slow way."""
+    out = Reduced()
+    out.rest = _value(rule, item, out, 0)
+    out.absent = out.rest is _ABSENT
+    return out
+
+
+def _value(rule: Any, value: Value, out: Reduced, key_at: int) -> Any:
+    kind = rule if isinstance(rule, str) else rule[0]
+    if kind == "equals":
+        return json.loads(value.text) if value.text == rule[1] else _ABSENT
+    if kind in ("capture", "mark"):
+        if value.string is None:
+            out.odd = out.odd or value.text != "null"
+            return _ABSENT
+        out.odd = out.odd or "\\" in value.string or not value.string.isascii() or rule[1] in out.slots
+        out.slots[rule[1]] = value.string
+        return json.loads(rule[2]) if kind == "mark" else _ABSENT
+    if kind == "span":
+        out.slots[rule[1]] = value.text  # with its key, which the test adds
+        return _ABSENT
+    if kind == "facet":
+        found = _value(rule[2], value, out, key_at)
+        if found is not _ABSENT:
+            out.facets[rule[1]] = found
+        return _ABSENT
+    if kind == "switch":
+        return _switch(rule, value, out)
+    if kind == "object" and value.members is not None:
+        return _object(rule, value, out)
+    if kind == "array" and value.elements is not None:
+        found = [_value(rule[1], each, out, 0) for each in value.elements]
+        return [each for each in found if each is not _ABSENT]
+    return json.loads(value.text)
+
+
+def _object(rule: Any, value: Value, out: Reduced) -> Any:
+    found: dict[str, Any] = {}
+    seen: set[str] = set()
+    assert value.members is not None
+    for key, at, inner in value.members:
+        out.odd = out.odd or "\\" in key
+        if key not in rule[1]:
+            continue
+        out.odd = out.odd or key in seen
+        seen.add(key)
+        left = _value(rule[1][key], inner, out, at)
+        if left is not _ABSENT:
+            found[key] = left
+    return _ABSENT if rule[2] and not set(rule[2]) & found.keys() else found
+
+
+def _switch(rule: Any, value: Value, out: Reduced) -> Any:
+    members = value.members or []
+    if any("\\" in key for key, _, _ in members) or sum(key == rule[1] for key, _, _ in members) != 1:
+        out.odd = True
+        return _ABSENT
+    own = rule[2].get(next(inner.text for key, _, inner in members if key == rule[1]))
+    if own is None:
+        return _ABSENT
+    found = _object(own, value, out)
+    for key in own[2]:
+        needed = own[1][key]
+        if needed[0] == "capture" and needed[1] not in out.slots:
+            out.odd = True
+    return found
+
+
+def events(data: bytes) -> tuple[int, list[tuple[str | None, bytes]]]:
+    """(bytes used, the events of the lines: type and text of the object; None and the line for what is no event)."""
+    used = data.rfind(b"\n") + 1
+    lines = [each for each in data[:used].split(b"\n") if each.strip(b" \t\r")]
+    found = [_event(each) for each in lines]
+    last = data[used:]
+    if not last.strip(b" \t\r"):
+        return len(data), found
+    event = _event(last)
+    return (used, found) if event[0] is None else (len(data), [*found, event])
+
+
+def _event(line: bytes) -> tuple[str | None, bytes]:
+    try:
+        pairs = json.loads(line.decode(), object_pairs_hook=list, strict=True, parse_constant=_refuse)
+        top = parsed(line.decode())
+    except (ValueError, RecursionError):
+        return None, line
+    if not isinstance(pairs, list) or top.members is None:
+        return None, line
+    of = {key: inner for key, _, inner in top.members}
+    keys = [key for key, _, _ in top.members]
+    if any("\\" in key for key in keys) or any(keys.count(name) != 1 for name in ("type", "object")):
+        return None, line
+    if of["type"].string is None or of["object"].members is None:
+        return None, line
+    return of["type"].string, of["object"].text.encode()
+
+
+def _refuse(text: str) -> Any:
+    raise ValueError(text)
+
+
+def copied(text: bytes, cut: tuple[int, int] | None) -> bytes:
+    """A text without a member of an object in it: its comma goes too, the one behind it or else the one before."""
+    if cut is None:
+        return text
+    head, tail = text[: cut[0]], text[cut[0] + cut[1] :]
+    if tail.lstrip(b" \n\r\t").startswith(b","):
+        return head + tail.lstrip(b" \n\r\t")[1:]
+    return head.rstrip(b" \n\r\t")[:-1] + tail if head.rstrip(b" \n\r\t").endswith(b",") else head + tail
+
+
+def rows_of(table: list[str], names: list[str]) -> list[int]:
+    """The last row of each name, -1 where there is none."""
+    return [max((row for row, each in enumerate(table) if each == name), default=-1) for name in names]
+
+
+def grouped(numbers: list[int], count: int) -> list[list[int]]:
+    """The rows of each number."""
+    return [[row for row, number in enumerate(numbers) if number == wanted] for wanted in range(count)]
+
+
+def selected(groups: list[list[int]], chosen: list[int]) -> list[int]:
+    """The rows of some groups together."""
+    return sorted(row for number in chosen for row in groups[number])
