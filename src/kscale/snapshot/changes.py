@@ -7,10 +7,10 @@ import msgspec
 from kscale.errors import Problem
 from kscale.objects.status import Status
 
-__all__ = ["Change", "Page", "Watched"]
+__all__ = ["ChangedKeys", "Page", "Watched"]
 
 
-class Change(msgspec.Struct, frozen=True):
+class ChangedKeys(msgspec.Struct, frozen=True):
     """Objects of one kind by key, in order: those that are new, those that are others than before under their key, and
     those that are gone. One that was replaced by another of its name, and told so, is in ``removed`` and in
     ``added``."""
@@ -22,9 +22,9 @@ class Change(msgspec.Struct, frozen=True):
     def __bool__(self) -> bool:
         return bool(self.added or self.modified or self.removed)
 
-    def __or__(self, later: Change) -> Change:
+    def __or__(self, later: ChangedKeys) -> ChangedKeys:
         """This and what came after it."""
-        return Change(self.added + later.added, self.modified + later.modified, self.removed + later.removed)
+        return ChangedKeys(self.added + later.added, self.modified + later.modified, self.removed + later.removed)
 
 
 class Watched(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +32,7 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
     - ``used``: how many bytes were read. What is behind them is a piece of a line: put it in front of the next bytes.
     - ``events``: how many events there were, bookmarks included.
+    - ``only_added``: whether every line was an ADDED event.
     - ``changes``: by kind, what is different now; an event that brings the version that is there changes nothing.
     - ``version``: the resource version of the last event or bookmark that has one; empty if none has.
     - ``synced``: whether a bookmark said that the initial events of a streaming list have ended.
@@ -43,7 +44,8 @@ class Watched(msgspec.Struct, frozen=True, kw_only=True):
 
     used: int
     events: int
-    changes: dict[str, Change]
+    only_added: bool
+    changes: dict[str, ChangedKeys]
     version: str = ""
     synced: bool = False
     error: Status | None = None
@@ -59,5 +61,5 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     continue_: str
     remaining: int | None
-    change: Change
+    change: ChangedKeys
     problems: tuple[Problem, ...] = ()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
-from kscale.snapshot.changes import Change, Watched
+from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.loading import LoadReport, load_objects
@@ -25,7 +25,7 @@ from kscale.snapshot.pod_store import PodStore, Texts
 from kscale.snapshot.pod_table import FINISHED, GATED, PENDING, PLACED, TERMINATING
 from kscale.snapshot.relisting import Relist
 from kscale.snapshot.snapshot import Snapshot
-from kscale.snapshot.watching import Stores, watch
+from kscale.snapshot.watching import Contents, watch
 
 __all__ = ["Cluster"]
 
@@ -58,7 +58,7 @@ class Cluster:
         self.report = LoadReport()
         self.interner = Interner()
         self._threads = threads or os.cpu_count() or 1
-        self._stores = Stores(PodStore(self.interner, finished=finished, texts=texts), ObjectStore())
+        self._contents = Contents(PodStore(self.interner, finished=finished, texts=texts), ObjectStore())
         self._reader: PodReader | None = None
         for item in objects:
             self.apply(item)
@@ -67,15 +67,15 @@ class Cluster:
         """Another cluster with the same objects: what happens to one does not happen to the other. Nothing is read or
         classified anew."""
         made = Cluster.__new__(Cluster)
-        stores = Stores(self._stores.pods.copy(), self._stores.objects.copy())
-        vars(made).update(vars(self), _stores=stores, _reader=None)
+        contents = Contents(self._contents.pods.copy(), self._contents.objects.copy())
+        vars(made).update(vars(self), _contents=contents, _reader=None)
         return made
 
     @property
     def reader(self) -> PodReader:
         """What reads texts for this cluster."""
         if self._reader is None:
-            pods = self._stores.pods
+            pods = self._contents.pods
             self._reader = PodReader(self.interner, finished=pods.finished, threads=self._threads)
         return self._reader
 
@@ -92,13 +92,13 @@ class Cluster:
     def apply_decoded(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
         """``apply`` for an object that is decoded already; ``raw`` is the API data that it came from."""
         if isinstance(item, Pod):
-            self._stores.pods.put(item, raw)
+            self._contents.pods.put(item, raw)
         else:
-            self._stores.objects.put(item)
+            self._contents.objects.put(item)
 
     def apply_batch(self, batch: PodBatch) -> None:
         """``apply`` for pods that were read to columns with this cluster's reader; their texts stay where they are."""
-        self._stores.pods.put_batch(batch, refer=True, anew=True)
+        self._contents.pods.put_batch(batch, refer=True, anew=True)
 
     @overload
     def remove(self, item: Any, /) -> bool: ...
@@ -113,15 +113,15 @@ class Cluster:
         """
         if key is not None:
             if item == "Pod":
-                return self._stores.pods.remove(key, uid)
-            return self._stores.objects.remove(item, key, uid)
+                return self._contents.pods.remove(key, uid)
+            return self._contents.objects.remove(item, key, uid)
         if not isinstance(item, KubeObject):
             removed = [self.remove(each) for each, _ in decode_any(item)]
             return all(removed)
         if isinstance(item, Pod):
-            return self._stores.pods.remove(item.key, item.metadata.uid)
+            return self._contents.pods.remove(item.key, item.metadata.uid)
         kind = kind_name(item)
-        return self._stores.objects.remove(kind, item.name if kind == "Node" else item.key, item.metadata.uid)
+        return self._contents.objects.remove(kind, item.name if kind == "Node" else item.key, item.metadata.uid)
 
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
         """Apply what a watch brought: events as the API server writes them, a line each, of any kinds, in order.
@@ -136,15 +136,15 @@ class Cluster:
         Lines that are no events, and objects that cannot be read, are told in ``problems``, and the others count.
         """
         view = memoryview(lines).toreadonly()
-        return watch(self._stores, view, self.reader.lines(view))
+        return watch(self._contents, view, self.reader.lines(view))
 
     def relist(self, kind: str) -> Relist:
         """List the objects of a kind anew: ``with cluster.relist("Pod") as listing:`` give ``listing.pages`` the pages
         of a list, or ``listing.watched`` the events of a streaming one. What has the version that is there already is
         skipped; leaving removes what was not seen, and ``listing.change`` tells all that is different."""
-        return Relist(kind, self._stores, lambda: self.reader)
+        return Relist(kind, self._contents, lambda: self.reader)
 
-    def replace(self, kind: str, pages: Iterable[bytes | bytearray | memoryview]) -> Change:
+    def replace(self, kind: str, pages: Iterable[bytes | bytearray | memoryview]) -> ChangedKeys:
         """:meth:`relist` in one call, from the pages of a list (or the chunks of one page); what is different now.
 
         Raises InputError, and removes nothing, if an object cannot be read or the list does not come to its end.
@@ -159,50 +159,50 @@ class Cluster:
 
     def pod(self, key: str) -> Pod:
         """A pod by ``namespace/name``. Raises KeyError."""
-        return self._stores.pods.record(key).pod
+        return self._contents.pods.record(key).pod
 
     def pods(self) -> Iterator[Pod]:
         """All pods in order of first appearance."""
-        return self._stores.pods.pods()
+        return self._contents.pods.pods()
 
     def nodes(self) -> Iterator[Node]:
         """All nodes in list order."""
-        return self._stores.objects.nodes()
+        return self._contents.objects.nodes()
 
     def all(self, kind: str) -> Iterator[Any]:
         """All objects of a kind in order of first appearance."""
         if kind == "Pod":
             return self.pods()
-        return iter(self._stores.objects.of(kind).values())
+        return iter(self._contents.objects.of(kind).values())
 
     def keys(self, kind: str) -> list[str]:
         """The keys of all objects of a kind in order of first appearance, without making any."""
-        return self._stores.pods.keys() if kind == "Pod" else list(self._stores.objects.of(kind))
+        return self._contents.pods.keys() if kind == "Pod" else list(self._contents.objects.of(kind))
 
     def resource_version(self, kind: str, key: str) -> str:
         """The resource version that an object has here; empty if it has none. Raises KeyError."""
         if kind == "Pod":
-            return self._stores.pods.version(key)
-        return self._stores.objects.of(kind)[key].metadata.resource_version
+            return self._contents.pods.version(key)
+        return self._contents.objects.of(kind)[key].metadata.resource_version
 
     @property
     def objects(self) -> dict[str, dict[str, KubeObject]]:
         """All but nodes and pods, by kind and key (not to be written to)."""
-        return self._stores.objects.objects
+        return self._contents.objects.objects
 
     def __iter__(self) -> Iterator[KubeObject]:
         yield from self.nodes()
         yield from self.pods()
-        yield from self._stores.objects
+        yield from self._contents.objects
 
     def pod_index(self) -> PodIndex:
         """The pods as they are now, by namespace and selector: what :attr:`Snapshot.pod_index` is, without a
         snapshot."""
-        return PodIndex(self._stores.pods.table.freeze())
+        return PodIndex(self._contents.pods.table.freeze())
 
     def snapshot(self, *, csi: bool = False, dra: bool = False) -> Snapshot:
         """The cluster as it is now. ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation."""
-        pods, nodes = self._stores.pods, self._stores.objects.columns()
+        pods, nodes = self._contents.pods, self._contents.objects.columns()
         table, sums = pods.table.freeze(), pods.sums
         numbers = pods.node_numbers(nodes.names)
         node_of = np.full(pods.node_count + 1, -1, dtype=np.int32)
@@ -221,7 +221,7 @@ class Cluster:
         return Snapshot(
             interner=self.interner,
             nodes=nodes,
-            informers=self._stores.objects.informers(),
+            informers=self._contents.objects.informers(),
             used={name: of_nodes(column) for name, column in sums.used.items()},
             pod_count=of_nodes(sums.count),
             table=table,

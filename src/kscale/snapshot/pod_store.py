@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kscale._native import _projection
 from kscale.objects.core import Pod
-from kscale.snapshot.changes import Change
+from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.placed_sums import PlacedSums
 from kscale.snapshot.pod_batch import PodBatch
@@ -167,7 +167,7 @@ class PodStore:
 
     def put_batch(
         self, batch: PodBatch, deleted: NDArray[np.bool_] | None = None, *, refer: bool = False, anew: bool = False
-    ) -> Change:
+    ) -> ChangedKeys:
         """:meth:`put` for each of the pods that were read to columns with this store's interner, or :meth:`remove` for
         those ``deleted``: what changed in the end, in order.
 
@@ -177,7 +177,7 @@ class PodStore:
         row_of = np.array(list(map(self._row_of.get, keys, repeat(-1))), dtype=np.int64)
         plan = self._plan(batch, deleted, row_of, anew=anew)
         table_keys = self.table.keys
-        change = Change(
+        change = ChangedKeys(
             added=[keys[i] for i in plan.fresh.tolist()],
             modified=[keys[i] for i in plan.of_rows.tolist()],
             removed=[table_keys[row] for row in plan.gone.tolist()],

@@ -10,9 +10,9 @@ import msgspec
 
 from kscale.errors import InputError, Problem
 from kscale.objects.kinds import item_kind
-from kscale.snapshot.changes import Change, Page, Watched
+from kscale.snapshot.changes import ChangedKeys, Page, Watched
 from kscale.snapshot.pod_reader import PodReader
-from kscale.snapshot.watching import Applying, Stores, decoded, watch
+from kscale.snapshot.watching import Applying, Contents, decoded, watch
 
 __all__ = ["Relist"]
 
@@ -46,28 +46,28 @@ class Relist:
     all that is different since it was entered; ``version``: the resource version of the list, to watch from.
     """
 
-    def __init__(self, kind: str, stores: Stores, reader: Callable[[], PodReader]) -> None:
+    def __init__(self, kind: str, contents: Contents, reader: Callable[[], PodReader]) -> None:
         self.kind = kind
         self.version = ""
-        self.change = Change()
-        self._stores = stores
+        self.change = ChangedKeys()
+        self._contents = contents
         self._reader = reader
         self._complete = False
 
     def __enter__(self) -> Self:
-        self._stores.begin(self.kind)
+        self._contents.begin(self.kind)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        missing = self._stores.end(self.kind)
+        missing = self._contents.end(self.kind)
         if kind is not None:
             return
         if not self._complete:
             raise InputError(f"the list of {self.kind} did not come to its end: nothing was removed")
-        self._stores.drop(self.kind, missing)
-        self.change |= Change(removed=missing)
+        self._contents.drop(self.kind, missing)
+        self.change |= ChangedKeys(removed=missing)
 
     def pages(self, data: bytes | bytearray | memoryview) -> Page:
         """Apply a page of the list, as the API server answers it; the last one has no ``continue``.
@@ -83,7 +83,7 @@ class Relist:
             metadata = _METADATA.decode(scanned.metadata or b"null") or _ListMetadata()
         except _UNREADABLE as error:
             raise InputError(f"a list of {self.kind} with damaged metadata: {error}") from None
-        applying = Applying(self._stores, view, scanned, None)
+        applying = Applying(self._contents, view, scanned, None)
         own = item_kind(scanned.kind)
 
         def slowly(at: int, text: memoryview) -> None:
@@ -93,7 +93,7 @@ class Relist:
             applying.put(at, found, text)
 
         applying.run(slowly, "items[{at}]")
-        return self._page(metadata, applying.changes.get(self.kind, Change()), tuple(applying.problems))
+        return self._page(metadata, applying.changes.get(self.kind, ChangedKeys()), tuple(applying.problems))
 
     def _check(self, kind: str) -> None:
         """Refuse what is no list of this kind."""
@@ -112,9 +112,9 @@ class Relist:
         self._check(found.kind)
         if bytes(found.items) != b"null":
             raise InputError(f"a list of {self.kind} whose items are no list, or that has a key twice")
-        return self._page(found.metadata or _ListMetadata(), Change(), ())
+        return self._page(found.metadata or _ListMetadata(), ChangedKeys(), ())
 
-    def _page(self, metadata: _ListMetadata, change: Change, problems: tuple[Problem, ...]) -> Page:
+    def _page(self, metadata: _ListMetadata, change: ChangedKeys, problems: tuple[Problem, ...]) -> Page:
         self.version = metadata.resource_version
         self.change |= change
         self._complete = not metadata.continue_
@@ -130,8 +130,8 @@ class Relist:
         """Apply events of a streaming list (``sendInitialEvents=true``): it is complete with the bookmark that says so,
         and more events may follow. As :meth:`kscale.snapshot.cluster.Cluster.watched`."""
         view = memoryview(lines)
-        found = watch(self._stores, view, self._reader().lines(view))
+        found = watch(self._contents, view, self._reader().lines(view))
         self.version = found.version or self.version
-        self.change |= found.changes.get(self.kind, Change())
+        self.change |= found.changes.get(self.kind, ChangedKeys())
         self._complete = self._complete or found.synced
         return found

@@ -17,45 +17,45 @@ from kscale.objects.kinds import find_kind, group_of
 from kscale.objects.meta import KubeObject, object_key
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.status import Status
-from kscale.snapshot.changes import Change, Watched
+from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.object_store import ObjectStore
 from kscale.snapshot.pod_reader import ScannedLines, ScannedList
 from kscale.snapshot.pod_store import PodStore
 
-__all__ = ["Applying", "Stores", "decoded", "watch"]
+__all__ = ["Applying", "Contents", "decoded", "watch"]
 
 _TYPES: Final = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR")
 _DELETED, _BOOKMARK, _ERROR = 2, 3, 4
 _SYNCED: Final = "k8s.io/initial-events-end"
 
 
-class Stores(NamedTuple):
+class Contents(NamedTuple):
     """What a cluster holds."""
 
     pods: PodStore
     objects: ObjectStore
 
-    def put(self, item: KubeObject, raw: msgspec.Raw) -> Change:
+    def put(self, item: KubeObject, raw: msgspec.Raw) -> ChangedKeys:
         """Add or replace an object, if it is not there at this very version already."""
         key, version = item.key, item.metadata.resource_version
         if isinstance(item, Pod):
             if self.pods.has_version(key, version):
                 self.pods.see(key)
-                return Change()
+                return ChangedKeys()
             known = key in self.pods
             self.pods.put(item, raw)
         else:
             if self.objects.has_version(item.kind, key, version):
                 self.objects.see(item.kind, key)
-                return Change()
+                return ChangedKeys()
             known = self.objects.put(item)
-        return Change(modified=[key]) if known else Change(added=[key])
+        return ChangedKeys(modified=[key]) if known else ChangedKeys(added=[key])
 
-    def remove(self, item: KubeObject) -> Change:
+    def remove(self, item: KubeObject) -> ChangedKeys:
         """Remove what an object stands for, unless another is there under its key by now."""
         key, uid = item.key, item.metadata.uid
         gone = self.pods.remove(key, uid) if isinstance(item, Pod) else self.objects.remove(item.kind, key, uid)
-        return Change(removed=[key]) if gone else Change()
+        return ChangedKeys(removed=[key]) if gone else ChangedKeys()
 
     def see(self, kind: str, key: str) -> None:
         """An object is there, whatever it looks like."""
@@ -96,7 +96,6 @@ class _Event(msgspec.Struct):
     object: msgspec.Raw
 
 
-_STATUSES: Final = msgspec.json.Decoder(Status)
 _HEADS: Final = msgspec.json.Decoder(_Head)
 _EVENTS: Final = msgspec.json.Decoder(_Event)
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -126,19 +125,23 @@ def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObje
 
 
 class Applying:
-    """Objects that one text holds, on their way into the stores: pods in columns at once, what is not among them one by
-    one, in order. ``changes``: by kind, what is different since. ``problems``: objects that cannot be read."""
+    """Objects that one text holds, on their way into the contents: pods in columns at once, what is not among them one
+    by one, in order. ``changes``: by kind, what is different since. ``problems``: objects that cannot be read."""
 
     def __init__(
-        self, stores: Stores, view: memoryview, scanned: ScannedLines | ScannedList, deleted: NDArray[np.bool_] | None
+        self,
+        contents: Contents,
+        view: memoryview,
+        scanned: ScannedLines | ScannedList,
+        deleted: NDArray[np.bool_] | None,
     ) -> None:
-        self._stores = stores
+        self._contents = contents
         self._view = view
         self._scanned = scanned
         self._deleted = deleted
         self._done = 0  # pods in columns
         self.fast = np.flatnonzero(scanned.fast)
-        self.changes: dict[str, Change] = {}
+        self.changes: dict[str, ChangedKeys] = {}
         self.problems: list[Problem] = []
 
     def run(self, slowly: Callable[[int, memoryview], None], place: str) -> None:
@@ -152,20 +155,20 @@ class Applying:
             except InputError as error:
                 self.problems += [_named(each, place.format(at=at, line=at + 1), text) for each in error.problems]
                 if (key := _key(text)) is not None:
-                    self._stores.see(*key)
+                    self._contents.see(*key)
         self._until(len(self.fast))
 
     def put(self, at: int, item: KubeObject, text: memoryview) -> None:
         """Add or replace an object."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
-        self._changed(item.kind, self._stores.put(item, msgspec.Raw(text)))
+        self._changed(item.kind, self._contents.put(item, msgspec.Raw(text)))
 
     def remove(self, at: int, item: KubeObject) -> None:
         """Remove what an object stands for."""
         if isinstance(item, Pod):
             self._until(int(np.searchsorted(self.fast, at)))
-        self._changed(item.kind, self._stores.remove(item))
+        self._changed(item.kind, self._contents.remove(item))
 
     def _until(self, until: int) -> None:
         """Apply pods in columns, up to one."""
@@ -177,25 +180,25 @@ class Applying:
             pods = pods.pick(part)
         deleted = None if self._deleted is None else self._deleted[self.fast[part]]
         self._done = until
-        self._changed("Pod", self._stores.pods.put_batch(pods, deleted))
+        self._changed("Pod", self._contents.pods.put_batch(pods, deleted))
 
-    def _changed(self, kind: str, change: Change) -> None:
+    def _changed(self, kind: str, change: ChangedKeys) -> None:
         before = self.changes.get(kind)
         self.changes[kind] = change if before is None else before | change
 
 
-def watch(stores: Stores, view: memoryview, lines: ScannedLines) -> Watched:
+def watch(contents: Contents, view: memoryview, lines: ScannedLines) -> Watched:
     """Apply the events of some lines, in order."""
-    return _Watch(stores, view, lines).run()
+    return _Watch(contents, view, lines).run()
 
 
 class _Watch:
     """The reading of some lines."""
 
-    def __init__(self, stores: Stores, view: memoryview, lines: ScannedLines) -> None:
+    def __init__(self, contents: Contents, view: memoryview, lines: ScannedLines) -> None:
         self._view = view
         self._lines = lines
-        self._applying = Applying(stores, view, lines, lines.type == _DELETED)
+        self._applying = Applying(contents, view, lines, lines.type == _DELETED)
         self._version, self._version_at = "", -1
         self._synced = False
         self._error: Status | None = None
@@ -211,6 +214,7 @@ class _Watch:
         return Watched(
             used=lines.used,
             events=int(np.count_nonzero(lines.type >= 0)),
+            only_added=not lines.type.any(),
             changes={kind: change for kind, change in applying.changes.items() if change},
             version=self._version,
             synced=self._synced,
@@ -225,10 +229,7 @@ class _Watch:
         if not 0 <= type_ < len(_TYPES):
             raise InputError(_why_none(text if type_ < 0 else self._whole(at)))
         if type_ == _ERROR:
-            try:
-                self._error = _STATUSES.decode(text)
-            except _UNREADABLE as error:
-                raise InputError(f"an ERROR event without a status: {error}") from None
+            self._error = from_json(text, Status)
             return
         try:
             metadata = _HEADS.decode(text).metadata

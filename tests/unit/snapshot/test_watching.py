@@ -279,7 +279,7 @@ def test_what_a_watch_told() -> None:
     cluster = Cluster()
     node = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7"}}
     first = cluster.watched(line("ADDED", pod("a")) + line("ADDED", pod("b", "2")) + line("ADDED", node))
-    assert (first.events, first.version, first.synced, first.error) == (3, "7", False, None)
+    assert (first.events, first.version, first.synced, first.error, first.only_added) == (3, "7", False, None, True)
     assert first.changes["Pod"].added == ["x/a", "x/b"]
     assert first.changes["Node"].added == ["n"]
     again = cluster.watched(line("MODIFIED", pod("a")) + line("MODIFIED", pod("b", "8", priority=3)))
@@ -296,7 +296,7 @@ def test_bookmarks_and_errors() -> None:
     cluster = Cluster()
     mark = line("BOOKMARK", {"kind": "Pod", "apiVersion": "v1", "metadata": {"resourceVersion": "12"}})
     found = cluster.watched(mark)
-    assert (found.version, found.synced, found.events) == ("12", False, 1)
+    assert (found.version, found.synced, found.events, found.only_added) == ("12", False, 1, False)
     status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "too old resource version: 1 (5)",
               "reason": "Expired", "code": 410}  # fmt: skip
     found = cluster.watched(mark + line("ERROR", status))
@@ -315,6 +315,7 @@ def test_bookmarks_and_errors() -> None:
         (line("ADDED", pod("q", priority="high")), "line 2 (Pod x/q): spec.priority: expected `int | null`, got `str`"),
         (line("ADDED", pod("")), "line 2 (Pod x): metadata.name: is empty"),
         (b'{"type":"BOOKMARK","object":{"metadata":5}}\n', "line 2: BOOKMARK without metadata"),
+        (b'{"type":"ERROR","object":{"code":"x"}}\n', "line 2: code: expected `int`, got `str`"),
         (b"nonsense\n", "line 2: damaged"),
         (b'{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"},"metadata":{}}}\n',
          "line 2 (Pod): metadata: the key metadata comes twice"),
