@@ -460,8 +460,7 @@ class FakeApiServer:
                     )
         except PatchError as error:
             raise RefusalError(422, "Invalid", str(error)) from None
-        if call.content_type != "application/json-patch+json":
-            self._check_version(resource, obj, body)
+        self._check_version(resource, obj, new)
         new["metadata"]["resourceVersion"] = obj["metadata"]["resourceVersion"]
         if new == obj:
             return obj

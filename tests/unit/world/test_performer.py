@@ -1,0 +1,357 @@
+"""How actions are carried out: against the fake API server in virtual time, with a cloud that refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import pytest
+
+from kscale.effects import (
+    SECOND,
+    Action,
+    ApiError,
+    Create,
+    CreatedGroups,
+    CreateGroup,
+    DecreaseTargetSize,
+    Delete,
+    DeleteGroup,
+    DeleteNodes,
+    Emit,
+    Event,
+    Evict,
+    Get,
+    GetMetric,
+    GetScale,
+    IncreaseSize,
+    List,
+    Observation,
+    Observe,
+    Outcome,
+    Patch,
+    PatchOperation,
+    PutScale,
+    Ranking,
+    RankOptions,
+    Refresh,
+    Resize,
+    check_answer,
+)
+from kscale.objects.core import ConfigMap, Node, ObjectReference, Pod
+from kscale.objects.meta import KubeObject, ObjectMeta
+from kscale.objects.metrics import PodMetricsList
+from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.rest_mapping import ServedResource
+from kscale.snapshot.snapshot import Snapshot
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.performer import Performer
+from kscale.world.protocols import NodeGroups
+from unit.world.fake_api_server import BROKEN, REFUSED, Late, RefusalError
+from unit.world.informer_cases import pod
+from unit.world.test_informer import FakeApi, against_fake
+from unit.world.writer_cases import CASES, Acting, deployment
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])
+def test_cases(case: Callable[[Any], Awaitable[None]]) -> None:
+    against_fake(case)
+
+
+def test_a_server_that_cannot_resize() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        resize = Resize(namespace="default", name="a", patch=(PatchOperation("remove", "/spec/x"),))
+        await Acting(api).refused(resize, 404, "NotFound")
+
+    against_fake(case, minor=32)
+
+
+def test_a_budget_that_refuses() -> None:
+    """As client-go, it is asked again while the server says when; then the machine hears of it."""
+
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        act = Acting(api)
+        api.server.may_evict = lambda _: RefusalError(
+            429, "TooManyRequests", "Cannot evict pod", causes=[{"reason": "DisruptionBudget"}]
+        )
+        before = api.clock.now()
+        error = await act.refused(Evict(namespace="default", name="a"), 429, "TooManyRequests")
+        assert (error.causes, error.retry_after, api.clock.now() - before) == (("DisruptionBudget",), None, 0)
+        left = [3]
+
+        def may_evict(_: Any) -> RefusalError | None:
+            left[0] -= 1
+            text = "The disruption budget p is still being processed by the server."
+            return RefusalError(429, "TooManyRequests", text, retry_after=10) if left[0] else None
+
+        api.server.may_evict = may_evict
+        await act.done(Evict(namespace="default", name="a"))
+        assert api.clock.now() - before == 20 * SECOND
+
+    against_fake(case)
+
+
+@pytest.mark.parametrize("fault", [REFUSED, BROKEN, Late()])
+def test_connections_that_break(fault: Any) -> None:
+    """A write is not sent again: nobody knows whether it has happened."""
+
+    async def case(api: FakeApi) -> None:
+        act = Acting(api)
+        faults = [fault]
+        api.server.fault = lambda call: faults.pop() if faults else None
+        made = ConfigMap(metadata=ObjectMeta(name="a", namespace="default"))
+        error = await act.refused(Create(made), 0, "")
+        assert error.message in ("connection reset by peer", "connect: connection refused")
+        assert len(api.server.calls) == 1
+        if isinstance(fault, Late):
+            await act.refused(Create(made), 409, "AlreadyExists")
+        else:
+            await act.done(Create(made))
+
+    against_fake(case)
+
+
+def test_answers_that_cannot_be_read() -> None:
+    from kscale.world.kubernetes.transport import Answer
+
+    async def case(api: FakeApi) -> None:
+        api.server.fault = lambda call: Answer(200, {}, b"<html>")
+        error = (await Acting(api).outcome(Get(kind="Node", name="n"))).error
+        assert error is not None
+        assert error.reason == "InternalError"
+
+    against_fake(case)
+
+
+WIDGETS = ServedResource("example.com", "v1alpha1", "Widget", "widgets", True, "autoscaling/v1")
+
+
+def test_kinds_that_are_found_by_asking() -> None:
+    async def case(api: FakeApi) -> None:
+        act = Acting(api)
+        body: dict[str, Any] = {"metadata": {"name": "w", "namespace": "default"}, "spec": {"replicas": 2}}
+        await api.create("widgets.example.com", body)
+        found = await act.done(Get(kind="Widget", name="w", namespace="default", api_version="example.com/v1alpha1"))
+        assert (type(found), found.kind, found.name) == (KubeObject, "Widget", "w")
+        scale = await act.done(GetScale(namespace="default", resource="widgets.example.com", name="w"))
+        await act.done(PutScale(namespace="default", resource="widgets.example.com", scale=scale, replicas=5))
+        assert api.server.get("widgets.example.com", "w", "default")["spec"]["replicas"] == 5
+        paths = [call.path for call in api.server.calls]
+        assert paths.count("/apis/example.com/v1alpha1") == 1
+        mapper = await act.performer._resources.mapper()
+        assert mapper.resources("example.com", "Widget") == ("widgets.example.com",)
+        assert mapper.scale_version("widgets.example.com") == "autoscaling/v1"
+
+    against_fake(case, resources=[WIDGETS])
+
+
+def test_scales_of_older_servers() -> None:
+    async def case(api: FakeApi) -> None:
+        api.server.scale_version = "apps/v1beta2"
+        await api.create("oldies.example.com", deployment("web", 1))
+        act = Acting(api)
+        asked = {"namespace": "default", "resource": "oldies.example.com"}
+        scale = await act.done(GetScale(name="web", **asked))
+        assert scale.status.selector == "app=web"
+        await act.done(PutScale(scale=scale, replicas=2, **asked))
+
+    old = ServedResource("example.com", "v1", "Oldie", "oldies", True, "apps/v1beta2")
+    against_fake(case, resources=[old])
+
+
+def test_what_is_written() -> None:
+    """The very requests."""
+
+    async def case(api: FakeApi) -> None:
+        act = Acting(api)
+        await api.create("pods", pod("a"))
+        await api.create("nodes", {"metadata": {"name": "n", "labels": {"l": "1"}}})
+        await act.outcome(Patch(kind="Node", name="n", patch={"spec": {"x": 1}}, resource_version="101"))
+        await act.outcome(
+            Patch(
+                kind="Pod", name="a", namespace="default", type="strategic", patch={"status": {}}, subresource="status"
+            )
+        )
+        await act.outcome(Evict(namespace="default", name="a", grace_period_seconds=30))
+        await act.outcome(Delete(kind="Node", name="n", uid="u", grace_period_seconds=5))
+        told = [
+            (call.method, call.path, call.content_type, json.loads(call.body or b"null")) for call in api.server.calls
+        ]
+        eviction = {
+            "kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "a", "namespace": "default"},
+            "deleteOptions": {"gracePeriodSeconds": 30},
+        }  # fmt: skip
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 5, "preconditions": {"uid": "u"}}
+        merged = {"spec": {"x": 1}, "metadata": {"resourceVersion": "101"}}
+        pod_path = "/api/v1/namespaces/default/pods/a"
+        assert told == [
+            ("PATCH", "/api/v1/nodes/n", "application/merge-patch+json", merged),
+            ("PATCH", f"{pod_path}/status", "application/strategic-merge-patch+json", {"status": {}}),
+            ("POST", f"{pod_path}/eviction", "application/json", eviction),
+            ("DELETE", "/api/v1/nodes/n", "application/json", options),
+        ]
+
+    against_fake(case)
+
+
+class FakeStores:
+    synced = settled = True
+
+    def __init__(self, *objects: KubeObject) -> None:
+        self.held = objects
+
+    def snapshot(self) -> Snapshot:
+        raise AssertionError
+
+    def objects(self, kind: str) -> Sequence[KubeObject]:
+        return [each for each in self.held if type(each).__name__ == kind]
+
+    def get(self, kind: str, namespace: str, name: str) -> KubeObject | None:
+        found = (each for each in self.objects(kind) if (each.namespace, each.name) == (namespace, name))
+        return next(found, None)
+
+    def pods_of(self, nodes: Sequence[str]) -> Sequence[Pod]:
+        return [each for each in self.held if isinstance(each, Pod) and each.spec.node_name in nodes]
+
+    def resource_version(self, kind: str) -> str:
+        return ""
+
+
+class FakeCloud:
+    """Remembers what it was asked, and in which thread; refuses what it is told to."""
+
+    name = "fake"
+    gpu_label = ""
+
+    def __init__(self, refuse: str = "") -> None:
+        self.refuse = refuse
+        self.asked: list[tuple[Any, ...]] = []
+        self.threads: set[threading.Thread] = set()
+
+    def _note(self, *what: Any) -> None:
+        self.asked.append(what)
+        self.threads.add(threading.current_thread())
+        if what[0] == self.refuse:
+            raise ProviderError("quota exceeded", "cloudProviderError")
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        self._note("refresh")
+        return (NodeGroup(id="a"),)
+
+    def has_instance(self, node: Node) -> bool:
+        return True
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        self._note("increase", group, delta, atomic)
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        self._note("decrease", group, delta)
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        self._note("delete", group, [(node.name, node.spec.provider_id) for node in nodes], force)
+
+    def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
+        self._note("create", group, asynchronous)
+        return (NodeGroup(id=f"{group}-1"), NodeGroup(id=f"{group}-2"))
+
+    def delete_group(self, group: str) -> None:
+        self._note("drop", group)
+
+    def close(self) -> None:
+        self._note("close")
+
+
+def performed(*actions: Action, **parts: Any) -> list[Outcome]:
+    async def main() -> list[Outcome]:
+        performer = Performer(Client(None, SystemClock()), SystemClock(), **parts)  # type: ignore[arg-type]  # not asked
+        return [check_answer(action, await performer(action)) for action in actions]
+
+    return asyncio.run(main())
+
+
+def test_the_cloud() -> None:
+    cloud = FakeCloud()
+    assert isinstance(cloud, NodeGroups)
+    node = Node(metadata=ObjectMeta(name="n1"))
+    node.spec.provider_id = "fake:///n1"
+    found = performed(
+        Refresh(),
+        IncreaseSize(group="a", delta=2, atomic=True),
+        DecreaseTargetSize(group="a", delta=-1),
+        DeleteNodes(group="a", nodes=("n1", "fake:///gone"), force=True),
+        CreateGroup(group="b", asynchronous=True),
+        DeleteGroup(group="b"),
+        groups=cloud,
+        stores=FakeStores(node),
+    )
+    assert [each.value for each in found] == [
+        [NodeGroup(id="a")], None, None, None,
+        CreatedGroups(main=NodeGroup(id="b-1"), extra=(NodeGroup(id="b-2"),)), None,
+    ]  # fmt: skip
+    assert cloud.asked == [
+        ("refresh",), ("increase", "a", 2, True), ("decrease", "a", -1),
+        ("delete", "a", [("n1", "fake:///n1"), ("fake:///gone", "fake:///gone")], True), ("create", "b", True),
+        ("drop", "b"),
+    ]  # fmt: skip
+    assert threading.main_thread() not in cloud.threads
+
+
+def test_a_cloud_that_refuses() -> None:
+    (outcome,) = performed(IncreaseSize(group="a", delta=1), groups=FakeCloud(refuse="increase"))
+    assert outcome.error == ApiError("quota exceeded", reason="cloudProviderError")
+
+
+def test_what_the_watches_have_brought() -> None:
+    a = Pod(metadata=ObjectMeta(name="a", namespace="x", labels={"app": "1"}))
+    b = Pod(metadata=ObjectMeta(name="b", namespace="y", labels={"app": "2"}))
+    b.spec.node_name = "n1"
+    found = performed(
+        Get(kind="Pod", name="a", namespace="x", watched=True),
+        Get(kind="Pod", name="a", namespace="y", watched=True),
+        List(kind="Pod"),
+        List(kind="Pod", namespace="y"),
+        List(kind="Pod", selector="app in (1,3)"),
+        List(kind="Pod", nodes=("n1",)),
+        stores=FakeStores(a, b),
+    )
+    assert found[1].error is not None
+    assert found[1].error.is_not_found
+    values = [each.value for each in (found[0], *found[2:])]
+    assert values == [a, [a, b], [b], [a], [b]]
+
+
+def test_reports_and_questions() -> None:
+    told: list[Any] = []
+    event = Event(regarding=ObjectReference(), type="Normal", reason="r", message="m")
+    seen = Observation(name="x")
+
+    class Metrics:
+        async def get(self, question: GetMetric) -> PodMetricsList | ApiError:
+            return PodMetricsList() if question.namespace == "x" else ApiError("no metrics", code=503)
+
+    found = performed(
+        Emit([event]),
+        Observe([seen]),
+        GetMetric(api="resource", namespace="x"),
+        GetMetric(api="resource", namespace="y"),
+        RankOptions(options=(), nodes={}),
+        emit=told.extend,
+        observe=told.extend,
+        metrics=Metrics(),
+        ranker=lambda question: Ranking(groups=("a",)),
+    )
+    assert told == [event, seen]
+    assert [each.value for each in found] == [None, None, PodMetricsList(), None, Ranking(groups=("a",))]
+    assert found[3].error == ApiError("no metrics", code=503)
+
+
+def test_what_this_world_has_not() -> None:
+    for action in (Refresh(), GetMetric(api="resource", namespace="x"), RankOptions(options=(), nodes={}), List(kind="Pod")):
+        with pytest.raises(TypeError, match="this world cannot carry out"):
+            performed(action)
