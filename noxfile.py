@@ -63,6 +63,13 @@ def fresh(session: nox.Session) -> None:
 
 
 @nox.session
+def e2e(session: nox.Session) -> None:
+    """End-to-end tests against a real control plane, which is built once (needs Go); `-- -m smoke`: a part of them."""
+    session.install(f".[{EXTRAS}]", *groups("test"))
+    session.run("python", "-m", "pytest", "-o", "python_files=e2e_*.py", "-q", "tests/e2e", *session.posargs)
+
+
+@nox.session
 def lint(session: nox.Session) -> None:
     """Ruff, mypy strict, and the floors."""
     session.install(f".[{EXTRAS}]", *groups("lint", "test"))

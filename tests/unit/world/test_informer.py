@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -48,9 +49,15 @@ class FakeApi:
     async def cut(self) -> None:
         self.server.cut_watches()
 
-    async def compact(self) -> None:
-        self.server.compact()
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        self.server.fault = lambda call: REFUSED
         self.server.cut_watches()
+        yield
+        self.server.fault = lambda call: None
+
+    async def forget(self) -> None:
+        self.server.compact()
 
 
 def against_fake(case: Callable[[Any], Awaitable[None]], *, seed: int | None = None, **options: Any) -> FakeApi:

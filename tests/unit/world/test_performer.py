@@ -352,6 +352,11 @@ def test_reports_and_questions() -> None:
 
 
 def test_what_this_world_has_not() -> None:
-    for action in (Refresh(), GetMetric(api="resource", namespace="x"), RankOptions(options=(), nodes={}), List(kind="Pod")):
+    for action in (
+        Refresh(),
+        GetMetric(api="resource", namespace="x"),
+        RankOptions(options=(), nodes={}),
+        List(kind="Pod"),
+    ):
         with pytest.raises(TypeError, match="this world cannot carry out"):
             performed(action)

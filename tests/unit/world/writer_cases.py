@@ -250,6 +250,8 @@ async def kinds_that_nobody_serves(api: Api) -> None:
 
 async def pods_are_resized(api: Api) -> None:
     act = Acting(api)
+    status = {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}
+    await api.create("nodes", {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n1"}, "status": status})
     made = pod("a", node="n1")
     made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m"}}
     await api.create("pods", made)

@@ -1,0 +1,309 @@
+"""A control plane of one machine: etcd, the API server, and if wanted the scheduler and controllers.
+
+Everything listens on loopback. Node objects come without taints and pods without tokens: there is no kubelet, and no
+node controller, unless a test asks for them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import trustme
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from e2e.building import control_plane
+from kscale.world.kubernetes.access import Access, ClientCertificate, Pem, Secret
+
+__all__ = ["ControlPlane", "Refused", "StartError"]
+
+CONTROLLERS = (
+    "deployment-controller", "replicaset-controller", "statefulset-controller", "daemonset-controller",
+    "job-controller", "horizontal-pod-autoscaler-controller", "disruption-controller", "garbage-collector-controller",
+    "namespace-controller", "endpointslice-controller",
+)  # fmt: skip
+_READY = 120.0
+
+
+class StartError(RuntimeError):
+    """A program did not start."""
+
+
+class Refused(RuntimeError):  # noqa: N818 - it is an answer
+    """The API server refused what a test asked for."""
+
+    def __init__(self, code: int, said: str) -> None:
+        super().__init__(f"{code}: {said}")
+        self.code = code
+
+
+class ControlPlane:
+    """Programs as children, with their logs in ``directory/log``. A context manager: leaving ends them all.
+
+    ``audit``: every write with its body goes to ``directory/log/audit.jsonl``.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        scheduler: bool = False,
+        controllers: bool | Sequence[str] = False,
+        audit: bool = False,
+        apiserver_flags: Sequence[str] = (),
+    ) -> None:
+        self.directory = directory
+        self.program = control_plane()
+        self.token = secrets.token_hex(16)
+        self.authority = trustme.CA()
+        self._scheduler = scheduler
+        self._controllers = CONTROLLERS if controllers is True else tuple(controllers or ())
+        self._audit = audit
+        self._flags = apiserver_flags
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._ports = dict(zip(("apiserver", "etcd", "peer", "scheduler", "controllers"), _free_ports(5), strict=True))
+        self._files()
+
+    @property
+    def port(self) -> int:
+        """Of the API server."""
+        return self._ports["apiserver"]
+
+    @property
+    def url(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Of an administrator."""
+        return self.directory / "kubeconfig"
+
+    @property
+    def admin(self) -> Access:
+        """An administrator, with a token."""
+        return Access(server=self.url, ca=self.trusted, token=Secret(self.token))
+
+    @property
+    def trusted(self) -> Pem:
+        return Pem(self.authority.cert_pem.bytes())
+
+    def certificate_of(self, user: str, group: str) -> ClientCertificate:
+        """A client certificate of a user who belongs to a group."""
+        made = self.authority.issue_cert(f"{user}.example.com", common_name=user, organization_name=group)
+        chain = b"".join(blob.bytes() for blob in made.cert_chain_pems)
+        return ClientCertificate(Pem(chain), Pem(made.private_key_pem.bytes()))
+
+    # -- programs ----------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        try:
+            self._start_etcd()
+            self.start_apiserver()
+            flags = [f"--{kind}kubeconfig={self.kubeconfig}" for kind in ("", "authentication-", "authorization-")]
+            flags += ["--leader-elect=false", "--bind-address=127.0.0.1", "--v=1"]
+            if self._scheduler:
+                self._start("scheduler", "kube-scheduler", *flags, *self._serving("scheduler"))
+                self._wait("scheduler", "/healthz")
+            if self._controllers:
+                key = f"--service-account-private-key-file={self.directory / 'account.key'}"
+                only = f"--controllers={','.join(self._controllers)}"
+                periods = ["--horizontal-pod-autoscaler-sync-period=2s"]
+                serving = self._serving("controllers")
+                self._start("controllers", "kube-controller-manager", *flags, *serving, key, only, *periods)
+                self._wait("controllers", "/healthz")
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        for name in ("controllers", "scheduler", "apiserver", "etcd"):
+            self.end(name)
+
+    def end(self, name: str, *, kill: bool = False) -> None:
+        """Ends a program; ``kill``: at once."""
+        process = self._processes.pop(name, None)
+        if process is None:
+            return
+        process.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def start_apiserver(self) -> None:
+        """Starts the API server (again), and waits until it is ready."""
+        at = self.directory
+        flags = [
+            f"--etcd-servers=http://127.0.0.1:{self._ports['etcd']}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=192.0.2.1",
+            f"--tls-cert-file={at / 'server.crt'}",
+            f"--tls-private-key-file={at / 'server.key'}",
+            f"--client-ca-file={at / 'ca.crt'}",
+            f"--token-auth-file={at / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={at / 'account.pub'}",
+            f"--service-account-signing-key-file={at / 'account.key'}",
+            "--service-cluster-ip-range=10.96.0.0/16",
+            "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            "--v=1",
+            *self._serving("apiserver"),
+            *self._flags,
+        ]
+        if self._audit:
+            flags += [f"--audit-policy-file={at / 'audit.yaml'}", f"--audit-log-path={at / 'log' / 'audit.jsonl'}"]
+        self._start("apiserver", "kube-apiserver", *flags)
+        self._wait("apiserver", "/readyz")
+
+    def restart_apiserver(self, *, kill: bool = False) -> None:
+        self.end("apiserver", kill=kill)
+        self.start_apiserver()
+
+    def _start_etcd(self) -> None:
+        urls = [
+            f"--{kind}-url=http://127.0.0.1:{self._ports[port]}"
+            for kind, port in (("client", "etcd"), ("peer", "peer"))
+        ]
+        self._start("etcd", "etcd", f"--data-dir={self.directory / 'etcd'}", *urls)
+
+    def _serving(self, name: str) -> list[str]:
+        return [f"--secure-port={self._ports[name]}", f"--cert-dir={self.directory / name}"]
+
+    def _start(self, name: str, *words: str) -> None:
+        log = (self.directory / "log" / f"{name}.log").open("ab")
+        with log:
+            self._processes[name] = subprocess.Popen(
+                [self.program, *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+            )
+
+    def _wait(self, name: str, path: str) -> None:
+        url = f"https://127.0.0.1:{self._ports[name]}{path}"
+        context = ssl._create_unverified_context()
+        request = urllib.request.Request(url, headers={"Authorization": f"Bearer {self.token}"})
+        end = time.monotonic() + _READY
+        while time.monotonic() < end:
+            if self._processes[name].poll() is not None:
+                raise StartError(f"{name} ended:\n{self._tail(name)}")
+            with contextlib.suppress(OSError), urllib.request.urlopen(request, timeout=5, context=context) as answer:
+                if answer.status == 200:
+                    return
+            time.sleep(0.1)
+        raise StartError(f"{name} is not ready after {_READY:.0f} s:\n{self._tail(name)}")
+
+    def _tail(self, name: str) -> str:
+        return (self.directory / "log" / f"{name}.log").read_text(errors="replace")[-3000:]
+
+    def _files(self) -> None:
+        at = self.directory
+        (at / "log").mkdir(parents=True, exist_ok=True)
+        (at / "ca.crt").write_bytes(self.authority.cert_pem.bytes())
+        server = self.authority.issue_cert("127.0.0.1", "localhost", "kubernetes.default")
+        (at / "server.crt").write_bytes(b"".join(blob.bytes() for blob in server.cert_chain_pems))
+        (at / "server.key").write_bytes(server.private_key_pem.bytes())
+        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+        private = key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        (at / "account.key").write_bytes(private)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
+        (at / "account.pub").write_bytes(public)
+        (at / "tokens.csv").write_text(f"{self.token},admin,admin,system:masters\n")
+        rules = [{"level": "RequestResponse", "verbs": ["create", "update", "patch", "delete"]}, {"level": "None"}]
+        policy = {"kind": "Policy", "apiVersion": "audit.k8s.io/v1", "omitStages": ["RequestReceived"], "rules": rules}
+        (at / "audit.yaml").write_text(json.dumps(policy))
+        self.kubeconfig.write_text(json.dumps(self.config(user={"token": self.token})))
+        os.chmod(self.kubeconfig, 0o600)
+
+    def config(self, cluster: Mapping[str, Any] | None = None, user: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A kubeconfig as plain data."""
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "c",
+            "clusters": [
+                {
+                    "name": "c",
+                    "cluster": {
+                        "server": self.url, "certificate-authority": str(self.directory / "ca.crt"), **(cluster or {}),
+                    },
+                }
+            ],
+            "users": [{"name": "c", "user": dict(user or {})}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        }  # fmt: skip
+
+    # -- what tests do behind the back of clients --------------------------------------------------------------------
+
+    def ask(
+        self, method: str, path: str, body: Any = None, *, content_type: str = "application/json", token: str = ""
+    ) -> Any:
+        """One request of an administrator, and its answer as plain data. Raises :class:`Refused`."""
+        data = None if body is None else json.dumps(body).encode()
+        headers = {"Authorization": f"Bearer {token or self.token}"}
+        if data is not None:
+            headers["Content-Type"] = content_type
+        request = urllib.request.Request(self.url + path, data=data, headers=headers, method=method)
+        context = ssl.create_default_context(cadata=self.authority.cert_pem.bytes().decode())
+        try:
+            with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+                return json.loads(answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                raise Refused(error.code, error.read().decode(errors="replace")) from None
+
+    def account(self, name: str, rules: Sequence[Mapping[str, Any]], namespace: str = "kube-system") -> Access:
+        """Who may do no more than a ClusterRole with these rules allows, with a token as pods have it."""
+        with contextlib.suppress(Refused):
+            self.ask("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+        group = "/apis/rbac.authorization.k8s.io/v1"
+        accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        self.ask("POST", accounts, {"metadata": {"name": name}})
+        self.ask("POST", f"{group}/clusterroles", {"metadata": {"name": name}, "rules": list(rules)})
+        binding = {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+        }
+        self.ask("POST", f"{group}/clusterrolebindings", binding)
+        said = {"kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "spec": {"expirationSeconds": 3600}}
+        token = self.ask("POST", f"{accounts}/{name}/token", said)["status"]["token"]
+        return Access(server=self.url, ca=self.trusted, token=Secret(token), namespace=namespace)
+
+    def audit(self) -> Iterator[dict[str, Any]]:
+        """What was written so far, and by whom."""
+        path = self.directory / "log" / "audit.jsonl"
+        for line in path.read_text().splitlines() if path.exists() else ():
+            yield json.loads(line)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports that were free just now."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in sockets]
+    finally:
+        for each in sockets:
+            each.close()

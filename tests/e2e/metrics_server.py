@@ -1,0 +1,110 @@
+"""A metrics server: ``metrics.k8s.io`` behind the API server's aggregation, on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import ssl
+from collections.abc import Callable
+from typing import Any, Self
+from urllib.parse import parse_qs, urlsplit
+
+from e2e.control_plane import ControlPlane, Refused
+
+__all__ = ["FakeMetrics"]
+
+GROUP = "metrics.k8s.io"
+VERSION = f"{GROUP}/v1beta1"
+
+
+class FakeMetrics:
+    """``usage(pod)`` says what a running pod (plain data) uses, as resource -> quantity; None: there is no sample.
+
+    An async context manager; entering it registers the API.
+    """
+
+    def __init__(self, plane: ControlPlane, usage: Callable[[dict[str, Any]], dict[str, str] | None]) -> None:
+        self._plane = plane
+        self.usage = usage
+        self.now: Callable[[], str] = lambda: "2026-01-01T00:00:00Z"
+
+    async def __aenter__(self) -> Self:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self._plane.directory / "server.crt", self._plane.directory / "server.key")
+        self._server = await asyncio.start_server(self._handle, "127.0.0.1", 0, ssl=context)
+        port = self._server.sockets[0].getsockname()[1]
+        await asyncio.to_thread(self._register, port)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await asyncio.to_thread(self._unregister)
+        self._server.close()
+        await self._server.wait_closed()
+
+    def _register(self, port: int) -> None:
+        self._unregister()
+        # A service without endpoints: the API server goes to the name itself.
+        spec: dict[str, Any] = {"type": "ExternalName", "externalName": "localhost"}
+        service = {"metadata": {"name": "metrics-server", "namespace": "kube-system"}, "spec": spec}
+        with contextlib.suppress(Refused):
+            self._plane.ask("POST", "/api/v1/namespaces", {"metadata": {"name": "kube-system"}})
+        self._plane.ask("POST", "/api/v1/namespaces/kube-system/services", service)
+        api = {
+            "metadata": {"name": f"v1beta1.{GROUP}"},
+            "spec": {
+                "service": {"name": "metrics-server", "namespace": "kube-system", "port": port},
+                "group": GROUP, "version": "v1beta1", "groupPriorityMinimum": 100, "versionPriority": 100,
+                "insecureSkipTLSVerify": True,
+            },
+        }  # fmt: skip
+        self._plane.ask("POST", "/apis/apiregistration.k8s.io/v1/apiservices", api)
+
+    def _unregister(self) -> None:
+        for path in (
+            f"/apis/apiregistration.k8s.io/v1/apiservices/v1beta1.{GROUP}",
+            "/api/v1/namespaces/kube-system/services/metrics-server",
+        ):
+            with contextlib.suppress(Refused):
+                self._plane.ask("DELETE", path)
+
+    async def _handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                code, body = await self._answer(head.split()[1])
+                data = json.dumps(body).encode()
+                lines = [
+                    f"HTTP/1.1 {code} OK",
+                    "Content-Type: application/json",
+                    f"Content-Length: {len(data)}",
+                    "",
+                    "",
+                ]
+                writer.write("\r\n".join(lines).encode() + data)
+                await writer.drain()
+        writer.close()
+
+    async def _answer(self, target: str) -> tuple[int, dict[str, Any]]:
+        parts = urlsplit(target)
+        if parts.path == f"/apis/{VERSION}":
+            resource = {"name": "pods", "kind": "PodMetrics", "namespaced": True, "verbs": ["get", "list"]}
+            return 200, {"kind": "APIResourceList", "groupVersion": VERSION, "resources": [resource]}
+        if not parts.path.startswith(f"/apis/{VERSION}") or not parts.path.endswith("/pods"):
+            return 404, {"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}
+        path = parts.path.replace(f"/apis/{VERSION}", "/api/v1")
+        selector = parse_qs(parts.query).get("labelSelector", [""])[0]
+        query = f"?labelSelector={selector}" if selector else ""
+        pods = (await asyncio.to_thread(self._plane.ask, "GET", path + query.replace(" ", "%20")))["items"]
+        return 200, {"kind": "PodMetricsList", "apiVersion": VERSION, "metadata": {}, "items": self._items(pods)}
+
+    def _items(self, pods: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        found = []
+        for pod in pods:
+            usage = self.usage(pod) if pod.get("status", {}).get("phase") == "Running" else None
+            if usage is None:
+                continue
+            metadata = {key: pod["metadata"].get(key) for key in ("name", "namespace", "labels")}
+            containers = [{"name": each["name"], "usage": usage} for each in pod["spec"]["containers"]]
+            found.append({"metadata": metadata, "timestamp": self.now(), "window": "30s", "containers": containers})
+        return found

@@ -1,0 +1,92 @@
+"""The real API server as the cases of the unit tests want it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+from e2e.control_plane import ControlPlane, Refused
+from e2e.wire import Wire
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.access import Access
+from kscale.world.kubernetes.aiohttp_transport import AiohttpTransport
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.resources import EVERYWHERE
+
+__all__ = ["RealApi", "cleared", "connected"]
+
+SERVED = {each.group_resource: each for each in EVERYWHERE}
+MERGE = "application/merge-patch+json"
+CLEARED = (
+    "pods", "configmaps", "deployments.apps", "leases.coordination.k8s.io", "poddisruptionbudgets.policy",
+    "horizontalpodautoscalers.autoscaling", "nodes",
+)  # fmt: skip
+
+
+class RealApi:
+    """The client comes over a wire that can be cut; what is done behind its back does not."""
+
+    def __init__(self, plane: ControlPlane, client: Client, wire: Wire) -> None:
+        self.plane, self.client, self.wire = plane, client, wire
+        self.clock = SystemClock()
+
+    async def _ask(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Any:
+        return await asyncio.to_thread(self.plane.ask, method, path, body, content_type=content_type)
+
+    async def create(self, plural: str, obj: dict[str, Any]) -> None:
+        resource = SERVED[plural]
+        await self._ask("POST", resource.path(obj["metadata"].get("namespace", "")), obj)
+
+    async def patch(self, plural: str, name: str, patch: dict[str, Any], subresource: str = "") -> None:
+        await self._ask("PATCH", SERVED[plural].path("default", name, subresource), patch, MERGE)
+
+    async def delete(self, plural: str, name: str) -> None:
+        await self._ask("DELETE", SERVED[plural].path("default", name) + "?gracePeriodSeconds=0")
+
+    async def names(self, plural: str) -> dict[str, str]:
+        listed = await self._ask("GET", SERVED[plural].path("default"))
+        return {each["metadata"]["name"]: each["metadata"]["resourceVersion"] for each in listed["items"] or ()}
+
+    async def cut(self) -> None:
+        self.wire.cut()
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        self.wire.open = False
+        self.wire.cut()
+        yield
+        self.wire.open = True
+
+    async def forget(self) -> None:
+        """A server that has just started remembers nothing."""
+        await asyncio.to_thread(self.plane.restart_apiserver)
+
+
+@asynccontextmanager
+async def connected(plane: ControlPlane, access: Access | None = None, **options: Any) -> AsyncIterator[RealApi]:
+    """A client (of an administrator) that is connected through a wire."""
+    async with Wire(plane.port) as wire:
+        over = replace(access or plane.admin, server=f"https://127.0.0.1:{wire.port}")
+        clock = SystemClock()
+        client = Client(AiohttpTransport(over, clock, user_agent="kscale-e2e"), clock, **{"qps": -1.0, **options})
+        try:
+            yield RealApi(plane, client, wire)
+        finally:
+            await client.close()
+
+
+def cleared(plane: ControlPlane) -> None:
+    """Nothing of earlier tests is left."""
+    for plural in CLEARED:
+        path = SERVED[plural].path("default")
+        plane.ask("DELETE", path, {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0})
+        for left in plane.ask("GET", path)["items"] or ():
+            try:
+                patch = {"metadata": {"finalizers": None}}
+                plane.ask("PATCH", SERVED[plural].path("default", left["metadata"]["name"]), patch, content_type=MERGE)
+            except Refused as error:
+                if error.code != 404:
+                    raise
