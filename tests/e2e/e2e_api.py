@@ -10,7 +10,7 @@ import pytest
 
 from e2e.control_plane import ControlPlane
 from e2e.real_api import connected
-from unit.world import informer_cases, writer_cases
+from unit.world import informer_cases, stores_cases, writer_cases
 
 
 def run(plane: ControlPlane, case: Callable[[Any], Awaitable[None]]) -> None:
@@ -30,4 +30,10 @@ def test_informers(plane: ControlPlane, case: Callable[[Any], Awaitable[None]]) 
 @pytest.mark.smoke
 @pytest.mark.parametrize("case", writer_cases.CASES, ids=[case.__name__ for case in writer_cases.CASES])
 def test_writes(plane: ControlPlane, case: Callable[[Any], Awaitable[None]]) -> None:
+    run(plane, case)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("case", stores_cases.CASES, ids=[case.__name__ for case in stores_cases.CASES])
+def test_stores(plane: ControlPlane, case: Callable[[Any], Awaitable[None]]) -> None:
     run(plane, case)

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 import pytest
 
-pytest.register_assert_rewrite("unit.world.informer_cases", "unit.world.writer_cases")
+pytest.register_assert_rewrite("unit.world.informer_cases", "unit.world.stores_cases", "unit.world.writer_cases")
