@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 import kscale
 from kscale.capacity.catalogue import read_catalogue
+from kscale.capacity.estimate import BOUND_EFFORT
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.scheduling import bounds
@@ -118,6 +119,7 @@ def test_estimate(benchmark, trace: Trace, data_dir: Path) -> None:
     assert len(estimate.scheduled) == 6730
     assert (estimate.node_count, bound.value, bound.method) == (4183, 4174, "column_generation")
     assert estimate.lower_bound.value == 4099
+    assert estimate.bound(effort=BOUND_EFFORT).value == 4174
 
 
 @pytest.mark.parametrize(("method", "nodes"), [("volume", 3513), ("l2", 4099), ("column_generation", 4174)])

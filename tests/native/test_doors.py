@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 
 import kscale._native
 from kscale._native import (
+    _bin_pricing,
     _build,
     _engine,
     _histogram,
-    _knapsack,
     _names,
     _numeric,
     _projection,
@@ -46,10 +46,10 @@ EXTREMES = {
     np.dtype(np.float64): [0.0, 1.0, -1.0, 0.1, 1e308, -1e308, float("inf"), float("-inf"), float("nan")],
 }
 MODULES = [
+    _bin_pricing,
     _build,
     _engine,
     _histogram,
-    _knapsack,
     _names,
     _numeric,
     _projection,
@@ -246,15 +246,38 @@ def call_usage(c: dict[str, np.ndarray]) -> Any:
     )  # fmt: skip
 
 
-def knapsack_columns() -> dict[str, np.ndarray]:
+def pricing_columns() -> dict[str, np.ndarray]:
     return {
-        "value": np.array([3, 5]), "demand": np.array([[1, 2], [2, 1]]), "limit": np.array([4, 4]),
-        "capacity": np.array([5, 5]), "multipliers": np.array([[1.0, 0.5]]),
+        "value": np.array([3.0, 5.0]), "demand": np.array([[1, 2], [2, 1]]), "most": np.array([[4, 4]], np.int32),
+        "count": np.array([4, 4]), "capacity": np.array([[5, 5]]), "wanted": np.zeros(1),
+        "kind": np.zeros(2, np.int32), "item": np.array([0, 1], np.int32), "whole": np.array([3, 5]),
+        "weight": np.ones((1, 2)),
     }  # fmt: skip
 
 
-def call_knapsack(c: dict[str, np.ndarray]) -> Any:
-    return _knapsack.solve(**c, at_least=0, node_limit=10_000, patience=10_000, keep=2)
+def call_pricing(c: dict[str, np.ndarray]) -> Any:
+    kinds = [c[name] for name in ("demand", "most", "count", "capacity")]
+    _bin_pricing.price(c["value"], *kinds, c["wanted"], swaps=2, threads=2)
+    _bin_pricing.fill_around(c["value"], *kinds, c["kind"], c["item"], swaps=2)
+    return _bin_pricing.surrogate_bounds(c["whole"], *kinds, c["weight"])
+
+
+def table_columns() -> dict[str, np.ndarray]:
+    return {
+        "value": np.array([3, 5]), "values": np.array([[3, 5]]), "units": np.array([1, 2], np.int32),
+        "parts": np.array([1, 0], np.int32), "limit": np.array([4, 4]), "table": np.zeros((1, 3, 2, 6), np.int64),
+        "demand": np.array([[1, 2], [2, 1]]), "weight": np.ones((1, 2)), "limits": np.array([[4, 4]]),
+        "capacity": np.array([[5, 5]]), "bin_units": np.array([5]), "bin_parts": np.array([1]),
+        "at_least": np.array([0]),
+    }  # fmt: skip
+
+
+def call_table(c: dict[str, np.ndarray]) -> Any:
+    _bin_pricing.fill_tables(c["values"], c["units"], c["parts"], c["limit"], c["table"], threads=2)
+    return _bin_pricing.search(
+        c["value"], c["units"], c["parts"], c["demand"], c["weight"], c["table"], limit=c["limits"],
+        **{name: c[name] for name in ("capacity", "bin_units", "bin_parts", "at_least")}, node_limit=1000, keep=2,
+    )  # fmt: skip
 
 
 def text_columns() -> dict[str, np.ndarray]:
@@ -281,7 +304,8 @@ KERNELS: dict[str, tuple[Callable[[], dict[str, np.ndarray]], Callable[[dict[str
     "replay": (replay_columns, call_replay),
     "bank": (bank_columns, call_bank),
     "usage": (usage_columns, call_usage),
-    "knapsack": (knapsack_columns, call_knapsack),
+    "pricing": (pricing_columns, call_pricing),
+    "tables": (table_columns, call_table),
     "text": (text_columns, call_text),
 }
 

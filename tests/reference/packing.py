@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Sequence
+from operator import mul
 
-__all__ = ["knapsack", "l2", "optimum", "patterns"]
+__all__ = ["cheapest", "knapsack", "l2", "optimum", "patterns"]
 
 
 def patterns(
@@ -45,6 +47,44 @@ def optimum(
         }
         bins += 1
     return bins
+
+
+def cheapest(
+    demand: Sequence[Sequence[int]],
+    count: Sequence[int],
+    capacity: Sequence[Sequence[int]],
+    cost: Sequence[int],
+    limit: Sequence[Sequence[int]],
+    available: Sequence[int],
+    least: Sequence[int],
+    rows: Sequence[tuple[Sequence[int], float]] = (),
+) -> int | None:
+    """The least cost of bins of several kinds that hold everything, by best-first search; None if there are none.
+
+    ``limit[t][k]``, ``available[t]`` (-1 = without limit), ``least[t]``; ``rows``: weights of the kinds and the most
+    that they may sum up to.
+    """
+    contents = [list(patterns(demand, limit[t], capacity[t])) for t in range(len(cost))]
+    start = tuple(count), (0,) * len(cost)
+    queue, seen = [(0, start)], set()
+    while queue:
+        paid, state = heapq.heappop(queue)
+        if state in seen:
+            continue
+        seen.add(state)
+        left, used = state
+        enough = all(n >= m for n, m in zip(used, least, strict=True))
+        if not any(left) and enough and all(sum(map(mul, row, used)) <= most for row, most in rows):
+            return paid
+        for t, price in enumerate(cost):
+            if used[t] == available[t] or sum(used) > sum(count) + sum(least):
+                continue
+            more = tuple(n + (t == i) for i, n in enumerate(used))
+            for pattern in contents[t]:
+                rest = tuple(max(0, n - take) for n, take in zip(left, pattern, strict=True))
+                if rest != left or used[t] < least[t]:
+                    heapq.heappush(queue, (paid + price, (rest, more)))
+    return None
 
 
 def l2(sizes: Sequence[int], capacity: int) -> int:

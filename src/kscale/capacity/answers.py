@@ -58,9 +58,18 @@ class Estimated:
 
 
 def estimates(
-    snapshot: Snapshot, names: Sequence[str | Pod], groups: Sequence[NodeGroup], *, cursor: int = 0
+    snapshot: Snapshot,
+    names: Sequence[str | Pod],
+    groups: Sequence[NodeGroup],
+    *,
+    cursor: int = 0,
+    bound_effort: int = 0,
+    threads: int = 1,
 ) -> Iterator[Estimated]:
-    """Upstream's estimate for each group that takes the pods alone, without a cap; every scan starts at ``cursor``."""
+    """Upstream's estimate for each group that takes the pods alone, without a cap; every scan starts at ``cursor``.
+
+    ``bound_effort``: of the bound of one group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`.
+    """
     options = [kscale.EstimateOptions(max_nodes=0)] * len(groups)
     results = kscale.estimate_many(
         snapshot,
@@ -71,7 +80,7 @@ def estimates(
         fresh_cursor=True,
     )
     for result in results:
-        bound = result.lower_bound if result.scheduled else None
+        bound = result.bound(effort=bound_effort, threads=threads) if result.scheduled else None
         yield Estimated(
             nodes=result.node_count,
             scheduled=set(result.scheduled),

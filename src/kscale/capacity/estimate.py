@@ -17,7 +17,10 @@ from kscale.objects.requests import PODS, demand, to_integers
 from kscale.scheduling.pods import priorities_of, stand_in_groups
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["estimate_groups", "rejections_of"]
+__all__ = ["BOUND_EFFORT", "estimate_groups", "rejections_of"]
+
+BOUND_EFFORT = 120_000
+"""Work that a strong bound may cost: some 50 milliseconds."""
 
 EXPENDABLE_CUTOFF = -10  # upstream's --expendable-pods-priority-cutoff
 
@@ -30,11 +33,14 @@ def estimate_groups(
     ignore_existing: bool = False,
     expendable_cutoff: int = EXPENDABLE_CUTOFF,
     placements: bool = False,
+    bound_effort: int = 0,
+    threads: int = 1,
 ) -> EstimateReport:
     """The report on the pending pods (or on ``pods``, names of pending pods), one line per group.
 
     ``groups`` carry their template. ``ignore_existing`` leaves out the nodes that exist; ``placements`` adds where each
-    pod goes. Pods of a priority below ``expendable_cutoff`` are left out, as upstream does. Raises ``InputError`` for
+    pod goes. ``bound_effort`` (:data:`BOUND_EFFORT` is a lot): how hard each bound is looked for.
+    Pods of a priority below ``expendable_cutoff`` are left out, as upstream does. Raises ``InputError`` for
     a group without a template.
     """
     counts = snapshot.counts
@@ -62,7 +68,8 @@ def estimate_groups(
     wanted = [cleared.get(name, name) for name in left]
     lines: list[GroupEstimate] = []
     groups = list(groups)
-    for group, result in zip(groups, answers.estimates(snapshot, wanted, groups, cursor=cursor), strict=True):
+    results = answers.estimates(snapshot, wanted, groups, cursor=cursor, bound_effort=bound_effort, threads=threads)
+    for group, result in zip(groups, results, strict=True):
         homeless.difference_update(result.scheduled)
         unmodelled.update(dict.fromkeys(result.unmodelled))
         lines.append(_line(snapshot, group, result, placements))

@@ -8,7 +8,7 @@ import pytest
 
 import kscale
 from kscale.capacity.answers import find_pod
-from kscale.capacity.estimate import estimate_groups
+from kscale.capacity.estimate import BOUND_EFFORT, estimate_groups
 from kscale.capacity.explain import event_text, explain, nearest
 from kscale.capacity.fit import fit_workloads
 from kscale.capacity.records import NodeVerdict, PluginVerdict, Shortage
@@ -248,3 +248,13 @@ def test_workloads_take_room_from_each_other() -> None:
     assert (second.fit, second.rejections[0].reasons) == (0, ["Insufficient cpu"])
     assert second.event == "0/2 nodes are available: 2 Insufficient cpu."
     assert (report.replicas, report.fit) == (4, 3)
+
+
+def test_a_stronger_bound_on_request() -> None:
+    # Three of these are too much for a node, of which sums alone know nothing.
+    cluster = kscale.load(*(pod(f"{size}-{i}", size) for size in ("1500m", "1400m") for i in range(6)))
+    groups = templates(cluster, group("g", "4100m"))
+    (fast,) = estimate_groups(cluster.snapshot(), groups).groups
+    (strong,) = estimate_groups(cluster.snapshot(), groups, bound_effort=BOUND_EFFORT).groups
+    assert (fast.nodes, fast.bound, fast.bound_method) == (6, 5, "volume")
+    assert (strong.nodes, strong.bound, strong.bound_method) == (6, 6, "column_generation")

@@ -380,3 +380,21 @@ def test_bad_usage(dump: Path, arguments: list[str], said: str) -> None:
     result: Run = kscale("estimate", *(str(dump) if word == "DUMP" else word for word in arguments))
     assert (result.code, result.stdout) == (2, "")
     assert said in result.stderr
+
+
+def test_how_hard_a_bound_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = write(tmp_path / "dump.json", node("like", "4100m", taint="busy"),
+                 *(pod(f"{size}-{i}", size) for size in ("1500m", "1400m") for i in range(6)))  # fmt: skip
+    groups = tmp_path / "groups.json"
+    groups.write_text(json.dumps([{"id": "g", "template": node("g", "4100m")}]))
+
+    def bound(*arguments: str) -> int:
+        run = kscale("estimate", "-q", "-f", dump, "-g", groups, "-o", "json", *arguments)
+        found: int = json.loads(run.stdout)["groups"][0]["bound"]
+        return found
+
+    assert (bound("--bound", "fast"), bound("--bound", "lp"), bound()) == (5, 6, 6)
+    monkeypatch.setitem(sys.modules, "highspy", None)
+    assert bound() == 5
+    refused = kscale("estimate", "-f", dump, "-g", groups, "--bound", "lp")
+    assert (refused.code, "--bound lp needs the extra [solver]" in refused.stderr) == (2, True)

@@ -68,7 +68,7 @@ def test_column_generation_is_the_linear_program_over_all_patterns(instance) -> 
 def test_column_generation_cut_short_is_still_a_bound(instance, rounds: int, nodes: int) -> None:
     demand, count, capacity, limit = instance
     best = packing.optimum(demand, count, capacity, [min(n, m) for n, m in zip(count, limit, strict=True)])
-    bound = bounds.column_generation(demand, count, capacity, limit, max_rounds=rounds, pricing_nodes=nodes)
+    bound = bounds.column_generation(demand, count, capacity, limit, effort=rounds * 400 + nodes)
     assert bound.value <= best
 
 
@@ -94,7 +94,7 @@ def test_a_known_bound_or_packing_ends_the_search() -> None:
     assert (whole.value, whole.proof["optimal"]) == (30, True)
     known = bounds.column_generation(demand, count, capacity, lower=30)
     assert known.value <= 30
-    assert known.proof["pricing_nodes"] <= whole.proof["pricing_nodes"]
+    assert known.proof["effort"] <= whole.proof["effort"]
 
 
 def test_sums_beyond_int64_are_exact() -> None:

@@ -71,6 +71,7 @@ class ScaleUpPlan:
         examples: Callable[[], dict[str, RememberedTemplate]] = dict,
     ) -> None:
         self.rounds = rounds
+        self.bound_effort = 0
         self._state = state
         self._examples = examples
         self._before = before
@@ -130,7 +131,7 @@ class ScaleUpPlan:
     @cached_property
     def options(self) -> list[ScaleUpChoice]:
         """Every group as a way to scale up."""
-        return choices(self.rounds[0], self._chosen) if self.rounds else []
+        return choices(self.rounds[0], self._chosen, bound_effort=self.bound_effort) if self.rounds else []
 
     @cached_property
     def triggered(self) -> list[str]:

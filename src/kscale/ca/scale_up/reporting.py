@@ -32,8 +32,8 @@ def expander_score(step: ExpanderStep, group: str, *, kept: bool) -> ExpanderSco
     )
 
 
-def choices(done: Orchestration, chosen: Sequence[str]) -> list[ScaleUpChoice]:
-    """Every group, in the provider's order, then those that could be made or were."""
+def choices(done: Orchestration, chosen: Sequence[str], *, bound_effort: int = 0) -> list[ScaleUpChoice]:
+    """Every group, in the provider's order, then those that could be made or were. ``bound_effort``: of one bound."""
     options = {option.group: option for option in done.options}
     steps = done.expansion.steps if done.expansion is not None else []
     kept = [{left.group for left in step.filtered.survivors} for step in steps]
@@ -44,7 +44,7 @@ def choices(done: Orchestration, chosen: Sequence[str]) -> list[ScaleUpChoice]:
         if option is None:
             found.append(ScaleUpChoice(group=name, skipped=list(done.skipped.get(name, []))))
             continue
-        bound = option.estimate.lower_bound
+        bound = option.estimate.bound(effort=bound_effort)
         scores = [
             expander_score(step, name, kept=name in survivors) for step, survivors in zip(steps, kept, strict=True)
         ]

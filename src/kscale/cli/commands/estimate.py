@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from kscale.capacity.records import EstimateReport, GroupEstimate
+from kscale.cli.bounds import BoundSource
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
@@ -26,6 +27,7 @@ def command(
     ignore_existing: Annotated[
         bool, typer.Option("--ignore-existing", help="Do not try the nodes that exist first: all pods on new nodes.")
     ] = False,
+    bounds: BoundSource,
     show: Show,
 ) -> Answer:
     """How many nodes of each group the pending pods need, and why not fewer.
@@ -45,6 +47,8 @@ def command(
             pods=source.asked(snapshot, show.terminal),
             ignore_existing=ignore_existing,
             placements=show.whole,
+            bound_effort=bounds.effort(len(groups)),
+            threads=bounds.threads,
         )
     again = " ".join(["kscale explain", *source.words(), *group_source.words()])
     return Answer(report, lambda: estimate_view(report, again), exit_code=1 if report.nowhere else 0)

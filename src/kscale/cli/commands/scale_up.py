@@ -14,6 +14,7 @@ import typer
 
 import kscale
 from kscale.capacity.records import UNLIMITED
+from kscale.cli.bounds import BoundSource
 from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
@@ -131,6 +132,7 @@ def command(
         list[str] | None,
         typer.Option("--bypassed-scheduler-name", metavar="NAME", help="Do not wait for its verdict. Repeatable."),
     ] = None,
+    bounds: BoundSource,
     show: Show,
 ) -> Answer:
     """Which node groups would grow, for which pods, and what the other pods still wait for.
@@ -190,6 +192,7 @@ def command(
     memory.save(plan.state)
     again = " ".join(["kscale explain", *source.words(), *group_source.words()])
     unlimited = {group.id for group in groups if group.max_size >= UNLIMITED}
+    plan.bound_effort = bounds.effort(len(groups))
     return Answer(
         plan.record(),
         lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),

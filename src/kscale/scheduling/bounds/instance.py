@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from kscale.errors import InputError, Problem
 
-__all__ = ["Bound", "Instance", "ceil_div"]
+__all__ = ["Bound", "Instance", "ceil_div", "int64"]
 
 # Sums below this fit an int64 with room to spare; larger ones are done with Python integers.
 _SAFE_SUM = 2.0**61
@@ -48,12 +48,12 @@ class Instance:
         cls, demand: ArrayLike, count: ArrayLike, capacity: ArrayLike, max_per_bin: ArrayLike | None = None
     ) -> Instance:
         """Check the arrays and work out ``limit``."""
-        counts = _int64(count, "count", 1)
-        room = _int64(capacity, "capacity", 1)
-        sizes = _int64(demand, "demand", 2)
+        counts = int64(count, "count", 1)
+        room = int64(capacity, "capacity", 1)
+        sizes = int64(demand, "demand", 2)
         if sizes.shape != (len(counts), len(room)):
             raise InputError(f"demand has shape {sizes.shape}, count and capacity say {(len(counts), len(room))}")
-        limit = counts.copy() if max_per_bin is None else np.minimum(_int64(max_per_bin, "max_per_bin", 1), counts)
+        limit = counts.copy() if max_per_bin is None else np.minimum(int64(max_per_bin, "max_per_bin", 1), counts)
         if limit.shape != counts.shape:
             raise InputError(f"max_per_bin has {len(limit)} entries for {len(counts)} classes")
         for r in range(len(room)):
@@ -74,7 +74,8 @@ class Instance:
         return size.astype(object), count.astype(object)
 
 
-def _int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
+def int64(values: ArrayLike, name: str, dimensions: int) -> NDArray[np.int64]:
+    """An array of integers >= 0, contiguous. Raises InputError for anything else, by name."""
     array = np.asarray(values)
     if array.size == 0:
         array = array.astype(np.int64)

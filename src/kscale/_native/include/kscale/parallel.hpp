@@ -1,7 +1,10 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
+#include <exception>
+#include <mutex>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,6 +42,27 @@ void parallel_for(std::ptrdiff_t n, std::ptrdiff_t n_threads, Work work) {
   for (std::ptrdiff_t begin = step; begin < n; begin += step)
     threads.start([=] { work(begin, std::min(begin + step, n)); });
   work(std::ptrdiff_t{0}, std::min(step, n));
+}
+
+// Call make() once in each of at most `n_threads` threads, and what it made with 0, 1, ... n - 1, each once and in any
+// thread. What one throws is thrown again once all have ended.
+template <class Make>
+void parallel_each(std::ptrdiff_t n, std::ptrdiff_t n_threads, Make make) {
+  std::atomic<std::ptrdiff_t> next{0};
+  std::exception_ptr failure;
+  std::mutex mutex;
+  parallel_for(std::min(n, n_threads), n_threads, [&](std::ptrdiff_t begin, std::ptrdiff_t end) {
+    try {
+      if (begin == end) return;
+      auto work = make();
+      for (std::ptrdiff_t i = next++; i < n; i = next++) work(i);
+    } catch (...) {
+      const std::lock_guard lock(mutex);
+      failure = std::current_exception();
+      next = n;
+    }
+  });
+  if (failure) std::rethrow_exception(failure);
 }
 
 }  // namespace kscale

@@ -1,0 +1,209 @@
+#include "kscale/knapsack_table.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "kscale/dispatch.hpp"
+#include "kscale/parallel.hpp"
+
+namespace kscale {
+namespace {
+
+// to[i] = max(from[i], less[i] + value): the plain loop that everything below is made of.
+KSCALE_CLONES void best_of(const std::int64_t* from, const std::int64_t* less, std::int64_t value, std::ptrdiff_t n,
+                           std::int64_t* to) {
+  for (std::ptrdiff_t i = 0; i < n; ++i) to[i] = std::max(from[i], less[i] + value);
+}
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+
+constexpr double kMostValue = 9007199254740992.0;  // 2^53: no filling is worth more
+
+struct Plane {
+  std::ptrdiff_t width;   // units + 1
+  std::ptrdiff_t height;  // parts + 1
+};
+
+// One item that is there once: reads `from`, writes `to`.
+void once(const Plane& plane, std::int64_t units, std::int64_t parts, std::int64_t value, const std::int64_t* from,
+          std::int64_t* to) {
+  for (std::ptrdiff_t h = 0; h < plane.height; ++h) {
+    const std::int64_t* row = from + h * plane.width;
+    std::int64_t* out = to + h * plane.width;
+    if (h < parts || units >= plane.width) {
+      std::copy(row, row + plane.width, out);
+      continue;
+    }
+    std::copy(row, row + units, out);
+    best_of(row + units, from + (h - parts) * plane.width, value, plane.width - units, out + units);
+  }
+}
+
+// One item without limit: every entry may build on one that holds the item already.
+void unlimited(const Plane& plane, std::int64_t units, std::int64_t parts, std::int64_t value, const std::int64_t* from,
+               std::int64_t* to) {
+  for (std::ptrdiff_t h = 0; h < plane.height; ++h) {
+    const std::int64_t* row = from + h * plane.width;
+    std::int64_t* out = to + h * plane.width;
+    if (h < parts || units >= plane.width) {
+      std::copy(row, row + plane.width, out);
+      continue;
+    }
+    std::copy(row, row + units, out);
+    const std::int64_t* less = to + (h - parts) * plane.width;
+    if (parts > 0) {
+      best_of(row + units, less, value, plane.width - units, out + units);
+      continue;
+    }
+    // In one row: blocks as wide as the item build on the block before.
+    for (std::ptrdiff_t at = units; at < plane.width; at += units)
+      best_of(row + at, less + at - units, value, std::min<std::ptrdiff_t>(units, plane.width - at), out + at);
+  }
+}
+
+void fill_table(const KnapsackTables& shape, const std::int64_t* value, const std::int64_t* limit, std::int64_t* spare,
+                std::int64_t* table) {
+  const Plane plane{shape.width(), shape.all_parts + 1};
+  const std::ptrdiff_t size = shape.plane();
+  std::fill(table + shape.n_items * size, table + (shape.n_items + 1) * size, 0);
+  for (std::ptrdiff_t k = shape.n_items - 1; k >= 0; --k) {
+    std::int64_t* out = table + k * size;
+    const std::int64_t* from = out + size;
+    const std::int64_t s = shape.units[k], g = shape.parts[k];
+    std::int64_t left = limit[k], room = kMost;  // room: how many the largest bin holds
+    if (s > 0) room = std::min<std::int64_t>(room, shape.all_units / s);
+    if (g > 0) room = std::min<std::int64_t>(room, shape.all_parts / g);
+    if (left == 0 || room == 0 || value[k] == 0) {
+      std::copy(from, from + size, out);
+      continue;
+    }
+    if (room <= left) {
+      unlimited(plane, s, g, value[k], from, out);
+      continue;
+    }
+    // 1, 2, 4, ... and the rest: every number of copies is a sum of some of these.
+    std::int64_t* to = out;
+    std::int64_t* other = spare;
+    for (std::int64_t copies = 1; left > 0; copies *= 2) {
+      const std::int64_t m = std::min(copies, left);
+      left -= m;
+      once(plane, s * m, g * m, value[k] * m, from, to);
+      from = to;
+      std::swap(to, other);
+    }
+    if (from != out) std::copy(from, from + size, out);
+  }
+}
+
+class Descent {
+ public:
+  Descent(const TableSearch& search, std::ptrdiff_t bin)
+      : s_(search),
+        limit_(search.limit + bin * search.shape.n_items),
+        rest_(search.capacity + bin * search.n_resources, search.capacity + (bin + 1) * search.n_resources) {
+    found_.best = search.at_least[bin];
+    for (std::ptrdiff_t k = 0; k < s_.shape.n_items; ++k)
+      if (limit_[k] > 0 && s_.value[k] > 0) item_.push_back(k);
+    take_.assign(item_.size(), 0);
+  }
+
+  TableFound run(std::int64_t units, std::int64_t parts) {
+    descend(0, 0, units, parts);
+    found_.upper = std::max(found_.upper, found_.best);
+    return std::move(found_);
+  }
+
+ private:
+  std::int64_t fits(std::ptrdiff_t k, std::int64_t units, std::int64_t parts) const {
+    std::int64_t most = limit_[k];
+    if (s_.shape.units[k] > 0) most = std::min(most, units / s_.shape.units[k]);
+    if (s_.shape.parts[k] > 0) most = std::min(most, parts / s_.shape.parts[k]);
+    const std::int64_t* demand = s_.demand + k * s_.n_resources;
+    for (std::size_t r = 0; r < rest_.size() && most > 0; ++r)
+      if (demand[r] > 0) most = std::min(most, rest_[r] / demand[r]);
+    return most;
+  }
+
+  double bound(std::ptrdiff_t k, std::int64_t units, std::int64_t parts, double enough) const {
+    const std::int64_t* entry = s_.table + k * s_.shape.plane() + parts * s_.shape.width() + units;
+    const double* weight = s_.weight;
+    double least = std::numeric_limits<double>::infinity();
+    for (std::ptrdiff_t m = 0; m < s_.shape.n_tables; ++m, entry += s_.shape.size(), weight += s_.n_resources) {
+      double left = static_cast<double>(*entry);
+      for (std::size_t r = 0; r < rest_.size(); ++r) left += weight[r] * static_cast<double>(rest_[r]);
+      // Sums of a few doubles below 2^53: inflated by far more than they can be off.
+      least = std::min(least, left * (1.0 + 1e-12) + 1e-3);
+      if (least < enough) break;
+    }
+    return least;
+  }
+
+  void keep(std::int64_t value) {
+    found_.best = value;
+    std::vector<std::int64_t> filling(static_cast<std::size_t>(s_.shape.n_items), 0);
+    for (std::size_t i = 0; i < item_.size(); ++i) filling[static_cast<std::size_t>(item_[i])] = take_[i];
+    if (found_.fillings.size() == s_.keep) found_.fillings.erase(found_.fillings.begin());
+    found_.fillings.push_back(std::move(filling));
+  }
+
+  // Everything that can follow once the items before position `first` are decided and are worth `value`.
+  void descend(std::size_t first, std::int64_t value, std::int64_t units, std::int64_t parts) {
+    if (value > found_.best) keep(value);
+    for (std::size_t i = first; i < item_.size(); ++i) {
+      const std::ptrdiff_t k = item_[i];
+      const double missing = static_cast<double>(found_.best + 1 - value);
+      const double most_more = bound(k, units, parts, missing);
+      if (most_more < missing) return;
+      const std::int64_t most = fits(k, units, parts);
+      if (most == 0) continue;
+      if (++found_.nodes > s_.node_limit) {
+        const double reachable = std::min(std::floor(most_more), kMostValue);
+        found_.upper = std::max(found_.upper, value + static_cast<std::int64_t>(reachable));
+        return;
+      }
+      take_[i] = most;
+      move(k, most);
+      for (; take_[i] > 0; --take_[i]) {
+        descend(i + 1, value + take_[i] * s_.value[k], units - take_[i] * s_.shape.units[k],
+                parts - take_[i] * s_.shape.parts[k]);
+        move(k, -1);
+      }
+    }
+  }
+
+  void move(std::ptrdiff_t k, std::int64_t n) {
+    const std::int64_t* demand = s_.demand + k * s_.n_resources;
+    for (std::size_t r = 0; r < rest_.size(); ++r) rest_[r] -= n * demand[r];
+  }
+
+  const TableSearch& s_;
+  const std::int64_t* limit_;
+  std::vector<std::int64_t> rest_, take_;
+  std::vector<std::ptrdiff_t> item_;  // position -> item of the tables
+  TableFound found_;
+};
+
+}  // namespace
+
+void fill_tables(const KnapsackTables& shape, const std::int64_t* value, const std::int64_t* limit,
+                 std::ptrdiff_t threads, std::int64_t* table) {
+  parallel_each(shape.n_tables, threads, [&] {
+    return [&, spare = std::vector<std::int64_t>(static_cast<std::size_t>(shape.plane()))](std::ptrdiff_t m) mutable {
+      fill_table(shape, value + m * shape.n_items, limit, spare.data(), table + m * shape.size());
+    };
+  });
+}
+
+std::vector<TableFound> search_with_tables(const TableSearch& search, std::ptrdiff_t threads) {
+  std::vector<TableFound> found(static_cast<std::size_t>(search.n_bins));
+  parallel_each(search.n_bins, threads, [&] {
+    return [&](std::ptrdiff_t bin) {
+      found[static_cast<std::size_t>(bin)] = Descent(search, bin).run(search.units[bin], search.parts[bin]);
+    };
+  });
+  return found;
+}
+
+}  // namespace kscale

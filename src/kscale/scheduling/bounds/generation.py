@@ -1,0 +1,259 @@
+"""Column generation over bins of several kinds, with a proven bound at every step.
+
+The linear program over all fillings is solved over those known so far; its prices tell which filling would help. Most
+of the time a relaxation, rounded, finds one in microseconds. When it finds no more, tables and searches do, exactly,
+and what they cannot find they prove not to be there: that is the bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.instance import ceil_div
+from kscale.scheduling.bounds.kinds import BinKinds
+from kscale.scheduling.bounds.master import Master, Solved
+from kscale.scheduling.bounds.pricing import Relaxed, Tables, Tier, Values, relax, relax_around, surrogate, tiers
+from kscale.scheduling.bounds.proof import Proof, least_cost
+
+__all__ = ["Generation"]
+
+_FEW_NODES = 3_000  # of a search, as long as searches of so many find something
+_MOST_NODES = 800_000
+_HITS = 12  # kinds with a new filling after which the program is solved again
+_SMOOTHING = 0.5  # share of the best prices so far in those that are asked about
+_UNITS, _UNITS_OF_ONE = 8_000, 2_500  # of a table: what is lost by rounding has to be searched
+_BATCH = 4  # searches at a time
+_SWAPS = 6
+_SLACK = 0.35  # share of the gap that fillings may be worth too much without being looked for
+_FEW_COLUMNS = 3  # new ones of a round, below which it looks harder
+
+
+class Generation:
+    """``run`` until the bound is as good as the program gets, ``enough`` says so, or the effort is over.
+
+    ``objective`` is the value of the program over the fillings found (cost, fractional bins), ``proof`` the best bound,
+    ``complete`` says that they are within ``tolerance`` of each other. ``integral``: the cost of a packing is a whole
+    number (one kind, cost 1), and the bound is as good as it gets when rounding up makes them equal.
+    """
+
+    def __init__(
+        self,
+        kinds: BinKinds,
+        effort: Effort,
+        *,
+        tolerance: float = 1e-4,
+        integral: bool = False,
+        enough: Callable[[float, int], bool] | None = None,
+        known: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+        threads: int = 1,
+    ) -> None:
+        """``known``: fillings to start from: kinds int64[N], what they hold int64[N, K]."""
+        self.kinds, self.effort, self.tolerance, self.threads = kinds, effort, tolerance, threads
+        self.master = Master(kinds)
+        self._integral = integral
+        self.proof: Proof | None = None
+        self.solved: Solved | None = None
+        self.rounds = 0
+        self.complete = False
+        self._enough = enough
+        self._known = known
+        self._best: NDArray[np.float64] | None = None  # the prices of the best bound
+        self._nodes = _FEW_NODES
+        self._share = _SLACK
+        self._tiers: list[Tier] | None = None
+        self._memory: dict[int, NDArray[np.int64]] = {}
+        self._least = 1e-9 * float(kinds.cost.max(initial=1))
+
+    @property
+    def bound(self) -> int:
+        """The best proven least cost so far."""
+        return self.proof.value if self.proof is not None else 0
+
+    @property
+    def objective(self) -> float:
+        """The value of the restricted program."""
+        return self.solved.objective if self.solved is not None else 0.0
+
+    def run(self) -> None:
+        """To the end, see the class."""
+        if not self.kinds.count.any() or not self.kinds.size:
+            self.solved, self.complete = self._solve(), True
+            return
+        self._start()
+        smoothing = 0.0
+        while True:
+            solved = self.solved = self._solve()
+            prices = solved.prices
+            if self._best is not None and smoothing:
+                prices = smoothing * self._best + (1.0 - smoothing) * prices
+            relaxed = self._relax(prices, solved.ask)
+            added = self._add_relaxed(relaxed, solved)
+            if added < _FEW_COLUMNS:
+                added += self._add_around(prices, relaxed, solved)
+            if added < min(_FEW_COLUMNS, self.kinds.size):
+                found, cut = self._exact(prices, relaxed, solved)
+                if self._done():
+                    break
+                added += found
+                if added:
+                    smoothing = _SMOOTHING
+                elif smoothing:
+                    smoothing = 0.0
+                elif cut and self._nodes < _MOST_NODES:
+                    self._nodes *= 4
+                elif not cut and self._slack(prices) > self.tolerance / 4 and not self._integral:
+                    self._share *= 0.3
+                else:
+                    break
+            if self.effort.over:
+                break
+        if self.proof is None:
+            self._prove_by_relaxation()
+
+    # -- steps -------------------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Each class by itself, where that is cheapest: a feasible start."""
+        kinds = self.kinds
+        limit = np.minimum(kinds.most, kinds.count)
+        with np.errstate(divide="ignore"):
+            per_item = np.where(limit > 0, kinds.cost[:, None] / np.maximum(limit, 1), np.inf)
+        best = np.argmin(per_item, axis=0)
+        classes = np.flatnonzero(kinds.count)
+        alone = np.zeros((len(classes), kinds.classes), dtype=np.int64)
+        alone[np.arange(len(classes)), classes] = limit[best[classes], classes]
+        self.master.add(best[classes], alone)
+        if self._known is not None:
+            self.master.add(*self._known)
+
+    def _solve(self) -> Solved:
+        solved = self.master.solve()
+        self.rounds += 1
+        self.effort.spend(300 + len(self.master.pattern) + solved.iterations * (10 + self.kinds.classes // 4))
+        return solved
+
+    def _relax(self, prices: NDArray[np.float64], ask: NDArray[np.float64]) -> Relaxed:
+        kinds = self.kinds
+        self.effort.spend(50 + kinds.size * (2 + kinds.classes / 8))
+        wanted = ask * (1.0 + 0.3 * self.tolerance) + self._least
+        return relax(kinds, prices, kinds.count, wanted, swaps=_SWAPS, threads=self.threads)
+
+    def _add_relaxed(self, relaxed: Relaxed, solved: Solved) -> int:
+        """New columns of those fillings that help at the program's own prices."""
+        worth = relaxed.filling @ solved.prices
+        better = np.flatnonzero(worth > solved.ask * (1.0 + 1e-7) + self._least)
+        return self.master.add(better, relaxed.filling[better])
+
+    def _add_around(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> int:
+        """The same of fillings that hold a certain class each."""
+        kinds = self.kinds
+        self.effort.spend(kinds.classes * (2 + kinds.classes / 8))
+        kind, fillings = relax_around(kinds, prices, kinds.count, solved.ask, relaxed, threads=self.threads)
+        worth = fillings @ solved.prices
+        better = np.flatnonzero(worth > solved.ask[kind] * (1.0 + 1e-7) + self._least)
+        return self.master.add(kind[better], fillings[better])
+
+    def _exact(self, prices: NDArray[np.float64], relaxed: Relaxed, solved: Solved) -> tuple[int, bool]:
+        """Tables, then searches where they leave something open; (columns added, whether a search was given up)."""
+        kinds = self.kinds
+        values = Values.of(prices, kinds)
+        upper = surrogate(kinds, values, relaxed.weight)
+        ask = solved.ask * values.one + max(1.0, self._least * values.one)
+        if self._tiers is None:
+            self._tiers = tiers(kinds, relaxed.weight, _UNITS_OF_ONE if self._integral else _UNITS)
+        tier_of = np.zeros(kinds.size, dtype=np.int64)
+        for number, tier in enumerate(self._tiers):
+            tier_of[tier.kinds] = number
+        made: dict[int, Tables] = {}
+        tried = np.zeros(kinds.size, dtype=bool)
+        found_at_least = max(
+            1.0 + self._slack(prices), float((relaxed.worth / (solved.ask + self._least)).max(initial=0.0))
+        )
+        added, hits, cut = 0, 0, False
+        while hits < _HITS:
+            ratio = np.where(tried, 0.0, upper / ask)
+            worst = int(np.argmax(ratio))
+            if ratio[worst] <= found_at_least * (1.0 + 1e-9):
+                break
+            number = int(tier_of[worst])
+            if number not in made:
+                made[number] = self._tables(number, values, relaxed, solved)
+                tier = self._tiers[number]
+                upper[tier.kinds] = np.minimum(upper[tier.kinds], made[number].upper)
+                continue
+            tier = self._tiers[number]
+            open_ones = np.flatnonzero(~tried[tier.kinds] & (ratio[tier.kinds] > found_at_least * (1.0 + 1e-9)))
+            batch = open_ones[np.argsort(-ratio[tier.kinds[open_ones]], kind="stable")][:_BATCH]
+            members = tier.kinds[batch]
+            at_least = np.floor(ask[members] * found_at_least).astype(np.int64)
+            answers = made[number].search(batch.tolist(), at_least, self._nodes, threads=self.threads)
+            for t, least, (most, visited, fillings) in zip(members.tolist(), at_least.tolist(), answers, strict=True):
+                self.effort.spend(20 + visited * 0.3)
+                tried[t] = True
+                upper[t] = min(int(upper[t]), most)
+                best = int(fillings[-1] @ values.value) if len(fillings) else least
+                cut |= most > best
+                found_at_least = max(found_at_least, best / float(ask[t]))
+                helpful = fillings[fillings @ solved.prices > solved.ask[t] * (1.0 + 1e-7)]
+                new = self.master.add(np.full(len(helpful), t), helpful)
+                added += new
+                hits += new > 0
+        self._prove(values, upper, solved.duals, prices)
+        return added, cut
+
+    def _tables(self, number: int, values: Values, relaxed: Relaxed, solved: Solved) -> Tables:
+        """The tables of a tier, around what its most promising kinds would pay for what is priced out."""
+        assert self._tiers is not None  # made before
+        tier = self._tiers[number]
+        promise = (relaxed.upper / (solved.ask + self._least))[tier.kinds]
+        near = tier.kinds[np.argsort(-promise, kind="stable")[:6]]
+        weight = np.zeros(self.kinds.demand.shape[1])
+        for r in tier.priced.tolist():
+            some = relaxed.weight[near, r]
+            some = some[some > 0]
+            weight[r] = float(np.median(some)) if len(some) else 0.0
+        tables = Tables(self.kinds, tier, values, weight, memory=self._memory.get(number), threads=self.threads)
+        self._memory[number] = tables.table
+        self.effort.spend(50 + tables.work / 500)
+        return tables
+
+    def _prove(
+        self, values: Values, upper: NDArray[np.int64], duals: NDArray[np.float64], prices: NDArray[np.float64]
+    ) -> None:
+        proof = least_cost(self.kinds, values, upper, duals)
+        if self.proof is None or proof.value > self.proof.value:
+            self.proof, self._best = proof, prices.copy()
+
+    def _prove_by_relaxation(self) -> None:
+        """A bound where there was no time for a better one."""
+        solved = self.solved or self._solve()
+        relaxed = self._relax(solved.prices, solved.ask)
+        values = Values.of(solved.prices, self.kinds)
+        self._prove(values, surrogate(self.kinds, values, relaxed.weight), solved.duals, solved.prices)
+
+    @property
+    def reachable(self) -> int:
+        """Of an integral program: nothing beyond this can be proven."""
+        # The solver's tolerance decides only when to stop, never what is proven.
+        return ceil_div(int(self.objective * 1e6) - 1, 1_000_000)
+
+    def _slack(self, prices: NDArray[np.float64]) -> float:
+        """By how much a filling may be worth more than its bin costs without being looked for."""
+        if not self._integral:
+            gap = self.objective / self.bound - 1.0 if self.bound > 0 else 1.0
+            return max(self.tolerance / 4, self._share * min(gap, 0.05))
+        worth, reachable = float(self.kinds.count @ prices), self.reachable
+        return max(2.0**-23, worth / (reachable - 1) * (1.0 - 1e-8) - 1.0) if reachable > 1 else 1.0
+
+    def _done(self) -> bool:
+        if self._enough is not None and self._enough(self.objective, self.bound):
+            return True
+        if self._integral:
+            self.complete = self.bound >= self.reachable
+        else:
+            self.complete = self.objective <= self.bound * (1.0 + self.tolerance)
+        return self.complete

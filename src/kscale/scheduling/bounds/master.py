@@ -1,0 +1,176 @@
+"""The restricted linear program of a mix: least cost over the fillings that are known so far (extra ``[solver]``)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.errors import MissingExtraError, NativeError
+from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+
+__all__ = ["Master", "Solved", "have_solver"]
+
+_DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
+
+
+def have_solver() -> bool:
+    """Whether the extra ``[solver]`` is installed."""
+    try:
+        import highspy  # noqa: F401  (whether it can be)
+    except ImportError:
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Solved:
+    """``objective``: cost; ``prices`` float64[K] of items; ``ask`` float64[T]: what a bin costs, its share of all other
+    rows included; ``duals`` float64[Q] of ``rows``; ``values`` float64[columns]; ``missing``: items that no bin takes,
+    float64[K]; ``iterations`` of the simplex."""
+
+    objective: float
+    prices: NDArray[np.float64]
+    ask: NDArray[np.float64]
+    duals: NDArray[np.float64]
+    values: NDArray[np.float64]
+    missing: NDArray[np.float64]
+    iterations: int
+
+
+class Master:
+    """Minimise cost over columns (a kind of bin and what it holds), every item in some bin.
+
+    ``kind`` and ``pattern`` of each column, in the order they were added. Costs are those of the kinds times ``scale``.
+    """
+
+    def __init__(self, kinds: BinKinds) -> None:
+        try:
+            import highspy
+        except ImportError:
+            raise MissingExtraError("linear programming", "solver") from None
+        self.kinds = kinds
+        positive = kinds.cost[kinds.cost > 0]
+        self.scale = 1.0 / float(np.median(positive)) if len(positive) else 1.0
+        self._cost = kinds.cost * self.scale
+        self._highs = highs = highspy.Highs()
+        highs.setOptionValue("output_flag", False)
+        # Simplex: a vertex has integral values more often, and the next solve starts from it. The number of threads is
+        # left alone: HiGHS has one pool for the process and refuses another number.
+        highs.setOptionValue("solver", "simplex")
+        highs.setOptionValue("simplex_strategy", 0)  # whichever suits: after new columns the primal one
+        self._optimal = highspy.HighsModelStatus.kOptimal
+        self._infinity = highspy.kHighsInf
+        for n in kinds.count.tolist():
+            highs.addRow(float(n), self._infinity, 0, [], [])
+        self._bounded = np.flatnonzero((kinds.available != UNLIMITED) | (kinds.least > 0))
+        self._row_of = np.full(kinds.size, -1)
+        self._row_of[self._bounded] = np.arange(len(self._bounded))
+        for t in self._bounded.tolist():
+            most = float(kinds.available[t]) if kinds.available[t] != UNLIMITED else self._infinity
+            highs.addRow(float(kinds.least[t]), most, 0, [], [])
+        for low, high in zip(kinds.low.tolist(), kinds.high.tolist(), strict=True):
+            highs.addRow(max(low, -self._infinity), min(high, self._infinity), 0, [], [])
+        dear = _DEAR * float(self._cost.max(initial=1.0))
+        # An item may stay without and a row may be broken, at a price: there is always a solution.
+        for k in range(kinds.classes):
+            highs.addCol(dear, 0.0, self._infinity, 1, np.array([k], dtype=np.int32), np.ones(1))
+        first = kinds.classes + len(self._bounded)
+        for q, row in enumerate(kinds.rows):
+            price = dear / max(float(np.abs(row).max(initial=0)), 1.0)
+            for sign in (1.0, -1.0):
+                highs.addCol(price, 0.0, self._infinity, 1, np.array([first + q], dtype=np.int32), np.array([sign]))
+        self._slacks = kinds.classes + 2 * len(kinds.rows)
+        # Bins that must be there even if they stay empty.
+        self.kind: list[int] = np.flatnonzero(kinds.least).tolist()
+        self.pattern: list[NDArray[np.int64]] = [np.zeros(kinds.classes, dtype=np.int64) for _ in self.kind]
+        self._known: set[tuple[int, bytes]] = set()
+        self._columns(len(self.kind))
+
+    def add(self, kinds: NDArray[np.integer[Any]], patterns: NDArray[np.integer[Any]]) -> int:
+        """Add fillings ``patterns`` int[N, K] of the kinds ``kinds`` int[N]; how many are neither empty nor known."""
+        fresh = []
+        for i, t in enumerate(kinds.tolist()):
+            pattern = patterns[i].astype(np.int64)
+            key = t, pattern.tobytes()
+            if key not in self._known and pattern.any():
+                self._known.add(key)
+                fresh.append(i)
+                self.kind.append(t)
+                self.pattern.append(pattern)
+        self._columns(len(fresh))
+        return len(fresh)
+
+    def _columns(self, last: int) -> None:
+        """Tell the solver about the last so many columns."""
+        if not last:
+            return
+        kinds = np.array(self.kind[-last:])
+        parts = [np.array(self.pattern[-last:], dtype=np.float64)]
+        if len(self._bounded):
+            own = np.zeros((last, len(self._bounded)))
+            bounded = np.flatnonzero(self._row_of[kinds] >= 0)
+            own[bounded, self._row_of[kinds[bounded]]] = 1.0
+            parts.append(own)
+        parts.append(self.kinds.rows[:, kinds].T.astype(np.float64))
+        matrix = np.hstack(parts)
+        column, row = np.nonzero(matrix)
+        starts = np.searchsorted(column, np.arange(last)).astype(np.int32)
+        cost, zero = self._cost[kinds], np.zeros(last)
+        most = np.full(last, self._infinity)
+        self._highs.addCols(last, cost, zero, most, len(row), starts, row.astype(np.int32), matrix[column, row])
+
+    def solve(self) -> Solved:
+        """The cheapest cover with the columns known so far."""
+        highs, kinds = self._highs, self.kinds
+        highs.run()
+        if highs.getModelStatus() != self._optimal:
+            raise NativeError(f"HiGHS gave up: {highs.modelStatusToString(highs.getModelStatus())}")
+        info, solution = highs.getInfo(), highs.getSolution()
+        duals = np.asarray(solution.row_dual, dtype=np.float64) / self.scale
+        values = np.asarray(solution.col_value, dtype=np.float64)
+        of_kinds = duals[kinds.classes : kinds.classes + len(self._bounded)]
+        of_rows = duals[kinds.classes + len(self._bounded) :]
+        ask = kinds.cost - of_rows @ kinds.rows
+        ask[self._bounded] -= of_kinds
+        return Solved(
+            objective=float(info.objective_function_value) / self.scale,
+            prices=np.maximum(duals[: kinds.classes], 0.0),
+            ask=np.maximum(ask, 0.0),
+            duals=of_rows,
+            values=values[self._slacks :],
+            missing=values[: kinds.classes],
+            iterations=int(info.simplex_iteration_count),
+        )
+
+    def reduced(self, most: int) -> Master:
+        """Another program with at most so many of the columns: those that are in use or come next."""
+        solved = self.solve()
+        patterns, kind = np.array(self.pattern), np.array(self.kind)
+        worth = patterns @ solved.prices
+        surplus = (solved.ask[kind] - worth) / np.maximum(solved.ask[kind], 1e-300)
+        order = np.lexsort((np.arange(len(kind)), surplus, solved.values <= 0))[:most]
+        made = Master(self.kinds)
+        made.add(kind[order], patterns[order])
+        return made
+
+    def leave(
+        self,
+        count: NDArray[np.int64],
+        available: NDArray[np.int64],
+        least: NDArray[np.int64],
+        low: NDArray[np.float64],
+        high: NDArray[np.float64],
+    ) -> None:
+        """What is left to do once some bins are settled: items, bins of each kind, what the rows still allow."""
+        highs, first = self._highs, self.kinds.classes
+        for k, n in enumerate(count.tolist()):
+            highs.changeRowBounds(k, float(n), self._infinity)
+        for i, t in enumerate(self._bounded.tolist()):
+            most = float(available[t]) if available[t] != UNLIMITED else self._infinity
+            highs.changeRowBounds(first + i, float(least[t]), most)
+        first += len(self._bounded)
+        for q, (least_of, most_of) in enumerate(zip(low.tolist(), high.tolist(), strict=True)):
+            highs.changeRowBounds(first + q, max(least_of, -self._infinity), min(most_of, self._infinity))

@@ -1,0 +1,281 @@
+"""The most valuable filling of every kind of bin: hints in floating point, and proofs in integers.
+
+Prices are integers here (:class:`Values`). A kind's filling is bounded from above by the dual of its relaxation
+(:func:`surrogate`), by tables over one resource in which the others are priced out (one table serves every kind), and
+by a search with these tables as bounds, which also finds the fillings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _bin_pricing
+from kscale.scheduling.bounds.kinds import BinKinds
+
+__all__ = ["Relaxed", "Tables", "Tier", "Values", "relax", "relax_around", "surrogate", "tiers"]
+
+_VALUE_BITS = 51  # the kernels want sum(value * limit) below 2**52
+_WEIGHT_BITS = 24  # prices of what is priced out are multiples of 2**-24
+_FACTORS = (0.0, 0.5, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5)  # of the usual price of what is priced out, one table each
+_CELLS = 6_000_000  # of all tables of a tier
+_FEW = 16  # a resource of which no bin has more is looked at exactly
+_SIZES = 4.0  # kinds whose capacities differ by no more share tables
+_KEEP = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """Prices as integers: ``value`` int64[K], multiples of ``1 / one`` of the unit that costs have."""
+
+    value: NDArray[np.int64]
+    one: int
+
+    @classmethod
+    def of(cls, prices: NDArray[np.float64], kinds: BinKinds) -> Values:
+        """Rounded down, as fine as the kernels' range allows."""
+        most = float(prices @ kinds.most.max(axis=0, initial=0)) + float(kinds.cost.max(initial=1))
+        bits = min(36, _VALUE_BITS - int(np.ceil(np.log2(most + 2.0))))
+        return cls(np.floor(prices * 2.0**bits).astype(np.int64), 1 << bits) if bits > 0 else cls._coarse(prices, kinds)
+
+    @classmethod
+    def _coarse(cls, prices: NDArray[np.float64], kinds: BinKinds) -> Values:
+        limit = kinds.most.max(axis=0, initial=0)
+        share = 2.0**_VALUE_BITS / max(float(prices @ limit), 1.0)
+        return cls(np.floor(prices * min(share, 1.0)).astype(np.int64), 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Relaxed:
+    """Every kind's relaxation: ``upper`` float64[T], ``weight`` float64[T, R] (prices of resources), and a filling
+    ``filling`` int32[T, K] worth ``worth`` float64[T] where one worth more than asked was looked for."""
+
+    upper: NDArray[np.float64]
+    weight: NDArray[np.float64]
+    worth: NDArray[np.float64]
+    filling: NDArray[np.int32]
+
+
+def relax(
+    kinds: BinKinds,
+    prices: NDArray[np.float64],
+    count: NDArray[np.int64],
+    wanted: NDArray[np.float64],
+    *,
+    swaps: int = 6,
+    threads: int = 1,
+) -> Relaxed:
+    """Hints for every kind; no proof."""
+    return Relaxed(
+        *_bin_pricing.price(
+            prices, kinds.demand, kinds.most, count, kinds.capacity, wanted, swaps=swaps, threads=threads
+        )
+    )
+
+
+def relax_around(
+    kinds: BinKinds,
+    prices: NDArray[np.float64],
+    count: NDArray[np.int64],
+    ask: NDArray[np.float64],
+    relaxed: Relaxed,
+    *,
+    swaps: int = 2,
+    threads: int = 1,
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """(int32[N], int32[N, K]): for each class that some kind takes, the most promising of these kinds, and a filling of
+    it with an item of the class."""
+    worth = np.where(kinds.most > 0, (relaxed.upper / np.maximum(ask, 1e-300))[:, None], -1.0)
+    best = np.argmax(worth, axis=0).astype(np.int32)
+    items = np.flatnonzero((worth.max(axis=0, initial=-1.0) >= 0) & (count > 0) & (prices > 0)).astype(np.int32)
+    kind = np.ascontiguousarray(best[items])
+    return kind, _bin_pricing.fill_around(
+        prices, kinds.demand, kinds.most, count, kinds.capacity, kind, items, swaps=swaps, threads=threads
+    )
+
+
+def surrogate(kinds: BinKinds, values: Values, weight: NDArray[np.float64]) -> NDArray[np.int64]:
+    """int64[T]: proven upper bounds from the weights of the relaxation."""
+    return _bin_pricing.surrogate_bounds(
+        values.value, kinds.demand, kinds.most, kinds.count, kinds.capacity, weight * float(values.one)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Kinds of bins of like size that share tables: exact in ``main`` (in units of ``unit``) and in ``few``
+    (-1 = none), the resources of ``priced`` priced out. ``order``: the classes, largest first."""
+
+    kinds: NDArray[np.intp]
+    main: int
+    few: int
+    priced: NDArray[np.intp]
+    order: NDArray[np.intp]
+    unit: int
+    units: NDArray[np.int32]
+    parts: NDArray[np.int32]
+    limit: NDArray[np.int64]
+    shape: tuple[int, int, int, int]
+    bin_units: NDArray[np.int64]
+    bin_parts: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, kinds: BinKinds, members: NDArray[np.intp], main: int, most_units: int) -> Tier:
+        """The tier of some kinds, exact in the resource ``main``, of which the largest has ``most_units`` units."""
+        most = np.minimum(kinds.most[members].max(axis=0), kinds.count)
+        used = np.flatnonzero(most)
+        order = used[np.argsort(-kinds.demand[used, main], kind="stable")]
+        capacity = kinds.capacity[members]
+        few = _few(kinds, capacity, order, main)
+        parts = kinds.demand[order, few] if few >= 0 else np.zeros(len(order), dtype=np.int64)
+        have = capacity[:, few] if few >= 0 else np.zeros(len(members), dtype=np.int64)
+        tables = len(_FACTORS)
+        height = int(have.max(initial=0)) + 1
+        units = max(16, min(most_units, _CELLS // (tables * height * (len(order) + 1))))
+        top = int(capacity[:, main].max(initial=0))
+        unit = _unit(kinds.demand[order, main], kinds.count[order], top, units)
+        priced = [r for r in range(kinds.demand.shape[1]) if r not in (main, few)]
+        return cls(
+            kinds=members,
+            main=main,
+            few=few,
+            priced=np.array(priced, dtype=np.intp),
+            order=order,
+            unit=unit,
+            units=(kinds.demand[order, main] // unit).astype(np.int32),
+            parts=parts.astype(np.int32),
+            limit=most[order].astype(np.int64),
+            shape=(tables, len(order) + 1, height, top // unit + 1),
+            bin_units=capacity[:, main] // unit,
+            bin_parts=have.astype(np.int64),
+        )
+
+
+def _few(kinds: BinKinds, capacity: NDArray[np.int64], order: NDArray[np.intp], main: int) -> int:
+    """The resource of which there is least, among those of which every bin has few and some class takes some."""
+    most = capacity.max(axis=0, initial=0)
+    found = [
+        (int(most[r]), r)
+        for r in range(len(most))
+        if r != main and 0 < most[r] <= _FEW and kinds.demand[order, r].any()
+    ]
+    return min(found)[1] if found else -1
+
+
+def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: int) -> int:
+    """The unit that loses least by rounding the demands down, so that the largest bin has no more than ``units``."""
+    least = max(1, -(-top // units))
+    used = demand > 0
+    exact = int(np.gcd.reduce(demand[used])) if used.any() else 1
+    if exact >= least:
+        return exact
+    sizes, weights = demand[used], count[used].astype(np.float64)
+    best, unit = np.inf, least
+    for candidate in range(least, 8 * least + 1):
+        lost = float((sizes % candidate) @ weights)
+        if lost < best * 0.95:
+            best, unit = lost, candidate
+    return unit
+
+
+def tiers(kinds: BinKinds, weight: NDArray[np.float64], units: int) -> list[Tier]:
+    """Every kind in one tier, by the resource that is worth most in it (``weight`` float64[T, R]) and by size.
+    ``units``: at most so many in the largest bin of a tier."""
+    worth = weight * kinds.capacity
+    plenty = kinds.capacity.max(axis=0) > _FEW
+    main = np.argmax(np.where(plenty, worth, -1.0), axis=1) if plenty.any() else np.zeros(kinds.size, dtype=np.int64)
+    found = []
+    for r in np.unique(main).tolist():
+        members = np.flatnonzero(main == r)
+        size = kinds.capacity[members, r].astype(np.float64)
+        level = np.floor(np.log(np.maximum(size.max(initial=1.0), 1.0) / np.maximum(size, 1.0)) / np.log(_SIZES) + 1e-9)
+        found += [Tier.of(kinds, members[level == n], r, units) for n in np.unique(level)]
+    return found
+
+
+class Tables:
+    """The tables of a tier at some prices: proven bounds for its kinds, and a search of single bins."""
+
+    def __init__(
+        self,
+        kinds: BinKinds,
+        tier: Tier,
+        values: Values,
+        weight: NDArray[np.float64],
+        *,
+        memory: NDArray[np.int64] | None = None,
+        threads: int = 1,
+    ) -> None:
+        """``weight`` float64[R]: the usual price of what is priced out; ``memory`` of ``tier.shape`` is used again."""
+        self.kinds, self.tier, self.values = kinds, tier, values
+        self.table = np.empty(tier.shape, dtype=np.int64) if memory is None else memory
+        resources = kinds.demand.shape[1]
+        self._weight = np.zeros((len(_FACTORS), resources))
+        value = np.empty((len(_FACTORS), len(tier.order)), dtype=np.int64)
+        upper = np.full(len(tier.kinds), np.iinfo(np.int64).max)
+        rests = []
+        for m, factor in enumerate(_FACTORS):
+            weights = np.zeros(resources, dtype=np.int64)
+            scaled = weight[tier.priced] * factor * values.one * 2.0**_WEIGHT_BITS
+            weights[tier.priced] = np.minimum(scaled, 2.0**52).astype(np.int64)
+            self._weight[m] = weights / 2.0**_WEIGHT_BITS
+            value[m] = np.maximum(values.value[tier.order] - _times(kinds.demand[tier.order], weights, up=False), 0)
+            rests.append(_times(kinds.capacity[tier.kinds], weights, up=True))
+        _bin_pricing.fill_tables(value, tier.units, tier.parts, tier.limit, self.table, threads=threads)
+        for m, rest in enumerate(rests):
+            upper = np.minimum(upper, self.table[m, 0, tier.bin_parts, tier.bin_units] + rest)
+        self.upper: NDArray[np.int64] = upper
+        """int64: proven, of the kinds of the tier."""
+
+    @property
+    def work(self) -> int:
+        """Entries computed."""
+        return int(np.prod(self.tier.shape))
+
+    def search(
+        self, which: Sequence[int], at_least: NDArray[np.int64], nodes: int, *, threads: int = 1
+    ) -> list[tuple[int, int, NDArray[np.int64]]]:
+        """Of some kinds of the tier, by position in it: (proven upper bound, nodes, fillings worth more than
+        ``at_least``, int64[S, K], best last)."""
+        tier, kinds = self.tier, self.kinds
+        chosen = np.asarray(which, dtype=np.intp)
+        members = tier.kinds[chosen]
+        limit = np.minimum(kinds.most[members], kinds.count)[:, tier.order]
+        found = _bin_pricing.search(
+            np.ascontiguousarray(self.values.value[tier.order]),
+            tier.units,
+            tier.parts,
+            np.ascontiguousarray(kinds.demand[tier.order]),
+            self._weight,
+            self.table,
+            limit=np.ascontiguousarray(limit, dtype=np.int64),
+            capacity=np.ascontiguousarray(kinds.capacity[members]),
+            bin_units=tier.bin_units[chosen],
+            bin_parts=tier.bin_parts[chosen],
+            at_least=at_least,
+            node_limit=nodes,
+            keep=_KEEP,
+            threads=threads,
+        )
+        answers = []
+        for _, upper, visited, fillings in found:
+            whole = np.zeros((len(fillings), kinds.classes), dtype=np.int64)
+            whole[:, tier.order] = fillings
+            answers.append((upper, visited, whole))
+        return answers
+
+
+def _times(amounts: NDArray[np.int64], weights: NDArray[np.int64], *, up: bool) -> NDArray[np.int64]:
+    """int64[n]: ``amounts`` int64[n, R] times weights in units of 2**-24, rounded down or up, exactly."""
+    used = np.flatnonzero(weights)
+    rounding = (1 << _WEIGHT_BITS) - 1 if up else 0
+    most = sum(float(amounts[:, r].max(initial=0)) * float(weights[r]) for r in used)
+    if most < 2.0**61:
+        found: NDArray[np.int64] = (amounts[:, used] @ weights[used] + rounding) >> _WEIGHT_BITS
+        return found
+    exact = amounts[:, used].astype(object) @ weights[used].astype(object)
+    capped = [min((int(n) + rounding) >> _WEIGHT_BITS, 1 << 61) for n in exact]
+    return np.array(capped, dtype=np.int64)

@@ -1,0 +1,157 @@
+"""Bins of several kinds: the proven least cost against exhaustive search and against the whole linear program."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kscale import InputError
+from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.generation import Generation
+from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.scheduling.bounds.proof import Proof
+from reference import packing
+
+
+@st.composite
+def bin_kinds(draw: st.DrawFn, *, limits: bool) -> BinKinds:
+    resources, kinds, classes = draw(st.integers(1, 3)), draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    capacity = np.array([[draw(st.integers(1, 9)) for _ in range(resources)] for _ in range(kinds)])
+    demand = np.array([[draw(st.integers(0, 6)) for _ in range(resources)] for _ in range(classes)])
+    count = np.array([draw(st.integers(0, 3)) for _ in range(classes)])
+    cost = [draw(st.integers(0 if limits else 1, 9)) for _ in range(kinds)]
+    extra = {}
+    if limits:
+        available = [draw(st.integers(-1, 3)) for _ in range(kinds)]
+        extra = {
+            "available": available,
+            "least": [0 if n == 0 else draw(st.integers(0, 1)) for n in available],
+            "allowed": [[draw(st.booleans()) for _ in range(kinds)] for _ in range(classes)],
+            "max_per_bin": [draw(st.integers(1, 2)) for _ in range(classes)],
+            "rows": [[draw(st.integers(-1, 2)) for _ in range(kinds)]],
+            "high": [draw(st.sampled_from([0, 2, 5, np.inf]))],
+        }
+    return BinKinds.of(demand, count, capacity, cost, **extra)
+
+
+def optimum(kinds: BinKinds) -> int | None:
+    limit = np.minimum(kinds.most, kinds.count).tolist()
+    rows = list(zip(kinds.rows.tolist(), kinds.high.tolist(), strict=True))
+    return packing.cheapest(
+        kinds.demand.tolist(), kinds.count.tolist(), kinds.capacity.tolist(), kinds.cost.tolist(), limit,
+        kinds.available.tolist(), kinds.least.tolist(), rows,
+    )  # fmt: skip
+
+
+def check(kinds: BinKinds, proof: Proof) -> None:
+    """What the proof says, by its own arithmetic and by enumeration."""
+    limit = np.minimum(kinds.most, kinds.count)
+    for t in range(kinds.size):
+        worth = packing.knapsack(
+            proof.prices.tolist(), kinds.demand.tolist(), limit[t].tolist(), kinds.capacity[t].tolist()
+        )
+        assert worth <= proof.upper[t], "the prices prove nothing"
+    total = Fraction(sum(int(n) * int(y) for n, y in zip(kinds.count, proof.prices, strict=True)))
+    asks = [
+        int(kinds.cost[t]) * proof.one - sum(d * int(w) for d, w in zip(proof.duals, kinds.rows[:, t], strict=True))
+        for t in range(kinds.size)
+    ]
+    endless = [t for t in range(kinds.size) if kinds.available[t] == UNLIMITED]
+    share = min([Fraction(1), *(Fraction(asks[t], int(proof.upper[t])) for t in endless if proof.upper[t])])
+    total *= share
+    for price, low, high in zip(proof.duals, kinds.low, kinds.high, strict=True):
+        total += price * int(low if price > 0 else high) if price else 0
+    for t in range(kinds.size):
+        surplus = asks[t] - share * int(proof.upper[t])
+        if kinds.available[t] == UNLIMITED:
+            assert surplus >= 0
+        total += surplus * int(kinds.least[t] if surplus >= 0 else kinds.available[t])
+    assert Fraction(proof.value - 1) < max(total / proof.one, Fraction(0)) or proof.value == 0
+    assert proof.value == max(0, -(-total.numerator // (total.denominator * proof.one)))
+
+
+def whole_program(kinds: BinKinds) -> float:
+    """The linear program over all fillings."""
+    import highspy
+
+    highs = highspy.Highs()
+    highs.setOptionValue("output_flag", False)
+    for n in kinds.count.tolist():
+        highs.addRow(float(n), highspy.kHighsInf, 0, [], [])
+    limit = np.minimum(kinds.most, kinds.count)
+    for t in range(kinds.size):
+        for filling in packing.patterns(kinds.demand.tolist(), limit[t].tolist(), kinds.capacity[t].tolist()):
+            rows = [k for k, take in enumerate(filling) if take]
+            if rows:
+                highs.addCol(
+                    float(kinds.cost[t]), 0.0, highspy.kHighsInf, len(rows), rows, [float(filling[k]) for k in rows]
+                )
+    highs.run()
+    return float(highs.getInfo().objective_function_value)
+
+
+@settings(deadline=None)
+@given(bin_kinds(limits=False))
+def test_the_bound_is_the_linear_program_over_all_fillings(kinds: BinKinds) -> None:
+    best = optimum(kinds)
+    if best is None:
+        return
+    work = Generation(kinds, Effort(), tolerance=1e-6)
+    work.run()
+    assert work.bound <= best
+    if not kinds.count.any():
+        assert work.bound == 0
+        return
+    assert work.complete
+    assert work.bound == pytest.approx(np.ceil(whole_program(kinds) - 1e-4), abs=0.5)
+    check(kinds, work.proof)
+
+
+@settings(deadline=None)
+@given(bin_kinds(limits=True), st.sampled_from([None, 1, 400, 2000]))
+def test_limits_on_bins_and_any_effort_leave_a_bound(kinds: BinKinds, effort: int | None) -> None:
+    best = optimum(kinds)
+    work = Generation(kinds, Effort(effort))
+    work.run()
+    if best is not None:
+        assert work.bound <= best
+    if work.proof is not None:
+        check(kinds, work.proof)
+
+
+def test_the_same_effort_ends_in_the_same_place() -> None:
+    rng = np.random.default_rng(5)
+    demand = np.column_stack([rng.integers(200, 9000, 60), rng.integers(300, 40_000, 60), np.ones(60, np.int64)])
+    capacity = np.array([[n * 1000 - 100, n * 4000 - 500, 110] for n in (4, 8, 16, 32)])
+    kinds = BinKinds.of(demand, rng.integers(1, 90, 60), capacity, [20, 39, 77, 155], allowed=None,
+                        max_per_bin=None)  # fmt: skip
+    kinds = kinds.of_classes(np.flatnonzero(kinds.most.max(axis=0)))
+    polls = iter([False] * 30 + [True] * 100)
+    timed = Generation(kinds, Effort(stop=lambda: next(polls)))
+    timed.run()
+    assert timed.effort.stopped == "time"
+    counted = Generation(kinds, Effort(timed.effort.spent), threads=2)
+    counted.run()
+    assert counted.effort.stopped == "effort"
+    assert (counted.bound, counted.objective, counted.rounds) == (timed.bound, timed.objective, timed.rounds)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"capacity": [[1, 1]]}, "do not match"),
+        ({"available": [1.5]}, "available: one whole number"),
+        ({"available": [1], "least": [2]}, "least: one number a kind"),
+        ({"allowed": [[True, True]]}, "allowed has shape"),
+        ({"rows": [[1, 1]], "high": [1]}, "rows: one row of weights"),
+        ({"demand": [[1] * 17], "capacity": [[1] * 17]}, "between 1 and 16 resources"),
+    ],
+)
+def test_bad_arrays_are_named(arguments, text: str) -> None:
+    good = {"demand": [[1]], "count": [1], "capacity": [[1]], "cost": [1]}
+    with pytest.raises(InputError, match=text):
+        BinKinds.of(**good | arguments)
