@@ -1,0 +1,1 @@
+"""What a program serves over HTTP (extras ``[kube]``, ``[metrics]``): metrics, health, the debugging snapshot."""

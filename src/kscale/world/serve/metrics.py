@@ -1,0 +1,198 @@
+"""Observations as Prometheus reads them (extra ``[metrics]``).
+
+They are kept as plain numbers; families are made when somebody asks, so that an observation costs next to nothing.
+"""
+
+from __future__ import annotations
+
+import bisect
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from kscale.effects import Metric, Observation
+from kscale.errors import KscaleError, MissingExtraError
+
+__all__ = ["MetricStore", "UnknownMetricError"]
+
+_KINDS: Final = frozenset({"counter", "gauge", "histogram", "summary"})
+
+
+class UnknownMetricError(KscaleError, ValueError):
+    """An observation of a metric that nobody has described, or with other labels than it has."""
+
+
+class _Histogram:
+    __slots__ = ("counts", "total")
+
+    def __init__(self, size: int) -> None:
+        self.counts = [0] * size
+        self.total = 0.0
+
+
+class _Family:
+    """One metric: its values by the values of its labels."""
+
+    __slots__ = ("metric", "values")
+
+    def __init__(self, metric: Metric) -> None:
+        if metric.kind not in _KINDS:
+            raise ValueError(f"{metric.name}: a {metric.kind} is not one of {', '.join(sorted(_KINDS))}")
+        self.metric = metric
+        self.values: dict[tuple[str, ...], float | _Histogram] = {}
+
+    def observe(self, seen: Observation) -> None:
+        metric = self.metric
+        if seen.reset:
+            self.values.clear()
+            return
+        if seen.labels.keys() != set(metric.labels):
+            raise UnknownMetricError(f"{metric.name} has the labels {metric.labels}, not {tuple(seen.labels)}")
+        key = tuple(seen.labels[label] for label in metric.labels)
+        if metric.kind == "gauge":
+            self.values[key] = seen.value
+            return
+        if metric.kind == "counter":
+            held = self.values.get(key, 0.0)
+            assert isinstance(held, float)
+            self.values[key] = held + seen.value
+            return
+        histogram = self.values.get(key)
+        if not isinstance(histogram, _Histogram):
+            histogram = self.values[key] = _Histogram(len(metric.bounds) + 1)
+        histogram.total += seen.value
+        if seen.buckets is None:
+            histogram.counts[bisect.bisect_left(metric.bounds, seen.value)] += 1
+            return
+        if len(seen.buckets) != len(histogram.counts):
+            raise UnknownMetricError(f"{metric.name} has {len(histogram.counts)} buckets, not {len(seen.buckets)}")
+        for i, count in enumerate(seen.buckets):
+            histogram.counts[i] += count
+
+
+class MetricStore:
+    """The metrics of a process. May be used from several threads.
+
+    ``metrics`` describes them; ``help_texts`` says what they are, by name; ``process``: memory, CPU time and open files
+    of this process stand beside them.
+    """
+
+    def __init__(
+        self, metrics: Iterable[Metric], *, help_texts: Mapping[str, str] | None = None, process: bool = True
+    ) -> None:
+        self._lock = threading.Lock()
+        self._families: dict[str, _Family] = {}
+        self._help = dict(help_texts or {})
+        self._process = process
+        self._registry: Any = None
+        for metric in metrics:
+            self.describe(metric)
+
+    def describe(self, metric: Metric) -> None:
+        """Adds a metric. One of that name that is described in the same way is no matter."""
+        known = self._families.get(metric.name)
+        if known is None:
+            self._families[metric.name] = _Family(metric)
+        elif known.metric != metric:
+            raise ValueError(f"{metric.name} is described in two ways")
+
+    def observe(self, observations: Sequence[Observation]) -> None:
+        """Takes observations. Raises :class:`UnknownMetricError`."""
+        with self._lock:
+            for seen in observations:
+                family = self._families.get(seen.name)
+                if family is None:
+                    raise UnknownMetricError(f"there is no metric {seen.name}")
+                family.observe(seen)
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """What a counter or gauge stands at; None: nothing was observed."""
+        with self._lock:
+            family = self._families[name]
+            found = family.values.get(tuple(labels[label] for label in family.metric.labels))
+            return found if isinstance(found, float) else None
+
+    def exposition(self, accept: str = "") -> tuple[bytes, str]:
+        """Everything as text, and its content type; ``accept``: what the one who asks understands."""
+        prometheus = _prometheus()
+        if self._registry is None:
+            self._registry = prometheus.CollectorRegistry(auto_describe=False)
+            self._registry.register(_Collector(self))
+            if self._process:
+                prometheus.ProcessCollector(registry=self._registry)
+        encode, content_type = prometheus.exposition.choose_encoder(accept)
+        text: bytes = encode(self._registry)
+        for name, family in self._families.items():
+            if family.metric.kind == "counter" and not name.endswith("_total"):
+                # prometheus-client knows no counter without that ending, and upstream has some.
+                text = text.replace(b"# TYPE %b untyped\n" % name.encode(), b"# TYPE %b counter\n" % name.encode())
+        return text, str(content_type)
+
+    def collect(self) -> Iterator[Any]:
+        """The families as prometheus-client has them."""
+        core = _prometheus().metrics_core
+        with self._lock:
+            held = [
+                (family.metric, [(key, _copied(value)) for key, value in family.values.items()])
+                for family in self._families.values()
+                if family.values
+            ]
+        for metric, values in held:
+            yield _family(core, metric, self._help.get(metric.name, ""), values)
+
+
+class _Collector:
+    """What prometheus-client asks."""
+
+    def __init__(self, store: MetricStore) -> None:
+        self._store = store
+
+    def collect(self) -> Iterator[Any]:
+        return self._store.collect()
+
+
+def _copied(value: float | _Histogram) -> float | tuple[list[int], float]:
+    return value if isinstance(value, float) else (list(value.counts), value.total)
+
+
+def _family(core: Any, metric: Metric, text: str, values: list[tuple[tuple[str, ...], Any]]) -> Any:
+    name, labels = metric.name, list(metric.labels)
+    if metric.kind == "counter" and not name.endswith("_total"):
+        family = core.Metric(name, text, "unknown")
+        for key, value in values:
+            family.add_sample(name, dict(zip(labels, key, strict=True)), value)
+        return family
+    if metric.kind == "counter":
+        family = core.CounterMetricFamily(name, text, labels=labels)
+    elif metric.kind == "gauge":
+        family = core.GaugeMetricFamily(name, text, labels=labels)
+    elif metric.kind == "summary":
+        family = core.SummaryMetricFamily(name, text, labels=labels)
+        for key, (counts, total) in values:
+            family.add_metric(list(key), count_value=sum(counts), sum_value=total)
+        return family
+    else:
+        family = core.HistogramMetricFamily(name, text, labels=labels)
+        for key, (counts, total) in values:
+            family.add_metric(list(key), buckets=_cumulated(metric.bounds, counts), sum_value=total)
+        return family
+    for key, value in values:
+        family.add_metric(list(key), value)
+    return family
+
+
+def _cumulated(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, int]]:
+    as_text = _prometheus().utils.floatToGoString
+    found, sum_ = [], 0
+    for bound, count in zip([*bounds, float("inf")], counts, strict=True):
+        sum_ += count
+        found.append((str(as_text(bound)), sum_))
+    return found
+
+
+def _prometheus() -> Any:
+    try:
+        import prometheus_client
+    except ImportError:
+        raise MissingExtraError("serving metrics", "metrics") from None
+    return prometheus_client

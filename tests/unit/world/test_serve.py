@@ -1,0 +1,406 @@
+"""What a program serves: endpoints over loopback, metrics as Prometheus reads them, certificates that are replaced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import ssl
+import threading
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import trustme
+from prometheus_client.parser import text_string_to_metric_families
+
+from kscale import InputError
+from kscale.effects import Metric, Observation
+from kscale.world.serve.app import Server, endpoints, parse_address
+from kscale.world.serve.metrics import MetricStore, UnknownMetricError
+from kscale.world.serve.snapshotz import SnapshotDesk, redacted
+from kscale.world.serve.tls import ReloadingContext
+
+AUTHORITY = trustme.CA()
+
+
+def store(*metrics: Metric, **options: Any) -> MetricStore:
+    return MetricStore(metrics, process=False, **options)
+
+
+def text(of: MetricStore) -> list[str]:
+    found, content_type = of.exposition()
+    assert content_type == "text/plain; version=0.0.4; charset=utf-8"
+    return found.decode().splitlines()
+
+
+def test_every_kind_of_metric() -> None:
+    made = store(
+        Metric("a_total", "counter", ("type",)),
+        Metric("skipped_events_count", "counter"),
+        Metric("nodes_count", "gauge", ("state",)),
+        Metric("seconds", "histogram", ("function",), (0.1, 1.0, 10.0)),
+        Metric("quantile_seconds", "summary", ("function",)),
+        help_texts={"nodes_count": "Nodes."},
+    )
+    made.observe(
+        [
+            Observation(name="a_total", labels={"type": "x"}),
+            Observation(name="a_total", value=2.0, labels={"type": "x"}),
+            Observation(name="a_total", value=0.0, labels={"type": 'y "quoted"\n'}),
+            Observation(name="skipped_events_count", value=4.0),
+            Observation(name="nodes_count", value=3.0, labels={"state": "ready"}),
+            Observation(name="nodes_count", value=5.0, labels={"state": "ready"}),
+            Observation(name="quantile_seconds", value=0.5, labels={"function": "main"}),
+            Observation(name="quantile_seconds", value=0.25, labels={"function": "main"}),
+        ]
+    )
+    for value in (0.05, 0.1, 0.5, 99.0):
+        made.observe([Observation(name="seconds", value=value, labels={"function": "main"})])
+    made.observe([Observation(name="seconds", value=7.0, labels={"function": "main"}, buckets=(1, 0, 2, 0))])
+    assert text(made) == [
+        "# HELP a_total ",
+        "# TYPE a_total counter",
+        'a_total{type="x"} 3.0',
+        'a_total{type="y \\"quoted\\"\\n"} 0.0',
+        "# HELP skipped_events_count ",
+        "# TYPE skipped_events_count counter",
+        "skipped_events_count 4.0",
+        "# HELP nodes_count Nodes.",
+        "# TYPE nodes_count gauge",
+        'nodes_count{state="ready"} 5.0',
+        "# HELP seconds ",
+        "# TYPE seconds histogram",
+        'seconds_bucket{function="main",le="0.1"} 3.0',
+        'seconds_bucket{function="main",le="1.0"} 4.0',
+        'seconds_bucket{function="main",le="10.0"} 6.0',
+        'seconds_bucket{function="main",le="+Inf"} 7.0',
+        'seconds_count{function="main"} 7.0',
+        'seconds_sum{function="main"} 106.65',
+        "# HELP quantile_seconds ",
+        "# TYPE quantile_seconds summary",
+        'quantile_seconds_count{function="main"} 2.0',
+        'quantile_seconds_sum{function="main"} 0.75',
+    ]
+    families = {each.name: each.type for each in text_string_to_metric_families("\n".join(text(made)) + "\n")}
+    assert families["seconds"] == "histogram"
+    assert made.value("nodes_count", state="ready") == 5.0
+    assert made.value("nodes_count", state="unready") is None
+
+
+def test_a_gauge_that_is_reset() -> None:
+    made = store(Metric("backoff", "gauge", ("group",)))
+    made.observe([Observation(name="backoff", labels={"group": each}) for each in "ab"])
+    made.observe([Observation(name="backoff", reset=True), Observation(name="backoff", labels={"group": "c"})])
+    assert text(made)[2:] == ['backoff{group="c"} 1.0']
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        Observation(name="unknown"),
+        Observation(name="h", labels={"x": "1"}),
+        Observation(name="h", labels={"a": "1", "b": "2"}),
+        Observation(name="h", labels={"a": "1"}, buckets=(1, 2, 3)),
+    ],
+)
+def test_observations_of_something_else(seen: Observation) -> None:
+    with pytest.raises(UnknownMetricError):
+        store(Metric("h", "histogram", ("a",), (1.0,))).observe([seen])
+
+
+def test_descriptions() -> None:
+    made = store(Metric("a", "gauge"))
+    made.describe(Metric("a", "gauge"))
+    with pytest.raises(ValueError, match="described in two ways"):
+        made.describe(Metric("a", "counter"))
+    with pytest.raises(ValueError, match="a clock is not one of"):
+        made.describe(Metric("b", "clock"))
+
+
+def test_many_threads() -> None:
+    made = store(Metric("n_total", "counter"), Metric("h", "histogram", (), (1.0,)))
+
+    def work() -> None:
+        for _ in range(2000):
+            made.observe([Observation(name="n_total"), Observation(name="h", value=0.5)])
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        made.exposition()
+    for thread in threads:
+        thread.join()
+    assert made.value("n_total") == 8000.0
+    assert "h_count 8000.0" in text(made)
+
+
+Ask = Callable[..., Awaitable[tuple[int, str, dict[str, str]]]]
+
+
+def served(
+    main: Callable[[Ask], Awaitable[Any]],
+    handlers: dict[str, Any],
+    *,
+    tls: ReloadingContext | None = None,
+    **options: Any,
+) -> Any:
+    async def run() -> Any:
+        async with Server(handlers, "127.0.0.1:0", tls=tls, **options) as server, aiohttp.ClientSession() as session:
+
+            async def ask(path: str, method: str = "GET", **more: Any) -> tuple[int, str, dict[str, str]]:
+                scheme = "http" if tls is None else "https"
+                async with session.request(method, f"{scheme}://127.0.0.1:{server.port}{path}", **more) as answer:
+                    return answer.status, await answer.text(), dict(answer.headers)
+
+            return await main(ask)
+
+    return asyncio.run(run())
+
+
+def test_health() -> None:
+    said = {"health": "", "ready": "the caches are not filled"}
+    handlers = endpoints(health=lambda: said["health"], ready=lambda: said["ready"])
+
+    async def main(ask: Ask) -> None:
+        assert (await ask("/health-check"))[:2] == (200, "OK")
+        assert (await ask("/health-check", "POST"))[:2] == (200, "OK")
+        assert (await ask("/healthz"))[:2] == (200, "ok")
+        assert (await ask("/readyz"))[:2] == (500, "the caches are not filled")
+        said["ready"] = ""
+        assert (await ask("/readyz"))[0] == 200
+        said["health"] = "Error: last activity more 10m1s ago, last success more than 10m1s ago"
+        for path in ("/health-check", "/healthz", "/readyz"):
+            assert (await ask(path))[:2] == (500, said["health"])
+        # What was not asked for is not there.
+        for path in ("/snapshotz", "/metrics", "/debug/pprof/"):
+            assert (await ask(path))[0] == 404
+
+    served(main, handlers)
+
+
+def test_metrics() -> None:
+    made = MetricStore([Metric("a_total", "counter")])
+    made.observe([Observation(name="a_total")])
+
+    async def main(ask: Ask) -> None:
+        status, body, headers = await ask("/metrics")
+        assert status == 200
+        assert headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert "a_total 1.0" in body
+        assert "process_resident_memory_bytes" in body
+        _, body, headers = await ask("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+        assert headers["Content-Type"].startswith("application/openmetrics-text")
+        assert body.endswith("# EOF\n")
+
+    served(main, endpoints(metrics=made))
+
+
+def test_the_debugging_snapshot() -> None:
+    desk = SnapshotDesk()
+    pod = {
+        "metadata": {"name": "p", "annotations": {"last-applied": "s3cr3t"}, "labels": {"a": "b"}},
+        "spec": {
+            "containers": [
+                {"name": "c", "env": [{"name": "KEY", "value": "s3cr3t"}, {"name": "REF", "valueFrom": {"a": 1}}]}
+            ]
+        },
+    }
+
+    async def main(ask: Ask) -> None:
+        assert not desk.wanted
+        desk.deliver({"NodeList": []}, start=0, end=1)  # nobody has asked
+        first = asyncio.create_task(ask("/snapshotz"))
+        while not desk.wanted:
+            await asyncio.sleep(0)
+        status, body, _ = await ask("/snapshotz")
+        assert (status, body.startswith("Another debugging snapshot request")) == (429, True)
+        await asyncio.to_thread(desk.deliver, {"Pods": [pod]}, start=0, end=10**9)
+        status, body, headers = await first
+        assert (status, headers["Content-Type"]) == (200, "application/json")
+        assert "s3cr3t" not in body
+        found = json.loads(body)
+        assert found["Pods"] == [
+            {
+                "metadata": {"name": "p", "annotations": {"last-applied": "<redacted>"}, "labels": {"a": "b"}},
+                "spec": {
+                    "containers": [
+                        {
+                            "name": "c",
+                            "env": [{"name": "KEY", "value": "<redacted>"}, {"name": "REF", "valueFrom": {"a": 1}}],
+                        }
+                    ]
+                },
+            }
+        ]
+        assert (found["StartTimestamp"], found["EndTimestamp"]) == ("1970-01-01T00:00:00Z", "1970-01-01T00:00:01Z")
+        assert not desk.wanted
+
+    served(main, endpoints(snapshot=desk))
+    assert redacted(5) == 5
+
+
+def test_bodies_that_are_too_long() -> None:
+    async def echo(request: Any) -> Any:
+        return aiohttp.web.Response(body=await request.read())
+
+    async def main(ask: Ask) -> None:
+        assert (await ask("/", "POST", data=b"x" * 1024))[0] == 200
+        assert (await ask("/", "POST", data=b"x" * 1025))[0] == 413
+
+    served(main, {"/": echo}, most=1024)
+
+
+@pytest.mark.parametrize(
+    ("address", "found"),
+    [
+        (":8085", ("", 8085)),
+        ("localhost:1", ("localhost", 1)),
+        ("[::1]:80", ("::1", 80)),
+        ("0.0.0.0:0", ("0.0.0.0", 0)),
+    ],
+)
+def test_addresses(address: str, found: tuple[str, int]) -> None:
+    assert parse_address(address) == found
+
+
+@pytest.mark.parametrize("address", ["", "8085", "localhost", "::1:80", ":http", ":70000", ":-1"])
+def test_what_is_no_address(address: str) -> None:
+    with pytest.raises(InputError, match="no address to listen on"):
+        parse_address(address)
+
+
+def test_an_address_that_is_taken() -> None:
+    async def main() -> None:
+        async with Server({}, "127.0.0.1:0") as first:
+            with pytest.raises(InputError, match="cannot listen on"):
+                await Server({}, f"127.0.0.1:{first.port}").__aenter__()
+
+    asyncio.run(main())
+
+
+def certificate(directory: Path, name: str, authority: trustme.CA = AUTHORITY) -> tuple[bytes, bytes]:
+    made = authority.issue_cert(name)
+    return b"".join(blob.bytes() for blob in made.cert_chain_pems), made.private_key_pem.bytes()
+
+
+def write(path: Path, data: bytes) -> None:
+    new = path.with_suffix(".new")
+    new.write_bytes(data)
+    os.replace(new, path)
+
+
+def pair(directory: Path, name: str) -> tuple[Path, Path]:
+    chain, key = certificate(directory, name)
+    write(directory / "tls.crt", chain)
+    write(directory / "tls.key", key)
+    return directory / "tls.crt", directory / "tls.key"
+
+
+async def shown(port: int, *, name: str | None = "localhost") -> list[str]:
+    """The names in the certificate that a new connection is shown."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    AUTHORITY.configure_trust(context)
+    context.check_hostname = False
+    _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context, server_hostname=name)
+    peer = writer.get_extra_info("peercert")
+    assert writer.get_extra_info("ssl_object").version() in ("TLSv1.2", "TLSv1.3")
+    writer.close()
+    return [value for _, value in peer["subjectAltName"]]
+
+
+def test_certificates_that_are_replaced(tmp_path: Path) -> None:
+    paths = pair(tmp_path, "one.example")
+    tls = ReloadingContext(str(paths[0]), str(paths[1]))
+
+    async def main() -> None:
+        async with Server(endpoints(), "127.0.0.1:0", tls=tls) as server:
+            assert await shown(server.port) == ["one.example"]
+            assert await shown(server.port, name="127.0.0.1") == ["one.example"]  # without a server name
+            assert not tls.refresh()
+            chain, key = certificate(tmp_path, "two.example")
+            write(paths[0], chain)  # the key is still the other's
+            assert not tls.refresh()
+            assert await shown(server.port) == ["one.example"]
+            write(paths[1], key)
+            assert tls.refresh()
+            assert await shown(server.port) == ["two.example"]
+            write(paths[0], b"")
+            assert not tls.refresh()
+            paths[1].unlink()
+            assert not tls.refresh()
+            assert await shown(server.port) == ["two.example"]
+            pair(tmp_path, "three.example")
+            assert tls.refresh()
+            assert await shown(server.port) == ["three.example"]
+
+    asyncio.run(main())
+
+
+def test_secrets_that_are_swapped_as_links(tmp_path: Path) -> None:
+    """As the kubelet does: a link to a directory is replaced."""
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        pair(tmp_path / name, f"{name}.example")
+    os.symlink("one", tmp_path / "..data")
+    for name in ("tls.crt", "tls.key"):
+        os.symlink(f"..data/{name}", tmp_path / name)
+    tls = ReloadingContext(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
+
+    async def main() -> None:
+        async with Server(endpoints(), "127.0.0.1:0", tls=tls) as server:
+            assert await shown(server.port) == ["one.example"]
+            os.symlink("two", tmp_path / "..new")
+            os.replace(tmp_path / "..new", tmp_path / "..data")
+            assert tls.refresh()
+            assert await shown(server.port) == ["two.example"]
+
+    asyncio.run(main())
+
+
+def test_old_versions_are_refused(tmp_path: Path) -> None:
+    paths = pair(tmp_path, "one.example")
+    tls = ReloadingContext(str(paths[0]), str(paths[1]))
+    assert tls.context.minimum_version == tls._current.minimum_version == ssl.TLSVersion.TLSv1_2
+
+
+def test_clients_that_have_to_show_a_certificate(tmp_path: Path) -> None:
+    paths = pair(tmp_path, "one.example")
+    ca = tmp_path / "ca.crt"
+    ca.write_bytes(AUTHORITY.cert_pem.bytes())
+    tls = ReloadingContext(str(paths[0]), str(paths[1]), client_ca=str(ca))
+
+    async def main() -> None:
+        async with Server(endpoints(), "127.0.0.1:0", tls=tls) as server:
+            for known in (True, False):
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                AUTHORITY.configure_trust(context)
+                context.check_hostname = False
+                if known:
+                    AUTHORITY.issue_cert("client.example").configure_cert(context)
+                url = f"https://127.0.0.1:{server.port}/healthz"
+                async with aiohttp.ClientSession() as session:
+                    if known:
+                        async with session.get(url, ssl=context) as answer:
+                            assert answer.status == 200
+                    else:
+                        with pytest.raises(aiohttp.ClientError):
+                            await session.get(url, ssl=context)
+
+    asyncio.run(main())
+
+
+def test_no_certificate_to_begin_with(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="No such file"):
+        ReloadingContext(str(tmp_path / "a"), str(tmp_path / "b"))
+    paths = pair(tmp_path, "one.example")
+    write(paths[1], certificate(tmp_path, "other")[1])
+    with pytest.raises(InputError, match="KEY_VALUES_MISMATCH"):
+        ReloadingContext(str(paths[0]), str(paths[1]))
+    pair(tmp_path, "one.example")
+    (tmp_path / "ca").write_text("no PEM")
+    with pytest.raises(InputError, match="there is no certificate in it"):
+        ReloadingContext(str(paths[0]), str(paths[1]), client_ca=str(tmp_path / "ca"))
