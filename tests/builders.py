@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from kscale.ca.errors import AutoscalerError
+from kscale.effects import Action, ApiError, DryRun, Steps, duration, moment
 from kscale.objects.core import Container, Node, NodeSpec, NodeStatus, Pod, PodSpec, PodStatus, ResourceRequirements
 from kscale.objects.meta import Condition, ObjectMeta, OwnerReference
 from kscale.objects.nodegroup import NodeGroupOptions, NodeTemplate
 from kscale.objects.quantity import Quantity
+from performing import performed
 
 T0 = datetime(2020, 12, 18, 17, 0, tzinfo=UTC)
+N0 = moment(T0)
 GPU = "nvidia.com/gpu"
 GPU_LABEL = "TestGPULabel/accelerator"
 
@@ -21,6 +25,11 @@ GPU_LABEL = "TestGPULabel/accelerator"
 def at(**offset: float) -> str:
     """T0 plus an offset, as the API prints it."""
     return (T0 + timedelta(**offset)).isoformat().replace("+00:00", "Z")
+
+
+def span(**units: float) -> int:
+    """Nanoseconds of a timedelta."""
+    return duration(timedelta(**units))
 
 
 def resources(cpu_m: int, memory: int | str, **more: int | str) -> dict[str, Quantity]:
@@ -78,13 +87,22 @@ def group_options(**given: Any) -> NodeGroupOptions:
     return NodeGroupOptions(**{**zeros, **given})
 
 
-def run_steps(steps: Generator[Any, Any, Any], *answers: Any) -> tuple[list[Any], Any]:
-    """(what a step machine asked, what it returned); it is sent the answers in order, then None."""
-    asked: list[Any] = []
+class Ran:
+    """What a machine ``asked`` of the world and returned (these two, if it is unpacked), and what it said."""
+
+    def __init__(self, done: DryRun[Any]) -> None:
+        self.asked, self.value, self.events = done.actions, done.value, list(done.events)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.asked, self.value))
+
+
+def run_steps(steps: Steps[Any], *answers: Any) -> Ran:
+    """Runs a machine that is answered so, in order, and then with success. An :class:`AutoscalerError` is a refusal."""
     waiting = list(answers)
-    try:
-        asked.append(next(steps))
-        while True:
-            asked.append(steps.send(waiting.pop(0) if waiting else None))
-    except StopIteration as stop:
-        return asked, stop.value
+
+    def answer(action: Action) -> Any:
+        found = waiting.pop(0) if waiting else None
+        return ApiError(found.message, reason=found.type) if isinstance(found, AutoscalerError) else found
+
+    return Ran(performed(steps, answer, now=N0))

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Any, TypeVar
 
 from kscale import ca
+from kscale.effects import Event
 from kscale.objects.core import Container, Node, Pod, PodSpec, ResourceRequirements
 from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
@@ -64,9 +65,9 @@ def error_of(error: ca.AutoscalerError | None) -> dict[str, str] | None:
     return None if error is None else {"type": error.type, "message": error.message}
 
 
-def event_of(event: ca.Event) -> dict[str, str]:
-    return {"object": event.object, "type": event.type, "reason": event.reason, "message": event.message}
+def event_of(event: Event) -> dict[str, str]:
+    return {"object": event.about, "type": event.type, "reason": event.reason, "message": event.message}
 
 
-def sorted_events(events: Iterable[ca.Event]) -> list[dict[str, str]]:
+def sorted_events(events: Iterable[Event]) -> list[dict[str, str]]:
     return sorted(map(event_of, events), key=lambda e: (e["object"], e["reason"], e["type"], e["message"]))

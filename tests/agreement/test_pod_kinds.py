@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import kscale
 from kscale import ca
-from kscale.ca.clock import moment_ns
 from kscale.ca.scale_down.utilization import utilization
+from kscale.effects import moment
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
@@ -126,5 +126,5 @@ def test_texts_and_objects(data: st.DataObject, count: int, cutoff: int, daemons
             for pod in there
             if pod.spec.node_name == item.metadata.name and (pod.spec.priority is None or pod.spec.priority >= cutoff)
         ]
-        want = utilization(item, here, now_ns=moment_ns(NOW), skip_daemon_set_pods=daemons)
+        want = utilization(item, here, now_ns=moment(NOW), skip_daemon_set_pods=daemons)
         assert plans[0].eligibility[item.metadata.name].utilization == want

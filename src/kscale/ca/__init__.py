@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from kscale.ca.balancing import balance as balance
     from kscale.ca.errors import AutoscalerError as AutoscalerError
     from kscale.ca.errors import combine as combine
-    from kscale.ca.events import Event as Event
     from kscale.ca.expander.chain import Expansion as Expansion
     from kscale.ca.expander.chain import expand as expand
     from kscale.ca.expander.chain import expand_steps as expand_steps
@@ -23,16 +22,11 @@ if TYPE_CHECKING:
     from kscale.ca.expander.types import ExpanderInput as ExpanderInput
     from kscale.ca.expander.types import Option as Option
     from kscale.ca.expander.types import PodRun as PodRun
-    from kscale.ca.expander.types import Ranking as Ranking
-    from kscale.ca.expander.types import RankOptions as RankOptions
     from kscale.ca.filter_out_schedulable import filter_out_schedulable as filter_out_schedulable
     from kscale.ca.options import AutoscalingOptions as AutoscalingOptions
     from kscale.ca.options import ResourceLimiter as ResourceLimiter
     from kscale.ca.options import ScaleDownOptions as ScaleDownOptions
     from kscale.ca.options import ScaleUpOptions as ScaleUpOptions
-    from kscale.ca.orchestrator import Orchestration as Orchestration
-    from kscale.ca.orchestrator import orchestrate as orchestrate
-    from kscale.ca.orchestrator import orchestrate_steps as orchestrate_steps
     from kscale.ca.pod_lists.degradation import may_scale_down as may_scale_down
     from kscale.ca.pod_lists.enforcer import any_consumes_provisioning_request as any_consumes_provisioning_request
     from kscale.ca.repair import repair_steps as repair_steps
@@ -57,12 +51,13 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.removal import UnremovableCandidate as UnremovableCandidate
     from kscale.ca.scale_down.removal import simulate_removals as simulate_removals
     from kscale.ca.scale_up.creation import AsyncInitializer as AsyncInitializer
-    from kscale.ca.scale_up.creation import CreatedNodeGroups as CreatedNodeGroups
-    from kscale.ca.scale_up.creation import CreateGroup as CreateGroup
-    from kscale.ca.scale_up.executor import IncreaseSize as IncreaseSize
     from kscale.ca.scale_up.initializer import initialize_steps as initialize_steps
+    from kscale.ca.scale_up.inputs import OrchestratorInputs as OrchestratorInputs
     from kscale.ca.scale_up.loop import scale_up_steps as scale_up_steps
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
+    from kscale.ca.scale_up.orchestrator import Orchestration as Orchestration
+    from kscale.ca.scale_up.orchestrator import orchestrate as orchestrate
+    from kscale.ca.scale_up.orchestrator import orchestrate_steps as orchestrate_steps
     from kscale.ca.scale_up.salvo import salvo_steps as salvo_steps
     from kscale.ca.scale_up.status import ScaleUpStatus as ScaleUpStatus
     from kscale.ca.scale_up.status import status_events as status_events
@@ -80,11 +75,10 @@ if TYPE_CHECKING:
 _MODULES: dict[str, tuple[str, ...]] = {
     "balancing": ("GroupSize", "ScaleUpInfo", "balance"),
     "errors": ("AutoscalerError", "combine"),
-    "events": ("Event",),
     "expander.chain": ("Expansion", "expand", "expand_steps"),
     "expander.price": ("HourlyPrices",),
     "expander.registry": ("EXPANDER_NAMES", "build_chain"),
-    "expander.types": ("ExpanderInput", "Option", "PodRun", "RankOptions", "Ranking"),
+    "expander.types": ("ExpanderInput", "Option", "PodRun"),
     "filter_out_schedulable": ("filter_out_schedulable",),
     "options": (
         "AutoscalingOptions",
@@ -92,7 +86,6 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "ScaleDownOptions",
         "ScaleUpOptions",
     ),
-    "orchestrator": ("Orchestration", "orchestrate", "orchestrate_steps"),
     "pod_lists.degradation": ("may_scale_down",),
     "pod_lists.enforcer": ("any_consumes_provisioning_request",),
     "quota": (),
@@ -112,8 +105,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
         "simulate_removals",
     ),
     "templates": (),
-    "scale_up.creation": ("AsyncInitializer", "CreateGroup", "CreatedNodeGroups"),
-    "scale_up.executor": ("IncreaseSize",),
+    "scale_up.creation": ("AsyncInitializer",),
+    "scale_up.inputs": ("OrchestratorInputs",),
+    "scale_up.orchestrator": ("Orchestration", "orchestrate", "orchestrate_steps"),
     "scale_up.initializer": ("initialize_steps",),
     "scale_up.loop": ("scale_up_steps",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
@@ -132,27 +126,22 @@ __all__ = [
     "AutoscalingOptions",
     "BudgetGroup",
     "Comparator",
-    "CreateGroup",
-    "CreatedNodeGroups",
     "DeletionsInProgress",
     "DifferenceRatios",
     "DrainContext",
     "DrainJudge",
-    "Event",
     "ExpanderInput",
     "Expansion",
     "GroupNodes",
     "GroupSize",
     "HourlyPrices",
-    "IncreaseSize",
     "Listers",
     "LoopState",
     "NodeInGroup",
     "Option",
     "Orchestration",
+    "OrchestratorInputs",
     "PodRun",
-    "RankOptions",
-    "Ranking",
     "RemainingPdbTracker",
     "RemovableNode",
     "RemovalResult",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
 
 import msgspec
 
-from kscale.ca.clock import Moment
+from kscale.effects import Moment, later
 
 __all__ = ["Backoff", "ScaleUpError", "backed_off", "drop_stale", "record_failure"]
 
@@ -21,9 +20,9 @@ class ScaleUpError(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class Backoff(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """Until when a group is left alone (that instant included), for how long this time, and why."""
+    """Until when a group is left alone (that instant included), for how long this time (nanoseconds), and why."""
 
-    duration: timedelta
+    duration: int
     until: Moment
     last_failed: Moment
     error: ScaleUpError
@@ -33,10 +32,10 @@ def record_failure(
     backoffs: Mapping[str, Backoff],
     group: str,
     error: ScaleUpError,
-    now: datetime,
+    now: Moment,
     *,
-    initial: timedelta,
-    maximum: timedelta,
+    initial: int,
+    maximum: int,
 ) -> dict[str, Backoff]:
     """The back-offs after one more failure.
 
@@ -50,16 +49,16 @@ def record_failure(
         duration = min(2 * last.duration, maximum)
     else:
         duration = last.duration
-    entry = Backoff(duration=duration, until=now + duration, last_failed=now, error=error)
+    entry = Backoff(duration=duration, until=later(now, duration), last_failed=now, error=error)
     return {**backoffs, group: entry}
 
 
-def backed_off(backoffs: Mapping[str, Backoff], group: str, now: datetime) -> Backoff | None:
+def backed_off(backoffs: Mapping[str, Backoff], group: str, now: Moment) -> Backoff | None:
     """The back-off that is in force for a group, if any."""
     entry = backoffs.get(group)
     return None if entry is None or entry.until < now else entry
 
 
-def drop_stale(backoffs: Mapping[str, Backoff], now: datetime, reset: timedelta) -> dict[str, Backoff]:
+def drop_stale(backoffs: Mapping[str, Backoff], now: Moment, reset: int) -> dict[str, Backoff]:
     """Without the groups whose last failure is more than ``reset`` ago."""
     return {group: entry for group, entry in backoffs.items() if not now - entry.last_failed > reset}

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 from typing import TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.clock import SECOND, moment_ns
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.state import RememberedTemplate
 from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
+from kscale.effects import SECOND, Moment, duration
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Container, Node, PodSpec
 from kscale.objects.decode import from_dict, to_dict
@@ -47,7 +46,7 @@ class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
     """A template that was made from a real node, and when."""
 
     template: NodeTemplate
-    added: datetime
+    added: Moment
 
 
 def remembered(cached: CachedTemplate) -> RememberedTemplate:
@@ -153,22 +152,23 @@ def mixed_templates(
     daemonsets: Sequence[DaemonSet],
     groups: Groups,
     *,
-    now: datetime,
+    now: Moment,
     options: AutoscalingOptions | None = None,
     cache: Mapping[str, CachedTemplate] | None = None,
-    cache_ttl: timedelta | None = None,
+    cache_ttl: int | None = None,
     suffix: str = "0",
 ) -> Templates:
     """The template of every group: from its first good node, else a cached one, else the provider's, else any node.
 
     ``examples_of`` gives nodes with the pods they have in the snapshot (None: it is not there, which is an error).
+    ``cache_ttl``: nanoseconds (default: the option's).
     ``suffix`` ends the names of template nodes and their pods; upstream's are random.
 
     Raises :class:`AutoscalerError` if a node is missing from the snapshot.
     """
     options = options or AutoscalingOptions()
     taints = TaintConfig.from_options(options)
-    ttl = options.node_info_cache_expire_time if cache_ttl is None else cache_ttl
+    ttl = duration(options.node_info_cache_expire_time) if cache_ttl is None else cache_ttl
     result = Templates(cache=dict(cache or {}))
 
     def make(node: Node, group: NodeGroup, example: NodeTemplate | None) -> NodeTemplate:
@@ -190,7 +190,7 @@ def mixed_templates(
             taints=taints,
         )
 
-    good, bad = _candidates(nodes, groups, moment_ns(now), result.warnings)
+    good, bad = _candidates(nodes, groups, now, result.warnings)
     for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):
         result.templates[name] = made = make(node, groups[name], example)
         result.cache[name] = CachedTemplate(template=made, added=now)

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from kscale.ca.clock import GO_ZERO, SECOND, text_ns
+from kscale.effects import SECOND, ZERO_TIME, from_text
 from kscale.objects.core import Node
 
 __all__ = [
@@ -39,13 +39,13 @@ _MAX_DELETION_SECONDS: Final = 5 * 60
 
 
 class Readiness(msgspec.Struct, frozen=True):
-    """Whether a node is ready, since when (nanoseconds since 1970, year 1 if unknown), and the condition's reason.
+    """Whether a node is ready, since when (:data:`~kscale.effects.ZERO_TIME` if unknown), and the condition's reason.
 
     ``known`` is False for a node without Ready condition, which counts as not ready.
     """
 
     ready: bool
-    last_transition: int = GO_ZERO
+    last_transition: int = ZERO_TIME
     reason: str = ""
     known: bool = True
 
@@ -55,11 +55,11 @@ def readiness(node: Node) -> Readiness:
     conditions = node.status.conditions
     if not any(condition.type == "Ready" for condition in conditions):
         return Readiness(ready=False, known=False)
-    ready, reason, last = True, "", GO_ZERO
+    ready, reason, last = True, "", ZERO_TIME
     for condition in conditions:
         if condition.type not in ("Ready", *_TROUBLES):
             continue
-        last = max(last, text_ns(condition.last_transition_time))
+        last = max(last, from_text(condition.last_transition_time))
         bad = _NOT_TRUE if condition.type == "Ready" else ("True",)
         if condition.status in bad:
             ready = False
@@ -69,7 +69,7 @@ def readiness(node: Node) -> Readiness:
         if taint.key in _NOT_READY_TAINTS:
             ready = False
             if taint.time_added is not None:
-                last = max(last, text_ns(taint.time_added))
+                last = max(last, from_text(taint.time_added))
     return Readiness(ready=ready, last_transition=last, reason=reason)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kscale.ca.clock import SECOND
 from kscale.ca.go_math import wrap_int64
+from kscale.effects import SECOND
 from kscale.objects.core import Pod
 from kscale.objects.times import nanoseconds
 

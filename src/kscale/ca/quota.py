@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.events import Event
 from kscale.ca.go_math import wrap_int64
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_target
-from kscale.ca.options import ResourceLimiter
+from kscale.ca.options import AutoscalingOptions, ResourceLimiter
+from kscale.ca.regarding import status_event
+from kscale.effects import Event
 from kscale.objects.core import Node
 from kscale.objects.names import go_quote
 from kscale.objects.nodegroup import NodeGroup, ProviderError
@@ -305,22 +306,12 @@ class CappedNodes(msgspec.Struct, kw_only=True, frozen=True):
     error: AutoscalerError | None = None
 
 
-def cap_by_max_nodes_total(
-    new_nodes: int,
-    current_nodes: int,
-    max_nodes_total: int,
-    *,
-    status_config_map: str = "kube-system/cluster-autoscaler-status",
-) -> CappedNodes:
+def cap_by_max_nodes_total(new_nodes: int, current_nodes: int, options: AutoscalingOptions) -> CappedNodes:
     """Crops a scale-up so that the cluster keeps to ``--max-nodes-total`` (0 or less: no limit)."""
-    if max_nodes_total <= 0 or new_nodes + current_nodes <= max_nodes_total:
+    most = options.max_nodes_total
+    if most <= 0 or new_nodes + current_nodes <= most:
         return CappedNodes(new_nodes=new_nodes)
-    room = max_nodes_total - current_nodes
-    event = Event(
-        object=f"ConfigMap/{status_config_map}",
-        type="Warning",
-        reason="MaxNodesTotalReached",
-        message=f"Max total nodes in cluster reached: {max_nodes_total}",
-    )
+    room = most - current_nodes
+    event = status_event(options, "Warning", "MaxNodesTotalReached", f"Max total nodes in cluster reached: {most}")
     error = AutoscalerError(TRANSIENT_ERROR, "max node total count already reached") if room < 1 else None
     return CappedNodes(new_nodes=room, events=[event], error=error)

@@ -1,47 +1,48 @@
 """Putting right what the cloud did not do: instances that never registered or could not be made, and wrong sizes.
 
 Upstream: ``core/static_autoscaler.go`` (removeOldUnregisteredNodes, deleteCreatedNodesWithErrors, fixNodeGroupSize).
-Step machines: they yield actions and are sent None or the provider's error text. What is deleted here starts no
-cooldown.
+What is deleted here starts no cooldown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TypeVar
 
 import msgspec
 
-from kscale.ca.cluster_state import ClusterState, DecreaseTargetSize, is_cluster_healthy
+from kscale.ca.cluster_state import ClusterState, is_cluster_healthy
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, AutoscalerError, ErrorRecord
-from kscale.ca.events import Event
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.regarding import status_event
+from kscale.effects import (
+    ApiError,
+    DecreaseTargetSize,
+    DeleteNodes,
+    Emit,
+    Moment,
+    Progress,
+    StepsOf,
+    duration,
+    moment,
+)
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
 
 __all__ = [
-    "DeleteInstances",
     "Repair",
+    "Repairing",
     "delete_created_with_errors_steps",
     "fix_node_group_size_steps",
     "remove_old_unregistered_steps",
     "repair_steps",
 ]
 
-
-class DeleteInstances(msgspec.Struct, kw_only=True, frozen=True):
-    """An action: have the cloud delete instances of a group, by provider id; ``force``: whatever its minimum says.
-
-    A provider that cannot force answers ``Not implemented`` and is asked again without.
-    """
-
-    group: str
-    instances: list[str]
-    force: bool = False
+Repairing = DeleteNodes | DecreaseTargetSize | Emit
+"""What repairs ask for. Instances that never registered are deleted by their provider ids."""
 
 
-class Repair(msgspec.Struct, kw_only=True):
+class Repair(msgspec.Struct, kw_only=True, rename="camel"):
     """What was put right: ``removed`` (instances that had not registered), ``deleted`` (that could not be made), by
     group; ``fixed`` groups have another target size now.
 
@@ -54,42 +55,47 @@ class Repair(msgspec.Struct, kw_only=True):
     removed: dict[str, list[str]] = {}
     deleted: dict[str, list[str]] = {}
     fixed: list[str] = []
-    events: list[Event] = []
     warnings: list[str] = []
     healthy: bool = True
     error: ErrorRecord | None = None
 
     @property
     def ends_loop(self) -> bool:
+        """Nothing else happens in this loop."""
         return not self.healthy or self.error is not None or bool(self.fixed)
 
-
-_T = TypeVar("_T")
-_Steps = Generator[DeleteInstances | DecreaseTargetSize, str | None, _T]
+    def targets(self, groups: Groups) -> dict[str, int]:
+        """The target sizes of the groups that lost instances here."""
+        gone: dict[str, int] = {}
+        for lost in (self.removed, self.deleted):
+            for name, instances in lost.items():
+                gone[name] = gone.get(name, 0) + len(instances)
+        return {name: max(0, groups[name].size - count) for name, count in gone.items()}
 
 
 def repair_steps(
-    state: ClusterState, groups: Groups, *, now: datetime, options: AutoscalingOptions | None = None
-) -> _Steps[Repair]:
+    state: ClusterState, groups: Groups, *, now: datetime | Moment, options: AutoscalingOptions | None = None
+) -> StepsOf[Repairing, Repair]:
     """All repairs of one loop, in upstream's order, up to what ends the loop.
 
     ``state`` is that after :func:`kscale.ca.cluster_state.update_nodes`.
     """
     options = options or AutoscalingOptions()
-    found = Repair()
-    yield from remove_old_unregistered_steps(state, groups, found, now=now, options=options)
+    now = moment(now)
+    p, repair = Progress(now), Repair()
+    yield from remove_old_unregistered_steps(p, state, groups, repair, now=now, options=options)
     if not is_cluster_healthy(state, options):
-        found.healthy = False
-        _say(found, options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy")
-        return found
-    yield from delete_created_with_errors_steps(groups, found, options=options)
-    yield from fix_node_group_size_steps(state, groups, found, now=now, options=options)
-    return found
+        repair.healthy = False
+        yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        return repair
+    yield from delete_created_with_errors_steps(p, groups, repair, options=options)
+    yield from fix_node_group_size_steps(p, state, groups, repair, now=now, options=options)
+    return repair
 
 
 def remove_old_unregistered_steps(
-    state: ClusterState, groups: Groups, found: Repair, *, now: datetime, options: AutoscalingOptions
-) -> _Steps[None]:
+    p: Progress, state: ClusterState, groups: Groups, repair: Repair, *, now: Moment, options: AutoscalingOptions
+) -> StepsOf[DeleteNodes | Emit, None]:
     """Deletes instances that have not registered within their group's provision time, the oldest first.
 
     Without ``--force-delete-unregistered-nodes`` no group falls below its minimum. The first refusal ends it.
@@ -97,7 +103,7 @@ def remove_old_unregistered_steps(
     try:
         late = _late(state, groups, now, options)
     except AutoscalerError as error:
-        found.warnings.append(f"Failed to remove unregistered nodes: {error.message}")
+        repair.warnings.append(f"Failed to remove unregistered nodes: {error.message}")
         return
     force = options.force_delete_unregistered_nodes
     for group_id, names in late.items():
@@ -107,22 +113,23 @@ def remove_old_unregistered_steps(
             if possible <= 0:
                 continue
             names = names[:possible]
-        names = _whole(group, names, options, found)
+        names = _whole(group, names, options, repair)
         if not names:
             continue
-        refusal = yield from _delete(group, names, force)
+        refusal = yield from _delete(p, group, names, force)
         if refusal is not None:
-            for name in names:
-                text = f"Failed to remove node {name}: {refusal}"
-                _say(found, options, "Warning", "DeleteUnregisteredFailed", text)
-            found.warnings.append(f"Failed to remove unregistered nodes: {refusal}")
+            texts = [f"Failed to remove node {name}: {refusal.message}" for name in names]
+            yield from p.emit(*(status_event(options, "Warning", "DeleteUnregisteredFailed", text) for text in texts))
+            repair.warnings.append(f"Failed to remove unregistered nodes: {refusal.message}")
             return
-        for name in names:
-            _say(found, options, "Normal", "DeleteUnregistered", f"Removed unregistered node {name}")
-        found.removed[group_id] = names
+        texts = [f"Removed unregistered node {name}" for name in names]
+        yield from p.emit(*(status_event(options, "Normal", "DeleteUnregistered", text) for text in texts))
+        repair.removed[group_id] = names
 
 
-def delete_created_with_errors_steps(groups: Groups, found: Repair, *, options: AutoscalingOptions) -> _Steps[None]:
+def delete_created_with_errors_steps(
+    p: Progress, groups: Groups, repair: Repair, *, options: AutoscalingOptions
+) -> StepsOf[DeleteNodes, None]:
     """Deletes instances that the cloud failed to make. Minimum sizes do not matter."""
     for group in groups:
         failed = [
@@ -132,41 +139,41 @@ def delete_created_with_errors_steps(groups: Groups, found: Repair, *, options: 
             and status.state == "creating"
             and status.error is not None
         ]
-        names = _whole(group, failed, options, found) if failed else []
+        names = _whole(group, failed, options, repair) if failed else []
         if names:
-            refusal = yield from _delete(group, names, options.force_delete_failed_nodes)
+            refusal = yield from _delete(p, group, names, options.force_delete_failed_nodes)
             if refusal is None:
-                found.deleted[group.id] = names
+                repair.deleted[group.id] = names
             else:
-                found.warnings.append(f"Error while trying to delete nodes from {group.id}: {refusal}")
+                repair.warnings.append(f"Error while trying to delete nodes from {group.id}: {refusal.message}")
 
 
 def fix_node_group_size_steps(
-    state: ClusterState, groups: Groups, found: Repair, *, now: datetime, options: AutoscalingOptions
-) -> _Steps[None]:
+    p: Progress, state: ClusterState, groups: Groups, repair: Repair, *, now: Moment, options: AutoscalingOptions
+) -> StepsOf[DecreaseTargetSize, None]:
     """Lowers the target of groups that have had fewer nodes than that for longer than they take to come."""
     for group in groups:
         wrong = state.incorrect_sizes.get(group.id)
         if wrong is None:
             continue
         try:
-            provision = group.options_or(options.node_group_defaults).max_node_provision_time
+            provision = duration(group.options_or(options.node_group_defaults).max_node_provision_time)
         except ProviderError as error:
             text = f"failed to retrieve maxNodeProvisionTime for nodeGroup {group.id}"
-            found.warnings.append(f"{text}: {error.message}")
-            found.error = ErrorRecord(type=CLOUD_PROVIDER_ERROR, message=text)
+            repair.warnings.append(f"{text}: {error.message}")
+            repair.error = ErrorRecord(type=CLOUD_PROVIDER_ERROR, message=text)
             return
         delta = wrong.current - wrong.expected
         if delta < 0 and wrong.first_observed + provision < now:
-            refusal = yield DecreaseTargetSize(group=group.id, delta=delta)
+            refusal = (yield from p.act(DecreaseTargetSize(group=group.id, delta=delta))).error
             if refusal is not None:
-                text = f"failed to decrease {group.id}: {refusal}"
-                found.error = ErrorRecord(type=CLOUD_PROVIDER_ERROR, message=text)
+                text = f"failed to decrease {group.id}: {refusal.message}"
+                repair.error = ErrorRecord(type=CLOUD_PROVIDER_ERROR, message=text)
                 return
-            found.fixed.append(group.id)
+            repair.fixed.append(group.id)
 
 
-def _late(state: ClusterState, groups: Groups, now: datetime, options: AutoscalingOptions) -> dict[str, list[str]]:
+def _late(state: ClusterState, groups: Groups, now: Moment, options: AutoscalingOptions) -> dict[str, list[str]]:
     """Instances that should have registered, by group. Upstream has no order among them; here the oldest goes first."""
     late: dict[str, list[str]] = {}
     for name, item in sorted(state.unregistered.items(), key=lambda entry: (entry[1].since, entry[0])):
@@ -174,7 +181,7 @@ def _late(state: ClusterState, groups: Groups, now: datetime, options: Autoscali
         if group is None:
             continue
         try:
-            provision = group.options_or(options.node_group_defaults).max_node_provision_time
+            provision = duration(group.options_or(options.node_group_defaults).max_node_provision_time)
         except ProviderError:
             text = f"failed to retrieve maxNodeProvisionTime for node {name} in nodeGroup {group.id}"
             raise AutoscalerError("", text) from None
@@ -183,12 +190,12 @@ def _late(state: ClusterState, groups: Groups, now: datetime, options: Autoscali
     return {group.id: late[group.id] for group in groups if group.id in late}
 
 
-def _whole(group: NodeGroup, names: list[str], options: AutoscalingOptions, found: Repair) -> list[str]:
+def _whole(group: NodeGroup, names: list[str], options: AutoscalingOptions, repair: Repair) -> list[str]:
     """Of a group that goes whole or not at all: all instances or none."""
     try:
         own = group.options_or(options.node_group_defaults)
     except ProviderError as error:
-        found.warnings.append(f"Failed to get node group options for {group.id}: {error.message}")
+        repair.warnings.append(f"Failed to get node group options for {group.id}: {error.message}")
         return []
     if not own.zero_or_max_node_scaling:
         return names
@@ -197,14 +204,10 @@ def _whole(group: NodeGroup, names: list[str], options: AutoscalingOptions, foun
     return []
 
 
-def _delete(group: NodeGroup, names: list[str], force: bool) -> _Steps[str | None]:
-    if force:
-        refusal = yield DeleteInstances(group=group.id, instances=names, force=True)
-        if not is_not_implemented(refusal):
-            return refusal
-    return (yield DeleteInstances(group=group.id, instances=names))
-
-
-def _say(found: Repair, options: AutoscalingOptions, kind: str, reason: str, message: str) -> None:
-    where = f"ConfigMap/{options.namespace}/{options.status_config_map_name}"
-    found.events.append(Event(object=where, type=kind, reason=reason, message=message))
+def _delete(p: Progress, group: NodeGroup, names: Sequence[str], force: bool) -> StepsOf[DeleteNodes, ApiError | None]:
+    """A provider that cannot force is asked again without."""
+    action = DeleteNodes(group=group.id, nodes=tuple(names), force=force)
+    refusal = (yield from p.act(action)).error
+    if force and refusal is not None and is_not_implemented(refusal.message):
+        refusal = (yield from p.act(msgspec.structs.replace(action, force=False))).error
+    return refusal

@@ -7,16 +7,18 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from kscale.ca.clock import Moment
 from kscale.ca.cluster_state import ClusterState
 from kscale.ca.scale_down.candidates import GroupChanges, register_change
 from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
+from kscale.ca.scale_up.creation import AsyncInitializer
+from kscale.ca.state_version_1 import upgraded
+from kscale.effects import Moment, moment
 from kscale.errors import StateError
 
 __all__ = ["LoopState", "RememberedTemplate", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change"]
 
 _KIND: Final = "LoopState"
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 class ScaleDownState(
@@ -79,7 +81,8 @@ class LoopState(
     """``cursor``: where the scan over nodes stands; scale-up and scale-down of one loop share it.
 
     ``cluster``: readiness, requests under way and back-off. ``templates``: what nodes of each group looked like when
-    there was a good one.
+    there was a good one. ``initializers``: what groups that are still being made shall get, by the id that they have
+    meanwhile.
     """
 
     cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
@@ -87,6 +90,7 @@ class LoopState(
     scale_up: ScaleUpState = msgspec.field(default_factory=ScaleUpState)
     scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)
     templates: dict[str, RememberedTemplate] = {}
+    initializers: dict[str, AsyncInitializer] = {}
 
     def to_json(self) -> bytes:
         """As JSON."""
@@ -94,7 +98,8 @@ class LoopState(
 
     @staticmethod
     def from_json(text: bytes | str) -> LoopState:
-        """From JSON. Raises StateError for anything else than what :meth:`to_json` wrote."""
+        """From JSON, of this version or the last, whose times were texts. Raises StateError for anything else than what
+        :meth:`to_json` wrote."""
         try:
             data = msgspec.json.decode(text, type=dict)
         except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as problem:
@@ -104,11 +109,11 @@ class LoopState(
         kind, version = data.pop("kind", None), data.pop("version", None)
         if kind != _KIND:
             raise StateError(f"not a saved loop state: its kind is {kind!r}")
-        if type(version) is not int or version != _VERSION:
+        if type(version) is not int or version not in (_VERSION - 1, _VERSION):
             raise StateError(f"a loop state of version {version!r}; this is version {_VERSION}")
         try:
-            state: LoopState = msgspec.convert(data, LoopState)
-        except msgspec.ValidationError as problem:
+            state: LoopState = msgspec.convert(upgraded(data) if version < _VERSION else data, LoopState)
+        except (msgspec.ValidationError, ValueError) as problem:
             raise StateError(f"not a saved loop state: {problem}") from None
         return state
 
@@ -119,8 +124,8 @@ def cleared(state: LoopState) -> LoopState:
     return msgspec.structs.replace(state, scale_down=memory)
 
 
-def register_group_change(state: LoopState, kind: str, group: str, time: datetime) -> LoopState:
+def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:
     """After a group changed; ``kind``: ``scale_up``, ``scale_down`` or ``scale_down_failure`` (for local delays)."""
     memory = state.scale_down
-    changes = register_change(memory.changes, kind, group, time)
+    changes = register_change(memory.changes, kind, group, moment(time, "time"))
     return msgspec.structs.replace(state, scale_down=msgspec.structs.replace(memory, changes=changes))

@@ -11,7 +11,6 @@ from typing import ClassVar
 import msgspec
 import numpy as np
 
-from kscale.ca.clock import moment_ns
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
@@ -23,10 +22,10 @@ from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.scale_down.removal import RemovableNode
 from kscale.ca.state import LoopState
+from kscale.effects import Moment, moment, to_text
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
-from kscale.objects.times import format_time
 from kscale.records import Record
 from kscale.snapshot.snapshot import Snapshot
 
@@ -78,7 +77,7 @@ def report_scale_down(
     snapshot: Snapshot,
     node_groups: Iterable[NodeGroup],
     *,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     state: LoopState | None = None,
     exhaustive: bool = False,
@@ -130,11 +129,11 @@ def report_scale_down(
     return report, plan.state
 
 
-def _orphans(snapshot: Snapshot, now: datetime, options: AutoscalingOptions) -> int:
+def _orphans(snapshot: Snapshot, now: datetime | Moment, options: AutoscalingOptions) -> int:
     if not options.skip_nodes_with_custom_controller_pods:
         return 0
     pods = moving_pods(snapshot)
-    context = DrainContext(moment_ns(now), options, Listers(snapshot.informers.workloads))
+    context = DrainContext(moment(now), options, Listers(snapshot.informers.workloads))
     verdicts = (replica_count.check(pod, context) for pod in pods.exemplars)
     lost = [kind for kind, status in enumerate(verdicts) if status.blocking_reason == "ControllerNotFound"]
     return int(np.isin(pods.kind_of, lost).sum())
@@ -193,7 +192,7 @@ def _node(
         reason=None if going or unremovable is None else unremovable.reason,
         blocking_pod=unremovable.blocking_pod.pod if unremovable and unremovable.blocking_pod else None,
         why="" if going else why_it_stays(name, plan, groups, options, snapshot),
-        unneeded_since=None if since is None else format_time(since),
+        unneeded_since=None if since is None else to_text(since),
         alone=isinstance(plan.alone[name], RemovableNode) if name in plan.alone else None,
         pods=drained.get(name, {} if removable is None else removable.placement),
     )

@@ -180,11 +180,12 @@ class LastChanges(OptionGroup):
         from msgspec.structs import replace
 
         from kscale.ca.state import LoopState
+        from kscale.effects import moment
 
         times = {
-            field.name: parse_moment(value, "--" + field.name.replace("_", "-"))
+            field.name: moment(parse_moment(value, hint), hint)
             for field in fields(self)
-            if (value := getattr(self, field.name)) is not None
+            if (value := getattr(self, field.name)) is not None and (hint := "--" + field.name.replace("_", "-"))
         }
         if not times:
             return state

@@ -6,19 +6,19 @@ Pods and nodes are in their own protobuf form; here they are bytes, encoded once
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final
 
-from kscale.ca.expander.types import GrpcOption, PodRun, RankOptions
-from kscale.ca.scale_up.compared import without_environment
+from kscale.effects import RankOption, RankOptions
+from kscale.effects.ranking import SamePods
 from kscale.errors import InputError
 from kscale.objects.decode import to_dict
 from kscale.objects.protobuf.encoding import Encoded, encode
 from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, message_types
 from kscale.objects.protobuf.tables import parse
 
-__all__ = ["METHOD", "Request", "answered_groups"]
+__all__ = ["METHOD", "Request", "answered_groups", "without_environment"]
 
 METHOD: Final = "/grpcplugin.Expander/BestOptions"
 _MESSAGES: Final = """
@@ -44,31 +44,30 @@ class Request:
         self._question = question
         self._unknown: dict[str, Counter[str]] = {"Pod": Counter(), "Node": Counter()}
         self._problems: dict[str, None] = {}
-        self._pods: dict[str | int, bytes | None] = {}
+        self._pods: dict[int, bytes | None] = {}
         options = [self._option(option) for option in question.options]
         made = _types()["BestOptionsRequest"](options=options, nodeMap=list(self._nodes()))
         self.data: bytes = made.SerializeToString()
-        self.warnings = [*self._problems, *self._left_out()]
+        self.warnings = (*self._problems, *self._left_out())
 
-    def _option(self, option: GrpcOption) -> dict[str, Any]:
+    def _option(self, option: RankOption) -> dict[str, Any]:
         pods: list[bytes] = []
         for run in option.pods:
             data = self._pod(run)
             if data is None:
                 pods = []
-                self._problems[f"node group {option.node_group_id}: the expander server is told of no pods"] = None
+                self._problems[f"node group {option.group}: the expander server is told of no pods"] = None
                 break
             pods += [data] * run.count
         said = {"nodeCount": option.node_count, "debug": option.debug}  # proto3: what is zero is not written
         told = {name: value for name, value in said.items() if value}
-        return {"nodeGroupId": option.node_group_id.encode(), "pod": pods, **told}
+        return {"nodeGroupId": option.group.encode(), "pod": pods, **told}
 
-    def _pod(self, run: PodRun) -> bytes | None:
-        name = run.pod.key
-        known = id(run.pod) if run.record is None else name
+    def _pod(self, run: SamePods) -> bytes | None:
+        known = id(run.pod)  # the options share their pods
         if known not in self._pods:
-            data = to_dict(run.pod) if run.record is None else run.record.data()
-            if name in self._question.compared:
+            data, name = run.data, run.pod.key
+            if name in self._question.bare:
                 data = without_environment(data)
             self._pods[known] = self._encoded("Pod", name, data)
         return self._pods[known]
@@ -112,3 +111,19 @@ def answered_groups(response: bytes) -> list[str | None]:
         return [option.nodeGroupId.decode() for option in found.options]
     except UnicodeDecodeError:
         raise ValueError("a group id that is not UTF-8") from None
+
+
+def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:
+    """A pod's API data as upstream's comparison of pods leaves it (``PodSpecSemanticallyEqual``): containers and init
+    containers without ``env`` and without mounts of projected volumes."""
+    spec = pod.get("spec") or {}
+    projected = {volume.get("name") for volume in spec.get("volumes") or () if volume.get("projected") is not None}
+
+    def bare(container: Mapping[str, Any]) -> dict[str, Any]:
+        kept = {name: value for name, value in container.items() if name != "env"}
+        if kept.get("volumeMounts"):
+            kept["volumeMounts"] = [mount for mount in kept["volumeMounts"] if mount.get("name") not in projected]
+        return kept
+
+    lists = {name: [bare(each) for each in spec[name]] for name in ("containers", "initContainers") if spec.get(name)}
+    return {**pod, "spec": {**spec, **lists}}

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kscale.ca.expander.types import Ranking, RankOptions
 from kscale.drivers.expander_protocol import METHOD, Request, answered_groups
+from kscale.effects import ApiError, Ranking, RankOptions
 from kscale.errors import InputError, MissingExtraError, Problem
 
 __all__ = ["GrpcExpander"]
@@ -21,12 +21,12 @@ _SPELLED = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does
 
 
 class GrpcExpander:
-    """Answers :class:`~kscale.ca.RankOptions` by asking the server at ``url`` (``host:port``) over TLS (extra
+    """Answers :class:`~kscale.effects.RankOptions` by asking the server at ``url`` (``host:port``) over TLS (extra
     ``[grpc]``): what ``rank`` of :func:`kscale.scale_up` and :func:`kscale.ca.expand` may be.
 
     ``cert`` is the file with the certificates, PEM, that the server's must be signed by; there is no connection
-    without. A call takes ``timeout`` seconds at most, an answer 128 MiB. What fails is an answer too: a
-    :class:`~kscale.ca.Ranking` with ``error``. Connects when first asked; safe for several threads.
+    without. A call takes ``timeout`` seconds at most, an answer 128 MiB. What fails is an answer too: an
+    :class:`~kscale.effects.ApiError`. Connects when first asked; safe for several threads.
 
     Raises InputError without ``url`` or ``cert`` or for a file without certificates, OSError for one that cannot be
     read, :class:`~kscale.errors.MissingExtraError` without grpcio.
@@ -54,18 +54,18 @@ class GrpcExpander:
         )
         self._ask = self._channel.unary_unary(METHOD)
 
-    def __call__(self, question: RankOptions) -> Ranking:
+    def __call__(self, question: RankOptions) -> Ranking | ApiError:
         try:
             request = Request(question)
         except UnicodeEncodeError:
-            return Ranking(error="rpc error: code = Internal desc = grpc: error while marshaling: invalid UTF-8")
+            return ApiError("rpc error: code = Internal desc = grpc: error while marshaling: invalid UTF-8")
         try:
-            return Ranking(groups=answered_groups(self._asked(request.data)), warnings=request.warnings)
+            return Ranking(groups=tuple(answered_groups(self._asked(request.data))), warnings=request.warnings)
         except ValueError as error:
             text = f"rpc error: code = Internal desc = grpc: failed to unmarshal the received message: {error}"
-            return Ranking(error=text, warnings=request.warnings)
+            return ApiError(text)
         except self._errors as error:
-            return Ranking(error=_text(error), warnings=request.warnings)
+            return ApiError(_text(error))
 
     def _asked(self, request: bytes) -> bytes:
         response: bytes = self._ask(request, timeout=self._timeout)

@@ -36,6 +36,7 @@ from kscale.effects.cloud import (
     IncreaseSize,
     Refresh,
 )
+from kscale.effects.deferred import Deferred
 from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done
 from kscale.effects.metrics import GetMetric
 from kscale.effects.moments import (
@@ -44,6 +45,7 @@ from kscale.effects.moments import (
     Moment,
     duration,
     from_text,
+    later,
     moment,
     timedelta_of,
     to_datetime,
@@ -67,6 +69,7 @@ __all__ = [
     "CreateGroup",
     "CreatedGroups",
     "DecreaseTargetSize",
+    "Deferred",
     "Delete",
     "DeleteGroup",
     "DeleteNodes",
@@ -111,6 +114,7 @@ __all__ = [
     "check_answer",
     "duration",
     "from_text",
+    "later",
     "moment",
     "run_virtually",
     "timedelta_of",

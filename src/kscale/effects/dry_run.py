@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from kscale.effects.actions import Action, Steps
 from kscale.effects.answers import ANSWERS
+from kscale.effects.deferred import Deferred
 from kscale.effects.moments import Moment
 from kscale.effects.outcomes import ApiError, Outcome
 from kscale.effects.reports import Emit, Event, Observation, Observe
@@ -30,12 +32,13 @@ class UnansweredError(KscaleError, LookupError):
 class DryRun(Generic[_T]):
     """What came of it: what the machine returned, and in order what it asked of the world and what it said.
 
-    ``actions`` holds neither waits nor company; what machines in company asked stands there itself.
+    ``actions`` holds neither waits nor company; what machines in company asked stands there itself. ``events`` are made
+    when somebody looks at them, if the machine made them so.
     """
 
     value: _T
     actions: list[Action] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
+    events: Sequence[Event] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
 
 
@@ -47,12 +50,12 @@ def as_if_done(steps: Steps[_T], *, now: Moment, respond: Respond | None = None)
     :class:`UnansweredError` for a question that nobody answers.
     """
     actions: list[Action] = []
-    events: list[Event] = []
+    said: list[Sequence[Event]] = []
     observations: list[Observation] = []
 
     def perform(action: Action, at: Moment) -> Outcome:
         if isinstance(action, Emit):
-            events.extend(action.events)
+            said.append(action.events)
             return Outcome(at=at)
         if isinstance(action, Observe):
             observations.extend(action.observations)
@@ -69,4 +72,4 @@ def as_if_done(steps: Steps[_T], *, now: Moment, respond: Respond | None = None)
     time = VirtualTime(perform, now=now)
     running = time.start(lambda _: steps)
     time.run()
-    return DryRun(running.value, actions, events, observations)
+    return DryRun(running.value, actions, Deferred(lambda: chain.from_iterable(said)), observations)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
 
 from kscale.errors import InputError, Problem
 from kscale.objects.times import ZERO_TIME, moment_of
@@ -14,13 +16,14 @@ __all__ = [
     "Moment",
     "duration",
     "from_text",
+    "later",
     "moment",
     "timedelta_of",
     "to_datetime",
     "to_text",
 ]
 
-Moment = int
+Moment: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 """Nanoseconds since 1970-01-01T00:00:00Z, within int64. The lowest int64 stands for Go's zero time."""
 
 SECOND: Final = 10**9
@@ -38,7 +41,10 @@ def moment(value: datetime | Moment, name: str = "now") -> Moment:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise _refused(name, f"{value.isoformat()} has no time zone: give datetime(..., tzinfo=UTC)")
-        return (value - _EPOCH) // _MICROSECOND * 1000
+        time = (value - _EPOCH) // _MICROSECOND * 1000
+        if not ZERO_TIME <= time <= _LAST:
+            raise _refused(name, f"{value.isoformat()} is no moment: nanoseconds in 64 bits reach from 1678 to 2262")
+        return time
     if isinstance(value, bool) or not isinstance(value, int):
         told = f"{value!r} is a {type(value).__name__}"
         raise _refused(name, f"{told}: a moment is an aware datetime, or an int of nanoseconds since 1970")
@@ -54,6 +60,11 @@ def _refused(name: str, text: str) -> InputError:
 def duration(value: timedelta) -> int:
     """Nanoseconds of a duration (they are whole microseconds)."""
     return value // _MICROSECOND * 1000
+
+
+def later(time: Moment, by: int) -> Moment:
+    """The moment so many nanoseconds after another; of what is beyond int64 the last one there is."""
+    return min(time + by, _LAST)
 
 
 def timedelta_of(nanoseconds: int) -> timedelta:

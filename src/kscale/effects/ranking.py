@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -13,13 +13,17 @@ __all__ = ["RankOption", "RankOptions", "Ranking", "SamePods"]
 
 
 class SamePods(Protocol):
-    """``count`` pods alike in everything that a ranker reads, one after the other; ``pod`` is one of them."""
+    """``count`` pods alike in everything that a ranker reads, one after the other; ``pod`` is one of them, and ``data``
+    its API data, whole."""
 
     @property
     def pod(self) -> Pod: ...
 
     @property
     def count(self) -> int: ...
+
+    @property
+    def data(self) -> dict[str, Any]: ...
 
 
 class RankOption(msgspec.Struct, frozen=True, kw_only=True):

@@ -57,7 +57,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class Emit(msgspec.Struct, frozen=True):
-    """Record events, in this order."""
+    """Record events, in this order. They may be made when somebody looks (:class:`~kscale.effects.Deferred`)."""
 
     events: Sequence[Event]
 

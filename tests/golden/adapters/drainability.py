@@ -7,7 +7,7 @@ from typing import Any
 
 import golden_ca
 from kscale import ca
-from kscale.ca.clock import moment_ns
+from kscale.effects import moment
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.policy import PodDisruptionBudget
@@ -30,7 +30,7 @@ def check(case: dict[str, Any]) -> None:
         assert {"pdb_error": str(error)} == want
         return
     found = ca.drainability(pods, now=now, options=options, listers=listers, pdbs=pdbs)
-    context = ca.DrainContext(moment_ns(now), options, listers, pdbs)
+    context = ca.DrainContext(moment(now), options, listers, pdbs)
     rules = ca.default_rules(options)
     statuses = [(pod, ca.drain_status(pod, context, rules)) for pod in pods]
     judge = ca.DrainJudge(context)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import random
-from datetime import datetime
 from typing import Any
 
 import golden_ca
 from kscale import ca
+from kscale.effects import Moment
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 
@@ -21,10 +21,10 @@ class Prices:
     def __init__(self, given: dict[str, Any]) -> None:
         self.given = given
 
-    def node_price(self, node: Node, start: datetime, end: datetime) -> float:
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float:
         return self._price(node.metadata.name, "node")
 
-    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
         return self._price(pod.metadata.name, "pod")
 
     def _price(self, name: str, what: str) -> float:

@@ -17,7 +17,9 @@ from kscale.objects.quota import CapacityQuota
 def check(case: dict[str, Any]) -> None:
     given, want = case["input"], case["want"]
     if given.get("op") == "cap":
-        capped = quota.cap_by_max_nodes_total(given["new_nodes"], given["current_nodes"], given["max_nodes_total"])
+        capped = quota.cap_by_max_nodes_total(
+            given["new_nodes"], given["current_nodes"], ca.AutoscalingOptions(max_nodes_total=given["max_nodes_total"])
+        )
         got = {
             "new_nodes": capped.new_nodes,
             "error": golden_ca.error_of(capped.error),

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import kscale
 from golden_support import world
 from kscale import ca
+from kscale.effects import SECOND, Moment, to_text
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
@@ -120,7 +121,7 @@ def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
         "candidates": plan.candidates,
         "unneeded": [item.name for item in plan.unneeded],
         "unneeded_since": {name: _time(since) for name, since in plan.unneeded_since.items()},
-        "removal_threshold_s": {item.name: item.threshold.total_seconds() for item in plan.unneeded},
+        "removal_threshold_s": {item.name: item.threshold / SECOND for item in plan.unneeded},
         "unneeded_pods": {
             name: {
                 "pods_to_reschedule": item.pods_to_reschedule,
@@ -144,8 +145,8 @@ def _answer(plan: ca.ScaleDownPlan) -> dict[str, Any]:
     }
 
 
-def _time(moment: datetime) -> str:
-    text = moment.isoformat().removesuffix("+00:00")
+def _time(moment: Moment) -> str:
+    text = (to_text(moment, fraction=True) or "").removesuffix("Z")
     return (text.rstrip("0") if "." in text else text) + "Z"
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import golden_ca
@@ -14,8 +13,6 @@ from kscale.ca import quota
 from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import (
     ClusterState,
-    ClusterUpdate,
-    DecreaseTargetSize,
     backoff_status,
     is_group_healthy,
     is_safe_to_scale_up,
@@ -27,9 +24,21 @@ from kscale.ca.cluster_state import (
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.expander.types import Filtered
 from kscale.ca.node_infos import mixed_templates
-from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
 from kscale.ca.scale_up.salvo import Salvo, SalvoRound, salvo_steps
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, not_triggered_parts
+from kscale.effects import (
+    Action,
+    ApiError,
+    CreatedGroups,
+    CreateGroup,
+    DecreaseTargetSize,
+    DryRun,
+    Event,
+    IncreaseSize,
+    Moment,
+    Steps,
+    moment,
+)
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
@@ -40,6 +49,7 @@ from kscale.objects.quota import CapacityQuota
 from kscale.objects.times import to_datetime
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
+from performing import performed
 
 _SUFFIX = "7777777"
 _FLAGS = (
@@ -63,7 +73,7 @@ def check(case: dict[str, Any]) -> None:
         return
     provider = Provider(given)
     options = options_of(given)
-    now = to_datetime(given["now"])
+    now = moment(to_datetime(given["now"]))
     objects = [golden_ca.read(item) for item in given.get("objects") or []]
     nodes = golden_ca.of_type(objects, Node)
     state, events_before = history(given, provider, nodes, options, now)
@@ -101,7 +111,7 @@ def _scale_up(
     templates: dict[str, NodeTemplate],
     state: ClusterState,
     options: ca.AutoscalingOptions,
-    now: datetime,
+    now: Moment,
 ) -> dict[str, Any]:
     config = given.get("priority_config_map")
     salvo = given["op"] == "salvo"
@@ -111,42 +121,41 @@ def _scale_up(
         "state": state,
         "now": now,
         "options": options,
-        "expanders": given.get("expanders") or [],
-        "filters": {"none": lambda options, given: Filtered(survivors=[])},
-        "expander_input": ca.ExpanderInput(
-            priorities=None if config is None else config.get("data") or {},
-            prices=adapter("expander").Prices(given.get("prices") or {}),
-            cluster_node_count=given.get("cluster_node_count", len(nodes)),
-            gpu_label=golden_ca.GPU_LABEL,
+        "inputs": ca.OrchestratorInputs(
+            expanders=given.get("expanders") or [],
+            filters={"none": lambda options, given: Filtered(survivors=[])},
+            expander_input=ca.ExpanderInput(
+                priorities=None if config is None else config.get("data") or {},
+                prices=adapter("expander").Prices(given.get("prices") or {}),
+                cluster_node_count=given.get("cluster_node_count", len(nodes)),
+                gpu_label=golden_ca.GPU_LABEL,
+            ),
+            quotas=quotas_of(given),
+            comparator=adapter("balance").comparator_of(given.get("options") or {}),
+            all_or_nothing=bool(given.get("all_or_nothing")),
+            candidates=provider.candidates(),
+            daemonsets=[from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
+            stop_after_options=(given.get("options") or {}).get("binpacking_stop_after_options", 0),
         ),
-        "quotas": quotas_of(given),
-        "comparator": adapter("balance").comparator_of(given.get("options") or {}),
-        "all_or_nothing": bool(given.get("all_or_nothing")),
-        "candidates": provider.candidates(),
-        "daemonsets": [from_dict(item, DaemonSet) for item in given.get("daemonsets") or []],
-        "stop_after_options": (given.get("options") or {}).get("binpacking_stop_after_options", 0),
     }
     pending = [from_dict(item, Pod) if salvo else item for item in given.get("pending") or []]
     start = salvo_steps if salvo else ca.orchestrate_steps
     cluster = Cluster(given.get("objects") or [], finished=True)
-    if salvo:
-        budget = (given.get("options") or {}).get("salvo_scale_up_budget_s", 60)
-        arguments["budget"] = timedelta(seconds=budget)
     steps = start(cluster if salvo else cluster.snapshot(), pending, provider.groups, **arguments)
     rounds: list[SalvoRound] = []
-    done = provider.run(steps)
+    ran = provider.run(steps, now)
+    done, events = ran.value, list(ran.events)
     if isinstance(done, Salvo):
         rounds = done.rounds
         after = done.cluster.snapshot()
         done = rounds[-1].done
+    else:
+        events += ca.status_events(done.status)
     expansion = done.expansion
     provider.groups = Groups([*provider.groups, *provider.made], provider.groups.node_errors)
     got = status_of(done.status) | {
         "options": _options_of(done),
-        "events": sorted(
-            (with_parts(golden_ca.event_of(e), done.status) for e in done.events + ca.status_events(done.status)),
-            key=_event_order,
-        ),
+        "events": sorted((with_parts(golden_ca.event_of(e), done.status) for e in events), key=_event_order),
         "cluster_state_after": cluster_state(done.state, provider.groups, now, options),
     }
     if "expander_steps" in want:
@@ -160,8 +169,6 @@ def _scale_up(
         got["options"] = next((found for item in reversed(rounds) if (found := _options_of(item.done))), [])
         got["rounds"] = [_round(item) for item in rounds]
         got["snapshot_after"] = _nodes_of(after)
-        events = [e for item in rounds for e in item.done.events + ca.status_events(item.done.status)]
-        got["events"] = sorted((with_parts(golden_ca.event_of(e), done.status) for e in events), key=_event_order)
     return got
 
 
@@ -191,7 +198,7 @@ def _min_size(
     templates: dict[str, NodeTemplate],
     state: ClusterState,
     options: ca.AutoscalingOptions,
-    now: datetime,
+    now: Moment,
 ) -> dict[str, Any]:
     steps = ca.scale_up_to_min_size_steps(
         nodes,
@@ -203,9 +210,10 @@ def _min_size(
         quotas=quotas_of(given),
         gpu_label=golden_ca.GPU_LABEL,
     )
-    done = provider.run(steps)
+    ran = provider.run(steps, now)
+    done = ran.value
     return status_of(done.status) | {
-        "events": golden_ca.sorted_events(done.events + ca.status_events(done.status)),
+        "events": golden_ca.sorted_events([*ran.events, *ca.status_events(done.status)]),
         "cluster_state_after": cluster_state(done.state, provider.groups, now, options),
         "options": [],
     }
@@ -232,7 +240,7 @@ def templates_of(
     groups: Groups,
     objects: list[KubeObject],
     options: ca.AutoscalingOptions,
-    now: datetime,
+    now: Moment,
 ) -> dict[str, NodeTemplate]:
     if given.get("templates") != "computed":
         return {group.id: group.template for group in groups if group.template is not None}
@@ -291,12 +299,12 @@ class Provider:
             for item in self.provisioning.get("candidates") or []
         ]
 
-    def create(self, action: CreateGroup) -> CreatedNodeGroups | ca.AutoscalerError:
+    def create(self, action: CreateGroup) -> CreatedGroups | ApiError:
         """What the injected group manager does."""
         item = next(item for item in self.provisioning["candidates"] if item["id"] == action.group)
         error = item.get("create_error")
         if error:
-            return ca.AutoscalerError(error.get("type") or "", error["message"])
+            return ApiError(error["message"], reason=error.get("type") or "")
         template = golden_ca.template(item.get("created_template") or item.get("template"))
         self.made = [
             NodeGroup(
@@ -312,37 +320,31 @@ class Provider:
             for name in item["created_ids"]
         ]
         self.errors |= item.get("created_increase_errors") or {}
-        return CreatedNodeGroups(main=self.made[0], extra=self.made[1:])
+        return CreatedGroups(main=self.made[0], extra=tuple(self.made[1:]))
 
     def fail_sizes(self) -> None:
         """From the call on, some target sizes cannot be read."""
         for name, error in self._size_errors.items():
             self.groups[name].target_size_error = error
 
-    def run(self, steps: Generator[Any, Any, Any]) -> Any:
-        try:
-            action = next(steps)
-            while True:
-                action = steps.send(self.answer(action))
-        except StopIteration as stop:
-            return stop.value
+    def run(self, steps: Steps[Any], now: Moment) -> DryRun[Any]:
+        return performed(steps, self.answer, now=now)
 
-    def answer(
-        self, action: ca.IncreaseSize | DecreaseTargetSize | CreateGroup
-    ) -> ca.AutoscalerError | CreatedNodeGroups | None:
+    def answer(self, action: Action) -> ApiError | CreatedGroups | None:
         if isinstance(action, CreateGroup):
             return self.create(action)
         group = next((made for made in self.made if made.id == action.group), None) or self.groups[action.group]
         if isinstance(action, DecreaseTargetSize):
             group.target_size = group.size + action.delta
             return None
+        assert isinstance(action, IncreaseSize)
         if action.atomic and action.group in self.not_atomic:
-            return ca.AutoscalerError("", "Not implemented")
+            return ApiError("Not implemented", reason="")
         self.calls.append({"group": action.group, "delta": action.delta, "atomic": action.atomic})
         error = self.errors.get(action.group)
         if error is None or error.get("target_raised"):
             group.target_size = group.size + action.delta
-        return None if error is None else ca.AutoscalerError(error.get("type") or "", error["message"])
+        return None if error is None else ApiError(error["message"], reason=error.get("type") or "")
 
 
 def _group(given: dict[str, Any]) -> NodeGroup:
@@ -378,6 +380,7 @@ def options_of(given: dict[str, Any]) -> ca.AutoscalingOptions:
         **{name: flags[name] for name in _FLAGS if name in flags},
         max_node_provision_time=timedelta(seconds=flags.get("max_node_provision_time_s", 900)),
         max_node_startup_time=timedelta(seconds=flags.get("max_node_startup_time_s", 900)),
+        salvo_scale_up_budget=timedelta(seconds=flags.get("salvo_scale_up_budget_s", 60)),
         initial_node_group_backoff_duration=timedelta(seconds=300),
         max_node_group_backoff_duration=timedelta(seconds=1800),
         node_group_backoff_reset_timeout=timedelta(seconds=10800),
@@ -393,29 +396,28 @@ def quotas_of(given: dict[str, Any]) -> list[quota.Quota] | ca.AutoscalerError:
 
 
 def history(
-    given: dict[str, Any], provider: Provider, nodes: list[Node], options: ca.AutoscalingOptions, now: datetime
+    given: dict[str, Any], provider: Provider, nodes: list[Node], options: ca.AutoscalingOptions, now: Moment
 ) -> tuple[ClusterState, list[dict[str, str]]]:
     """The cluster state after the recorded history and an update at ``now``, and the events of the way there."""
     state = ClusterState()
     machines = {node.metadata.name: True for node in nodes}
-    events: list[ca.Event] = []
+    events: list[Event] = []
     for item in [*(given.get("history") or []), {"op": "update_nodes", "at": given["now"]}]:
-        time = to_datetime(item["at"])
+        time = moment(to_datetime(item["at"]))
         if item["op"] == "register_scale_up":
             state = register_scale_up(state, provider.groups[item["group"]], item["delta"], time, options)
         elif item["op"] == "register_failed_scale_up":
             error = ScaleUpError(class_="Other", code="cloudProviderError", message="failed")
             state = register_failed_scale_up(state, item["group"], error, item["delta"], time, options)
         else:
-            update: ClusterUpdate = provider.run(
-                update_nodes_steps(state, nodes, provider.groups, now=time, options=options, has_instance=machines)
-            )
-            state = update.state
-            events += update.events
+            steps = update_nodes_steps(state, nodes, provider.groups, now=time, options=options, has_instance=machines)
+            ran = provider.run(steps, time)
+            state = ran.value.state
+            events += ran.events
     return state, golden_ca.sorted_events(events)
 
 
-def cluster_state(state: ClusterState, groups: Groups, now: datetime, options: ca.AutoscalingOptions) -> dict[str, Any]:
+def cluster_state(state: ClusterState, groups: Groups, now: Moment, options: ca.AutoscalingOptions) -> dict[str, Any]:
     return {
         "upcoming": {name: item.count for name, item in upcoming_nodes(state, groups, now).items()},
         "groups": {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -12,9 +11,12 @@ from hypothesis import strategies as st
 
 from builders import node, pod
 from kscale import ca
+from kscale.ca.expander.grpc import NO_CLIENT
 from kscale.ca.expander.price import node_unfitness, preferred_node
+from kscale.effects import ApiError, Ranking, RankOptions
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
+from performing import performed
 
 MI = 1 << 20
 
@@ -265,7 +267,7 @@ def test_priority_events() -> None:
     assert [event.message for event in found.events] == [text.format("t3.large"), text.format("m4.4xlarge")]
     assert {event.reason for event in found.events} == {"PriorityConfigMapNotMatchedGroup"}
     (empty,) = _priority("", ["a"]).events
-    assert (empty.reason, empty.object) == (
+    assert (empty.reason, empty.about) == (
         "PriorityConfigMapInvalid",
         "ConfigMap/kube-system/cluster-autoscaler-priority-expander",
     )
@@ -284,44 +286,47 @@ def test_priority_configurations_that_are_refused(config: str) -> None:
 
 # -- grpc ------------------------------------------------------------------------------------------------------
 
-_Answer = ca.Ranking | None
+_Answer = Ranking | ApiError | None
+
+
+def _ranked(*groups: str | None, warnings: tuple[str, ...] = ()) -> Ranking:
+    return Ranking(groups=groups, warnings=warnings)
 
 
 @pytest.mark.parametrize(
     ("answer", "left"),
     [
         (None, ["a", "b", "c"]),
-        (ca.Ranking(error="deadline exceeded"), ["a", "b", "c"]),
-        (ca.Ranking([]), []),
-        (ca.Ranking(["c", "a"]), ["c", "a"]),
-        (ca.Ranking([None, "b", "unknown"]), ["b"]),
-        (ca.Ranking([None, "unknown"]), ["a", "b", "c"]),
+        (ApiError("deadline exceeded"), ["a", "b", "c"]),
+        (_ranked(), []),
+        (_ranked("c", "a"), ["c", "a"]),
+        (_ranked(None, "b", "unknown"), ["b"]),
+        (_ranked(None, "unknown"), ["a", "b", "c"]),
     ],
 )
 def test_grpc(answer: _Answer, left: list[str]) -> None:
     options = [_option("a", 3, pod("p"), debug="d"), _option("b"), _option("c")]
-    steps: Generator[ca.RankOptions, _Answer, ca.Expansion] = ca.expand_steps(options, ["grpc"])
-    question = next(steps)
-    assert next((o.node_group_id, o.node_count, o.debug) for o in question.options) == ("a", 3, "d")
-    with pytest.raises(StopIteration) as done:
-        steps.send(answer)
-    assert _groups(done.value.value.survivors) == left
-    assert _groups(ca.expand(options, "grpc", rank=lambda question: answer).survivors) == left
+    ran = performed(ca.expand_steps(options, ["grpc"], now=0), lambda action: answer or NO_CLIENT, now=0)
+    (question,) = ran.actions
+    assert isinstance(question, RankOptions)
+    assert next((o.group, o.node_count, o.debug) for o in question.options) == ("a", 3, "d")
+    assert _groups(ran.value.survivors) == left
+    assert _groups(ca.expand(options, "grpc", rank=answer and (lambda question: answer)).survivors) == left
 
 
 @pytest.mark.parametrize(
     ("answer", "logged"),
     [
         (None, ["Incorrect gRPC client config, filtering no options"]),
-        (ca.Ranking(error="deadline"), ["GRPC call failed, no options filtered: deadline"]),
-        (ca.Ranking([]), ["GRPC returned nil bestOptions"]),
-        (ca.Ranking(["a"], warnings=["left out"]), ["left out"]),
+        (ApiError("deadline"), ["GRPC call failed, no options filtered: deadline"]),
+        (_ranked(), ["GRPC returned nil bestOptions"]),
+        (_ranked("a", warnings=("left out",)), ["left out"]),
         (
-            ca.Ranking([None, "x", "a"]),
+            _ranked(None, "x", "a"),
             ["GRPC server returned nil Option", "GRPC server returned invalid nodeGroup ID: x"],
         ),
         (
-            ca.Ranking(["x"]),
+            _ranked("x"),
             [
                 "GRPC server returned invalid nodeGroup ID: x",
                 "Unable to sanitize GPRC returned bestOptions, no options filtered",
@@ -330,4 +335,5 @@ def test_grpc(answer: _Answer, left: list[str]) -> None:
     ],
 )
 def test_what_grpc_logs(answer: _Answer, logged: list[str]) -> None:
-    assert ca.expand([_option("a"), _option("b")], "grpc", rank=lambda question: answer).warnings == logged
+    rank = answer and (lambda question: answer)
+    assert ca.expand([_option("a"), _option("b")], "grpc", rank=rank).warnings == logged

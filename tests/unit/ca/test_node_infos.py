@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from builders import T0, at, node
+from builders import N0, at, node, span
 from kscale import ca
 from kscale.ca.node_infos import CachedTemplate, mixed_templates, provided_template
 from kscale.ca.templates import TaintConfig
@@ -66,37 +66,37 @@ def test_mixed_provider(
     cache = {}
     if cached_s is not None:
         cached = NodeTemplate(node=node("cached", 3000, 1))
-        cache["ng"] = CachedTemplate(template=cached, added=T0 - timedelta(seconds=cached_s))
+        cache["ng"] = CachedTemplate(template=cached, added=N0 - span(seconds=cached_s))
     found = mixed_templates(
         nodes,
         lambda found: [NodeTemplate(node=n) for n in found],
         [],
         Groups([group]),
-        now=T0,
+        now=N0,
         cache=cache,
-        cache_ttl=timedelta(minutes=1),
+        cache_ttl=span(minutes=1),
     )
     given = {name: template.node.spec.provider_id for name, template in found.templates.items()}
     assert given == ({} if expected is None else {"ng": expected})
     assert ("ng" in found.cache) is cached_after
     if cached_after and expected == "good":
-        assert found.cache["ng"].added == T0
+        assert found.cache["ng"].added == N0
 
 
 def test_mixed_provider_errors() -> None:
     groups = Groups([NodeGroup(id="ng", nodes=["n"])], {"n": "down"})
-    found = mixed_templates([_state("n")], lambda found: [NodeTemplate(node=n) for n in found], [], groups, now=T0)
+    found = mixed_templates([_state("n")], lambda found: [NodeTemplate(node=n) for n in found], [], groups, now=N0)
     assert found.templates == {}
     assert found.warnings == ["Failed to get node group for node n: down"] * 1
     with pytest.raises(ca.AutoscalerError, match="error while retrieving node n from cluster snapshot"):
         mixed_templates(
-            [_state("n")], lambda found: [None] * len(found), [], Groups([NodeGroup(id="ng", nodes=["n"])]), now=T0
+            [_state("n")], lambda found: [None] * len(found), [], Groups([NodeGroup(id="ng", nodes=["n"])]), now=N0
         )
 
 
 def test_cache_forgets_groups_that_are_gone() -> None:
-    cache = {"old": CachedTemplate(template=_OFFERED, added=T0)}
-    assert mixed_templates([], lambda found: [None] * len(found), [], Groups(), now=T0, cache=cache).cache == {}
+    cache = {"old": CachedTemplate(template=_OFFERED, added=N0)}
+    assert mixed_templates([], lambda found: [None] * len(found), [], Groups(), now=N0, cache=cache).cache == {}
 
 
 # -- groups as the user describes them -------------------------------------------------------------------------

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from builders import GPU, T0, at, container, node, owner, pod
+from builders import GPU, N0, at, container, node, owner, pod, span
 from kscale import ca
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
@@ -92,7 +91,7 @@ def test_filter_out_schedulable(existing: list[int], pending: list[tuple[int, in
     ],
 )
 def test_graceful_degradation(counter: int, unprocessed: int, after: int, reasons: list[str]) -> None:
-    got, events = count_degradation(counter, unprocessed, "kube-system/status")
+    got, events = count_degradation(counter, unprocessed, AutoscalingOptions())
     assert (got, [event.reason for event in events]) == (after, reasons)
 
 
@@ -170,7 +169,7 @@ def test_tpu_requests() -> None:
 def test_young(age: int, delay: int, own: str | None, kept: bool, warned: bool) -> None:
     annotations = None if own is None else {DELAY_ANNOTATION: own}
     one = pod("p", creation_timestamp=at(seconds=-age), annotations=annotations)
-    found = without_young([one], T0, timedelta(seconds=delay))
+    found = without_young([one], N0, span(seconds=delay))
     assert (bool(found.pods), bool(found.young), bool(found.warnings)) == (kept, not kept, warned)
 
 
@@ -205,7 +204,7 @@ def test_gate(pods: list[Any], ready: int, options: dict[str, Any], degraded: in
         for i, item in enumerate(pods)
     ]
     gate = should_scale_up(
-        given, ready_nodes=ready, now=T0, options=AutoscalingOptions(**options), degraded_loops=degraded
+        given, ready_nodes=ready, now=N0, options=AutoscalingOptions(**options), degraded_loops=degraded
     )
     assert gate.result == result
     assert [event.message for event in gate.events] == (

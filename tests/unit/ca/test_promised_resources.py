@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from builders import T0, node
+from builders import N0, node
 from kscale.ca import AutoscalingOptions, LoopState
 from kscale.ca.node_lists import RESOURCE_NOT_READY, node_lists
 from kscale.ca.promised_resources import complete_pools, lacks_promised
@@ -83,20 +83,20 @@ def test_a_node_waits_for_its_devices(
     promised: list[ResourceSlice], published: list[ResourceSlice], lacks: bool
 ) -> None:
     cluster = Cluster([_machine("n"), _machine("stranger"), *published])
-    plan = kscale.scale_up(cluster, [_group(resource_slices=promised)], now=T0)
+    plan = kscale.scale_up(cluster, [_group(resource_slices=promised)], now=N0)
     assert plan.state.cluster.total.resource_unready == (["n"] if lacks else [])
     assert plan.state.cluster.total.ready == (["stranger"] if lacks else ["n", "stranger"])
 
 
 def test_the_template_of_the_loop_before_goes_first() -> None:
     cluster = Cluster([_machine("n")])
-    bare = RememberedTemplate(template=to_dict(NodeTemplate(node=_machine("g"))), added=T0)
-    rich = RememberedTemplate(template=to_dict(_group(resource_slices=[_slice("p")]).template), added=T0)
+    bare = RememberedTemplate(template=to_dict(NodeTemplate(node=_machine("g"))), added=N0)
+    rich = RememberedTemplate(template=to_dict(_group(resource_slices=[_slice("p")]).template), added=N0)
     for group, known, unready in (
         (_group(resource_slices=[_slice("p")]), bare, []),
         (_group(), rich, ["n"]),
     ):
-        plan = kscale.scale_up(cluster, [group], now=T0, state=LoopState(templates={"g": known}))
+        plan = kscale.scale_up(cluster, [group], now=N0, state=LoopState(templates={"g": known}))
         assert plan.state.cluster.total.resource_unready == unready
 
 

@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from builders import T0, node
+from builders import N0, node
 from kscale import ca
-from kscale.ca.cluster_state import ClusterState, DecreaseTargetSize, update_nodes
-from kscale.ca.repair import DeleteInstances, Repair, repair_steps
+from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.ca.repair import Repair, repair_steps
+from kscale.effects import SECOND, ApiError, DecreaseTargetSize, DeleteNodes, DryRun, as_if_done
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, NodeGroupOptions
 from kscale.objects.nodegroups import Groups
+from performing import performed
 
-MINUTE = timedelta(minutes=1)
-LIMIT = 45 * MINUTE
+MINUTE = 60 * SECOND
+LIMIT = timedelta(minutes=45)
 
 
 def group(
@@ -40,26 +42,24 @@ def group(
 def seen(groups: Groups, options: ca.AutoscalingOptions, members: list[str]) -> ClusterState:
     """What is known an hour ago, by a first look."""
     nodes = [node(name, 1, 1, ready=True) for name in members]
-    return update_nodes(ClusterState(), nodes, groups, now=T0 - 60 * MINUTE, options=options).state
+    return update_nodes(ClusterState(), nodes, groups, now=N0 - 60 * MINUTE, options=options).state
 
 
 def repair(
-    given: list[NodeGroup], at: timedelta = timedelta(), answers: dict[str, str] | None = None, **options: Any
-) -> tuple[Repair, list[Any]]:
+    given: list[NodeGroup], at: int = 0, answers: dict[str, str] | None = None, **options: Any
+) -> tuple[Repair, DryRun[Repair]]:
     """Repairs at a time from now; ``answers``: group, or ``group force``, -> the provider's refusal."""
     groups = Groups(given)
     chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT, **options)
     state = seen(groups, chosen, [name for item in given for name in item.nodes])
-    steps = repair_steps(state, groups, now=T0 + at, options=chosen)
-    asked: list[Any] = []
-    try:
-        action = next(steps)
-        while True:
-            asked.append(action)
-            key = f"{action.group} force" if getattr(action, "force", False) else action.group
-            action = steps.send((answers or {}).get(key))
-    except StopIteration as stop:
-        return stop.value, asked
+
+    def answer(action: Any) -> ApiError | None:
+        key = f"{action.group} force" if getattr(action, "force", False) else action.group
+        refusal = (answers or {}).get(key)
+        return None if refusal is None else ApiError(refusal)
+
+    ran = performed(repair_steps(state, groups, now=N0 + at, options=chosen), answer, now=N0 + at)
+    return ran.value, ran
 
 
 # -- instances that have not registered ------------------------------------------------------------------------------
@@ -67,10 +67,10 @@ def repair(
 
 @pytest.mark.parametrize(("at", "removed"), [(-50, []), (-15, []), (0, ["g-1"])])
 def test_old_unregistered_instances(at: int, removed: list[str]) -> None:
-    found, asked = repair([group("g", 1, 2, 2, 1)], at * MINUTE)
+    found, ran = repair([group("g", 1, 2, 2, 1)], at * MINUTE)
     assert found.removed == ({"g": removed} if removed else {})
-    assert asked == ([DeleteInstances(group="g", instances=removed)] if removed else [])
-    assert [event.message for event in found.events] == [f"Removed unregistered node {name}" for name in removed]
+    assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(removed))] if removed else [])
+    assert [event.message for event in ran.events] == [f"Removed unregistered node {name}" for name in removed]
     assert not found.ends_loop
 
 
@@ -86,24 +86,24 @@ def test_groups_that_go_whole(atomic: bool | None, unregistered: int, removed: i
     ("least", "force", "removed"), [(0, False, ["g-1", "g-2"]), (2, False, ["g-1"]), (3, False, []), (3, True, None)]
 )
 def test_minimum_sizes(least: int, force: bool, removed: list[str] | None) -> None:
-    found, asked = repair([group("g", 1, 3, 3, least)], force_delete_unregistered_nodes=force)
+    found, ran = repair([group("g", 1, 3, 3, least)], force_delete_unregistered_nodes=force)
     want = ["g-1", "g-2"] if removed is None else removed
     assert found.removed == ({"g": want} if want else {})
-    assert asked == ([DeleteInstances(group="g", instances=want, force=force)] if want else [])
+    assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(want), force=force)] if want else [])
 
 
 def test_a_provider_that_cannot_force() -> None:
     answers = {"g force": "Not implemented"}
-    found, asked = repair([group("g", 1, 2, 2, 2)], answers=answers, force_delete_unregistered_nodes=True)
-    assert [item.force for item in asked] == [True, False]
+    found, ran = repair([group("g", 1, 2, 2, 2)], answers=answers, force_delete_unregistered_nodes=True)
+    assert [item.force for item in ran.actions] == [True, False]
     assert found.removed == {"g": ["g-1"]}
 
 
 def test_the_first_refusal_ends_it() -> None:
-    found, asked = repair([group("a", 1, 3, 3), group("b", 1, 2, 2)], answers={"a": "no"})
-    assert [item.group for item in asked] == ["a"]
+    found, ran = repair([group("a", 1, 3, 3), group("b", 1, 2, 2)], answers={"a": "no"})
+    assert [item.group for item in ran.actions] == ["a"]
     assert found.removed == {}
-    assert [(event.reason, event.message) for event in found.events] == [
+    assert [(event.reason, event.message) for event in ran.events] == [
         ("DeleteUnregisteredFailed", "Failed to remove node a-1: no"),
         ("DeleteUnregisteredFailed", "Failed to remove node a-2: no"),
     ]
@@ -117,26 +117,24 @@ def test_groups_that_cannot_be_read(field: str) -> None:
     chosen = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
     state = seen(Groups(groups), chosen, ["a-0", "b-0"])
     setattr(groups[0], field, "down")
-    steps = repair_steps(state, Groups(groups), now=T0, options=chosen)
+    ran = as_if_done(repair_steps(state, Groups(groups), now=N0, options=chosen), now=N0)
     if field == "options_error":
-        with pytest.raises(StopIteration) as stop:
-            next(steps)
         text = "failed to retrieve maxNodeProvisionTime for node a-1 in nodeGroup a"
-        assert stop.value.value.warnings[0] == f"Failed to remove unregistered nodes: {text}"
+        assert ran.value.warnings[0] == f"Failed to remove unregistered nodes: {text}"
+        assert ran.actions == []
     else:
-        assert next(steps) == DeleteInstances(group="b", instances=["b-1"])
+        assert ran.actions == [DeleteNodes(group="b", nodes=("b-1",))]
 
 
 def test_an_unhealthy_cluster_is_left_alone() -> None:
     groups = Groups([group("g", 4, 4, 4)])
     options = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
     nodes = [node(f"g-{i}", 1, 1, ready=False) for i in range(4)]
-    state = update_nodes(ClusterState(), nodes, groups, now=T0, options=options).state
-    with pytest.raises(StopIteration) as stop:
-        next(repair_steps(state, groups, now=T0, options=options))
-    found: Repair = stop.value.value
+    state = update_nodes(ClusterState(), nodes, groups, now=N0, options=options).state
+    ran = as_if_done(repair_steps(state, groups, now=N0, options=options), now=N0)
+    found, told = ran.value, [event.message for event in ran.events]
     assert (found.healthy, found.ends_loop) == (False, True)
-    assert [event.message for event in found.events] == ["Cluster is unhealthy"]
+    assert (told, ran.actions) == (["Cluster is unhealthy"], [])
 
 
 # -- instances that could not be made --------------------------------------------------------------------------------
@@ -173,10 +171,10 @@ def test_instances_that_could_not_be_made(
 ) -> None:
     """In every loop anew, as long as the cloud shows them as failed."""
     for _ in range(2):
-        found, asked = repair([failing(codes, **more)], -60 * MINUTE, **options)
+        found, ran = repair([failing(codes, **more)], -60 * MINUTE, **options)
         assert found.deleted == ({"g": deleted} if deleted else {})
         force = "force_delete_failed_nodes" in options
-        assert asked == ([DeleteInstances(group="g", instances=deleted, force=force)] if deleted else [])
+        assert ran.actions == ([DeleteNodes(group="g", nodes=tuple(deleted), force=force)] if deleted else [])
         assert found.ends_loop is ("options_error" in more)
 
 
@@ -184,7 +182,7 @@ def test_instances_that_are_on_their_way_out() -> None:
     made = failing(CODES)
     for name in made.instance_status:
         made.instance_status[name] = InstanceStatus(state="deleting")
-    assert repair([made], -60 * MINUTE)[1] == []
+    assert repair([made], -60 * MINUTE)[1].actions == []
 
 
 def test_what_the_cloud_keeps_is_only_logged() -> None:
@@ -198,13 +196,13 @@ def test_what_the_cloud_keeps_is_only_logged() -> None:
 
 @pytest.mark.parametrize(("at", "fixed"), [(-50, False), (-15, False), (0, True)])
 def test_targets_that_are_too_high(at: int, fixed: bool) -> None:
-    found, asked = repair([group("ng1", 1, 1, 3, 1)], at * MINUTE)
-    assert asked == ([DecreaseTargetSize(group="ng1", delta=-2)] if fixed else [])
+    found, ran = repair([group("ng1", 1, 1, 3, 1)], at * MINUTE)
+    assert ran.actions == ([DecreaseTargetSize(group="ng1", delta=-2)] if fixed else [])
     assert (found.fixed, found.ends_loop) == (["ng1"] if fixed else [], fixed)
 
 
 def test_targets_that_are_too_low_stay() -> None:
-    assert repair([group("ng1", 3, 3, 1)])[1] == []
+    assert repair([group("ng1", 3, 3, 1)])[1].actions == []
 
 
 def test_a_target_that_cannot_be_lowered() -> None:

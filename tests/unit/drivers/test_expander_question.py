@@ -11,9 +11,9 @@ import pytest
 
 import kscale
 from kscale import ca
-from kscale.ca.scale_up.compared import without_environment
 from kscale.capacity.groups import groups_from
-from kscale.drivers.expander_protocol import Request
+from kscale.drivers.expander_protocol import Request, without_environment
+from kscale.effects import Ranking, RankOptions
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.protobuf.encoding import encode
@@ -79,11 +79,11 @@ def _asked(cluster: kscale.Cluster, groups: Any = GROUPS, **more: Any) -> list[A
     """The requests of one loop, as a server reads them."""
     asked: list[Any] = []
 
-    def rank(question: ca.RankOptions) -> ca.Ranking:
+    def rank(question: RankOptions) -> Ranking:
         request = Request(question)
-        assert request.warnings == []
+        assert request.warnings == ()
         asked.append(MESSAGES["BestOptionsRequest"].FromString(request.data))
-        return ca.Ranking(["b"])
+        return Ranking(groups=("b",))
 
     options = ca.AutoscalingOptions(expander="grpc", **more.pop("options", {}))
     plan = kscale.scale_up(cluster, groups, now=NOW, options=options, rank=rank, **more)
@@ -210,8 +210,8 @@ def test_without_anybody_to_ask_every_option_stays() -> None:
 def test_members_that_the_api_does_not_have_are_named() -> None:
     pods = [_pod("p", vendor={"x": 1}), _pod("q", vendor={"x": 2})]
 
-    def rank(question: ca.RankOptions) -> ca.Ranking:
-        return ca.Ranking(["b"], warnings=Request(question).warnings)
+    def rank(question: RankOptions) -> Ranking:
+        return Ranking(groups=("b",), warnings=Request(question).warnings)
 
     options = ca.AutoscalingOptions(expander="grpc")
     found = kscale.scale_up(kscale.Cluster(pods), GROUPS, now=NOW, options=options, rank=rank).warnings

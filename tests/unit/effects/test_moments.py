@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from kscale.effects import SECOND, ZERO_TIME, duration, from_text, moment, timedelta_of, to_datetime, to_text
+from kscale.effects import SECOND, ZERO_TIME, duration, from_text, later, moment, timedelta_of, to_datetime, to_text
 from kscale.errors import InputError
 
 
@@ -19,6 +19,8 @@ def test_an_aware_datetime_and_nanoseconds_are_the_same_moment() -> None:
     ("value", "told"),
     [
         (datetime(2026, 1, 1), "2026-01-01T00:00:00 has no time zone"),  # noqa: DTZ001 (the point of the test)
+        (datetime(9999, 1, 1, tzinfo=UTC), "9999-01-01T00:00:00+00:00 is no moment: nanoseconds in 64 bits reach from"),
+        (datetime(1, 1, 1, tzinfo=UTC), "0001-01-01T00:00:00+00:00 is no moment"),
         ("2026-01-01T00:00:00Z", "'2026-01-01T00:00:00Z' is a str"),
         (1.5e9, "1500000000.0 is a float"),
         (True, "True is a bool"),
@@ -52,3 +54,9 @@ def test_texts_are_read_as_the_api_writes_them() -> None:
 def test_durations_are_whole_microseconds() -> None:
     assert duration(timedelta(seconds=1.5)) == 1_500_000_000
     assert timedelta_of(1_500_000_999) == timedelta(seconds=1.5)
+
+
+def test_a_moment_after_all_others_is_the_last_there_is() -> None:
+    assert later(5, 7) == 12
+    assert later(ZERO_TIME, 0) == ZERO_TIME
+    assert later(1, 2**63 - 1) == later(2**62, 2**62) == 2**63 - 1

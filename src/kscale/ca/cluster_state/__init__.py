@@ -8,7 +8,12 @@ machine; :func:`update_nodes` runs it as if every action succeeded.
 from __future__ import annotations
 
 from kscale.ca.cluster_state.health import backoff_status, is_cluster_healthy, is_group_healthy, is_safe_to_scale_up
-from kscale.ca.cluster_state.registering import register_failed_scale_up, register_scale_down, register_scale_up
+from kscale.ca.cluster_state.registering import (
+    forget_failures,
+    register_failed_scale_up,
+    register_scale_down,
+    register_scale_up,
+)
 from kscale.ca.cluster_state.sizes import autoscaled_nodes_count, recalculate
 from kscale.ca.cluster_state.state import (
     AcceptableRange,
@@ -21,13 +26,12 @@ from kscale.ca.cluster_state.state import (
     UnregisteredNode,
 )
 from kscale.ca.cluster_state.upcoming import UpcomingNodes, is_scaling_up, upcoming_count, upcoming_nodes
-from kscale.ca.cluster_state.update import ClusterUpdate, DecreaseTargetSize, update_nodes, update_nodes_steps
+from kscale.ca.cluster_state.update import ClusterUpdate, Updating, update_nodes, update_nodes_steps
 
 __all__ = [
     "AcceptableRange",
     "ClusterState",
     "ClusterUpdate",
-    "DecreaseTargetSize",
     "GroupReadiness",
     "IncorrectSize",
     "ScaleDownRequest",
@@ -35,8 +39,10 @@ __all__ = [
     "ScaleUpRequest",
     "UnregisteredNode",
     "UpcomingNodes",
+    "Updating",
     "autoscaled_nodes_count",
     "backoff_status",
+    "forget_failures",
     "is_cluster_healthy",
     "is_group_healthy",
     "is_safe_to_scale_up",

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from kscale.ca.backoff import Backoff, backed_off
 from kscale.ca.cluster_state.state import ClusterState
 from kscale.ca.options import AutoscalingOptions
+from kscale.effects import Moment
 
 __all__ = ["backoff_status", "is_cluster_healthy", "is_group_healthy", "is_safe_to_scale_up"]
 
 
-def backoff_status(state: ClusterState, group: str, now: datetime, *, has_template: bool = True) -> Backoff | None:
+def backoff_status(state: ClusterState, group: str, now: Moment, *, has_template: bool = True) -> Backoff | None:
     """The back-off in force for a group; a group without template is never in back-off."""
     return backed_off(state.backoffs, group, now) if has_template else None
 
@@ -38,7 +37,7 @@ def is_group_healthy(state: ClusterState, group: str, options: AutoscalingOption
 
 
 def is_safe_to_scale_up(
-    state: ClusterState, group: str, now: datetime, options: AutoscalingOptions, *, has_template: bool = True
+    state: ClusterState, group: str, now: Moment, options: AutoscalingOptions, *, has_template: bool = True
 ) -> bool:
     """Healthy and not in back-off."""
     if not is_group_healthy(state, group, options):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
-from kscale.ca.clock import duration_ns, moment_ns, text_ns
 from kscale.ca.cluster_state.state import ClusterState, GroupReadiness, UnregisteredNode
 from kscale.ca.node_lists import RESOURCE_NOT_READY
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of, readiness
 from kscale.ca.options import AutoscalingOptions
+from kscale.effects import Moment, duration, from_text
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -21,7 +20,7 @@ def classify(
     nodes: Sequence[Node],
     groups: Groups,
     *,
-    now: datetime,
+    now: Moment,
     options: AutoscalingOptions,
     has_instance: Mapping[str, bool],
     lives: Iterable[tuple[bool, bool]] | None = None,
@@ -33,9 +32,8 @@ def classify(
     """
     total, nobody = GroupReadiness(), GroupReadiness()
     by_group: dict[str, GroupReadiness] = {}
-    now_ns = moment_ns(now)
     # One variable for the whole pass: a node whose group says nothing inherits from the node before it.
-    startup = duration_ns(options.max_node_startup_time)
+    startup = duration(options.max_node_startup_time)
     startup_of: dict[str, int | None] = {}
     group_of = groups.id_of_node
     ready_nodes, names = total.ready, total.registered
@@ -62,7 +60,7 @@ def classify(
             record.ready.append(name)
             ready_nodes.append(name)
             continue
-        for kind in _kinds(node, gone, suspended, ready, now_ns - startup):
+        for kind in _kinds(node, gone, suspended, ready, now - startup):
             getattr(record, kind).append(name)
             getattr(total, kind).append(name)
     return by_group, total
@@ -71,7 +69,7 @@ def classify(
 def _startup(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | None:
     """How long nodes of a group may take to start, in nanoseconds; None if its options cannot be read."""
     try:
-        return duration_ns(group.options_or(defaults).max_node_startup_time)
+        return duration(group.options_or(defaults).max_node_startup_time)
     except ProviderError:
         return None
 
@@ -84,13 +82,13 @@ def _kinds(node: Node, gone: bool, suspended: bool, ready: bool, young_since: in
         return ("suspended",)
     if ready:
         return ("ready",)
-    if text_ns(node.metadata.creation_timestamp) > young_since:
+    if from_text(node.metadata.creation_timestamp) > young_since:
         return ("not_started",)
     return ("unready", "resource_unready") if readiness(node).reason == RESOURCE_NOT_READY else ("unready",)
 
 
 def find_unregistered(
-    before: Mapping[str, UnregisteredNode], nodes: Iterable[Node], groups: Groups, now: datetime
+    before: Mapping[str, UnregisteredNode], nodes: Iterable[Node], groups: Groups, now: Moment
 ) -> dict[str, UnregisteredNode]:
     """Instances that should be there and have no node object, and since when that is so."""
     registered = {node.spec.provider_id for node in nodes}
@@ -107,14 +105,12 @@ def find_unregistered(
     return found
 
 
-def sort_unregistered(
-    state: ClusterState, groups: Groups, now: datetime, defaults: NodeGroupAutoscalingOptions
-) -> None:
+def sort_unregistered(state: ClusterState, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions) -> None:
     """Puts the state's unregistered instances into its lists: for long, or not yet."""
     for name, item in state.unregistered.items():
         owner = groups[item.group]
         try:
-            provision = owner.options_or(defaults).max_node_provision_time
+            provision = duration(owner.options_or(defaults).max_node_provision_time)
         except ProviderError:
             continue
         kind = "long_unregistered" if item.since + provision < now else "unregistered"

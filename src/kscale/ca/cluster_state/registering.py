@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
-
 from msgspec.structs import replace
 
 from kscale.ca.backoff import ScaleUpError, record_failure
 from kscale.ca.cluster_state.state import ClusterState, ScaleDownRequest, ScaleUpFailure, ScaleUpRequest
 from kscale.ca.options import AutoscalingOptions
+from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 
-__all__ = ["register_failed_scale_up", "register_scale_down", "register_scale_up"]
+__all__ = ["forget_failures", "register_failed_scale_up", "register_scale_down", "register_scale_up"]
 
-SCALE_DOWN_TIMEOUT = timedelta(minutes=5)
+SCALE_DOWN_TIMEOUT = 300 * SECOND
 """For how long a deletion that the cloud accepted is still expected to show."""
 
 
 def register_scale_up(
-    state: ClusterState, group: NodeGroup, delta: int, now: datetime, options: AutoscalingOptions
+    state: ClusterState, group: NodeGroup, delta: int, now: Moment, options: AutoscalingOptions
 ) -> ClusterState:
     """After a group's size was raised by ``delta`` (or lowered: negative).
 
     A request grows by what is added; adding nodes starts its time anew. Ignored if the group's options cannot be read.
     """
     try:
-        provision = group.options_or(options.node_group_defaults).max_node_provision_time
+        provision = duration(group.options_or(options.node_group_defaults).max_node_provision_time)
     except ProviderError:
         return state
     requests = dict(state.scale_up_requests)
     old = requests.get(group.id)
     if old is None:
         if delta > 0:
-            requests[group.id] = ScaleUpRequest(increase=delta, time=now, expected_add_time=now + provision)
+            requests[group.id] = ScaleUpRequest(increase=delta, time=now, expected_add_time=later(now, provision))
     elif old.increase + delta <= 0:
         del requests[group.id]
     else:
         requests[group.id] = ScaleUpRequest(
             increase=old.increase + delta,
             time=now if delta > 0 else old.time,
-            expected_add_time=now + provision if delta > 0 else old.expected_add_time,
+            expected_add_time=later(now, provision) if delta > 0 else old.expected_add_time,
         )
     return replace(state, scale_up_requests=requests)
 
 
-def register_scale_down(state: ClusterState, group: str, node: str, now: datetime) -> ClusterState:
+def register_scale_down(state: ClusterState, group: str, node: str, now: Moment) -> ClusterState:
     """After the cloud accepted the deletion of a node."""
-    request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=now + SCALE_DOWN_TIMEOUT)
+    request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=later(now, SCALE_DOWN_TIMEOUT))
     return replace(state, scale_down_requests=[*state.scale_down_requests, request])
 
 
@@ -55,7 +54,7 @@ def register_failed_scale_up(
     group: str,
     error: ScaleUpError,
     delta: int,
-    now: datetime,
+    now: Moment,
     options: AutoscalingOptions,
     *,
     has_template: bool = True,
@@ -70,7 +69,12 @@ def register_failed_scale_up(
             group,
             error,
             now,
-            initial=options.initial_node_group_backoff_duration,
-            maximum=options.max_node_group_backoff_duration,
+            initial=duration(options.initial_node_group_backoff_duration),
+            maximum=duration(options.max_node_group_backoff_duration),
         )
     return replace(state, failures=failures, backoffs=backoffs)
+
+
+def forget_failures(state: ClusterState) -> ClusterState:
+    """At the start of a loop: what failed in the one before has been told."""
+    return replace(state, failures={}) if state.failures else state

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state.state import AcceptableRange, ClusterState, IncorrectSize
 from kscale.ca.errors import AutoscalerError
+from kscale.effects import Moment
 from kscale.objects.nodegroups import Groups
 
 __all__ = ["acceptable_ranges", "autoscaled_nodes_count", "incorrect_sizes", "recalculate", "target_sizes"]
@@ -49,7 +49,7 @@ def acceptable_ranges(state: ClusterState, groups: Groups, targets: Mapping[str,
     return ranges
 
 
-def incorrect_sizes(state: ClusterState, groups: Groups, now: datetime) -> dict[str, IncorrectSize]:
+def incorrect_sizes(state: ClusterState, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
     """Groups that have another number of nodes than their target says; since when, if they had it before."""
     found: dict[str, IncorrectSize] = {}
     for group in groups:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kscale.ca.backoff import Backoff, ScaleUpError
-from kscale.ca.clock import Moment
+from kscale.effects import Moment
 
 __all__ = [
     "AcceptableRange",
@@ -88,7 +88,7 @@ class ClusterState(msgspec.Struct, kw_only=True, rename="camel"):
     scale_down_requests: list[ScaleDownRequest] = []
     backoffs: dict[str, Backoff] = {}
     failures: dict[str, list[ScaleUpFailure]] = {}
-    """Since the caller last emptied them; upstream does at the start of every loop."""
+    """In this loop: :func:`~kscale.ca.cluster_state.forget_failures` begins another."""
     unregistered: dict[str, UnregisteredNode] = {}
     create_errors: dict[str, list[str]] = {}
     """Instances that were seen failing, by group."""

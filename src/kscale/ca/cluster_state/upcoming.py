@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container
-from datetime import datetime
 
 import msgspec
 
 from kscale.ca.cluster_state.health import backoff_status
 from kscale.ca.cluster_state.state import ClusterState
+from kscale.effects import Moment
 from kscale.objects.nodegroups import Groups
 
 __all__ = ["UpcomingNodes", "is_scaling_up", "upcoming_count", "upcoming_nodes"]
@@ -40,7 +40,7 @@ def is_scaling_up(state: ClusterState, group: str) -> bool:
 
 
 def upcoming_nodes(
-    state: ClusterState, groups: Groups, now: datetime, *, templates: Container[str] | None = None
+    state: ClusterState, groups: Groups, now: Moment, *, templates: Container[str] | None = None
 ) -> dict[str, UpcomingNodes]:
     """By group, in the provider's order, the nodes that are expected: asked for, not there, not in back-off.
 

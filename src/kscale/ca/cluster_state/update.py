@@ -2,41 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.backoff import ScaleUpError, drop_stale
-from kscale.ca.clock import format_duration
 from kscale.ca.cluster_state.readiness import classify, find_unregistered, sort_unregistered
 from kscale.ca.cluster_state.registering import register_failed_scale_up, register_scale_up
 from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, target_sizes
 from kscale.ca.cluster_state.state import ClusterState
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
-from kscale.ca.events import Event
-from kscale.ca.expander.chain import as_if_done
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.regarding import status_event
+from kscale.effects import (
+    DecreaseTargetSize,
+    Emit,
+    Event,
+    Moment,
+    Progress,
+    StepsOf,
+    as_if_done,
+    duration,
+    moment,
+)
 from kscale.objects.core import Node
+from kscale.objects.durations import format_duration
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["ClusterUpdate", "DecreaseTargetSize", "update_nodes", "update_nodes_steps"]
+__all__ = ["ClusterUpdate", "Updating", "update_nodes", "update_nodes_steps"]
+
+Updating = DecreaseTargetSize | Emit
+"""What an update asks for."""
 
 
 class ClusterUpdate(msgspec.Struct, kw_only=True):
-    """A new state and the events that upstream would have sent."""
+    """A new state, and the groups with what their targets are now (the ranges of the state go by those before).
+
+    ``events``: what upstream would have sent, if it was run as if every action succeeded.
+    """
 
     state: ClusterState
+    groups: Groups
     events: list[Event] = []
-
-
-class DecreaseTargetSize(msgspec.Struct, kw_only=True, frozen=True):
-    """An action: lower a group's target size (``delta`` is negative). Its outcome is an error text or None."""
-
-    group: str
-    delta: int
 
 
 def update_nodes(
@@ -44,7 +54,7 @@ def update_nodes(
     nodes: Iterable[Node],
     groups: Groups,
     *,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
@@ -54,8 +64,8 @@ def update_nodes(
     steps = update_nodes_steps(
         state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance, lives=lives
     )
-    update: ClusterUpdate = as_if_done(steps)
-    return update
+    done = as_if_done(steps, now=moment(now))
+    return replace(done.value, events=list(done.events))
 
 
 def update_nodes_steps(
@@ -63,12 +73,12 @@ def update_nodes_steps(
     nodes: Iterable[Node],
     groups: Groups,
     *,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
     lives: Sequence[tuple[bool, bool]] | None = None,
-) -> Generator[DecreaseTargetSize, str | None, ClusterUpdate]:
+) -> StepsOf[Updating, ClusterUpdate]:
     """Classifies nodes, ends requests that are fulfilled or overdue, and works out what sizes to expect.
 
     - ``templates``: ids of groups that have a template (None: all have); only those enter back-off.
@@ -76,19 +86,19 @@ def update_nodes_steps(
       node is tainted for deletion. ``lives``: what :func:`kscale.ca.nodes.life_of` says of each node, where that is
       known already.
 
-    Yields a :class:`DecreaseTargetSize` for every request that timed out and is sent an error text or None. Raises
-    :class:`AutoscalerError` if a group's target size cannot be read.
+    Yields a :class:`~kscale.effects.DecreaseTargetSize` for every request that timed out: all that was asked for is
+    taken back, whatever has come of it. Raises :class:`AutoscalerError` if a group's target size cannot be read.
     """
     options = options or AutoscalingOptions()
     targets = target_sizes(groups)
-    update = _Update(state, groups, targets, now, options, templates)
+    update = _Update(state, groups, targets, moment(now), options, templates)
     update.look_at(list(nodes), has_instance or {}, lives)
     update.set_ranges()
     yield from update.end_requests()
-    update.creation_errors()
+    yield from update.creation_errors()
     update.set_ranges()
-    update.state.incorrect_sizes = incorrect_sizes(update.state, groups, now)
-    return ClusterUpdate(state=update.state, events=update.events)
+    update.state.incorrect_sizes = incorrect_sizes(update.state, groups, update.now)
+    return ClusterUpdate(state=update.state, groups=groups.with_targets(update.lowered) if update.lowered else groups)
 
 
 class _Update:
@@ -99,21 +109,21 @@ class _Update:
         state: ClusterState,
         groups: Groups,
         targets: dict[str, int],
-        now: datetime,
+        now: Moment,
         options: AutoscalingOptions,
         templates: Container[str] | None,
     ) -> None:
+        self.p = Progress(now)
         self.state = replace(state)
         self.groups = groups
         self.targets = targets
         self.now = now
         self.options = options
         self.templates = templates
-        self.events: list[Event] = []
+        self.lowered: dict[str, int] = {}
 
-    def warn(self, reason: str, message: str) -> None:
-        where = f"ConfigMap/{self.options.namespace}/{self.options.status_config_map_name}"
-        self.events.append(Event(object=where, type="Warning", reason=reason, message=message))
+    def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
+        return self.p.emit(status_event(self.options, "Warning", reason, message))
 
     def look_at(
         self, nodes: list[Node], has_instance: Mapping[str, bool], lives: Sequence[tuple[bool, bool]] | None
@@ -131,8 +141,8 @@ class _Update:
     def set_ranges(self) -> None:
         self.state.ranges = acceptable_ranges(self.state, self.groups, self.targets)
 
-    def end_requests(self) -> Generator[DecreaseTargetSize, str | None, None]:
-        reset = self.options.node_group_backoff_reset_timeout
+    def end_requests(self) -> StepsOf[Updating, None]:
+        reset = duration(self.options.node_group_backoff_reset_timeout)
         self.state.backoffs = drop_stale(self.state.backoffs, self.now, reset)
         # Upstream walks the requests in random order; this is the provider's.
         order = [group.id for group in self.groups]
@@ -147,17 +157,23 @@ class _Update:
                 self._drop_request(name)
             elif request.expected_add_time < self.now:
                 took = format_duration(self.now - request.time)
-                self.warn("ScaleUpTimedOut", f"Nodes added to group {name} failed to register within {took}")
+                yield from self.warn("ScaleUpTimedOut", f"Nodes added to group {name} failed to register within {took}")
                 message = f"Scale-up timed out for node group {name} after {took}"
                 self._fail(name, ScaleUpError(class_="Other", code="timeout", message=message), request.increase)
-                error = yield DecreaseTargetSize(group=name, delta=-request.increase)
-                if error is not None:
-                    text = f"Failed to decrease target size for group {name} after scale-up timeout: {error}"
-                    self.warn("FailedToRevertScaleUp", text)
+                if not self.options.legacy:  # release 1.3 left the target as it was
+                    yield from self._revert(group, request.increase)
                 self._drop_request(name)
         self.state.scale_down_requests = [
             item for item in self.state.scale_down_requests if item.expected_delete_time > self.now
         ]
+
+    def _revert(self, group: NodeGroup, increase: int) -> StepsOf[Updating, None]:
+        error = (yield from self.p.act(DecreaseTargetSize(group=group.id, delta=-increase))).error
+        if error is None:
+            self.lowered[group.id] = group.size - increase
+        else:
+            text = f"Failed to decrease target size for group {group.id} after scale-up timeout: {error.message}"
+            yield from self.warn("FailedToRevertScaleUp", text)
 
     def _drop_request(self, name: str) -> None:
         requests = dict(self.state.scale_up_requests)
@@ -172,7 +188,7 @@ class _Update:
 
     # -- instances that could not be made ----------------------------------------------------------------------
 
-    def creation_errors(self) -> None:
+    def creation_errors(self) -> StepsOf[Emit, None]:
         previous = self.state.create_errors
         current: dict[str, list[str]] = {}
         for group in self.groups:
@@ -190,14 +206,14 @@ class _Update:
             for (code, class_), members in failing.items():
                 unseen = [name for name in members if name not in seen]
                 if unseen and is_scaling_up(self.state, group.id):
-                    self._creation_error(group, code, class_, unseen)
+                    yield from self._creation_error(group, code, class_, unseen)
         self.state.create_errors = current
 
-    def _creation_error(self, group: NodeGroup, code: str, class_: str, unseen: list[str]) -> None:
+    def _creation_error(self, group: NodeGroup, code: str, class_: str, unseen: list[str]) -> StepsOf[Emit, None]:
         errors = [group.instance_status[name].error for name in unseen]
         texts = list(dict.fromkeys(error.message for error in errors if error is not None))
         message = ", ".join(texts) + (", ..." if len(texts) > 3 else "")
-        self.warn(
+        yield from self.warn(
             "ScaleUpFailed",
             f"Failed adding {len(unseen)} nodes to group {group.id} due to {class_}.{code}; source errors: {message}",
         )

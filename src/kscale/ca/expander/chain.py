@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 
 import msgspec
 
-from kscale.ca.events import Event
-from kscale.ca.expander.grpc import grpc_steps
+from kscale.ca.expander.grpc import NO_CLIENT, grpc_steps
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, GRPC, build_chain
-from kscale.ca.expander.types import ExpanderInput, Filter, Filtered, Option, Rank, Ranking, RankOptions, Rng
+from kscale.ca.expander.types import ExpanderInput, Filter, Filtered, Option, Rank, Rng
+from kscale.effects import (
+    Action,
+    ApiError,
+    Event,
+    Moment,
+    Progress,
+    Ranking,
+    RankOptions,
+    StepsOf,
+    as_if_done,
+    moment,
+)
 from kscale.errors import InputError
 
-__all__ = ["ExpanderStep", "Expansion", "as_if_done", "expand", "expand_steps"]
+__all__ = ["ExpanderStep", "Expansion", "expand", "expand_steps", "respond_with"]
 
 
 class ExpanderStep(msgspec.Struct, kw_only=True):
@@ -52,10 +63,13 @@ def expand_steps(
     expanders: Sequence[str],
     given: ExpanderInput | None = None,
     *,
+    now: datetime | Moment | Progress,
     rng: Rng | None = None,
     filters: Mapping[str, Filter] | None = None,
-) -> Generator[RankOptions, Ranking | None, Expansion]:
-    """The chain as a step machine: yields :class:`RankOptions` where ``grpc`` asks, and is sent a :class:`Ranking`.
+) -> StepsOf[RankOptions, Expansion]:
+    """The chain as a step machine: yields :class:`~kscale.effects.RankOptions` where ``grpc`` asks.
+
+    ``now``: when it is begun, or the machine that it is a part of.
 
     The first filter sees even a single option; once exactly one survives the later ones are not run. Ties that
     remain go to ``rng``, or without one to the first survivor. ``filters`` are further expanders by name. Raises
@@ -67,10 +81,11 @@ def expand_steps(
     names = build_chain(expanders, known)
     if "price" in names and given.prices is None:
         raise InputError("the price expander needs prices")
+    p = now if isinstance(now, Progress) else Progress(moment(now))
     survivors = list(options)
     steps: list[ExpanderStep] = []
     for name in names:
-        filtered = (yield from grpc_steps(survivors, given)) if name == GRPC else known[name](survivors, given)
+        filtered = (yield from grpc_steps(p, survivors, given)) if name == GRPC else known[name](survivors, given)
         steps.append(ExpanderStep(expander=name, filtered=filtered))
         survivors = filtered.survivors
         if len(survivors) == 1:
@@ -91,16 +106,14 @@ def expand(
     ``rank`` answers for the ``grpc`` expander; without it there is no client and that expander keeps every option.
     """
     names = expanders.split(",") if isinstance(expanders, str) else expanders
-    expansion: Expansion = as_if_done(expand_steps(options, names, given, rng=rng), rank)
-    return expansion
+    return as_if_done(expand_steps(options, names, given, now=0, rng=rng), now=0, respond=respond_with(rank)).value
 
 
-def as_if_done(steps: Generator[Any, Any, Any], rank: Rank | None = None) -> Any:
-    """Runs a step machine as if all that it does succeeds; ``rank`` answers where it asks the grpc expander's server
-    (None: there is no client). What the machine returns."""
-    try:
-        action = next(steps)
-        while True:
-            action = steps.send(rank(action) if rank is not None and isinstance(action, RankOptions) else None)
-    except StopIteration as stop:
-        return stop.value
+def respond_with(rank: Rank | None) -> Callable[[Action], Ranking | ApiError]:
+    """Answers the questions of a scale-up in a dry run: there is one kind of them."""
+
+    def respond(action: Action) -> Ranking | ApiError:
+        assert isinstance(action, RankOptions)
+        return NO_CLIENT if rank is None else rank(action)
+
+    return respond

@@ -7,13 +7,13 @@ for one hour, times what a pod requests. Here the two come from the groups thems
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from math import isfinite
 
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.types import ExpanderInput
+from kscale.effects import SECOND, Moment
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -35,13 +35,13 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
     per_core: float
     per_gib: float
 
-    def node_price(self, node: Node, start: datetime, end: datetime) -> float:
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float:
         price = self.nodes.get(node.metadata.name)
         if price is None:
             raise AutoscalerError("", f"no price for {node.metadata.name}")
         return price * _hours(start, end)
 
-    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
         cores, gib = _cores_and_gib(occupancy(pod))
         return (cores * self.per_core + gib * self.per_gib) * _hours(start, end)
 
@@ -92,8 +92,8 @@ def group_prices(
     return GroupPrices(nodes=nodes, per_core=per_core, per_gib=per_gib)
 
 
-def _hours(start: datetime, end: datetime) -> float:
-    return (end - start).total_seconds() / 3600
+def _hours(start: Moment, end: Moment) -> float:
+    return (end - start) / (3600 * SECOND)
 
 
 def _cores_and_gib(amounts: Mapping[str, Quantity]) -> tuple[float, float]:

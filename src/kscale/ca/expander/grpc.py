@@ -5,33 +5,39 @@ The client is :mod:`kscale.drivers.grpc_expander`: a decision does not talk to a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
+from typing import Final
 
-from kscale.ca.expander.types import ExpanderInput, Filtered, GrpcOption, Option, Ranking, RankOptions
+from kscale.ca.expander.types import ExpanderInput, Filtered, Option
+from kscale.effects import ApiError, Progress, RankOption, RankOptions, StepsOf
 
-__all__ = ["grpc_steps"]
+__all__ = ["NO_CLIENT", "grpc_steps"]
+
+NO_CLIENT: Final = ApiError("Incorrect gRPC client config", reason="NotConfigured")
+"""The answer where there is nobody to ask."""
 
 
-def grpc_steps(options: Sequence[Option], given: ExpanderInput) -> Generator[RankOptions, Ranking | None, Filtered]:
-    """Yields the question, is sent the :class:`Ranking` (None: there is no client), and returns what is left.
+def grpc_steps(p: Progress, options: Sequence[Option], given: ExpanderInput) -> StepsOf[RankOptions, Filtered]:
+    """Asks the ranker, and returns what is left.
 
-    No client, an error, or an answer that names only unknown groups leaves all options; an empty answer leaves none.
-    Survivors stand in the ranker's order. ``warnings`` are what upstream logs.
+    An error, or an answer that names only unknown groups, leaves all options; an empty answer leaves none. Survivors
+    stand in the ranker's order. ``warnings`` are what upstream logs.
     """
-    question = RankOptions(
-        options=[
-            GrpcOption(node_group_id=o.group, node_count=o.node_count, debug=o.debug, pods=o.pods) for o in options
-        ],
-        nodes=given.nodes,
-        compared=given.compared,
+    outcome = yield from p.act(
+        RankOptions(
+            options=[RankOption(group=o.group, node_count=o.node_count, debug=o.debug, pods=o.pods) for o in options],
+            nodes=given.nodes,
+            bare=given.compared,
+        )
     )
-    ranking = yield question
-    if ranking is None:
-        return Filtered(survivors=list(options), warnings=["Incorrect gRPC client config, filtering no options"])
+    if outcome.error is not None:
+        if outcome.error == NO_CLIENT:
+            text = f"{outcome.error.message}, filtering no options"
+        else:
+            text = f"GRPC call failed, no options filtered: {outcome.error.message}"
+        return Filtered(survivors=list(options), warnings=[text])
+    ranking = outcome.value
     warnings = list(ranking.warnings)
-    if ranking.error is not None:
-        warnings.append(f"GRPC call failed, no options filtered: {ranking.error}")
-        return Filtered(survivors=list(options), warnings=warnings)
     if not ranking.groups:
         return Filtered(survivors=[], warnings=[*warnings, "GRPC returned nil bestOptions"])
     by_id = {option.group: option for option in options}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from math import inf
 
 import msgspec
@@ -13,6 +12,7 @@ from kscale.ca.expander.minimum import Minimum
 from kscale.ca.expander.types import ExpanderInput, Filtered, Option, PriceModel
 from kscale.ca.go_math import divide, format_fixed, tanh
 from kscale.ca.gpu import node_has_gpu
+from kscale.effects import SECOND, Moment
 from kscale.objects.core import Container, Node, Pod, PodSpec, ResourceRequirements
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.quantity import Quantity
@@ -62,17 +62,17 @@ class HourlyPrices(msgspec.Struct, kw_only=True):
     node_errors: list[str] = msgspec.field(default_factory=list)
     pod_errors: list[str] = msgspec.field(default_factory=list)
 
-    def node_price(self, node: Node, start: datetime, end: datetime) -> float:
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float:
         return self._price(node.metadata.name or "", self.nodes, self.node_errors, start, end)
 
-    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float:
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
         return self._price(pod.metadata.name or "", self.pods, self.pod_errors, start, end)
 
     @staticmethod
-    def _price(name: str, prices: dict[str, float], errors: list[str], start: datetime, end: datetime) -> float:
+    def _price(name: str, prices: dict[str, float], errors: list[str], start: Moment, end: Moment) -> float:
         if name in errors:
             raise AutoscalerError("", f"no price for {name}")
-        return prices.get(name, 0.0) * ((end - start).total_seconds() / 3600)
+        return prices.get(name, 0.0) * ((end - start) / (3600 * SECOND))
 
 
 def preferred_node(cluster_node_count: int | None) -> PreferredNode:
@@ -151,7 +151,7 @@ def price(options: Sequence[Option], given: ExpanderInput) -> Filtered:
     return result
 
 
-def _nodes_price(prices: PriceModel, node: Node, count: int, start: datetime, end: datetime) -> float:
+def _nodes_price(prices: PriceModel, node: Node, count: int, start: Moment, end: Moment) -> float:
     return prices.node_price(node, start, end) * float(count)
 
 

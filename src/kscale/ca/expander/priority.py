@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kscale.ca.events import Event
 from kscale.ca.expander.priority_config import PriorityConfigError, parse_priorities
 from kscale.ca.expander.types import ExpanderInput, Filtered, Option
+from kscale.effects import Event
+from kscale.objects.core import ObjectReference
 
 __all__ = ["CONFIG_MAP_NAME", "priority"]
 
@@ -24,10 +25,10 @@ def priority(options: Sequence[Option], given: ExpanderInput) -> Filtered:
     result = Filtered(survivors=list(options))
     if not options or given.priorities is None:
         return result
-    where = f"ConfigMap/{given.namespace}/{CONFIG_MAP_NAME}"
+    where = ObjectReference(api_version="v1", kind="ConfigMap", namespace=given.namespace, name=CONFIG_MAP_NAME)
 
     def warn(reason: str, message: str) -> None:
-        result.events.append(Event(object=where, type="Warning", reason=reason, message=message))
+        result.events.append(Event(regarding=where, type="Warning", reason=reason, message=message))
 
     text = given.priorities.get(_KEY)
     if text is None:

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from kscale.ca.events import Event
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.effects import SECOND, ApiError, Event, Moment, Ranking, RankOptions
 from kscale.objects.core import Node, Pod
+from kscale.objects.decode import to_dict
 from kscale.snapshot.record import PodRecord
 
 __all__ = [
     "ExpanderInput",
     "Filtered",
-    "GrpcOption",
     "Option",
     "PodRun",
     "PodRuns",
     "PriceModel",
     "Rank",
-    "RankOptions",
-    "Ranking",
     "Rng",
 ]
 
@@ -38,6 +35,11 @@ class PodRun(msgspec.Struct, frozen=True):
     pod: Pod
     count: int = 1
     record: PodRecord | None = None
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The pod's API data: as it came, else what the struct keeps."""
+        return to_dict(self.pod) if self.record is None else self.record.data()
 
 
 class PodRuns(Sequence[PodRun]):
@@ -71,9 +73,9 @@ class Option(msgspec.Struct, kw_only=True, frozen=True):
 class PriceModel(Protocol):
     """What the cloud provider charges. A price that cannot be told raises :class:`kscale.ca.AutoscalerError`."""
 
-    def node_price(self, node: Node, start: datetime, end: datetime) -> float: ...
+    def node_price(self, node: Node, start: Moment, end: Moment) -> float: ...
 
-    def pod_price(self, pod: Pod, start: datetime, end: datetime) -> float: ...
+    def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float: ...
 
 
 class Rng(Protocol):
@@ -104,14 +106,14 @@ class ExpanderInput:
     cluster_node_count: int | None = 0
     gpu_label: str = DEFAULT_GPU_LABEL
     namespace: str = "kube-system"
-    now: datetime | None = None
+    now: Moment | None = None
     compared: frozenset[str] = frozenset()
 
     @property
-    def hour(self) -> tuple[datetime, datetime]:
+    def hour(self) -> tuple[Moment, Moment]:
         """From when to when prices are asked for."""
-        start = self.now or datetime.fromisoformat("1970-01-01T00:00:00+00:00")
-        return start, start + timedelta(hours=1)
+        start = self.now or 0
+        return start, start + 3600 * SECOND
 
 
 class Filtered(msgspec.Struct, kw_only=True):
@@ -135,40 +137,5 @@ class Filtered(msgspec.Struct, kw_only=True):
 Filter = Callable[[Sequence[Option], ExpanderInput], Filtered]
 
 
-class GrpcOption(msgspec.Struct, kw_only=True, frozen=True):
-    """An option as an outside ranker sees it."""
-
-    node_group_id: str
-    node_count: int
-    debug: str
-    pods: Sequence[PodRun]
-
-
-@dataclass(frozen=True, slots=True)
-class RankOptions:
-    """An action: ask the outside ranker (the grpc expander's server) which options are best.
-
-    Whoever carries it out expands each :class:`PodRun` and serialises pods and nodes as the protocol wants them
-    (:class:`kscale.drivers.GrpcExpander` does). ``compared``: keys of pods to be sent without environment, see
-    :func:`kscale.ca.scale_up.compared.without_environment`.
-    """
-
-    options: list[GrpcOption]
-    nodes: Mapping[str, Node]
-    compared: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True, slots=True)
-class Ranking:
-    """The outcome: group ids in the ranker's order (None stands for a nil entry), or why there is no answer.
-
-    ``warnings``: what could not be sent.
-    """
-
-    groups: list[str | None] = field(default_factory=list)
-    error: str | None = None
-    warnings: list[str] = field(default_factory=list)
-
-
-Rank = Callable[[RankOptions], Ranking | None]
-"""Carries :class:`RankOptions` out; None: there is nobody to ask."""
+Rank = Callable[[RankOptions], Ranking | ApiError]
+"""Answers for an outside ranker: the grpc expander's server."""

@@ -10,8 +10,9 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from kscale.ca.events import Event
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.regarding import status_event
+from kscale.effects import Event
 
 __all__ = ["count_degradation", "is_reserved_for_scale_down", "looks_in_time", "may_scale_down"]
 
@@ -34,19 +35,16 @@ def looks_in_time(options: AutoscalingOptions, max_looks: int | None) -> int | N
     return 0 if options.pending_pods_batching_timeout <= timedelta() else max_looks
 
 
-def count_degradation(counter: int, unprocessed: int, config_map: str) -> tuple[int, list[Event]]:
+def count_degradation(counter: int, unprocessed: int, options: AutoscalingOptions) -> tuple[int, list[Event]]:
     """The counter of loops that ran out of time, and the event of the first such loop and of the first good one.
 
-    Only asked where graceful degradation is enabled; ``unprocessed`` is how many pods were not looked at,
-    ``config_map`` the status map's ``namespace/name``.
+    Only asked where graceful degradation is enabled; ``unprocessed`` is how many pods were not looked at.
     """
-
-    def say(kind: str, reason: str, message: str) -> list[Event]:
-        return [Event(object=f"ConfigMap/{config_map}", type=kind, reason=reason, message=message)]
-
     if unprocessed > 0:
-        return counter + 1, say("Warning", "GracefulDegradationStarted", _STARTED) if counter == 0 else []
-    return 0, say("Normal", "GracefulDegradationStopped", _STOPPED) if counter > 0 else []
+        said = status_event(options, "Warning", "GracefulDegradationStarted", _STARTED)
+        return counter + 1, [said] if counter == 0 else []
+    said = status_event(options, "Normal", "GracefulDegradationStopped", _STOPPED)
+    return 0, [said] if counter > 0 else []
 
 
 def is_reserved_for_scale_down(counter: int, options: AutoscalingOptions) -> bool:

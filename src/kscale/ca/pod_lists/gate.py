@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from kscale.ca.clock import SECOND, moment_ns, text_ns
-from kscale.ca.events import Event
 from kscale.ca.gpu import pod_requests_gpu
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import is_reserved_for_scale_down
+from kscale.ca.regarding import status_event
 from kscale.ca.scale_up.status import IN_COOLDOWN, LIMITED_BY_MAX_NODES_TOTAL, NOT_NEEDED
+from kscale.effects import SECOND, Event, Moment, from_text
 from kscale.objects.core import Pod
 
 __all__ = ["Gate", "all_new", "should_scale_up"]
@@ -34,24 +33,23 @@ class Gate(msgspec.Struct, kw_only=True, frozen=True):
     scale_down_disabled: bool = False
 
 
-def all_new(pods: Iterable[Pod], now: datetime) -> bool:
+def all_new(pods: Iterable[Pod], now: Moment) -> bool:
     """Whether more pods may be on their way: the oldest is not yet two seconds old, or the oldest that asks for a GPU
     not yet thirty."""
-    now_ns = moment_ns(now)
-    ages = [(text_ns(pod.metadata.creation_timestamp), pod) for pod in pods]
+    ages = [(from_text(pod.metadata.creation_timestamp), pod) for pod in pods]
     if not ages:
         return False
-    if min(made for made, _ in ages) + _NEW_FOR > now_ns:
+    if min(made for made, _ in ages) + _NEW_FOR > now:
         return True
     gpu = [made for made, pod in ages if pod_requests_gpu(pod)]
-    return bool(gpu) and min(gpu) + _GPU_NEW_FOR > now_ns
+    return bool(gpu) and min(gpu) + _GPU_NEW_FOR > now
 
 
 def should_scale_up(
     pods: Sequence[Pod],
     *,
     ready_nodes: int,
-    now: datetime,
+    now: Moment,
     options: AutoscalingOptions,
     degraded_loops: int = 0,
     enforced: bool = False,
@@ -68,16 +66,12 @@ def should_scale_up(
     return replace(gate, result="") if enforced else gate
 
 
-def _gate(pods: Sequence[Pod], ready_nodes: int, now: datetime, options: AutoscalingOptions) -> Gate:
+def _gate(pods: Sequence[Pod], ready_nodes: int, now: Moment, options: AutoscalingOptions) -> Gate:
     if not pods:
         return Gate(result=NOT_NEEDED)
     if 0 < options.max_nodes_total <= ready_nodes:
-        event = Event(
-            object=f"ConfigMap/{options.namespace}/{options.status_config_map_name}",
-            type="Warning",
-            reason="MaxNodesTotalReached",
-            message=f"Max total nodes in cluster reached: {options.max_nodes_total}",
-        )
+        text = f"Max total nodes in cluster reached: {options.max_nodes_total}"
+        event = status_event(options, "Warning", "MaxNodesTotalReached", text)
         return Gate(result=LIMITED_BY_MAX_NODES_TOTAL, events=(event,))
     if not options.bypassed_scheduler_names and all_new(pods, now):
         return Gate(result=IN_COOLDOWN, scale_down_disabled=True)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from kscale.ca.clock import duration_ns, format_duration, moment_ns, text_ns
 from kscale.ca.pods import annotation
+from kscale.effects import Moment, from_text
 from kscale.objects.core import Pod
-from kscale.objects.durations import parse_duration
+from kscale.objects.durations import format_duration, parse_duration
 from kscale.objects.names import go_quote
 
 __all__ = ["DELAY_ANNOTATION", "OldPods", "without_young"]
@@ -27,21 +26,20 @@ class OldPods(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
 
 
-def without_young(pods: Iterable[Pod], now: datetime, delay: timedelta = timedelta()) -> OldPods:
-    """Keeps a pod if more than its delay has passed since it was made: with a delay of 0, one made just now waits.
+def without_young(pods: Iterable[Pod], now: Moment, delay: int = 0) -> OldPods:
+    """Keeps a pod if more than its delay (nanoseconds) has passed since it was made: with 0, one made just now waits.
 
     A pod's annotation may lengthen the delay; one that cannot be read or is shorter does not count.
     """
     found = OldPods()
-    now_ns, common = moment_ns(now), duration_ns(delay)
     for pod in pods:
-        own = _delay_of(pod, common, delay, found.warnings)
-        old = now_ns - text_ns(pod.metadata.creation_timestamp) > own
+        own = _delay_of(pod, delay, found.warnings)
+        old = now - from_text(pod.metadata.creation_timestamp) > own
         (found.pods if old else found.young).append(pod)
     return found
 
 
-def _delay_of(pod: Pod, common: int, delay: timedelta, warnings: list[str]) -> int:
+def _delay_of(pod: Pod, common: int, warnings: list[str]) -> int:
     text = annotation(pod, DELAY_ANNOTATION)
     if text is None:
         return common
@@ -54,7 +52,7 @@ def _delay_of(pod: Pod, common: int, delay: timedelta, warnings: list[str]) -> i
     if own < common:
         warnings.append(
             f"Failed to set pod scale up delay for {name} through annotation {DELAY_ANNOTATION}: {text} is less than "
-            f"{format_duration(delay)}"
+            f"{format_duration(common)}"
         )
         return common
     return own

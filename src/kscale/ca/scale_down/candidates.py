@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from datetime import datetime
 
 import msgspec
 
-from kscale.ca.clock import Moment
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability.engine import PodsToMove
+from kscale.effects import Moment, duration
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 
@@ -37,7 +36,7 @@ class GroupChanges(msgspec.Struct, kw_only=True, rename="camel"):
     scale_down_failure: dict[str, Moment] = {}
 
 
-def register_change(changes: GroupChanges, kind: str, group: str, time: datetime) -> GroupChanges:
+def register_change(changes: GroupChanges, kind: str, group: str, time: Moment) -> GroupChanges:
     """After a change; ``kind`` is the name of a field of :class:`GroupChanges`."""
     return msgspec.structs.replace(changes, **{kind: {**getattr(changes, kind), group: time}})
 
@@ -89,13 +88,13 @@ def sort_by_scores(names: Iterable[str], scores: Sequence[Callable[[str], int]])
 
 
 def filter_delayed(
-    names: Sequence[str], groups: Groups, changes: GroupChanges, *, options: AutoscalingOptions, now: datetime
+    names: Sequence[str], groups: Groups, changes: GroupChanges, *, options: AutoscalingOptions, now: Moment
 ) -> list[str]:
     """Without the nodes whose group changed too short a time ago (``--scale-down-delay-type-local``)."""
     delays = (
-        (changes.scale_up, options.scale_down_delay_after_add),
-        (changes.scale_down, options.scale_down_delay_after_delete),
-        (changes.scale_down_failure, options.scale_down_delay_after_failure),
+        (changes.scale_up, duration(options.scale_down_delay_after_add)),
+        (changes.scale_down, duration(options.scale_down_delay_after_delete)),
+        (changes.scale_down_failure, duration(options.scale_down_delay_after_failure)),
     )
     found = []
     for name in names:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from kscale.ca.clock import format_duration
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.unneeded import UnneededNode
+from kscale.effects import duration, to_datetime
 from kscale.objects.core import Pod
+from kscale.objects.durations import format_duration
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.snapshot import Snapshot
 
@@ -69,7 +70,7 @@ def _unneeded(plan: ScaleDownPlan) -> str:
 
 
 def _too_young(item: UnneededNode) -> str:
-    since = item.since.strftime("%Y-%m-%d %H:%M:%S")
+    since = to_datetime(item.since).strftime("%Y-%m-%d %H:%M:%S")
     return f"unneeded since {since}, not yet longer than {format_duration(item.threshold)}"
 
 
@@ -97,7 +98,7 @@ def _blocked(pod: str, reason: str, plan: ScaleDownPlan, options: AutoscalingOpt
         case "NotEnoughPdb":
             return f"{pod}: {_budget(snapshot.pod(pod), plan)} no more evictions now"
         case "UnmovableKubeSystemPod":
-            limit = format_duration(options.blocking_system_pod_distruption_timeout)
+            limit = format_duration(duration(options.blocking_system_pod_distruption_timeout))
             return f"{pod} is a kube-system pod without PodDisruptionBudget and not known to be older than {limit}"
         case "NotReplicated":
             return f"{pod} has no controller that would create it again"

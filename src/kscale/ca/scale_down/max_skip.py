@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 
 import msgspec
 
-from kscale.ca.clock import Moment
+from kscale.effects import Moment
 
 __all__ = ["MaxNodeSkipEvalTime"]
 
@@ -18,7 +17,7 @@ class MaxNodeSkipEvalTime(msgspec.Struct, kw_only=True, frozen=True, rename="cam
     last: Moment
     since: dict[str, Moment] = {}
 
-    def update(self, skipped: Iterable[str], now: datetime) -> tuple[MaxNodeSkipEvalTime, timedelta]:
-        """After a pass that skipped these nodes: what to remember, and the longest time."""
+    def update(self, skipped: Iterable[str], now: Moment) -> tuple[MaxNodeSkipEvalTime, int]:
+        """After a pass that skipped these nodes: what to remember, and the longest time in nanoseconds."""
         since = {name: self.since.get(name, self.last) for name in skipped}
         return MaxNodeSkipEvalTime(last=now, since=since), now - min([now, *since.values()])

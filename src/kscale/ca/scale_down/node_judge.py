@@ -32,7 +32,7 @@ class NodeJudge:
         self._changed = changed
         self._gpu_label = gpu_label
         self._index = scene.snapshot.columns.index
-        self._columns = UsageColumns(simulator.pods, len(scene.nodes), scene.now_ns)
+        self._columns = UsageColumns(simulator.pods, len(scene.nodes), scene.now)
         self._skips_mirror = scene.options.ignore_mirror_pods_utilization
         self._slices: dict[str, list[ResourceSlice]] = {}
         if scene.options.enable_dynamic_resource_allocation:
@@ -62,7 +62,7 @@ class NodeJudge:
             pods,
             groups=scene.groups,
             options=scene.options,
-            now_ns=scene.now_ns,
+            now_ns=scene.now,
             gpu=gpu,
             recently_unremovable=recently_unremovable,
             dra_slices=slices,

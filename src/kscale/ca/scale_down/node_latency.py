@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
 
-from kscale.ca.clock import Moment
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.unneeded import UnneededNode
+from kscale.effects import Moment
 
 __all__ = ["NodeLatency", "NodeLatencyTracker", "TrackedNode"]
 
@@ -18,10 +17,11 @@ _JUST_WAITING: Final = frozenset((reasons.NO_REASON, reasons.NOT_UNNEEDED_LONG_E
 
 
 class TrackedNode(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """A node that is unneeded: since when, how long it has to be, and what else last kept it (empty: nothing)."""
+    """A node that is unneeded: since when, for how many nanoseconds it has to be, and what else last kept it (empty:
+    nothing)."""
 
     since: Moment
-    threshold: timedelta
+    threshold: int
     delay_reason: str = ""
 
 
@@ -31,7 +31,8 @@ class NodeLatency(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     node: str
     deleted: bool
     delay_reason: str
-    latency: timedelta
+    latency: int
+    """Nanoseconds."""
 
 
 class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -39,7 +40,7 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
 
     nodes: dict[str, TrackedNode] = {}
 
-    def update(self, unneeded: Iterable[UnneededNode], now: datetime) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
+    def update(self, unneeded: Iterable[UnneededNode], now: Moment) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
         """After a pass: new nodes count from now, nodes that are needed again are observed and forgotten."""
         nodes = {}
         for item in unneeded:
@@ -49,7 +50,7 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
         return NodeLatencyTracker(nodes=nodes), self._observe(ended, now, deleted=False)
 
     def process(
-        self, unremovable: Mapping[str, str], started: Iterable[str], now: datetime
+        self, unremovable: Mapping[str, str], started: Iterable[str], now: Moment
     ) -> tuple[NodeLatencyTracker, list[NodeLatency]]:
         """After a loop: ``unremovable`` (node -> reason) is kept in mind, nodes being deleted are observed."""
         nodes = dict(self.nodes)
@@ -61,12 +62,12 @@ class NodeLatencyTracker(msgspec.Struct, kw_only=True, frozen=True, rename="came
         left = {name: item for name, item in nodes.items() if name not in gone}
         return NodeLatencyTracker(nodes=left), marked._observe(gone, now, deleted=True)
 
-    def _observe(self, names: Iterable[str], now: datetime, *, deleted: bool) -> list[NodeLatency]:
+    def _observe(self, names: Iterable[str], now: Moment, *, deleted: bool) -> list[NodeLatency]:
         found = []
         for name in names:
             item = self.nodes[name]
             latency = now - item.since - item.threshold
-            if latency > timedelta():
+            if latency > 0:
                 reason = item.delay_reason or "none"
                 found.append(NodeLatency(node=name, deleted=deleted, delay_reason=reason, latency=latency))
         return found

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
 import msgspec
 
@@ -14,6 +13,7 @@ from kscale.ca.quota import QuotaTracker, cluster_minimum
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.atomic import filter_atomic
 from kscale.ca.scale_down.unneeded import UnneededNode, removable_at
+from kscale.effects import Moment
 from kscale.objects.core import Node
 from kscale.objects.nodegroups import Groups
 
@@ -38,7 +38,7 @@ def nodes_to_delete(
     groups: Groups,
     snapshot_nodes: Sequence[Node],
     options: AutoscalingOptions,
-    now: datetime,
+    now: Moment,
     limits: ResourceLimiter | None = None,
     deletions_in_progress: Mapping[str, int] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,

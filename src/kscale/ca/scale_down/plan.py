@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import cached_property
 
 import msgspec
@@ -17,6 +16,7 @@ from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode
 from kscale.ca.state import LoopState
+from kscale.effects import Moment
 
 __all__ = ["Alone", "ScaleDownPlan", "not_tried"]
 
@@ -84,7 +84,7 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
         return frozenset(self.skipped)
 
     @property
-    def unneeded_since(self) -> dict[str, datetime]:
+    def unneeded_since(self) -> dict[str, Moment]:
         """Since when each unneeded node is so."""
         return {item.name: item.since for item in self.unneeded}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 import msgspec
@@ -32,7 +32,8 @@ from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update
 from kscale.ca.scale_down.unneeded_limit import shortest_interval, unneeded_limit
 from kscale.ca.scale_down.unremovable import UnremovableNodes
 from kscale.ca.state import LoopState
-from kscale.errors import InputError
+from kscale.effects import Moment, duration, later, moment
+from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -50,7 +51,7 @@ def scale_down(
     snapshot: Snapshot,
     groups: Groups | Iterable[NodeGroup],
     *,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     state: LoopState | None = None,
     limits: ResourceLimiter | None = None,
@@ -86,40 +87,51 @@ def scale_down(
 
     With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`~.legacy.planner`).
 
-    Raises InputError for a disruption budget with a broken selector, for a ``now`` without time zone or before the last
-    loop's, for times and durations that lead out of the calendar, and for ``exhaustive`` with the legacy profile.
+    Raises InputError for a disruption budget with a broken selector, for a ``now`` that is no moment or is before the
+    last loop's, and for what the legacy profile does not know: ``exhaustive``, ``recent_evictions``, ``upcoming``,
+    ``max_simulations`` and ``threads``.
     """
     options = options or AutoscalingOptions()
     before = state or LoopState()
-    if exhaustive and options.legacy:
-        raise InputError("exhaustive knows no legacy profile: it is no decision of any release")
+    evicted = list(recent_evictions)
+    if options.legacy:
+        _refuse_in_legacy(
+            exhaustive=exhaustive,
+            recent_evictions=bool(evicted),
+            upcoming=bool(upcoming),
+            max_simulations=max_simulations is not None,
+            threads=threads is not None,
+        )
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    scene = Scene(snapshot, groups, now, options, before)
-    try:
-        if options.legacy:
-            from kscale.ca.scale_down.legacy.planner import legacy_scale_down
+    scene = Scene(snapshot, groups, moment(now), options, before)
+    if options.legacy:
+        from kscale.ca.scale_down.legacy.planner import legacy_scale_down
 
-            return legacy_scale_down(
-                scene,
-                limits=limits,
-                in_progress=[*deleting, *draining],
-                disabled=disabled,
-                gpu_label=gpu_label,
-                profile=profile,
-            )
-        evicted = list(recent_evictions)
-        barred: dict[str, str] = {}
-        while True:
-            loop = _Loop(scene, profile, exhaustive, max_simulations, threads, barred)
-            plan = loop.run(limits, deleting, draining, evicted, upcoming, disabled, gpu_label)
-            if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
-                return plan
-            # Nodes that may not go after all have taken room, and given some: once more without them.
-            barred |= plan.chosen.unremovable
-            scene = Scene(snapshot, scene.groups, now, options, before)
-    except OverflowError:
-        raise InputError("now, a time of the state or a duration of the options leads out of the calendar") from None
+        return legacy_scale_down(
+            scene,
+            limits=limits,
+            in_progress=[*deleting, *draining],
+            disabled=disabled,
+            gpu_label=gpu_label,
+            profile=profile,
+        )
+    barred: dict[str, str] = {}
+    while True:
+        loop = _Loop(scene, profile, exhaustive, max_simulations, threads, barred)
+        plan = loop.run(limits, deleting, draining, evicted, upcoming, disabled, gpu_label)
+        if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
+            return plan
+        # Nodes that may not go after all have taken room, and given some: once more without them.
+        barred |= plan.chosen.unremovable
+        scene = Scene(snapshot, scene.groups, scene.now, options, before)
+
+
+def _refuse_in_legacy(**given: bool) -> None:
+    what = "the planner of release 1.3 does not know it"
+    problems = [Problem(what, field=name) for name, is_given in given.items() if is_given]
+    if problems:
+        raise InputError(problems)
 
 
 class _Loop:
@@ -146,7 +158,6 @@ class _Loop:
         self.exhaustive = exhaustive
         self.nodes = scene.nodes
         self.groups = scene.groups
-        self.now_ns = scene.now_ns
         self.now = scene.now
         self.before = scene.before
         self.memory = scene.before.scale_down
@@ -170,7 +181,7 @@ class _Loop:
         gpu_label: str,
     ) -> ScaleDownPlan:
         since = self.memory.unneeded_since
-        ttl = self.options.node_deletion_candidate_ttl
+        ttl = duration(self.options.node_deletion_candidate_ttl)
         if not self.memory.started and ttl:
             since = {**load_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
         present = [node for node in self.nodes if node.metadata.name not in upcoming and not is_upcoming(node)]
@@ -195,7 +206,7 @@ class _Loop:
             now=self.now,
         )
         if self.exhaustive:
-            unneeded = [msgspec.structs.replace(item, threshold=timedelta()) for item in unneeded]
+            unneeded = [msgspec.structs.replace(item, threshold=0) for item in unneeded]
         after_update = dict(self.unremovable.nodes)
         chosen = None
         delete = CroppedNodes(empty=[], drain=[])
@@ -274,7 +285,7 @@ class _Loop:
     def _candidates(self, present: Iterable[Node], simulator: RemovalSimulator) -> list[str]:
         # The sorter asks without controllers and budgets.
         pods = simulator.pods
-        codes = DrainCodes(pods, DrainContext(self.now_ns, self.options)).codes
+        codes = DrainCodes(pods, DrainContext(self.now, self.options)).codes
         tiers = np.full(len(self.nodes), EMPTY)
         placed = pods.node >= 0
         tiers[pods.node[placed & (codes == WAITS)]] = EMPTY_BUT_WAITING
@@ -368,7 +379,7 @@ class _Loop:
         limit: int | None = None,
         atomic: np.ndarray[tuple[int], np.dtype[np.uint8]] | None = None,
     ) -> list[RemovableNode | UnremovableCandidate]:
-        until = self.now + self.options.unremovable_node_recheck_timeout
+        until = later(self.now, duration(self.options.unremovable_node_recheck_timeout))
         answers = simulator.judge(names, destinations, limit=limit, atomic=atomic)
         for answer in answers:
             if isinstance(answer, UnremovableCandidate):
@@ -388,9 +399,9 @@ class _Loop:
             return False
 
     def _cooldown(self, disabled: bool) -> bool:
-        if self.exhaustive:
-            return False
-        return disabled or (not self.options.scale_down_delay_type_local and self.scene.settles)
+        if disabled or self.exhaustive:
+            return disabled
+        return not self.options.scale_down_delay_type_local and self.scene.settles
 
     # -- choice ------------------------------------------------------------------------------------------------------
 

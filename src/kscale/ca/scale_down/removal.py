@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kscale._native import _engine
-from kscale.ca.clock import SECOND, moment_ns
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
@@ -22,6 +21,7 @@ from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.effects import SECOND, Moment, moment
 from kscale.objects.core import Container, Pod, Taint
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
@@ -152,7 +152,7 @@ class RemovalSimulator:
         self,
         snapshot: Snapshot,
         *,
-        now: datetime,
+        now: datetime | Moment,
         options: AutoscalingOptions | None = None,
         listers: Listers | None = None,
         pdbs: RemainingPdbTracker | None = None,
@@ -206,13 +206,13 @@ class RemovalSimulator:
         index = self._index
         return np.fromiter((-1 if name is None else index.get(name, -1) for name in names), np.int32)
 
-    def set_time(self, now: datetime) -> None:
+    def set_time(self, now: datetime | Moment) -> None:
         """The moment that the following candidates are judged at."""
-        now_ns = moment_ns(now)
-        self._drain = DrainCodes(self.pods, DrainContext(now_ns, self.options, self._listers, self.pdbs))
+        now = moment(now)
+        self._drain = DrainCodes(self.pods, DrainContext(now, self.options, self._listers, self.pdbs))
         self._budgets = BudgetSets(self.pods, self.pdbs)
         # A node on its way out carries this taint; topology spread constraints may honour it.
-        taint = Taint(key=TO_BE_DELETED_TAINT, value=str(now_ns // SECOND), effect="NoSchedule")
+        taint = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
         self.engine.set_ghost_rows(self._session.counters.leaving(taint, self.engine.n_rows))
 
     # -- looking -----------------------------------------------------------------------------------------------------
@@ -445,7 +445,7 @@ def simulate_removals(
     snapshot: Snapshot,
     candidates: Iterable[str],
     *,
-    now: datetime,
+    now: datetime | Moment,
     destinations: Collection[str] | None = None,
     options: AutoscalingOptions | None = None,
     listers: Listers | None = None,

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 
-from kscale.ca.clock import moment_ns
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.drainability.context import Listers
 from kscale.ca.scale_down.pdb import tracker_of
 from kscale.ca.state import LoopState
-from kscale.errors import InputError
+from kscale.effects import Moment, duration
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
@@ -23,7 +21,7 @@ __all__ = ["Scene"]
 class Scene:
     """The cluster at one moment, its groups, and what earlier loops remember.
 
-    ``whole``: the snapshot; ``snapshot``: the same without expendable pods. ``now``: in UTC. ``pdbs`` are charged while
+    ``whole``: the snapshot; ``snapshot``: the same without expendable pods. ``pdbs`` are charged while
     the loop goes on.
     """
 
@@ -33,7 +31,6 @@ class Scene:
         "listers",
         "nodes",
         "now",
-        "now_ns",
         "options",
         "pdbs",
         "snapshot",
@@ -44,15 +41,12 @@ class Scene:
         self,
         snapshot: Snapshot,
         groups: Groups | Iterable[NodeGroup],
-        now: datetime,
+        now: Moment,
         options: AutoscalingOptions,
         before: LoopState,
     ) -> None:
-        """Raises InputError for a ``now`` without time zone and for a disruption budget with a broken selector."""
-        if now.tzinfo is None:
-            raise InputError("now has no time zone")
-        self.now_ns = moment_ns(now)
-        self.now = now.astimezone(UTC)  # zones with summer time do not add up
+        """Raises InputError for a disruption budget with a broken selector."""
+        self.now = now
         self.options = options
         self.before = before
         self.whole = snapshot
@@ -71,4 +65,4 @@ class Scene:
             (memory.last_failure, options.scale_down_delay_after_failure),
             (memory.last_scale_down, options.scale_down_delay_after_delete),
         )
-        return any(time is not None and self.now - time < delay for time, delay in changes)
+        return any(time is not None and self.now - time < duration(delay) for time, delay in changes)

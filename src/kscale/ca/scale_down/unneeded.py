@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime, timedelta
 
 import msgspec
 
-from kscale.ca.clock import duration_ns, moment_ns
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, deletion_candidate_since, is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_down import reasons
+from kscale.effects import Moment, duration
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -34,15 +33,16 @@ class NodeToRemove(msgspec.Struct, frozen=True):
 
 
 class UnneededNode(msgspec.Struct, kw_only=True, frozen=True):
-    """A node that is not needed, since when, and how long it has to stay so before it may be deleted.
+    """A node that is not needed, since when, and how long (nanoseconds) it has to stay so before it may be
+    deleted.
 
     ``threshold_error`` says that the group's options could not be read.
     """
 
     node: Node
     drain: bool
-    since: datetime
-    threshold: timedelta
+    since: Moment
+    threshold: int
     threshold_error: str | None = None
     risky: bool = False
     on_completion: bool = False
@@ -61,12 +61,12 @@ class RemovableNodes(msgspec.Struct, kw_only=True):
 
 
 def update_unneeded(
-    since: Mapping[str, datetime],
+    since: Mapping[str, Moment],
     removable: Iterable[NodeToRemove],
     *,
     groups: Groups,
     options: AutoscalingOptions,
-    now: datetime,
+    now: Moment,
 ) -> list[UnneededNode]:
     """The unneeded nodes after a pass: known names keep their time, new ones get ``now``, others are forgotten.
 
@@ -89,31 +89,32 @@ def update_unneeded(
     return found
 
 
-def _threshold(node: Node, groups: Groups, options: AutoscalingOptions) -> tuple[timedelta, str | None]:
+def _threshold(node: Node, groups: Groups, options: AutoscalingOptions) -> tuple[int, str | None]:
     try:
         group = groups.of_node(node.metadata.name)
     except ProviderError:
-        return timedelta(), None
+        return 0, None
     if group is None:
-        return timedelta(), None
+        return 0, None
     try:
         own = group.options_or(options.node_group_defaults)
     except ProviderError as error:
-        return timedelta(), error.message
+        return 0, error.message
     ready = is_ready(node)
-    return (own.scale_down_unneeded_time if ready else own.scale_down_unready_time), None
+    return duration(own.scale_down_unneeded_time if ready else own.scale_down_unready_time), None
 
 
-def load_from_taints(nodes: Iterable[Node], *, ttl: timedelta, now: datetime) -> dict[str, datetime]:
-    """Times from the soft taints that an earlier process left, as far as they are not older than ``ttl``.
+def load_from_taints(nodes: Iterable[Node], *, ttl: int, now: Moment) -> dict[str, Moment]:
+    """Times from the soft taints that an earlier process left, as far as they are not older than ``ttl``
+    nanoseconds.
 
     Taints that cannot be read are skipped.
     """
-    found: dict[str, datetime] = {}
+    found: dict[str, Moment] = {}
     for node in nodes:
         since = deletion_candidate_since(node)
-        if since is not None and since + duration_ns(ttl) >= moment_ns(now):
-            found[node.metadata.name] = now + timedelta(microseconds=(since - moment_ns(now)) // 1000)
+        if since is not None and since + ttl >= now:
+            found[node.metadata.name] = since
     return found
 
 
@@ -121,7 +122,7 @@ def removable_at(
     unneeded: Iterable[UnneededNode],
     *,
     groups: Groups,
-    now: datetime,
+    now: Moment,
     deletions_in_progress: Mapping[str, int] | None = None,
     minimum: QuotaTracker | None = None,
 ) -> RemovableNodes:
@@ -151,13 +152,13 @@ def _reason(
     sizes: dict[str, int],
     deletions_in_progress: Mapping[str, int],
     minimum: QuotaTracker | None,
-    now: datetime,
+    now: Moment,
 ) -> str | None:
     if item.threshold_error is not None:
         return reasons.UNEXPECTED_ERROR
     if (item.node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
         return reasons.SCALE_DOWN_DISABLED_ANNOTATION
-    if item.threshold > timedelta() and not now - item.since > item.threshold:
+    if item.threshold > 0 and not now - item.since > item.threshold:
         return reasons.NOT_UNNEEDED_LONG_ENOUGH if is_ready(item.node) else reasons.NOT_UNREADY_LONG_ENOUGH
     try:
         group = groups.of_node(item.name)

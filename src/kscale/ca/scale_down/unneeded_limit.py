@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-from kscale.ca.clock import duration_ns, moment_ns
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.state import ScaleDownState
+from kscale.effects import Moment, duration, to_text
 from kscale.errors import InputError
 
 __all__ = ["shortest_interval", "unneeded_limit"]
 
 
-def shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, now: datetime) -> int:
+def shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, now: Moment) -> int:
     """The shortest time between two loops so far, in nanoseconds; before the second, the unneeded time.
 
     Raises InputError for a ``now`` before the last loop's.
     """
     shortest = memory.update_interval
     if shortest is None:
-        shortest = duration_ns(options.scale_down_unneeded_time) or 1
+        shortest = duration(options.scale_down_unneeded_time) or 1
     if memory.last_update is None:
         return shortest
-    passed = moment_ns(now) - moment_ns(memory.last_update)
+    passed = now - memory.last_update
     if passed < 0:
-        raise InputError(f"now ({now}) is before the last loop ({memory.last_update})")
+        raise InputError(f"now ({to_text(now)}) is before the last loop ({to_text(memory.last_update)})")
     return min(shortest, passed)
 
 
@@ -35,5 +33,5 @@ def unneeded_limit(before: int, interval: int, options: AutoscalingOptions) -> i
     """
     most = options.max_scale_down_parallelism
     interval = max(interval, 1)
-    unneeded_time = duration_ns(options.scale_down_unneeded_time)
+    unneeded_time = duration(options.scale_down_unneeded_time)
     return min(before + 2 * most, most * (max(unneeded_time, interval) // interval) + most)

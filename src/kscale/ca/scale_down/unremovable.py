@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 
 import msgspec
 
 from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.effects import Moment
 
 __all__ = ["UnremovableNode", "UnremovableNodes"]
 
@@ -25,10 +25,10 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
     ``nodes`` keeps the order of first insertion; a later reason replaces an earlier one in place.
     """
 
-    until: dict[str, datetime] = {}
+    until: dict[str, Moment] = {}
     nodes: dict[str, UnremovableNode] = {}
 
-    def update(self, names: Collection[str], now: datetime) -> UnremovableNodes:
+    def update(self, names: Collection[str], now: Moment) -> UnremovableNodes:
         """The state at the start of a pass: no reasons; times that are not over, of nodes that still exist."""
         present = set(names)
         until = {name: time for name, time in self.until.items() if name in present and time > now}
@@ -43,7 +43,7 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
         return name in self.nodes
 
     def add(
-        self, name: str, reason: str, *, blocking_pod: BlockingPod | None = None, until: datetime | None = None
+        self, name: str, reason: str, *, blocking_pod: BlockingPod | None = None, until: Moment | None = None
     ) -> None:
         """Records a reason, and with ``until`` when to try again."""
         self.nodes[name] = UnremovableNode(reason=reason, blocking_pod=blocking_pod)

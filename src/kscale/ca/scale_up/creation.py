@@ -1,22 +1,25 @@
-"""Making a group that does not exist yet (node auto-provisioning): an action and its outcome."""
+"""Groups that are being made in the background, and the sizes that they shall get (node auto-provisioning)."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
 
 import msgspec
 from msgspec.structs import replace
 
-from kscale.objects.nodegroup import NodeGroup
+from kscale.ca.balancing import ScaleUpInfo
 
-__all__ = ["AsyncInitializer", "CreateGroup", "CreatedNodeGroups"]
+__all__ = ["AsyncInitializer", "with_grown"]
 
 
 class AsyncInitializer(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
-    """Sizes of groups that are being made in the background, by the id they have meanwhile.
+    """Sizes of ``groups`` that are being made in the background together, by the id they have meanwhile.
 
     ``target_sizes`` are what the groups shall have once they exist, ``processed_sizes`` what was asked of the provider
     so far. ``pods`` triggered the first scale-up; ``atomic``: all of a size or nothing.
     """
 
+    groups: list[str] = []
     pods: list[str] = []
     atomic: bool = False
     target_sizes: dict[str, int] = {}
@@ -35,21 +38,14 @@ class AsyncInitializer(msgspec.Struct, kw_only=True, frozen=True, rename="camel"
         return self.with_target_size(group, max(0, self.target_size(group) + delta))
 
 
-class CreateGroup(msgspec.Struct, kw_only=True, frozen=True):
-    """An action: make the group; ``asynchronous``: begin to, and return groups that are still being made.
-
-    Its outcome is :class:`CreatedNodeGroups`, an :class:`kscale.ca.AutoscalerError`, or None: made as it was described.
-    ``initializer`` comes with ``asynchronous``: it collects the sizes that the groups shall get when they are there
-    (:func:`kscale.ca.initialize_steps`).
-    """
-
-    group: str
-    asynchronous: bool = False
-    initializer: AsyncInitializer | None = None
-
-
-class CreatedNodeGroups(msgspec.Struct, kw_only=True, frozen=True):
-    """The group that was made, and others made along with it; their templates are what the provider now says."""
-
-    main: NodeGroup
-    extra: list[NodeGroup] = []
+def with_grown(
+    initializers: Mapping[str, AsyncInitializer], resized: Iterable[ScaleUpInfo]
+) -> dict[str, AsyncInitializer]:
+    """The initializers, by the id of the group that is being made, after groups were resized; groups that are not being
+    made do not count."""
+    after = dict(initializers)
+    for info in resized:
+        for name, item in after.items():
+            if info.group in item.groups:
+                after[name] = item.with_changed_target_size(info.group, info.new - info.current)
+    return after

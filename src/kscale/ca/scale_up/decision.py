@@ -5,30 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
+from typing import Self
 
 from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.events import Event
-from kscale.ca.orchestrator import Orchestration
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.scale_up.min_size import MinSizeScaleUp
+from kscale.ca.scale_up.orchestrator import Orchestration
 from kscale.ca.scale_up.report import PendingPods, PodCounts, ScaleUpChoice, ScaleUpPlanRecord
 from kscale.ca.scale_up.reporting import beyond_limits, choices, pending_pods
 from kscale.ca.scale_up.status import (
     IN_COOLDOWN,
     LIMITED_BY_MAX_NODES_TOTAL,
     MAX_NODES_REACHED,
-    CreatedGroups,
+    MadeGroups,
     RemainingPod,
     ScaleUpStatus,
     status_events,
 )
 from kscale.ca.state import LoopState, RememberedTemplate
+from kscale.effects import Event
 from kscale.scheduling.place import PlaceResult
 
-__all__ = ["Preparation", "ScaleUpPlan"]
+__all__ = ["Preparation", "ScaleUpPlan", "events_of_untried"]
 
 
 @dataclass
@@ -41,7 +42,6 @@ class Preparation:
     asked: WaitingPods | None = None
     young: WaitingPods | None = None
     upcoming: dict[str, int] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     scale_down_disabled: bool = False
 
@@ -76,6 +76,7 @@ class ScaleUpPlan:
         self._examples = examples
         self._before = before
         self._minimum = minimum
+        self._events: Sequence[Event] = ()
         self.result = result
         self.lists = before.lists
         self.upcoming = before.upcoming
@@ -117,7 +118,7 @@ class ScaleUpPlan:
         return [done.best.group for done in self._good if done.best is not None]
 
     @property
-    def created_groups(self) -> list[CreatedGroups]:
+    def created_groups(self) -> list[MadeGroups]:
         """Groups that would be made."""
         return [made for done in self.rounds for made in done.status.created_groups]
 
@@ -170,20 +171,16 @@ class ScaleUpPlan:
         """Pods that nobody had time for."""
         return self._before.placed.not_tried if self._before.placed is not None else []
 
-    @cached_property
+    @property
     def events(self) -> list[Event]:
-        """Upstream's events, in order."""
-        events = list(self._before.events)
-        for done in self.rounds:
-            events += [*done.events, *status_events(done.status)]
-        # A loop that raises groups to their minimum tells of that instead.
-        untold = not self.rounds and self._minimum is None
-        if untold and self.result == LIMITED_BY_MAX_NODES_TOTAL and self._before.asked is not None:
-            left = [RemainingPod(pod=name) for name in self._before.asked.keys]
-            events += status_events(ScaleUpStatus(result=self.result, pods_remain_unschedulable=left))
-        if self._minimum is not None:
-            events += [*self._minimum.events, *status_events(self._minimum.status)]
-        return events
+        """Upstream's events, in order, of a plan that was made as if everything succeeded. Whoever runs the steps gets
+        them as actions instead."""
+        return list(self._events)
+
+    def with_events(self, events: Sequence[Event]) -> Self:
+        """The same plan, and what was said on the way."""
+        self._events = events
+        return self
 
     @cached_property
     def unmodelled(self) -> list[str]:
@@ -217,3 +214,11 @@ class ScaleUpPlan:
             unmodelled=self.unmodelled,
             state=self.state,
         )
+
+
+def events_of_untried(before: Preparation, result: str) -> list[Event]:
+    """What is told of pods for which no scale-up was tried: that the cluster has all the nodes it may have."""
+    if result != LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
+        return []
+    left = [RemainingPod(pod=name) for name in before.asked.keys]
+    return status_events(ScaleUpStatus(result=result, pods_remain_unschedulable=left))

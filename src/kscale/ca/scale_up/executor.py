@@ -1,9 +1,9 @@
-"""Carrying out a plan: a step machine (``core/scaleup/orchestrator/executor.go``)."""
+"""Carrying out a plan (``core/scaleup/orchestrator/executor.go``)."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Sequence
-from datetime import datetime
+from collections.abc import Container, Sequence
+from functools import partial
 
 import msgspec
 
@@ -11,122 +11,144 @@ from kscale.ca.backoff import ScaleUpError
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterState, register_failed_scale_up, register_scale_up
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, combine
-from kscale.ca.events import Event
 from kscale.ca.options import AutoscalingOptions
-from kscale.objects.nodegroup import is_not_implemented
+from kscale.ca.regarding import status_event
+from kscale.effects import Emit, Event, IncreaseSize, Moment, Progress, StepsOf, Together
+from kscale.objects.nodegroup import NodeGroup, is_not_implemented
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["Execution", "IncreaseSize", "execute_steps"]
+__all__ = ["Executing", "Execution", "execute_steps"]
 
-
-class IncreaseSize(msgspec.Struct, kw_only=True, frozen=True):
-    """An action: raise a group's target size by ``delta``, ``atomic``: all of it or nothing.
-
-    Its outcome is None or an :class:`AutoscalerError`; a plain error has the type "". A provider that cannot do it
-    atomically answers ``Not implemented`` and is asked again.
-    """
-
-    group: str
-    delta: int
-    atomic: bool = False
+Executing = IncreaseSize | Together | Emit
+"""What carrying out a plan asks for: the sizes, one after the other or (``--parallel-scale-up``) together."""
 
 
 class Execution(msgspec.Struct, kw_only=True):
-    """What came of it: the error if any, the groups that were not resized, events, and the cluster state after."""
+    """What came of it: the error if any, the groups that were not resized, those that were (with when), and the cluster
+    state after."""
 
     error: AutoscalerError | None
     failed_groups: list[str]
-    events: list[Event]
+    resized: list[tuple[ScaleUpInfo, Moment]] = []
     state: ClusterState
 
 
+class _Resize(msgspec.Struct, frozen=True):
+    """What became of one line of the plan, and when: ``failure`` is what counts for the group's back-off."""
+
+    info: ScaleUpInfo
+    at: Moment
+    failure: AutoscalerError | None = None
+    error: AutoscalerError | None = None
+
+
+class _How(msgspec.Struct, frozen=True):
+    """What holds for every line of a plan."""
+
+    options: AutoscalingOptions
+    atomic: bool
+    told_after: bool
+
+
 def execute_steps(
+    p: Progress,
     plan: Sequence[ScaleUpInfo],
     groups: Groups,
     state: ClusterState,
     *,
-    now: datetime,
     options: AutoscalingOptions,
     atomic: bool = False,
     known_templates: Container[str] | None = None,
-) -> Generator[IncreaseSize, AutoscalerError | None, Execution]:
-    """Yields an :class:`IncreaseSize` for each line of the plan and is sent its outcome.
+    told_after: bool = True,
+) -> StepsOf[Executing, Execution]:
+    """Yields an :class:`~kscale.effects.IncreaseSize` for each line of the plan.
 
-    One after the other, the first error ends it; with ``parallel_scale_up`` all are tried and errors are combined.
-    Increases are registered in the state, failures put the group in back-off if the state knew a template of it
-    (``known_templates``; None: of all groups).
+    One after the other, the first error ends it; with ``parallel_scale_up`` all go out together, and errors are
+    combined. A provider that cannot do it atomically (``Not implemented``) is asked again. Increases are registered in
+    the state when they were done; failures put the group in back-off if the state knew a template of it
+    (``known_templates``; None: of all groups). ``told_after``: an event says that it was done (release 1.3 had none).
     """
-    run = _Run(groups, state, now, options, known_templates)
-    errors: list[AutoscalerError] = []
-    failed: list[str] = []
+    how = _How(options, atomic, told_after)
     if options.parallel_scale_up:
         names = [info.group for info in plan]
         twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
         if twice is not None:
             error = AutoscalerError(INTERNAL_ERROR, f"assertion failure: detected group double scaling: {twice}")
-            return Execution(error=error, failed_groups=names, events=[], state=state)
-    for info in plan:
-        error_of_one = yield from run.increase(info, atomic)
-        if error_of_one is not None:
-            errors.append(error_of_one)
-            failed.append(info.group)
-            if not options.parallel_scale_up:
-                break
-    return Execution(error=combine(errors), failed_groups=failed, events=run.events, state=run.state)
-
-
-class _Run:
-    def __init__(
-        self,
-        groups: Groups,
-        state: ClusterState,
-        now: datetime,
-        options: AutoscalingOptions,
-        known_templates: Container[str] | None,
-    ) -> None:
-        self.groups = groups
-        self.state = state
-        self.now = now
-        self.options = options
-        self.known_templates = known_templates
-        self.events: list[Event] = []
-
-    def say(self, kind: str, reason: str, message: str) -> None:
-        where = f"ConfigMap/{self.options.namespace}/{self.options.status_config_map_name}"
-        self.events.append(Event(object=where, type=kind, reason=reason, message=message))
-
-    def increase(
-        self, info: ScaleUpInfo, atomic: bool
-    ) -> Generator[IncreaseSize, AutoscalerError | None, AutoscalerError | None]:
-        sizes = f"{info.new} instead of {info.current} (max: {info.max})"
-        self.say("Normal", "ScaledUpGroup", f"Scale-up: setting group {info.group} size to {sizes}")
-        delta = info.new - info.current
-        error = yield IncreaseSize(group=info.group, delta=delta, atomic=atomic)
-        if atomic and error is not None and is_not_implemented(error.message):
-            error = yield IncreaseSize(group=info.group, delta=delta)
-        if error is not None:
-            self.say("Warning", "FailedToScaleUpGroup", f"Scale-up failed for group {info.group}: {error.message}")
-            failure = AutoscalerError(
-                error.type or CLOUD_PROVIDER_ERROR, f"failed to increase node group size: {error.message}"
-            )
-            self._fail(info.group, failure, delta)
-            return failure
-        if delta < 0:
-            text = f"increase in number of nodes cannot be negative, got: {delta}"
-            return AutoscalerError(INTERNAL_ERROR, text)
-        group = self.groups.get(info.group)
-        if group is not None and (group.exists or not group.upcoming):
-            self.state = register_scale_up(self.state, group, delta, self.now, self.options)
-            self.say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {sizes}")
-        return None
-
-    def _fail(self, group: str, error: AutoscalerError, delta: int) -> None:
-        self.state = register_failed_scale_up(
-            self.state,
-            group,
-            ScaleUpError(class_="Other", code=error.type, message=error.message),
-            delta,
-            self.now,
-            self.options,
-            has_template=self.known_templates is None or group in self.known_templates,
+            return Execution(error=error, failed_groups=names, state=state)
+        done: list[_Resize] = yield from p.together(
+            [partial(_beside, info, groups.get(info.group), how) for info in plan]
         )
+    else:
+        done = []
+        for info in plan:
+            done.append((yield from _resize(p, info, groups.get(info.group), how)))
+            if done[-1].error is not None:
+                break
+    for each in done:
+        state = _registered(state, each, groups.get(each.info.group), options, known_templates)
+    return Execution(
+        error=combine(each.error for each in done if each.error is not None),
+        failed_groups=[each.info.group for each in done if each.error is not None],
+        resized=[(each.info, each.at) for each in done if each.error is None],
+        state=state,
+    )
+
+
+def _beside(
+    info: ScaleUpInfo, group: NodeGroup | None, how: _How, now: Moment
+) -> StepsOf[IncreaseSize | Emit, _Resize]:
+    return _resize(Progress(now), info, group, how)
+
+
+def _resize(
+    p: Progress, info: ScaleUpInfo, group: NodeGroup | None, how: _How
+) -> StepsOf[IncreaseSize | Emit, _Resize]:
+    def say(kind: str, reason: str, message: str) -> Event:
+        return status_event(how.options, kind, reason, message)
+
+    sizes = f"{info.new} instead of {info.current} (max: {info.max})"
+    yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: setting group {info.group} size to {sizes}"))
+    delta = info.new - info.current
+    refusal = (yield from p.act(IncreaseSize(group=info.group, delta=delta, atomic=how.atomic))).error
+    if how.atomic and refusal is not None and is_not_implemented(refusal.message):
+        refusal = (yield from p.act(IncreaseSize(group=info.group, delta=delta))).error
+    if refusal is not None:
+        text = f"Scale-up failed for group {info.group}: {refusal.message}"
+        yield from p.emit(say("Warning", "FailedToScaleUpGroup", text))
+        text = f"failed to increase node group size: {refusal.message}"
+        failure = AutoscalerError(refusal.reason or CLOUD_PROVIDER_ERROR, text)
+        return _Resize(info, p.now, failure=failure, error=failure)
+    if delta < 0:
+        text = f"increase in number of nodes cannot be negative, got: {delta}"
+        return _Resize(info, p.now, error=AutoscalerError(INTERNAL_ERROR, text))
+    if how.told_after and _counts(group):
+        yield from p.emit(say("Normal", "ScaledUpGroup", f"Scale-up: group {info.group} size set to {sizes}"))
+    return _Resize(info, p.now)
+
+
+def _counts(group: NodeGroup | None) -> bool:
+    """Whether nodes of the group are on their way now; one that is still being made only notes its size."""
+    return group is not None and (group.exists or not group.upcoming)
+
+
+def _registered(
+    state: ClusterState,
+    done: _Resize,
+    group: NodeGroup | None,
+    options: AutoscalingOptions,
+    known_templates: Container[str] | None,
+) -> ClusterState:
+    delta = done.info.new - done.info.current
+    if done.failure is not None:
+        return register_failed_scale_up(
+            state,
+            done.info.group,
+            ScaleUpError(class_="Other", code=done.failure.type, message=done.failure.message),
+            delta,
+            done.at,
+            options,
+            has_template=known_templates is None or done.info.group in known_templates,
+        )
+    if done.error is None and group is not None and _counts(group):
+        return register_scale_up(state, group, delta, done.at, options)
+    return state

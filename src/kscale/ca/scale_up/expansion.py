@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Container, Mapping, Sequence
+from datetime import timedelta
 from functools import cached_property, partial
 
 import msgspec
@@ -19,14 +19,15 @@ from kscale.ca.expander.types import Option
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
+from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
 from kscale.ca.scale_up.pod_runs import EstimatedPods
-from kscale.ca.similarity import Comparator, SimilarGroups
+from kscale.ca.similarity import SimilarGroups
+from kscale.effects import Moment, Progress, StepsOf, Wait
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
-from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.record import PodRecord
@@ -60,35 +61,35 @@ class ExpansionFinder:
 
     def __init__(
         self,
+        p: Progress,
         snapshot: Snapshot,
         pods: PodsLike,
         groups: Groups,
         nodes: Sequence[Node],
         templates: Mapping[str, NodeTemplate],
         state: ClusterState,
-        now: datetime,
         options: AutoscalingOptions,
-        comparator: Comparator | None,
-        profile: SchedulerProfile | None,
+        inputs: OrchestratorInputs,
         cursor: int,
     ) -> None:
+        self.p = p
         self.snapshot = snapshot
         self.groups = groups
         self.every = groups
         """With those that could be made."""
-        self.known: Container[str] = ()
+        self.known: Container[str] = (
+            inputs.known_templates if inputs.known_templates is not None else {group.id for group in groups}
+        )
         """Groups that had a template when the cluster state was updated."""
         self.nodes = nodes
         self.templates = dict(templates)
         self.state = state
-        self.now = now
         self.options = options
-        self.all_or_nothing = False
-        self.comparator = comparator
+        self.inputs = inputs
+        self.all_or_nothing = inputs.all_or_nothing
         self.grouped = group_pods(snapshot, pods)
         self.egs = PodGroups(self.grouped.class_of[self.grouped.starts[:-1]], self.grouped.keys_of_group)
-        self.profile = profile
-        self.session = Session(snapshot, self.grouped.unique, list(templates.values()), profile)
+        self.session = Session(snapshot, self.grouped.unique, list(templates.values()), inputs.profile)
         self.session.engine.cursor = cursor
         self.compiled = {name: (self.session, i) for i, name in enumerate(templates)}
         self.filtered = FilteredGroups()
@@ -109,7 +110,7 @@ class ExpansionFinder:
             tracker=tracker,
             state=self.state,
             node_count=len(self.nodes),
-            now=self.now,
+            now=self.p.now,
             options=self.options,
             known_templates=self.known,
         )
@@ -140,7 +141,7 @@ class ExpansionFinder:
         if self._similar is None:
             names = [item.id for item in self.groups]
             names += [item.id for item in self.every if item.id not in self.groups]
-            self._similar = SimilarGroups(names, self.templates, self.comparator)
+            self._similar = SimilarGroups(names, self.templates, self.inputs.comparator)
         return [
             name
             for name in self._similar.of(group.id)
@@ -153,16 +154,17 @@ class ExpansionFinder:
         return taken is not None and not (wanted & ~taken).any()
 
     def is_safe(self, group: NodeGroup) -> bool:
-        return not group.exists or is_safe_to_scale_up(self.state, group.id, self.now, self.options)
+        return not group.exists or is_safe_to_scale_up(self.state, group.id, self.p.now, self.options)
 
-    def find_options(self, stop_after: int, time_is_up: Callable[[], bool]) -> None:
+    def find_options(self, stop_after: int, until: Moment) -> StepsOf[Wait, None]:
+        """Asks group by group; once the time is up the others are left out."""
         for group in self.filtered.valid:
             option = self.option(group)
             if option is not None:
                 self.found.append(option)
             if stop_after and len(self.found) >= stop_after:
                 break
-            if time_is_up():
+            if (yield from self.p.clock()) > until:
                 break
 
     def option(self, group: NodeGroup) -> ExpansionOption | None:

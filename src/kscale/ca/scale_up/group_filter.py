@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from datetime import datetime
 from typing import Final
 
 import msgspec
@@ -12,6 +11,7 @@ from kscale.ca.cluster_state import ClusterState, backoff_status, is_group_healt
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
+from kscale.effects import Moment
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 
@@ -41,7 +41,7 @@ class FilteredGroups(msgspec.Struct, kw_only=True):
 
 
 def not_ready_reason(
-    group: NodeGroup, state: ClusterState, now: datetime, options: AutoscalingOptions, *, has_template: bool = True
+    group: NodeGroup, state: ClusterState, now: Moment, options: AutoscalingOptions, *, has_template: bool = True
 ) -> str | None:
     """Why an existing group is not safe to scale up; None if it is."""
     if not is_group_healthy(state, group.id, options):
@@ -73,7 +73,7 @@ def filter_groups(
     tracker: QuotaTracker,
     state: ClusterState,
     node_count: int,
-    now: datetime,
+    now: Moment,
     options: AutoscalingOptions,
     known_templates: Container[str] | None = None,
 ) -> FilteredGroups:

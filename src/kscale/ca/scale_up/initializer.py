@@ -6,7 +6,7 @@ is done, :func:`initialize_steps` gives the groups that came of it those sizes.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 
 import msgspec
@@ -14,15 +14,15 @@ from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterState
-from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.ca.events import Event
+from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_up.creation import AsyncInitializer, CreatedNodeGroups
-from kscale.ca.scale_up.executor import IncreaseSize, execute_steps
-from kscale.ca.scale_up.status import ERROR, SUCCESSFUL, CreatedGroups, ScaleUpStatus, status_events
+from kscale.ca.scale_up.creation import AsyncInitializer
+from kscale.ca.scale_up.executor import Executing, execute_steps
+from kscale.ca.scale_up.status import ERROR, SUCCESSFUL, MadeGroups, ScaleUpStatus, status_events
+from kscale.effects import ApiError, CreatedGroups, Moment, Progress, StepsOf, moment
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["Initialization", "initialize_steps"]
+__all__ = ["Initialization", "initialize_in", "initialize_steps"]
 
 
 class Initialization(msgspec.Struct, kw_only=True):
@@ -31,27 +31,39 @@ class Initialization(msgspec.Struct, kw_only=True):
     initializer: AsyncInitializer
     state: ClusterState
     status: ScaleUpStatus | None = None
-    events: list[Event] = []
     warnings: list[str] = []
 
 
 def initialize_steps(
     initializer: AsyncInitializer,
-    made: CreatedNodeGroups | AutoscalerError,
+    made: CreatedGroups | ApiError,
     *,
     upcoming_of: Mapping[str, str],
     state: ClusterState,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
-) -> Generator[IncreaseSize, AutoscalerError | None, Initialization]:
-    """Yields an :class:`IncreaseSize` for each group whose size is behind what was asked for meanwhile.
+) -> StepsOf[Executing, Initialization]:
+    """Raises the size of each group that is behind what was asked for meanwhile.
 
     ``made``: the groups that exist now, or why they do not; ``upcoming_of``: by what id each was known while it was
     being made. A group that is not in there stays as it is. What is asked for counts as done, whatever comes of it.
     """
-    if isinstance(made, AutoscalerError):
-        error = AutoscalerError(made.type or INTERNAL_ERROR, made.message)
-        status = ScaleUpStatus(result=ERROR, error=error.record)
+    options = options or AutoscalingOptions()
+    return initialize_in(Progress(moment(now)), initializer, made, upcoming_of, state, options)
+
+
+def initialize_in(
+    p: Progress,
+    initializer: AsyncInitializer,
+    made: CreatedGroups | ApiError,
+    upcoming_of: Mapping[str, str],
+    state: ClusterState,
+    options: AutoscalingOptions,
+) -> StepsOf[Executing, Initialization]:
+    """The same within a machine that is under way."""
+    if isinstance(made, ApiError):
+        error = ErrorRecord(type=made.reason or INTERNAL_ERROR, message=made.message)
+        status = ScaleUpStatus(result=ERROR, error=error)
         return Initialization(initializer=initializer, state=state, status=status)
     plan: list[ScaleUpInfo] = []
     warnings: list[str] = []
@@ -68,31 +80,21 @@ def initialize_steps(
     initializer = replace(initializer, processed_sizes=processed)
     if not plan:
         return Initialization(initializer=initializer, state=state, warnings=warnings)
-    done_steps = yield from execute_steps(
-        plan,
-        Groups([made.main, *made.extra]),
-        state,
-        now=now,
-        options=options or AutoscalingOptions(),
-        atomic=initializer.atomic,
+    execution = yield from execute_steps(
+        p, plan, Groups([made.main, *made.extra]), state, options=options, atomic=initializer.atomic
     )
-    created = [CreatedGroups(main=made.main.id, extra=[group.id for group in made.extra])]
-    if done_steps.error is not None:
+    created = [MadeGroups(main=made.main.id, extra=[group.id for group in made.extra])]
+    if execution.error is not None:
         status = ScaleUpStatus(
             result=ERROR,
-            error=done_steps.error.record,
+            error=execution.error.record,
             pods_triggered=initializer.pods,
-            failed_resize_groups=done_steps.failed_groups,
+            failed_resize_groups=execution.failed_groups,
             created_groups=created,
         )
     else:
         status = ScaleUpStatus(
             result=SUCCESSFUL, scale_ups=plan, pods_triggered=initializer.pods, created_groups=created
         )
-    return Initialization(
-        initializer=initializer,
-        state=done_steps.state,
-        status=status,
-        events=[*done_steps.events, *status_events(status)],
-        warnings=warnings,
-    )
+    yield from p.emit(*status_events(status))
+    return Initialization(initializer=initializer, state=execution.state, status=status, warnings=warnings)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,15 +11,13 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.actionable import not_actionable
-from kscale.ca.cluster_state import is_cluster_healthy, update_nodes
+from kscale.ca.cluster_state import forget_failures, is_cluster_healthy, update_nodes_steps
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.ca.events import Event
-from kscale.ca.expander.chain import as_if_done
+from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import build_chain
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.orchestrator import Orchestration, orchestrate_steps
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
 from kscale.ca.pod_lists.degradation import count_degradation, looks_in_time
 from kscale.ca.pod_lists.drained import with_drained_pods
@@ -31,16 +29,31 @@ from kscale.ca.pod_lists.tpu import clear_tpu_requests
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.pod_lists.young import without_young
 from kscale.ca.quota import Quota, capacity_quota_limits, cluster_maximum
-from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan
+from kscale.ca.regarding import status_event
+from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan, events_of_untried
+from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.legacy.flow import LEGACY_EXPANDERS
 from kscale.ca.scale_up.legacy.loop import legacy_loop_steps
-from kscale.ca.scale_up.min_size import MinSizeScaleUp, scale_up_to_min_size_steps
+from kscale.ca.scale_up.min_size import MinSizeScaleUp, min_size_in
+from kscale.ca.scale_up.orchestrator import Orchestrating, Orchestration, orchestrate_in
 from kscale.ca.scale_up.report import PodCounts
-from kscale.ca.scale_up.salvo import Salvo, salvo_steps
+from kscale.ca.scale_up.salvo import salvo_in
 from kscale.ca.scale_up.scene import Scene
-from kscale.ca.scale_up.status import NOT_TRIED
+from kscale.ca.scale_up.status import NOT_TRIED, status_events
 from kscale.ca.similarity import Comparator
 from kscale.ca.state import LoopState, ScaleUpState, cleared
+from kscale.effects import (
+    DecreaseTargetSize,
+    Deferred,
+    Emit,
+    Event,
+    Moment,
+    Progress,
+    StepsOf,
+    as_if_done,
+    duration,
+    moment,
+)
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
@@ -50,11 +63,19 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["scale_up", "scale_up_steps"]
+__all__ = ["ScalingUp", "scale_up", "scale_up_steps"]
+
+ScalingUp = Orchestrating | DecreaseTargetSize
+"""What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
 
 
 def scale_up(
-    cluster: Cluster | Snapshot, groups: Groups | Iterable[NodeGroup], *, rank: Rank | None = None, **given: Any
+    cluster: Cluster | Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    rank: Rank | None = None,
+    **given: Any,
 ) -> ScaleUpPlan:
     """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`, whose
     arguments it takes. Nothing is changed.
@@ -62,15 +83,16 @@ def scale_up(
     ``rank`` answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` asks its server); without it that
     expander keeps every option.
     """
-    plan: ScaleUpPlan = as_if_done(scale_up_steps(cluster, groups, **given), rank)
-    return plan
+    steps = scale_up_steps(cluster, groups, now=now, **given)
+    done = as_if_done(steps, now=moment(now), respond=respond_with(rank))
+    return done.value.with_events(done.events)
 
 
 def scale_up_steps(
     cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],
     *,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     state: LoopState | None = None,
     rng: Rng | None = None,
@@ -83,12 +105,11 @@ def scale_up_steps(
     all_or_nothing: bool = False,
     enforcer: ScaleUpEnforcer | None = None,
     max_looks: int | None = None,
-    elapsed: Callable[[], timedelta] = timedelta,
     process_age: timedelta | None = None,
     profile: SchedulerProfile | None = None,
     gpu_label: str | None = None,
-) -> Generator[Any, Any, ScaleUpPlan]:
-    """One loop of scale-up as a step machine: yields what :func:`kscale.ca.orchestrate_steps` yields.
+) -> StepsOf[ScalingUp, ScaleUpPlan]:
+    """One loop of scale-up as a step machine.
 
     - ``cluster`` may be a snapshot where nothing has to be put into it (coming nodes, rounds of a salvo) and no quota
       objects are asked for: else InputError.
@@ -107,16 +128,17 @@ def scale_up_steps(
       pending pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
       ``enable_graceful_degradation`` so many looks at pods are in time (see :func:`kscale.place`), and the others wait
       for another loop.
-    - ``all_or_nothing``: all pods at once or none (what provisioning requests ask for). ``elapsed``: the time since the
-      loop started, asked between the rounds of a salvo and after every estimate; ``process_age``: how long the
+    - ``all_or_nothing``: all pods at once or none (what provisioning requests ask for). ``process_age``: how long the
       autoscaler has been running (None: long enough). ``rng`` breaks ties, else the first option wins. The other
-      arguments are those of :func:`kscale.ca.orchestrate_steps`.
+      arguments are those of :class:`~kscale.ca.scale_up.inputs.OrchestratorInputs`.
 
     Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
     of expanders that cannot be built or a group whose size cannot be read.
     """
     options = options or AutoscalingOptions()
     _check(options)
+    now = moment(now)
+    p = Progress(now)
     given_input = expander_input or ExpanderInput()
     if gpu_label is not None:
         given_input = replace_input(given_input, gpu_label=gpu_label)
@@ -127,6 +149,7 @@ def scale_up_steps(
             given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))
         return (
             yield from legacy_loop_steps(
+                p,
                 scene,
                 state or LoopState(),
                 templates=templates or {},
@@ -137,19 +160,24 @@ def scale_up_steps(
         )
     idle = not_actionable(len(scene.lists.all), len(scene.lists.ready), options, process_age)
     if idle is not None:
-        events = [_said(options, "ClusterUnhealthy", idle.message)] if idle.tell else []
-        before = Preparation(events=events, warnings=[idle.message])
+        if idle.tell:
+            yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+        before = Preparation(warnings=[idle.message])
         return ScaleUpPlan(result=NOT_TRIED, before=before, state=cleared(state or LoopState()))
     if quotas is None:
         quotas = _quotas(scene)
-    loop = _Loop(scene, state or LoopState(), quotas)
-    given = {
-        "expander_input": given_input,
-        "comparator": comparator or Comparator.from_options(options),
-        "all_or_nothing": all_or_nothing,
-        "rng": rng,
-    }
-    return (yield from loop.run(templates or {}, draining, pods, given, elapsed, enforcer, max_looks))
+    inputs = OrchestratorInputs(
+        expander_input=given_input,
+        quotas=quotas,
+        comparator=comparator or Comparator.from_options(options),
+        profile=scene.profile,
+        candidates=scene.candidates,
+        daemonsets=scene.daemonsets,
+        all_or_nothing=all_or_nothing,
+        rng=rng,
+    )
+    loop = _Loop(p, scene, state or LoopState(), inputs)
+    return (yield from loop.run(templates or {}, draining, pods, enforcer, max_looks))
 
 
 def _check(options: AutoscalingOptions) -> None:
@@ -177,8 +205,8 @@ def _quotas(scene: Scene) -> list[Quota]:
 class _Loop:
     """One loop under way."""
 
-    def __init__(self, scene: Scene, before: LoopState, quotas: Sequence[Quota] | AutoscalerError) -> None:
-        self.scene, self.before, self.quotas = scene, before, quotas
+    def __init__(self, p: Progress, scene: Scene, before: LoopState, inputs: OrchestratorInputs) -> None:
+        self.p, self.scene, self.before, self.inputs = p, scene, before, inputs
         self.options, self.now = scene.options, scene.now
 
     def run(
@@ -186,25 +214,25 @@ class _Loop:
         given_templates: Mapping[str, NodeTemplate],
         draining: Sequence[str],
         asked: Collection[str] | None,
-        given: dict[str, Any],
-        elapsed: Callable[[], timedelta],
         enforcer: ScaleUpEnforcer | None,
         max_looks: int | None,
-    ) -> Generator[Any, Any, ScaleUpPlan]:
+    ) -> StepsOf[ScalingUp, ScaleUpPlan]:
         scene, options, now = self.scene, self.options, self.now
         made, examples = scene.templates(given_templates, self.before.templates)
-        update = update_nodes(
-            self.before.cluster, scene.lists.all, scene.groups,
+        update = yield from update_nodes_steps(
+            forget_failures(self.before.cluster), scene.lists.all, scene.groups,
             now=now, options=options, templates=set(made), lives=scene.lists.lives,
         )  # fmt: skip
+        scene.groups = update.groups
         state = replace(self.before, cluster=update.state)
-        before = Preparation(events=list(update.events), warnings=scene.warnings)
+        before = Preparation(warnings=scene.warnings)
         if not is_cluster_healthy(update.state, options):
-            before.events.append(_said(options, "ClusterUnhealthy", "Cluster is unhealthy"))
+            yield from self.p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
             return ScaleUpPlan(result=NOT_TRIED, before=before, state=cleared(state), examples=examples)
         moving = scene.records_by_node(draining)
         before.upcoming = scene.prepare(made, state)
-        placed, state = self.lists(before, state, asked, draining, moving, looks_in_time(options, max_looks))
+        placed, state, events = self.lists(before, state, asked, draining, moving, looks_in_time(options, max_looks))
+        yield from self.p.emit(*events)
         assert before.asked is not None
         gate = should_scale_up(
             before.asked.in_play,
@@ -214,19 +242,28 @@ class _Loop:
             degraded_loops=state.scale_up.degraded_loops,
             enforced=enforcer is not None and enforcer([record.pod for record in before.asked.records]),
         )
-        before.events += gate.events
+        yield from self.p.emit(*gate.events)
         before.scale_down_disabled = gate.scale_down_disabled
         rounds: list[Orchestration] = []
         result = gate.result
         if not result:
-            rounds = yield from self.scale(placed, before.asked, made, state, given, elapsed)
-            result = rounds[-1].status.result
-            state = replace(state, cluster=rounds[-1].state, cursor=rounds[-1].cursor)
+            rounds = yield from self.scale(placed, before.asked, made, state)
+            last = rounds[-1]
+            result = last.status.result
+            state = replace(state, cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))
+        # A loop that raises groups to their minimum tells of that instead.
+        elif not options.enforce_node_group_min_size:
+            yield from self.tell(Deferred(lambda: events_of_untried(before, gate.result)))
         minimum: MinSizeScaleUp | None = None
         if options.enforce_node_group_min_size:
-            minimum = yield from self.raise_to_minimum(rounds, made, state, given["expander_input"].gpu_label)
+            minimum = yield from self.raise_to_minimum(rounds, made, state)
             state = replace(state, cluster=minimum.state)
+            yield from self.p.emit(*status_events(minimum.status))
         return ScaleUpPlan(result=result, before=before, rounds=rounds, minimum=minimum, state=state, examples=examples)
+
+    def tell(self, events: Sequence[Event]) -> StepsOf[Emit, None]:
+        """Events that are made when somebody looks at them: there may be one for every pod."""
+        yield from self.p.act(Emit(events))
 
     def lists(
         self,
@@ -236,7 +273,7 @@ class _Loop:
         draining: Sequence[str],
         moving: Mapping[str, Sequence[PodRecord]],
         max_looks: int | None,
-    ) -> tuple[PlaceResult, LoopState]:
+    ) -> tuple[PlaceResult, LoopState, list[Event]]:
         """The chain of list processors; what each took out goes to ``before``."""
         scene, options = self.scene, self.options
         waiting, ignored = self.waiting(asked)
@@ -265,7 +302,7 @@ class _Loop:
         )
         left = needed.take(placed.unschedulable_positions)
         wanted = left.kept_by(without_daemonset_pods)
-        aged = without_young(wanted.in_play, self.now, options.new_pod_scale_up_delay)
+        aged = without_young(wanted.in_play, self.now, duration(options.new_pod_scale_up_delay))
         scene.warnings += aged.warnings
         old = wanted.among(aged.pods)
         before.placed = placed
@@ -282,12 +319,11 @@ class _Loop:
             asked=len(before.asked),
         )
         degraded = memory.degraded_loops
+        events: list[Event] = []
         if options.enable_graceful_degradation:
-            where = f"{options.namespace}/{options.status_config_map_name}"
-            degraded, events = count_degradation(degraded, len(placed.not_tried), where)
-            before.events += events
+            degraded, events = count_degradation(degraded, len(placed.not_tried), options)
         memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
-        return placed, replace(state, cursor=placed.state.cursor, scale_up=memory)
+        return placed, replace(state, cursor=placed.state.cursor, scale_up=memory), events
 
     def waiting(self, asked: Collection[str] | None) -> tuple[WaitingPods, int]:
         """The pods that need a place, and how many pending ones nobody looks at."""
@@ -305,70 +341,53 @@ class _Loop:
         return waiting, len(pending) - len(waiting)
 
     def scale(
-        self,
-        placed: PlaceResult,
-        asked: WaitingPods,
-        templates: Mapping[str, NodeTemplate],
-        state: LoopState,
-        given: dict[str, Any],
-        elapsed: Callable[[], timedelta],
-    ) -> Generator[Any, Any, list[Orchestration]]:
+        self, placed: PlaceResult, asked: WaitingPods, templates: Mapping[str, NodeTemplate], state: LoopState
+    ) -> StepsOf[Orchestrating, list[Orchestration]]:
         """The scale-up, or several of them."""
         scene, options = self.scene, self.options
-        expander = given["expander_input"]
+        expander = self.inputs.expander_input or ExpanderInput()
         if not expander.cluster_node_count:
             expander = replace_input(expander, cluster_node_count=len(scene.lists.all))
         if "price" in options.expander_names and expander.prices is None:
             prices = group_prices([*scene.groups, *scene.candidates], templates, expander)
             expander = replace_input(expander, prices=prices)
-        common = {
-            **given,
-            "expander_input": replace_input(expander, now=expander.now or self.now),
-            "nodes": scene.snapshot.columns.objects,
-            "templates": templates,
-            "state": state.cluster,
-            "now": self.now,
-            "options": options,
-            "quotas": self.quotas,
-            "profile": scene.profile,
-            "known_templates": {group.id for group in scene.groups if group.id in templates},
-            "candidates": scene.candidates,
-            "daemonsets": scene.daemonsets,
-            "cursor": state.cursor,
-        }
+        inputs = replace(
+            self.inputs,
+            expander_input=replace_input(expander, now=expander.now or self.now),
+            known_templates={group.id for group in scene.groups if group.id in templates},
+            initializers=state.initializers,
+        )
+        nodes = scene.snapshot.columns.objects
         if not options.salvo_scale_up:
-            common["elapsed"] = elapsed
-            return [(yield from orchestrate_steps(placed.snapshot_after, asked.records, scene.groups, **common))]
+            done = yield from orchestrate_in(
+                self.p, placed.snapshot_after, asked.records, scene.groups, nodes, templates, state.cluster, options,
+                inputs, state.cursor,
+            )  # fmt: skip
+            yield from self.tell(Deferred(lambda: status_events(done.status)))
+            return [done]
         simulated = scene.with_placed(placed)
-        salvo: Salvo = yield from salvo_steps(
-            simulated, asked.records, scene.groups, budget=options.salvo_scale_up_budget, elapsed=elapsed,
-            csi=scene.snapshot.csi, dra=scene.snapshot.dra, **common,
+        salvo = yield from salvo_in(
+            self.p, simulated, asked.records, scene.groups, nodes, templates, state.cluster, options, inputs,
+            state.cursor, csi=scene.snapshot.csi, dra=scene.snapshot.dra,
         )  # fmt: skip
         if salvo.warning:
             scene.warnings.append(salvo.warning)
         return [each.done for each in salvo.rounds]
 
     def raise_to_minimum(
-        self, rounds: Sequence[Orchestration], templates: Mapping[str, NodeTemplate], state: LoopState, gpu_label: str
-    ) -> Generator[Any, Any, MinSizeScaleUp]:
+        self, rounds: Sequence[Orchestration], templates: Mapping[str, NodeTemplate], state: LoopState
+    ) -> StepsOf[Orchestrating, MinSizeScaleUp]:
         """Groups below their minimum size, after everything else. Limits count the nodes that scale-ups count."""
         last = rounds[-1] if rounds else None
         known = last.templates if last is not None else templates
-        return (
-            yield from scale_up_to_min_size_steps(
-                self.scene.snapshot.columns.objects,
-                last.groups if last is not None else self.scene.groups,
-                templates={name: item.node for name, item in known.items()},
-                state=state.cluster,
-                now=self.now,
-                options=self.options,
-                quotas=self.quotas,
-                known_templates={group.id for group in self.scene.groups if group.id in templates},
-                gpu_label=gpu_label,
-            )
+        return min_size_in(
+            self.p,
+            self.scene.snapshot.columns.objects,
+            last.groups if last is not None else self.scene.groups,
+            {name: item.node for name, item in known.items()},
+            state.cluster,
+            self.options,
+            self.inputs.quotas,
+            {group.id for group in self.scene.groups if group.id in templates},
+            (self.inputs.expander_input or ExpanderInput()).gpu_label,
         )
-
-
-def _said(options: AutoscalingOptions, reason: str, message: str) -> Event:
-    where = f"ConfigMap/{options.namespace}/{options.status_config_map_name}"
-    return Event(object=where, type="Warning", reason=reason, message=message)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime
 
 import msgspec
@@ -10,26 +10,26 @@ import msgspec
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterState, recalculate
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.ca.events import Event
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
-from kscale.ca.scale_up.executor import IncreaseSize, execute_steps
+from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.group_filter import not_ready_reason, quota_reasons
 from kscale.ca.scale_up.status import ERROR, NOT_NEEDED, SUCCESSFUL, ConsideredGroup, ScaleUpStatus
+from kscale.effects import Emit, Moment, Progress, StepsOf, moment
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["MinSizeScaleUp", "scale_up_to_min_size_steps"]
+__all__ = ["MinSizeScaleUp", "min_size_in", "scale_up_to_min_size_steps"]
 
 
 class MinSizeScaleUp(msgspec.Struct, kw_only=True):
-    """The outcome, the events of the way there, and the cluster state after."""
+    """The outcome, the cluster state after, and the groups with their targets."""
 
     status: ScaleUpStatus
-    events: list[Event]
     state: ClusterState
+    groups: Groups
 
 
 def scale_up_to_min_size_steps(
@@ -38,58 +38,69 @@ def scale_up_to_min_size_steps(
     *,
     templates: Mapping[str, Node],
     state: ClusterState,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions,
     quotas: Sequence[Quota] | AutoscalerError | None = None,
     known_templates: Container[str] | None = None,
     gpu_label: str = DEFAULT_GPU_LABEL,
-) -> Generator[IncreaseSize, AutoscalerError | None, MinSizeScaleUp]:
+) -> StepsOf[Executing, MinSizeScaleUp]:
     """Raises every existing, healthy group to its minimum size as far as limits allow; an action for each.
 
     ``quotas`` default to the cluster-wide maxima of the options; ``known_templates`` as in
     :func:`kscale.ca.scale_up.group_filter.filter_groups`. Upstream compares ``--max-nodes-total`` with the
     *group's* size here, asks quotas for each group as if it were the only one, and does not look at the maximum size.
     """
+    p = Progress(moment(now))
+    return min_size_in(p, nodes, groups, templates, state, options, quotas, known_templates, gpu_label)
+
+
+def min_size_in(
+    p: Progress,
+    nodes: Sequence[Node],
+    groups: Groups,
+    templates: Mapping[str, Node],
+    state: ClusterState,
+    options: AutoscalingOptions,
+    quotas: Sequence[Quota] | AutoscalerError | None,
+    known_templates: Container[str] | None,
+    gpu_label: str,
+) -> StepsOf[Executing, MinSizeScaleUp]:
+    """The same within a machine that is under way."""
     limits = [cluster_maximum(options.resource_limiter)] if quotas is None else quotas
-    events: list[Event] = []
     try:
         if isinstance(limits, AutoscalerError):
             raise limits
         tracker = QuotaTracker.maximum(limits, nodes, groups, gpu_label=gpu_label)
     except AutoscalerError as error:
         failure = AutoscalerError(error.type or INTERNAL_ERROR, f"could not create quotas tracker: {error.message}")
-        return MinSizeScaleUp(status=ScaleUpStatus(result=ERROR, error=failure.record), events=events, state=state)
+        return MinSizeScaleUp(status=ScaleUpStatus(result=ERROR, error=failure.record), state=state, groups=groups)
     plan = []
     for group in groups:
         known = known_templates is None or group.id in known_templates
-        if group.exists and not_ready_reason(group, state, now, options, has_template=known) is not None:
+        if group.exists and not_ready_reason(group, state, p.now, options, has_template=known) is not None:
             continue
-        info = _wanted(group, templates.get(group.id), tracker, options, events)
+        info = yield from _wanted(p, group, templates.get(group.id), tracker, options)
         if info is not None:
             plan.append(info)
     if not plan:
-        return MinSizeScaleUp(status=ScaleUpStatus(result=NOT_NEEDED), events=events, state=state)
-    done = yield from execute_steps(plan, groups, state, now=now, options=options, known_templates=known_templates)
-    events += done.events
+        return MinSizeScaleUp(status=ScaleUpStatus(result=NOT_NEEDED), state=state, groups=groups)
+    done = yield from execute_steps(p, plan, groups, state, options=options, known_templates=known_templates)
     if done.error is not None:
         status = ScaleUpStatus(result=ERROR, error=done.error.record, failed_resize_groups=done.failed_groups)
-        return MinSizeScaleUp(status=status, events=events, state=done.state)
+        grown = groups.with_targets({info.group: info.new for info, _ in done.resized})
+        return MinSizeScaleUp(status=status, state=done.state, groups=grown)
     status = ScaleUpStatus(
         result=SUCCESSFUL,
         scale_ups=plan,
         considered_groups=[ConsideredGroup(id=group.id, exists=group.exists) for group in groups],
     )
     grown = groups.with_targets({info.group: info.new for info in plan})
-    return MinSizeScaleUp(status=status, events=events, state=recalculate(done.state, grown))
+    return MinSizeScaleUp(status=status, state=recalculate(done.state, grown), groups=grown)
 
 
 def _wanted(
-    group: NodeGroup,
-    node: Node | None,
-    tracker: QuotaTracker,
-    options: AutoscalingOptions,
-    events: list[Event],
-) -> ScaleUpInfo | None:
+    p: Progress, group: NodeGroup, node: Node | None, tracker: QuotaTracker, options: AutoscalingOptions
+) -> StepsOf[Emit, ScaleUpInfo | None]:
     if not group.exists or group.target_size_error is not None or group.size >= group.min_size:
         return None
     if node is None or quota_reasons(tracker, group, node, 1):
@@ -101,10 +112,9 @@ def _wanted(
     capped = cap_by_max_nodes_total(
         want,
         group.size,
-        options.max_nodes_total,
-        status_config_map=f"{options.namespace}/{options.status_config_map_name}",
+        options,
     )
-    events += capped.events
+    yield from p.emit(*capped.events)
     if capped.error is not None:
         return None
     return ScaleUpInfo(group=group.id, current=group.size, new=group.size + capped.new_nodes, max=group.max_size)

@@ -8,9 +8,9 @@ import msgspec
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.events import Event
-from kscale.ca.scale_up.status import CreatedGroups
+from kscale.ca.scale_up.status import MadeGroups
 from kscale.ca.state import LoopState
+from kscale.effects import Event
 from kscale.records import Record
 
 __all__ = ["ExpanderScore", "GroupRejection", "PendingPods", "PodCounts", "ScaleUpChoice", "ScaleUpPlanRecord"]
@@ -126,7 +126,7 @@ class ScaleUpPlanRecord(Record, frozen=True):
     not_tried: list[str] = []
     scale_down_disabled: bool = False
     upcoming: dict[str, int] = {}
-    created_groups: list[CreatedGroups] = []
+    created_groups: list[MadeGroups] = []
     min_sizes: list[ScaleUpInfo] = []
     events: list[Event] = []
     warnings: list[str] = []

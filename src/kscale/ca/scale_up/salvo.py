@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
-from datetime import timedelta
+from datetime import datetime
 from itertools import count
-from typing import Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterState
 from kscale.ca.expander.types import ExpanderInput
-from kscale.ca.orchestrator import Orchestration, orchestrate_steps
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.inputs import OrchestratorInputs
+from kscale.ca.scale_up.orchestrator import Orchestrating, Orchestration, orchestrate_in
 from kscale.ca.scale_up.scene import bind, hold_claims, put
-from kscale.ca.scale_up.status import SUCCESSFUL
+from kscale.ca.scale_up.status import SUCCESSFUL, status_events
 from kscale.ca.templates import fresh_copy
+from kscale.effects import Moment, Progress, StepsOf, duration, moment
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
@@ -26,7 +29,7 @@ from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Salvo", "SalvoRound", "salvo_steps"]
+__all__ = ["Salvo", "SalvoRound", "salvo_in", "salvo_steps"]
 
 
 class SalvoRound(msgspec.Struct, kw_only=True):
@@ -52,46 +55,62 @@ def salvo_steps(
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
     state: ClusterState,
-    budget: timedelta = timedelta(minutes=1),
-    elapsed: Callable[[], timedelta] = timedelta,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    inputs: OrchestratorInputs | None = None,
     cursor: int = 0,
     csi: bool = False,
     dra: bool = False,
-    **given: Any,
-) -> Generator[Any, Any, Salvo]:
+) -> StepsOf[Orchestrating, Salvo]:
     """:func:`kscale.ca.orchestrate_steps` again and again with the pods that remain.
 
-    Ends with an error, a scale-up that did nothing, when no pod is left, or when ``elapsed`` (since the start; asked
-    after a round) has reached ``budget``. Between rounds the new nodes are put into the simulated cluster with the
-    pods that triggered them, their claims allocated. ``cluster`` itself does not change; ``csi`` and ``dra`` as in
-    :meth:`kscale.Cluster.snapshot`; ``given``: what ``orchestrate_steps`` takes besides.
+    Ends with an error, a scale-up that did nothing, when no pod is left, or when ``--salvo-scale-up-budget`` is over
+    after a round. Between rounds the new nodes are put into the simulated cluster with the pods that triggered them,
+    their claims allocated. ``cluster`` itself does not change; ``csi`` and ``dra`` as in
+    :meth:`kscale.Cluster.snapshot`.
     """
+    return salvo_in(
+        Progress(moment(now)), cluster, pods, groups, nodes, templates, state, options or AutoscalingOptions(),
+        inputs or OrchestratorInputs(), cursor, csi=csi, dra=dra,
+    )  # fmt: skip
+
+
+def salvo_in(
+    p: Progress,
+    cluster: Cluster,
+    pods: Iterable[Pod | PodRecord],
+    groups: Groups,
+    nodes: Sequence[Node],
+    templates: Mapping[str, NodeTemplate],
+    state: ClusterState,
+    options: AutoscalingOptions,
+    inputs: OrchestratorInputs,
+    cursor: int,
+    *,
+    csi: bool,
+    dra: bool,
+) -> StepsOf[Orchestrating, Salvo]:
+    """The same within a machine that is under way."""
+    until = (yield from p.clock()) + duration(options.salvo_scale_up_budget)
     simulated = cluster.copy()
     result = Salvo(rounds=[], cluster=simulated)
     pending = [pod_record(pod) for pod in pods]
     nodes = list(nodes)
     for number in count():
-        done: Orchestration = yield from orchestrate_steps(
-            simulated.snapshot(csi=csi, dra=dra),
-            pending,
-            groups,
-            nodes=nodes,
-            templates=templates,
-            state=state,
-            cursor=cursor,
-            elapsed=elapsed,
-            **given,
-        )
+        snapshot = simulated.snapshot(csi=csi, dra=dra)
+        done = yield from orchestrate_in(p, snapshot, pending, groups, nodes, templates, state, options, inputs, cursor)
         result.rounds.append(SalvoRound(done=done, node_count=len(nodes)))
+        yield from p.emit(*status_events(done.status))
         triggered = set(done.status.pods_triggered)
         fitted = {pod.key: pod for pod in pending if pod.key in triggered}
         pending = [pod for pod in pending if pod.key not in triggered]
-        if done.status.result != SUCCESSFUL or not triggered or not pending or elapsed() >= budget:
+        if done.status.result != SUCCESSFUL or not triggered or not pending or (yield from p.clock()) >= until:
             return result
         state, cursor, groups, templates = done.state, done.cursor, done.groups, done.templates
+        inputs = replace(inputs, initializers=done.initializers)
         if done.compared:
-            known = given.get("expander_input") or ExpanderInput()
-            given["expander_input"] = replace_input(known, compared=done.compared)
+            known = inputs.expander_input or ExpanderInput()
+            inputs = replace(inputs, expander_input=replace_input(known, compared=done.compared))
         suffix = f"salvo-{number}"
         for info in done.status.scale_ups:
             for copy in range(info.new - info.current):

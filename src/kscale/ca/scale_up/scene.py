@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 
 import numpy as np
 from msgspec.structs import replace
@@ -20,6 +19,7 @@ from kscale.ca.promised_resources import lacks_promised
 from kscale.ca.scale_down.atomic import UPCOMING_NODE_ANNOTATION
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.ca.templates import TaintConfig, fresh_copy
+from kscale.effects import Moment
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import ObjectMeta
@@ -56,7 +56,7 @@ class Scene:
         self,
         given: Cluster | Snapshot,
         groups: Groups | Iterable[NodeGroup],
-        now: datetime,
+        now: Moment,
         options: AutoscalingOptions,
         profile: SchedulerProfile | None,
         gpu_label: str = DEFAULT_GPU_LABEL,

@@ -10,7 +10,8 @@ import msgspec
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.events import Event
+from kscale.ca.regarding import pod_event
+from kscale.effects import Event
 
 __all__ = [
     "ALL_OR_NOTHING",
@@ -25,7 +26,7 @@ __all__ = [
     "NO_OPTIONS_AVAILABLE",
     "SUCCESSFUL",
     "ConsideredGroup",
-    "CreatedGroups",
+    "MadeGroups",
     "RemainingPod",
     "ScaleUpStatus",
     "not_triggered_parts",
@@ -63,7 +64,7 @@ class ConsideredGroup(msgspec.Struct, kw_only=True, frozen=True, rename="camel")
     exists: bool = True
 
 
-class CreatedGroups(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+class MadeGroups(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     """Groups that were made for this scale-up."""
 
     main: str
@@ -80,7 +81,7 @@ class ScaleUpStatus(msgspec.Struct, kw_only=True, rename="camel"):
     pods_await_evaluation: Sequence[str] = []
     pods_remain_unschedulable: Sequence[RemainingPod] = []
     considered_groups: list[ConsideredGroup] = []
-    created_groups: list[CreatedGroups] = []
+    created_groups: list[MadeGroups] = []
     failed_resize_groups: list[str] = []
     failed_creation_groups: list[str] = []
 
@@ -101,7 +102,7 @@ def status_events(status: ScaleUpStatus) -> list[Event]:
     existing = {group.id for group in status.considered_groups if group.exists}
 
     def say(pod: str, reason: str, message: str) -> None:
-        events.append(Event(object=f"Pod/{pod}", type="Normal", reason=reason, message=message))
+        events.append(pod_event(pod, "Normal", reason, message))
 
     if status.result not in (SUCCESSFUL, ERROR):
         for pod in status.pods_remain_unschedulable:

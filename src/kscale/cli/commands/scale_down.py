@@ -73,7 +73,7 @@ def command(
             deleting=deleting or (),
             draining=draining or (),
             max_simulations=max_simulations,
-            threads=source.threads,
+            threads=None if options.legacy else source.threads,
             gpu_label=gpu.key(snapshot.columns.objects, groups, show.terminal),
         )
     if report.orphans:

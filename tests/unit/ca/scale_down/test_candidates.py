@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from builders import T0, pod
+from builders import N0, pod
 from kscale import ca
 from kscale.ca.scale_down.candidates import (
     GroupChanges,
@@ -18,10 +18,11 @@ from kscale.ca.scale_down.candidates import (
 )
 from kscale.ca.scale_down.drainability.engine import PodsToMove
 from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.effects import SECOND
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
-MINUTE = timedelta(minutes=1)
+MINUTE = 60 * SECOND
 
 
 def test_groups_at_their_minimum_are_not_looked_at() -> None:
@@ -113,12 +114,12 @@ def test_what_was_unneeded_before_goes_first(before: list[str]) -> None:
 def test_local_delays(kind: str) -> None:
     groups = Groups([NodeGroup(id=f"ng-{i}", nodes=[f"n{i}"]) for i in (1, 2, 3)], {"n4": "down"})
     options = ca.AutoscalingOptions(
-        scale_down_delay_after_add=10 * MINUTE,
-        scale_down_delay_after_delete=10 * MINUTE,
-        scale_down_delay_after_failure=10 * MINUTE,
+        scale_down_delay_after_add=timedelta(minutes=10),
+        scale_down_delay_after_delete=timedelta(minutes=10),
+        scale_down_delay_after_failure=timedelta(minutes=10),
     )
-    changes = register_change(GroupChanges(), kind, "ng-2", T0 - 5 * MINUTE)
-    changes = register_change(changes, kind, "ng-3", T0 - 11 * MINUTE)
+    changes = register_change(GroupChanges(), kind, "ng-2", N0 - 5 * MINUTE)
+    changes = register_change(changes, kind, "ng-3", N0 - 11 * MINUTE)
     names = ["n1", "n2", "n3", "n4", "loose"]
-    assert filter_delayed(names, groups, changes, options=options, now=T0) == ["n1", "n3"]
-    assert filter_delayed(["n2"], groups, changes, options=options, now=T0 + 5 * MINUTE) == ["n2"]
+    assert filter_delayed(names, groups, changes, options=options, now=N0) == ["n1", "n3"]
+    assert filter_delayed(["n2"], groups, changes, options=options, now=N0 + 5 * MINUTE) == ["n2"]

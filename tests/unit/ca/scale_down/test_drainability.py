@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from builders import T0, at, owner, pod
+from builders import N0, at, owner, pod
 from kscale import ca
-from kscale.ca.clock import moment_ns
 from kscale.ca.scale_down.drainability.context import DrainContext, Rule
 from kscale.ca.scale_down.drainability.engine import default_rules, drain_status, pods_to_move
 from kscale.ca.scale_down.drainability.rules import (
@@ -152,7 +151,7 @@ _OLD, _YOUNG = at(minutes=-61), at(minutes=-59)
     ],
 )
 def test_pods_of_a_node(pods: list[Pod], moved: str, daemonset: str, on_completion: str, blocking: str | None) -> None:
-    found = ca.drainability(pods, now=T0)
+    found = ca.drainability(pods, now=N0)
     assert " ".join(item.metadata.name for item in found.pods) == moved
     assert " ".join(item.metadata.name for item in found.daemon_set_pods) == daemonset
     assert " ".join(item.metadata.name for item in found.on_completion_pods) == on_completion
@@ -172,7 +171,7 @@ def test_pods_of_a_node(pods: list[Pod], moved: str, daemonset: str, on_completi
     ],
 )
 def test_pods_with_controllers_move(item: Pod) -> None:
-    assert ca.drainability([item], now=T0, listers=_LISTERS).pods == [item]
+    assert ca.drainability([item], now=N0, listers=_LISTERS).pods == [item]
 
 
 @pytest.mark.parametrize(
@@ -184,7 +183,7 @@ def test_pods_with_controllers_move(item: Pod) -> None:
     ids=["no-grace", "long-gone"],
 )
 def test_pods_that_should_be_gone(item: Pod) -> None:
-    found = ca.drainability([item], now=T0, listers=_LISTERS)
+    found = ca.drainability([item], now=N0, listers=_LISTERS)
     assert (found.pods, found.blocking) == ([], None)
 
 
@@ -208,7 +207,7 @@ def test_pods_of_replication_controllers_and_budgets(
     controllers = [ReplicationController(metadata=_meta("rc", name), spec=ReplicationControllerSpec(replicas=5))
                    for name in ("default", "kube-system")]  # fmt: skip
     item = _rc(namespace=namespace, labels=_BAR)
-    found = ca.drainability([item], now=T0, listers=ca.Listers(controllers), pdbs=RemainingPdbTracker([budget]))
+    found = ca.drainability([item], now=N0, listers=ca.Listers(controllers), pdbs=RemainingPdbTracker([budget]))
     assert (found.blocking.reason if found.blocking else None) == blocking
     assert found.pods == ([] if blocking else [item])
 
@@ -234,7 +233,7 @@ def test_pods_of_replication_controllers_and_budgets(
     ],
 )
 def test_disruption_budgets(item: Pod, budget: PodDisruptionBudget, blocking: str | None) -> None:
-    found = ca.drainability([item], now=T0, pdbs=RemainingPdbTracker([budget]))
+    found = ca.drainability([item], now=N0, pdbs=RemainingPdbTracker([budget]))
     assert (found.blocking.reason if found.blocking else None) == blocking
 
 
@@ -242,7 +241,7 @@ def test_disruption_budgets(item: Pod, budget: PodDisruptionBudget, blocking: st
 
 
 def _context(**options: Any) -> DrainContext:
-    return DrainContext(moment_ns(T0), ca.AutoscalingOptions(**options), _LISTERS)
+    return DrainContext(N0, ca.AutoscalingOptions(**options), _LISTERS)
 
 
 def _rule(outcome: str, *overrides: str) -> Rule:
@@ -318,7 +317,7 @@ def test_long_terminating(grace: int | None, deleted: str | None, outcome: str) 
 def test_local_storage(volumes: list[str], annotation: str | None, blocks: bool) -> None:
     annotations = None if annotation is None else {_LOCAL: annotation}
     item = _rc(spec=_volumes(*volumes), annotations=annotations)
-    assert (ca.drainability([item], now=T0, listers=_LISTERS).blocking is not None) is blocks
+    assert (ca.drainability([item], now=N0, listers=_LISTERS).blocking is not None) is blocks
 
 
 @pytest.mark.parametrize(
@@ -326,7 +325,7 @@ def test_local_storage(volumes: list[str], annotation: str | None, blocks: bool)
     [({"host_path": {}}, True), ({"empty_dir": {"medium": "Memory"}}, False), ({"secret": {}}, False)],
 )
 def test_what_is_local(source: dict[str, Any], blocks: bool) -> None:
-    assert (ca.drainability([_owned(spec=_volumes("v", **source))], now=T0).blocking is not None) is blocks
+    assert (ca.drainability([_owned(spec=_volumes("v", **source))], now=N0).blocking is not None) is blocks
 
 
 @pytest.mark.parametrize(
@@ -386,7 +385,7 @@ def test_what_counts_as_replicated(skip: bool) -> None:
 
 @pytest.mark.parametrize("budget", [PodDisruptionBudget(), _pdb("x", "kube-system", 0, a="b")])
 def test_system_pods_are_those_of_one_namespace(budget: PodDisruptionBudget) -> None:
-    context = DrainContext(moment_ns(T0), _OPTIONS, _LISTERS, RemainingPdbTracker([budget]))
+    context = DrainContext(N0, _OPTIONS, _LISTERS, RemainingPdbTracker([budget]))
     assert system.check(_rc(labels={"a": "b"}), context).outcome == _U
     assert pods_to_move([_rc(labels={"a": "b"})], context, default_rules(_OPTIONS)).blocking is None
 
@@ -399,9 +398,9 @@ def test_controllers_must_have_replicas_to_spare() -> None:
 
 def test_custom_controllers() -> None:
     item = _owned("p", "FooController", "x")
-    assert ca.drainability([item], now=T0).blocking is not None
+    assert ca.drainability([item], now=N0).blocking is not None
     options = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
-    assert ca.drainability([item], now=T0, options=options).pods == [item]
+    assert ca.drainability([item], now=N0, options=options).pods == [item]
 
 
 @pytest.mark.parametrize(("created", "outcome"), [(None, _BLOCK), (at(seconds=-59), _BLOCK), (at(seconds=-61), _OK)])

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 import kscale
-from builders import T0, node, owner, pod
+from builders import N0, node, owner, pod, span
 from kscale import ca
 from kscale.ca.options import ResourceRange
 from kscale.ca.scale_down.legacy.pod_checks import pods_to_drain
 from kscale.ca.scale_down.legacy.usage_tracker import MOST_RECORDED, UsageTracker
+from kscale.effects import SECOND
 from kscale.errors import InputError
 from kscale.objects.apps import ReplicaSet
 from kscale.objects.core import Node, Pod, Taint
@@ -23,8 +24,8 @@ from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.volumes import Volume
 from kscale.snapshot.cluster import Cluster
 
-MINUTE = timedelta(minutes=1)
-SECONDS = int(T0.timestamp())
+MINUTE = 60 * SECOND
+SECONDS = N0 // SECOND
 QUIET = {"scale_down_delay_after_add": timedelta(), "scale_down_delay_after_failure": timedelta(),
          "scale_down_delay_after_delete": timedelta()}  # fmt: skip
 
@@ -59,7 +60,7 @@ REPLICAS = from_dict(
 
 def decide(
     objects: list[Any], group_of: dict[str, list[str]] | None = None, *, state: ca.LoopState | None = None,
-    after: timedelta = timedelta(), **more: Any,
+    after: int = 0, **more: Any,
 ) -> kscale.ScaleDownPlan:  # fmt: skip
     """Every node in one group with a minimum of 0, unless told otherwise."""
     names = [item.metadata.name for item in objects if isinstance(item, Node)]
@@ -73,7 +74,7 @@ def decide(
     return kscale.scale_down(
         Cluster([*objects, REPLICAS]).snapshot(),
         groups,
-        now=T0 + after,
+        now=N0 + after,
         options=more.pop("options", None) or options(**more),
         state=state,
     )
@@ -101,10 +102,10 @@ def test_what_is_unneeded() -> None:
     assert sum(found.utilization is not None for found in first.eligibility.values()) == 6
     assert first.eligibility["n7"].error is not None
     later = decide(first_table(), state=first.state, after=MINUTE, **given)
-    assert later.unneeded_since["n2"] == T0
-    # n1 failed at T0: it is not looked at again until five minutes later.
+    assert later.unneeded_since["n2"] == N0
+    # n1 failed at N0: it is not looked at again until five minutes later.
     assert later.unremovable["n1"].reason == "RecentlyUnremovable"
-    again = decide(first_table(), state=later.state, after=timedelta(minutes=5, seconds=1), **given)
+    again = decide(first_table(), state=later.state, after=span(minutes=5, seconds=1), **given)
     assert again.unremovable["n1"].reason == "BlockedByPod"
 
 
@@ -149,8 +150,8 @@ def test_a_pool_of_candidates() -> None:
     assert len(unneeded(every)) == 100
 
 
-def started(*names: str, since: timedelta = timedelta(hours=1)) -> ca.LoopState:
-    memory = ca.ScaleDownState(unneeded_since=dict.fromkeys(names, T0 - since), started=True)
+def started(*names: str, since: int = 3600 * SECOND) -> ca.LoopState:
+    memory = ca.ScaleDownState(unneeded_since=dict.fromkeys(names, N0 - since), started=True)
     return ca.LoopState(scale_down=memory)
 
 
@@ -187,7 +188,7 @@ def test_minimum_memory() -> None:
     groups = Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"]),
                         NodeGroup(id="b", max_size=9, target_size=1, nodes=["n3"])])  # fmt: skip
     found = kscale.scale_down(
-        Cluster(objects).snapshot(), groups, now=T0, options=options(), limits=limits,
+        Cluster(objects).snapshot(), groups, now=N0, options=options(), limits=limits,
         state=started("n0", "n1", "n2"),
     )  # fmt: skip
     assert len(found.delete_empty) == 2
@@ -205,7 +206,7 @@ def test_minimum_of_gpus() -> None:
     found = kscale.scale_down(
         Cluster(objects).snapshot(),
         Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"])]),
-        now=T0,
+        now=N0,
         options=options(),
         limits=ca.ResourceLimiter(min={"v100": 4}, max={}),
         state=started("n0", "n1", "n2"),
@@ -243,7 +244,7 @@ def test_nothing_more_while_a_node_is_drained() -> None:
     found = kscale.scale_down(
         Cluster([machine("n1"), machine("n2")]).snapshot(),
         Groups([NodeGroup(id="a", max_size=9, target_size=2, nodes=["n1", "n2"])]),
-        now=T0, options=options(), state=started("n1"), draining=[ca.NodeInGroup(node="n2", group="a")],
+        now=N0, options=options(), state=started("n1"), draining=[ca.NodeInGroup(node="n2", group="a")],
     )  # fmt: skip
     assert found.result == "ScaleDownInProgress"
     assert found.chosen is None
@@ -252,7 +253,7 @@ def test_nothing_more_while_a_node_is_drained() -> None:
 def test_a_process_that_has_just_started_waits() -> None:
     first = decide([machine("n1")], options=ca.AutoscalingOptions.for_profile("legacy"))
     assert first.result == "ScaleDownInCooldown"
-    assert first.state.scale_down.last_scale_up == T0
+    assert first.state.scale_down.last_scale_up == N0
 
 
 def test_use_at_the_threshold_is_need() -> None:
@@ -274,9 +275,19 @@ def test_nodes_that_are_not_ready_take_no_pods() -> None:
     assert decide(objects).failures["n1"].reason == "NoPlaceToMovePods"
 
 
-def test_exhaustive_is_of_no_release() -> None:
-    with pytest.raises(InputError, match="legacy"):
-        kscale.scale_down(Cluster().snapshot(), [], now=T0, options=options(), exhaustive=True)
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"exhaustive": True},
+        {"recent_evictions": [pod("p")]},
+        {"upcoming": ["n1"]},
+        {"max_simulations": 0},
+        {"threads": 1},
+    ],
+)
+def test_what_that_release_did_not_know_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(given))}: the planner of release 1.3 does not know it"):
+        kscale.scale_down(Cluster().snapshot(), [], now=N0, options=options(), **given)
 
 
 # -- pods ------------------------------------------------------------------------------------------------------------
@@ -344,7 +355,7 @@ def test_budgets_hold_for_pods_that_may_be_evicted() -> None:
 def test_nodes_that_shared_a_destination_lose_their_time() -> None:
     tracker = UsageTracker()
     for user, used in ("AB", "AC", "XC", "CZ", "MN"):
-        tracker.register(user, used, T0)
+        tracker.register(user, used, N0)
     assert tracker.remove("A", ["A", "C", "X", "M"]) == {"A", "X"}
     assert "A" not in tracker.records
     assert tracker.records["C"].used_by.keys() == {"X"}
@@ -354,7 +365,7 @@ def test_nodes_that_shared_a_destination_lose_their_time() -> None:
 def test_too_many_relations(users: int) -> None:
     tracker = UsageTracker()
     for i in range(users):
-        tracker.register(f"n{i}", "hub", T0)
+        tracker.register(f"n{i}", "hub", N0)
     many = users > MOST_RECORDED
     assert tracker.records["hub"].used_by_too_many is many
     assert len(tracker.records["hub"].used_by) == MOST_RECORDED
@@ -363,7 +374,7 @@ def test_too_many_relations(users: int) -> None:
 
 def test_old_relations_are_forgotten() -> None:
     tracker = UsageTracker()
-    tracker.register("a", "b", T0)
-    tracker.register("c", "d", T0 + MINUTE)
-    tracker.clean_up(T0 + MINUTE)
+    tracker.register("a", "b", N0)
+    tracker.register("c", "d", N0 + MINUTE)
+    tracker.clean_up(N0 + MINUTE)
     assert tracker.records.keys() == {"c", "d"}

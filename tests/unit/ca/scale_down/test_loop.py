@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
 
 import kscale
-from builders import T0, node, owner, pod
+from builders import N0, node, owner, pod
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, register_scale_down
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.candidates import GroupChanges
 from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
 from kscale.ca.state import RememberedTemplate
+from kscale.effects import SECOND
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
 
-MINUTE = timedelta(minutes=1)
-NOW = int(T0.timestamp())
+MINUTE = 60 * SECOND
+NOW = N0 // SECOND
 
 
 def worker(name: str, marked: str | None = None, *, going: bool = False) -> Node:
@@ -44,7 +45,7 @@ def on(name: str, cpu: int, **more: Any) -> Pod:
 def loop(objects: list[Any], groups: list[NodeGroup], **more: Any) -> kscale.ScaleDownPlan:
     options = {"skip_nodes_with_custom_controller_pods": False, **more.pop("options", {})}
     return kscale.scale_down(
-        Cluster(objects).snapshot(), Groups(groups), now=T0, options=ca.AutoscalingOptions(**options), **more
+        Cluster(objects).snapshot(), Groups(groups), now=N0, options=ca.AutoscalingOptions(**options), **more
     )
 
 
@@ -95,7 +96,7 @@ def test_marks_in_a_group_at_its_minimum(cooldown: bool) -> None:
         NodeGroup(id="least", min_size=1, max_size=9, target_size=1, nodes=["a"]),
         NodeGroup(id="more", min_size=0, max_size=9, target_size=2, nodes=["b", "c"]),
     ]
-    state = ca.LoopState(scale_down=ca.ScaleDownState(last_scale_up=T0 - MINUTE if cooldown else None))
+    state = ca.LoopState(scale_down=ca.ScaleDownState(last_scale_up=N0 - MINUTE if cooldown else None))
     found = loop(objects, groups, state=state)
     assert (found.result == "ScaleDownInCooldown") is cooldown
     assert found.soft_taints == SoftTaints(remove=["a"])
@@ -114,10 +115,10 @@ def test_marks_in_a_group_at_its_minimum(cooldown: bool) -> None:
 )
 def test_a_delay_is_over_when_it_is_reached(change: str, delay: str, profile: str, after: str) -> None:
     group = NodeGroup(id="g", max_size=9, target_size=2, nodes=["a", "b"])
-    options = {"profile": profile, delay: MINUTE}
+    options = {"profile": profile, delay: timedelta(minutes=1)}
     results = {}
-    for ago in (MINUTE - timedelta(microseconds=1), MINUTE):
-        state = ca.LoopState(scale_down=ca.ScaleDownState(**{change: T0 - ago}, started=True))
+    for ago in (MINUTE - 1, MINUTE):
+        state = ca.LoopState(scale_down=ca.ScaleDownState(**{change: N0 - ago}, started=True))
         results[ago] = loop([worker("a"), worker("b")], [group], state=state, options=options).result
     assert list(results.values()) == ["ScaleDownInCooldown", after]
 
@@ -137,7 +138,7 @@ def test_times_are_read_from_the_marks_once(marked: str | None, annotations: Any
     """Nodes count as unneeded since a mark of at most five minutes; a minute is enough."""
     objects = [worker("a", marked), worker("b"), on("a", 100, annotations=annotations), on("b", 1900)]
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=2, nodes=["a", "b"])
-    options = {"scale_down_unneeded_time": MINUTE, "node_deletion_candidate_ttl": 5 * MINUTE}
+    options = {"scale_down_unneeded_time": timedelta(minutes=1), "node_deletion_candidate_ttl": timedelta(minutes=5)}
     room = worker("c")
     first = loop([*objects, room], [group], options=options)
     assert list(first.drain) == (["a"] if goes else [])
@@ -160,12 +161,12 @@ def test_a_delay_of_one_group(kind: str) -> None:
         groups,
         options={
             "scale_down_delay_type_local": True,
-            "scale_down_delay_after_add": 5 * MINUTE,
-            "scale_down_delay_after_delete": 5 * MINUTE,
-            "scale_down_delay_after_failure": 5 * MINUTE,
+            "scale_down_delay_after_add": timedelta(minutes=5),
+            "scale_down_delay_after_delete": timedelta(minutes=5),
+            "scale_down_delay_after_failure": timedelta(minutes=5),
             "scale_down_unneeded_time": timedelta(),
         },
-        state=ca.LoopState(scale_down=ca.ScaleDownState(changes=GroupChanges(**{kind: {"ng1": T0 - 3 * MINUTE}}))),
+        state=ca.LoopState(scale_down=ca.ScaleDownState(changes=GroupChanges(**{kind: {"ng1": N0 - 3 * MINUTE}}))),
     )
     assert found.delete_empty == ["n2"]
 
@@ -173,9 +174,9 @@ def test_a_delay_of_one_group(kind: str) -> None:
 def test_what_others_remember_stays() -> None:
     """One state goes through the whole loop: scale-down changes its own part and the cursor."""
     state = ca.LoopState(
-        cluster=register_scale_down(ClusterState(), "g", "n0", T0),
+        cluster=register_scale_down(ClusterState(), "g", "n0", N0),
         scale_up=ca.ScaleUpState(hints={"pod": "n1"}, degraded_loops=2),
-        templates={"g": RememberedTemplate(template={"node": {}}, added=T0)},
+        templates={"g": RememberedTemplate(template={"node": {}}, added=N0)},
     )
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     after = loop([worker("n1")], [group], state=state).state
@@ -215,12 +216,12 @@ def test_a_node_with_pods_that_are_to_finish_takes_no_room_of_others() -> None:
 
 
 def test_times_that_a_first_loop_is_told_count() -> None:
-    told = {"last_scale_up": T0 - 60 * MINUTE, "last_scale_down": T0 - 60 * MINUTE, "last_failure": T0 - 60 * MINUTE}
+    told = {"last_scale_up": N0 - 60 * MINUTE, "last_scale_down": N0 - 60 * MINUTE, "last_failure": N0 - 60 * MINUTE}
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     snapshot, options = Cluster([worker("n1")]).snapshot(), ca.AutoscalingOptions.for_profile("legacy")
     for memory, result in ((told, "ScaleDownNoUnneeded"), ({**told, "last_failure": None}, "ScaleDownInCooldown")):
         state = ca.LoopState(scale_down=ca.ScaleDownState(**memory))
-        found = kscale.scale_down(snapshot, Groups([group]), now=T0, options=options, state=state)
+        found = kscale.scale_down(snapshot, Groups([group]), now=N0, options=options, state=state)
         assert found.result == result
 
 
@@ -245,7 +246,7 @@ def test_summer_time_does_not_shorten_a_wait(profile: str) -> None:
 
 @pytest.mark.parametrize("local", [False, True])
 def test_times_at_the_end_of_the_calendar(local: bool) -> None:
-    end = datetime.max.replace(tzinfo=UTC)
+    end = 2**63 - 1
     memory = ca.ScaleDownState(last_scale_up=end, changes=GroupChanges(scale_up={"g": end}))
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     found = loop(
@@ -269,7 +270,7 @@ def test_degraded_loops(enabled: bool, degrades: bool, counter: int, tried: bool
     """A loop that may not scale down changes nothing that is remembered."""
     state = ca.LoopState(
         scale_up=ca.ScaleUpState(degraded_loops=counter),
-        scale_down=ca.ScaleDownState(unneeded_since={"n1": T0 - 11 * MINUTE}, previous_candidates=["n1"], started=True),
+        scale_down=ca.ScaleDownState(unneeded_since={"n1": N0 - 11 * MINUTE}, previous_candidates=["n1"], started=True),
     )
     group = NodeGroup(id="g", min_size=0, max_size=9, target_size=1, nodes=["n1"])
     options = {"scale_down_enabled": enabled, "enable_graceful_degradation": degrades}

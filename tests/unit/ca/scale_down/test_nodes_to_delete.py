@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
-from builders import GPU_LABEL, T0, group_options, node
+from builders import GPU_LABEL, N0, group_options, node, span
 from kscale import ca
 from kscale.ca.scale_down.budgets import budget_groups
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
@@ -17,13 +16,13 @@ from kscale.objects.nodegroups import Groups
 
 def _unneeded(made: Node, **flags: Any) -> UnneededNode:
     return UnneededNode(
-        **{"node": made, "drain": False, "since": T0 - timedelta(hours=1), "threshold": timedelta(minutes=1), **flags}
+        **{"node": made, "drain": False, "since": N0 - span(hours=1), "threshold": span(minutes=1), **flags}
     )
 
 
 def _decide(unneeded: list[UnneededNode], groups: Groups, nodes: list[Node], **more: Any) -> NodesToDelete:
     return nodes_to_delete(
-        unneeded, groups=groups, snapshot_nodes=nodes, options=ca.AutoscalingOptions(), now=T0, **more
+        unneeded, groups=groups, snapshot_nodes=nodes, options=ca.AutoscalingOptions(), now=N0, **more
     )
 
 
@@ -39,7 +38,7 @@ def test_order_and_reasons() -> None:
         "risky": {"drain": True, "risky": True},
         "drain": {"drain": True},
         "waiting": {"on_completion": True},
-        "young": {"since": T0},
+        "young": {"since": N0},
     }
     found = _decide(
         [_unneeded(made, **flags.get(name, {})) for name, made in nodes.items()],

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 import kscale
-from builders import T0, group_options, node, owner, pod
+from builders import N0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.explain import why_it_stays
+from kscale.effects import SECOND
 from kscale.errors import InputError, StateError
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.decode import from_dict
@@ -22,7 +23,7 @@ from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.volumes import Volume
 from kscale.snapshot.cluster import Cluster
 
-MINUTES = timedelta(minutes=1)
+MINUTES = 60 * SECOND
 LAX = ca.AutoscalingOptions(
     skip_nodes_with_system_pods=False,
     skip_nodes_with_local_storage=False,
@@ -37,7 +38,7 @@ def nodes(*sizes: str) -> list[Node]:
     for i, text in enumerate(sizes, 1):
         made = node(f"n{i}", int(text.rstrip("!")), 10, ready=True)
         if text.endswith("!"):
-            made.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(int(T0.timestamp())), effect="NoSchedule")]
+            made.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(N0 // SECOND), effect="NoSchedule")]
         found.append(made)
     return found
 
@@ -58,7 +59,7 @@ def group(names: list[str], **more: Any) -> Groups:
 
 
 def plan(objects: list[Any], names: list[str], **more: Any) -> kscale.ScaleDownPlan:
-    given: dict[str, Any] = {"now": T0, "options": LAX, **more}
+    given: dict[str, Any] = {"now": N0, "options": LAX, **more}
     return kscale.scale_down(Cluster(objects).snapshot(), given.pop("groups", group(names)), **given)
 
 
@@ -131,7 +132,7 @@ def test_the_limit_on_unneeded_nodes(
     )
     own = group_options(zero_or_max_node_scaling=atomic) if atomic else None
     state = ca.LoopState(
-        scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], T0), update_interval=interval * 10**9)
+        scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], N0), update_interval=interval * 10**9)
     )
     found = plan(nodes(*["1000"] * count), names, groups=group(names, options=own), options=options, state=state)
     assert len(found.unneeded) == want
@@ -147,7 +148,7 @@ def test_a_restart_with_the_saved_state_decides_the_same() -> None:
     first = plan(objects, ["n1", "n2", "n3"], state=state)
     assert first.chosen is not None
     assert first.delete_empty == []
-    later = T0 + 11 * MINUTES
+    later = N0 + 11 * MINUTES
     restarted = ca.LoopState.from_json(first.state.to_json())
     assert restarted == first.state
     second = plan(objects, ["n1", "n2", "n3"], state=restarted, now=later)
@@ -172,7 +173,7 @@ def test_a_state_that_is_none(text: bytes, says: str) -> None:
 
 
 def test_time_does_not_run_backwards() -> None:
-    state = ca.LoopState(scale_down=ca.ScaleDownState(last_update=T0 + MINUTES))
+    state = ca.LoopState(scale_down=ca.ScaleDownState(last_update=N0 + MINUTES))
     with pytest.raises(InputError, match="before the last loop"):
         plan(nodes("1000"), ["n1"], state=state)
 
@@ -184,7 +185,7 @@ def test_two_loops_at_one_moment() -> None:
 
 @pytest.mark.parametrize("field", ["last_scale_up", "last_failure"])
 def test_cooldown(field: str) -> None:
-    state = ca.LoopState(scale_down=ca.ScaleDownState(**{field: T0 - MINUTES}))
+    state = ca.LoopState(scale_down=ca.ScaleDownState(**{field: N0 - MINUTES}))
     found = plan(nodes("1000"), ["n1"], state=state)
     assert found.result == "ScaleDownInCooldown"
     assert found.chosen is None
@@ -205,6 +206,13 @@ def test_exhaustive_knows_no_limits() -> None:
     assert {item.reason for item in found.unremovable.values()} == {"NoPlaceToMovePods"}
 
 
+def test_exhaustive_may_be_disabled_too() -> None:
+    objects = nodes("1000", "1000")
+    found = plan(objects, ["n1", "n2"], exhaustive=True, disabled=True)
+    assert (found.result, found.chosen, found.delete_empty) == ("ScaleDownInCooldown", None, [])
+    assert [item.name for item in found.unneeded] == ["n1", "n2"]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_exhaustive_finds_a_set_to_which_no_node_can_be_added(seed: int) -> None:
     random = Random(seed)
@@ -214,12 +222,12 @@ def test_exhaustive_finds_a_set_to_which_no_node_can_be_added(seed: int) -> None
     found = plan(objects, names, exhaustive=True, threads=1)
     going = list(found.removable)
     stays = [name for name in found.alone if name not in going]
-    again = ca.simulate_removals(Cluster(objects).snapshot(), [*going, *stays], now=T0, options=LAX)
+    again = ca.simulate_removals(Cluster(objects).snapshot(), [*going, *stays], now=N0, options=LAX)
     assert [item.node for item in again.removable] == going
     assert [item.node for item in again.unremovable] == stays
     # What a node could do alone is what it could do in a cluster of which nothing went.
     for name, answer in found.alone.items():
-        single = ca.simulate_removals(Cluster(objects).snapshot(), [name], now=T0, options=LAX)
+        single = ca.simulate_removals(Cluster(objects).snapshot(), [name], now=N0, options=LAX)
         assert (answer.node in found.removable) <= bool(single.removable)
         if single.removable:
             assert isinstance(answer, ca.RemovableNode)
@@ -317,6 +325,6 @@ def test_nodes_that_are_not_removed(objects: list[Any], reason: str, why: str) -
     options = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
     snapshot = Cluster(objects).snapshot()
     groups = group(["n1"])
-    found = kscale.scale_down(snapshot, groups, now=T0, options=options)
+    found = kscale.scale_down(snapshot, groups, now=N0, options=options)
     assert found.unremovable["n1"].reason == reason
     assert why_it_stays("n1", found, groups, options, snapshot) == why

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from builders import T0, node, owner, pod
+from builders import N0, node, owner, pod
 from kscale import ca
 from kscale.objects.core import LabelSelector, Node, Pod, TopologySpreadConstraint
 from kscale.objects.decode import from_dict
@@ -84,7 +84,7 @@ OPTIONS = ca.AutoscalingOptions(skip_nodes_with_custom_controller_pods=False)
 
 
 def _remove(objects: list[Any], *names: str, **more: Any) -> ca.RemovalResult:
-    return ca.simulate_removals(Cluster(objects).snapshot(), names, now=T0, options=OPTIONS, **more)
+    return ca.simulate_removals(Cluster(objects).snapshot(), names, now=N0, options=OPTIONS, **more)
 
 
 def test_moved_pods_live_on() -> None:

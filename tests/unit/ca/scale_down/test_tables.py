@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 import kscale
-from builders import T0, group_options, node, owner, pod
+from builders import N0, group_options, node, owner, pod
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.recent_evictions import missing_replicas
 from kscale.ca.scale_down.unneeded import UnneededNode
+from kscale.effects import SECOND
 from kscale.objects.apps import ReplicaSet, StatefulSet
 from kscale.objects.batch import Job
 from kscale.objects.core import (
@@ -33,7 +34,7 @@ from kscale.objects.volumes import Volume
 from kscale.scheduling.place import PlaceState, place
 from kscale.snapshot.cluster import Cluster
 
-MINUTE = timedelta(minutes=1)
+MINUTE = 60 * SECOND
 
 
 # -- hinted placing (23.7) -------------------------------------------------------------------------------------------
@@ -124,7 +125,7 @@ def test_hints_live_for_two_generations() -> None:
     objects = [node("n1", 1000, 10, ready=True), node("n2", 1000, 10, ready=True)]
     moving = pod("p", 500, 0, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
     moving.spec.node_name = "n1"
-    simulator = ca.RemovalSimulator(Cluster([*objects, moving]).snapshot(), now=T0, listers=None)
+    simulator = ca.RemovalSimulator(Cluster([*objects, moving]).snapshot(), now=N0, listers=None)
     simulator.run(["n1"], persist=False)
     assert simulator.state.hints == {"p": "n2"}
     simulator.drop_old_hints()
@@ -149,7 +150,7 @@ def machines(text: str) -> list[Node]:
     for i, size in enumerate(text.split(), 1):
         made = node(f"n{i}", int(size.rstrip("!")), 10, ready=True)
         if size.endswith("!"):
-            made.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(int(T0.timestamp())), effect="NoSchedule")]
+            made.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value=str(N0 // SECOND), effect="NoSchedule")]
         found.append(made)
     return found
 
@@ -224,7 +225,7 @@ def test_update_cluster_state(
     found = kscale.scale_down(
         Cluster(objects).snapshot(),
         Groups([NodeGroup(id="ng1", max_size=99, target_size=9, nodes=names)]),
-        now=T0,
+        now=N0,
         options=LAX,
         recent_evictions=[
             evicted(int(text.split(":")[0]), i, text.split(":")[1]) for i, text in enumerate(gone.split())
@@ -242,7 +243,7 @@ def test_when_time_is_up_the_rest_is_skipped() -> None:
     found = kscale.scale_down(
         Cluster(machines("1000 1000 1000")).snapshot(),
         Groups([NodeGroup(id="ng1", max_size=9, target_size=3, nodes=names)]),
-        now=T0, options=LAX, max_simulations=1,
+        now=N0, options=LAX, max_simulations=1,
     )  # fmt: skip
     assert [item.name for item in found.unneeded] == ["n1"]
     assert found.skipped == ["n2", "n3"]
@@ -265,12 +266,12 @@ def test_limit(
     names = [f"n{i}" for i in range(1, nodes + 1)]
     own = group_options(zero_or_max_node_scaling=True) if atomic else None
     state = ca.LoopState(
-        scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], T0), update_interval=interval * 10**9)
+        scale_down=ca.ScaleDownState(unneeded_since=dict.fromkeys(names[:before], N0), update_interval=interval * 10**9)
     )
     found = kscale.scale_down(
         Cluster(machines(" ".join(["1000"] * nodes))).snapshot(),
         Groups([NodeGroup(id="g", max_size=999, target_size=nodes, nodes=names, instances=names, options=own)]),
-        now=T0,
+        now=N0,
         state=state,
         options=ca.AutoscalingOptions(
             max_scale_down_parallelism=parallelism, scale_down_unneeded_time=timedelta(seconds=unneeded_time)
@@ -322,13 +323,13 @@ def decide(
         made.append(NodeGroup(id=f"g{g}", max_size=99, target_size=target, nodes=mine, instances=mine, options=own))
         unneeded += [
             UnneededNode(
-                node=node(name, 1000, 10), drain=flag.startswith("d"), since=T0 - 60 * MINUTE, threshold=timedelta(),
+                node=node(name, 1000, 10), drain=flag.startswith("d"), since=N0 - 60 * MINUTE, threshold=0,
                 on_completion=flag.endswith("+"),
             )
             for name, flag in zip(mine, flags, strict=False)
         ]  # fmt: skip
     found = nodes_to_delete(
-        unneeded, groups=Groups(made), snapshot_nodes=snapshot, options=ca.AutoscalingOptions(), now=T0,
+        unneeded, groups=Groups(made), snapshot_nodes=snapshot, options=ca.AutoscalingOptions(), now=N0,
         limits=limits,
     )  # fmt: skip
     return found, names
@@ -369,7 +370,7 @@ def test_a_quota_of_cores_end_to_end() -> None:
     found = kscale.scale_down(
         Cluster(machines("2000 2000")).snapshot(),
         Groups([NodeGroup(id="g", max_size=9, target_size=2, nodes=names)]),
-        now=T0,
+        now=N0,
         options=ca.AutoscalingOptions(scale_down_unneeded_time=timedelta()),
         limits=ca.ResourceLimiter(min={"cpu": 3}),
     )

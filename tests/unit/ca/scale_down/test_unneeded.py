@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from builders import T0, group_options, node
+from builders import N0, group_options, node
 from kscale import ca
 from kscale.ca.quota import QuotaTracker, cluster_minimum
 from kscale.ca.scale_down.atomic import AtomicResult, filter_atomic
@@ -18,12 +18,15 @@ from kscale.ca.scale_down.unneeded import (
     update_unneeded,
 )
 from kscale.ca.scale_down.unremovable import UnremovableNodes
+from kscale.effects import SECOND
 from kscale.objects.core import Node, Taint
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
-MINUTE = timedelta(minutes=1)
-_OPTIONS = ca.AutoscalingOptions(scale_down_unneeded_time=10 * MINUTE, scale_down_unready_time=5 * MINUTE)
+MINUTE = 60 * SECOND
+_OPTIONS = ca.AutoscalingOptions(
+    scale_down_unneeded_time=timedelta(minutes=10), scale_down_unready_time=timedelta(minutes=5)
+)
 
 
 def _node(name: str, *, ready: bool | None = None, version: str = "v1") -> Node:
@@ -33,24 +36,24 @@ def _node(name: str, *, ready: bool | None = None, version: str = "v1") -> Node:
 def _update(first: list[Node], second: list[Node]) -> list[UnneededNode]:
     names = [n.metadata.name for n in (*first, *second)]
     groups = Groups([NodeGroup(id="g", nodes=names)])
-    before = update_unneeded({}, map(NodeToRemove, first), groups=groups, options=_OPTIONS, now=T0)
+    before = update_unneeded({}, map(NodeToRemove, first), groups=groups, options=_OPTIONS, now=N0)
     since = {item.name: item.since for item in before}
-    return update_unneeded(since, map(NodeToRemove, second), groups=groups, options=_OPTIONS, now=T0 + MINUTE)
+    return update_unneeded(since, map(NodeToRemove, second), groups=groups, options=_OPTIONS, now=N0 + MINUTE)
 
 
 def test_time_counts_from_when_a_node_was_first_found() -> None:
     three = [_node("1"), _node("2"), _node("3")]
     assert _update(three, []) == []
-    assert {item.since for item in _update([], three)} == {T0 + MINUTE}
+    assert {item.since for item in _update([], three)} == {N0 + MINUTE}
     (kept,) = _update(three, [_node("2", version="v2")])
-    assert kept.since == T0
+    assert kept.since == N0
     assert kept.node.metadata.labels == {"version": "v2"}
-    assert [item.since for item in _update([_node("2")], three)] == [T0 + MINUTE, T0, T0 + MINUTE]
+    assert [item.since for item in _update([_node("2")], three)] == [N0 + MINUTE, N0, N0 + MINUTE]
 
 
 def test_thresholds_follow_readiness() -> None:
     (found,) = _update([_node("1", ready=True)], [_node("1", ready=False)])
-    assert (found.since, found.threshold) == (T0, 5 * MINUTE)
+    assert (found.since, found.threshold) == (N0, 5 * MINUTE)
     both = _update([_node("1", ready=True)], [_node("1", ready=True), _node("2", ready=False)])
     assert [item.threshold for item in both] == [10 * MINUTE, 5 * MINUTE]
     assert _update([], [_node("1")])[0].threshold == 5 * MINUTE
@@ -62,7 +65,7 @@ def _unneeded(
     return UnneededNode(
         node=_node(name, ready=ready),
         drain=drain,
-        since=T0 - 10 * MINUTE,
+        since=N0 - 10 * MINUTE,
         threshold=threshold * MINUTE,
         threshold_error=error,
     )
@@ -80,14 +83,14 @@ def test_groups_keep_their_minimum(
     empties = [_unneeded(f"e{i}") for i in range(counts[0])]
     names = [item.name for item in (*drains, *empties)]
     groups = Groups([NodeGroup(id="g", min_size=low, max_size=100, target_size=target, nodes=names)])
-    found = removable_at([*drains, *empties], groups=groups, now=T0, deletions_in_progress={"g": in_progress})
+    found = removable_at([*drains, *empties], groups=groups, now=N0, deletions_in_progress={"g": in_progress})
     assert (len(found.empty), len(found.drain)) == expected
     assert set(found.unremovable.values()) <= {"NodeGroupMinSizeReached"}
 
 
 def _reason(item: UnneededNode, group: NodeGroup | None = None, minimum: QuotaTracker | None = None) -> str | None:
     group = group or NodeGroup(id="g", min_size=0, max_size=9, target_size=5, nodes=["n"])
-    found = removable_at([item], groups=Groups([group]), now=T0, minimum=minimum)
+    found = removable_at([item], groups=Groups([group]), now=N0, minimum=minimum)
     assert bool(found.empty) is ("n" not in found.unremovable)
     return found.unremovable.get("n")
 
@@ -118,19 +121,19 @@ def test_times_from_soft_taints() -> None:
             made.spec.taints = [Taint(key="DeletionCandidateOfClusterAutoscaler", value=value)]
         return made
 
-    now = int(T0.timestamp())
+    now = N0 // SECOND
     nodes = [tainted("2m", str(now - 120)), tainted("20m", str(now - 1200)), tainted("no", None), tainted("x", "soon")]
-    assert load_from_taints(nodes, ttl=5 * MINUTE, now=T0) == {"2m": T0 - 2 * MINUTE}
+    assert load_from_taints(nodes, ttl=5 * MINUTE, now=N0) == {"2m": N0 - 2 * MINUTE}
 
 
 def test_unremovable_nodes_are_tried_again_later() -> None:
     state = UnremovableNodes()
-    state.add("over", "NoPlaceToMovePods", until=T0)
-    state.add("gone", "NoPlaceToMovePods", until=T0 + MINUTE)
-    state.add("kept", "NoPlaceToMovePods", until=T0 + MINUTE)
+    state.add("over", "NoPlaceToMovePods", until=N0)
+    state.add("gone", "NoPlaceToMovePods", until=N0 + MINUTE)
+    state.add("kept", "NoPlaceToMovePods", until=N0 + MINUTE)
     state.add("ineligible", "NotUnderutilized")
     assert list(state.nodes) == ["over", "gone", "kept", "ineligible"]
-    found = state.update(["over", "kept", "ineligible"], T0)
+    found = state.update(["over", "kept", "ineligible"], N0)
     assert list(found.until) == ["kept"]
     assert found.is_recent("kept")
     assert not any(found.contains(name) for name in state.nodes)

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from builders import GPU, GPU_LABEL, T0, at, container, group_options, node, owner, pod
+from builders import GPU, GPU_LABEL, N0, at, container, group_options, node, owner, pod
 from kscale import ca
-from kscale.ca.clock import moment_ns
 from kscale.ca.gpu import GpuConfig, gpu_config
 from kscale.ca.scale_down.dra_utilization import highest_pool_utilization, pool_utilizations
 from kscale.ca.scale_down.eligibility import eligibility
 from kscale.ca.scale_down.utilization import Utilization, utilization
+from kscale.effects import SECOND
 from kscale.objects.core import Node, Pod, PodSpec, Taint
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
@@ -21,7 +21,7 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.objects.resource import ResourceClaim, ResourceSlice
 
-_NOW = moment_ns(T0)
+_NOW = N0
 _MIRROR = {"kubernetes.io/config.mirror": "x"}
 _DAEMON = {"cluster-autoscaler.kubernetes.io/daemonset-pod": "true"}
 
@@ -298,9 +298,9 @@ def _regular(*, ready: bool = True, **metadata: Any) -> Node:
 
 _DS = pod("ds", 500, 0, owner_references=owner("DaemonSet"))
 _DOOMED = _regular()
-_DOOMED.spec.taints = [Taint(key="ToBeDeletedByClusterAutoscaler", value=str(int(T0.timestamp()) - 30))]
+_DOOMED.spec.taints = [Taint(key="ToBeDeletedByClusterAutoscaler", value=str(N0 // SECOND - 30))]
 _LONG_DOOMED = _regular()
-_LONG_DOOMED.spec.taints = [Taint(key="ToBeDeletedByClusterAutoscaler", value=str(int(T0.timestamp()) - 300))]
+_LONG_DOOMED.spec.taints = [Taint(key="ToBeDeletedByClusterAutoscaler", value=str(N0 // SECOND - 300))]
 _DISABLED = {"cluster-autoscaler.kubernetes.io/scale-down-disabled": "true"}
 _HUGE_POOL = [_slice("d", "p", ["a"], count=999)]
 

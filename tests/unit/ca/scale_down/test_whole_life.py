@@ -10,13 +10,13 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from actuation_world import World
-from builders import T0, node, owner, pod
+from builders import N0, node, owner, pod
+from ca_world import World
 from kscale import ca
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import remember, remember_start
 from kscale.ca.scale_down.actuation.results import StartedDeletion
-from kscale.ca.scale_down.actuation.run import Simulation
+from kscale.effects import SECOND, VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup
@@ -24,13 +24,13 @@ from kscale.objects.nodegroups import Groups
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.snapshot.cluster import Cluster
 
-MINUTE = timedelta(minutes=1)
+MINUTE = 60 * SECOND
 OPTIONS = ca.AutoscalingOptions(
     skip_nodes_with_custom_controller_pods=False,
     max_scale_down_parallelism=3,
     max_drain_parallelism=2,
-    scale_down_delay_after_delete=2 * MINUTE,
-    unremovable_node_recheck_timeout=7 * MINUTE,
+    scale_down_delay_after_delete=timedelta(minutes=2),
+    unremovable_node_recheck_timeout=timedelta(minutes=7),
 )
 BUDGET = from_dict(
     {
@@ -62,7 +62,7 @@ class Life:
         self.random = random
 
     def loop(self, k: int) -> tuple[Any, ...]:
-        now = T0 + k * 4 * MINUTE
+        now = N0 + k * 4 * MINUTE
         if self.random.random() < 0.3 and self.pods:  # somebody else's doing
             del self.pods[self.random.choice(sorted(self.pods))]
         if self.restarts:
@@ -89,7 +89,7 @@ class Life:
         world = World(self.nodes.values(), self.pods.values())
         world.budgets = [BUDGET]
         found: list[StartedDeletion] = []
-        simulation = Simulation(world.perform, now=now)
+        simulation = VirtualTime(world.perform, now=now)
         machine = self.actuator.start_deletion(plan.chosen.empty, plan.chosen.drain, snapshot, groups)
         simulation.start(machine, lambda value, _: found.append(value))
         simulation.run()
@@ -106,8 +106,7 @@ class Life:
         for name in gone:
             del self.nodes[name]
         self.state = remember_start(self.state, started, now)
-        for action in world.registered:
-            self.state = remember(self.state, action)
+        self.state = remember(self.state, self.actuator.tracker.take_registered())
         return gone
 
 

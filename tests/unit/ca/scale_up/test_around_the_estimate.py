@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
 from typing import Any
 
 import pytest
 
-from builders import T0, group_options, node
+from builders import N0, Ran, group_options, node, run_steps
 from kscale import ca
 from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import ClusterState, register_failed_scale_up, update_nodes
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.quota import Quota, QuotaTracker
-from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
+from kscale.ca.scale_up.executor import execute_steps
 from kscale.ca.scale_up.group_filter import filter_groups
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, scale_up_to_min_size_steps
 from kscale.ca.scale_up.plan import balance_scale_ups
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, ScaleUpStatus, status_events
+from kscale.effects import IncreaseSize, Progress
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
 _OPTIONS = ca.AutoscalingOptions()
-_Answer = ca.AutoscalerError | None
 
 
 def _group(name: str, target: int, max_size: int = 10, **more: Any) -> NodeGroup:
@@ -39,18 +38,7 @@ def _tracker(**limits: int) -> QuotaTracker:
 
 
 def _state(*groups: NodeGroup) -> ClusterState:
-    return update_nodes(ClusterState(), [], Groups(groups), now=T0, options=_OPTIONS).state
-
-
-def _run(steps: Generator[IncreaseSize, _Answer, Any], *answers: _Answer) -> tuple[list[IncreaseSize], Any]:
-    asked = []
-    try:
-        asked.append(next(steps))
-        for answer in answers:
-            asked.append(steps.send(answer))  # noqa: PERF401  (StopIteration must not pass through a generator)
-    except StopIteration as stop:
-        return asked, stop.value
-    raise AssertionError("more actions than answers")
+    return update_nodes(ClusterState(), [], Groups(groups), now=N0, options=_OPTIONS).state
 
 
 # -- which groups are asked ------------------------------------------------------------------------------------
@@ -90,7 +78,7 @@ def test_groups_that_are_skipped(
         tracker=_tracker(**limits),
         state=_state(known),
         node_count=2,
-        now=T0,
+        now=N0,
         options=ca.AutoscalingOptions(**options),
     )
     assert found.skipped == ({} if reason is None else {group.id: [reason]})
@@ -100,7 +88,7 @@ def test_groups_that_are_skipped(
 def test_groups_that_are_not_safe() -> None:
     group = _group("g", 0)
     state = register_failed_scale_up(
-        _state(group), "g", ScaleUpError(class_="Other", code="x", message="m"), 1, T0, _OPTIONS
+        _state(group), "g", ScaleUpError(class_="Other", code="x", message="m"), 1, N0, _OPTIONS
     )
 
     def skipped(state: ClusterState, **more: Any) -> dict[str, list[str]]:
@@ -110,7 +98,7 @@ def test_groups_that_are_not_safe() -> None:
             tracker=_tracker(),
             state=state,
             node_count=0,
-            now=T0,
+            now=N0,
             options=_OPTIONS,
             **more,
         ).skipped
@@ -156,20 +144,19 @@ _GROUPS = Groups([_group("a", 1), _group("b", 1)])
 _DOWN = ca.AutoscalerError("", "down")
 
 
-def _execute(*answers: _Answer, **more: Any) -> tuple[list[IncreaseSize], Execution]:
-    parallel = more.pop("parallel", False)
-    options = ca.AutoscalingOptions(parallel_scale_up=parallel)
-    return _run(
-        execute_steps(more.pop("plan", _PLAN), _GROUPS, ClusterState(), now=T0, options=options, **more), *answers
-    )
+def _execute(*answers: Any, **more: Any) -> Ran:
+    options = ca.AutoscalingOptions(parallel_scale_up=more.pop("parallel", False))
+    plan = more.pop("plan", _PLAN)
+    return run_steps(execute_steps(Progress(N0), plan, _GROUPS, ClusterState(), options=options, **more), *answers)
 
 
 def test_success() -> None:
-    asked, done = _execute(None, None)
+    ran = _execute(None, None)
+    asked, done = ran
     assert asked == [IncreaseSize(group="a", delta=2), IncreaseSize(group="b", delta=1)]
     assert (done.error, done.failed_groups) == (None, [])
     assert {name: request.increase for name, request in done.state.scale_up_requests.items()} == {"a": 2, "b": 1}
-    assert [event.message for event in done.events] == [
+    assert [event.message for event in ran.events] == [
         "Scale-up: setting group a size to 3 instead of 1 (max: 10)",
         "Scale-up: group a size set to 3 instead of 1 (max: 10)",
         "Scale-up: setting group b size to 2 instead of 1 (max: 10)",
@@ -178,14 +165,17 @@ def test_success() -> None:
 
 
 def test_the_first_error_ends_it() -> None:
-    asked, done = _execute(_DOWN)
+    ran = _execute(_DOWN)
+    asked, done = ran
     assert len(asked) == 1
     assert done.error == ca.AutoscalerError("cloudProviderError", "failed to increase node group size: down")
     assert done.failed_groups == ["a"]
-    assert done.events[-1].message == "Scale-up failed for group a: down"
+    assert ran.events[-1].message == "Scale-up failed for group a: down"
     assert list(done.state.backoffs) == ["a"]
     typed = ca.AutoscalerError("authError", "auth error")
-    assert _execute(typed)[1].error == ca.AutoscalerError("authError", "failed to increase node group size: auth error")
+    assert _execute(typed).value.error == ca.AutoscalerError(
+        "authError", "failed to increase node group size: auth error"
+    )
 
 
 def test_in_parallel_all_are_tried() -> None:
@@ -223,12 +213,12 @@ def test_groups_below_their_minimum() -> None:
         nodes,
         groups,
         templates=_templates("ng1", "ng2", cpu_m=16_000),
-        state=update_nodes(ClusterState(), nodes, groups, now=T0, options=_OPTIONS).state,
-        now=T0,
+        state=update_nodes(ClusterState(), nodes, groups, now=N0, options=_OPTIONS).state,
+        now=N0,
         options=_OPTIONS,
         quotas=[Quota(id="cluster-wide", limits={"cpu": 48})],
     )
-    asked, done = _run(steps, None)
+    asked, done = run_steps(steps, None)
     assert isinstance(done, MinSizeScaleUp)
     assert asked == [IncreaseSize(group="ng1", delta=1)]
     assert [(info.group, info.new) for info in done.status.scale_ups] == [("ng1", 2)]
@@ -239,9 +229,9 @@ def test_groups_below_their_minimum() -> None:
 def test_usage_that_cannot_be_told() -> None:
     groups = Groups([], {"a": "down"})
     steps = scale_up_to_min_size_steps(
-        [node("a", 1, 1)], groups, templates={}, state=ClusterState(), now=T0, options=_OPTIONS
+        [node("a", 1, 1)], groups, templates={}, state=ClusterState(), now=N0, options=_OPTIONS
     )
-    _, done = _run(steps)
+    _, done = run_steps(steps)
     message = 'could not create quotas tracker: failed to get node group for node "a": down'
     assert done.status.error == ErrorRecord(type="internalError", message=message)
 
@@ -270,7 +260,7 @@ def test_reasons_are_counted_over_groups_that_exist() -> None:
         ],
     )
     (event,) = status_events(status)
-    assert (event.object, event.reason) == ("Pod/default/p", "NotTriggerScaleUp")
+    assert (event.about, event.reason) == ("Pod/default/p", "NotTriggerScaleUp")
     assert event.message == (
         "pod didn't trigger scale-up: 1 also not schedulable, 1 not ready, 2 max limit reached, 2 not schedulable"
     )

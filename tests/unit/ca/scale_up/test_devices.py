@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Any
 
 import kscale
-from builders import T0, template
+from builders import N0, run_steps, span, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, update_nodes
 from kscale.objects.core import PodResourceClaim
@@ -65,11 +64,11 @@ def _groups() -> list[NodeGroup]:
 
 
 def test_a_salvo_sees_devices() -> None:
-    plan = kscale.scale_up(_world(), _groups(), now=T0, options=ca.AutoscalingOptions(salvo_scale_up=True))
+    plan = kscale.scale_up(_world(), _groups(), now=N0, options=ca.AutoscalingOptions(salvo_scale_up=True))
     assert sorted(str(info) for info in plan.scale_ups) == ["{large 0->1 (max: 9)}", "{small 0->1 (max: 9)}"]
     assert sorted(plan.triggered) == ["default/a", "default/b"]
     assert plan.warnings == []
-    one = kscale.scale_up(_world(), _groups(), now=T0)
+    one = kscale.scale_up(_world(), _groups(), now=N0)
     assert len(one.scale_ups) == 1
 
 
@@ -83,16 +82,11 @@ def test_claims_of_a_salvo_hold_their_devices() -> None:
         groups,
         nodes=[],
         templates={group.id: templates[group.id] for group in groups},
-        state=update_nodes(ClusterState(), [], groups, now=T0).state,
-        now=T0,
+        state=update_nodes(ClusterState(), [], groups, now=N0).state,
+        now=N0,
         dra=True,
     )
-    salvo = None
-    try:
-        while True:
-            next(steps)
-    except StopIteration as stop:
-        salvo = stop.value
+    salvo = run_steps(steps).value
     assert [item.done.status.pods_triggered for item in salvo.rounds] == [["default/b"], ["default/a"]]
     after = salvo.cluster.snapshot(dra=True)
     held = after.informers.resource_claims["default", "claim-b"].status.allocation
@@ -105,11 +99,11 @@ def test_claims_of_a_salvo_hold_their_devices() -> None:
 def test_nodes_that_are_coming_bring_devices() -> None:
     groups = [NodeGroup(id="large", max_size=9, template=_with_devices("l", 1, 4000))]
     cluster = Cluster([_CLASS, _claim("claim-b"), _claim("claim-c"), machine("n1", 100), _claiming("b", 500)])
-    first = kscale.scale_up(cluster, groups, now=T0)
+    first = kscale.scale_up(cluster, groups, now=N0)
     assert first.triggered == ["default/b"]
     grown = [NodeGroup(id="large", max_size=9, target_size=1, template=_with_devices("l", 1, 4000))]
     cluster.apply(_claiming("c", 500))
-    second = kscale.scale_up(cluster, grown, now=T0 + timedelta(seconds=10), state=first.state)
+    second = kscale.scale_up(cluster, grown, now=N0 + span(seconds=10), state=first.state)
     # The one device of the node that is coming is for the first pod.
     assert list(second.existing) == ["default/b"]
     assert second.triggered == ["default/c"]

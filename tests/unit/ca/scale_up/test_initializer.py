@@ -7,19 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from builders import T0, run_steps
+from builders import N0, Ran, run_steps
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState
+from kscale.effects import ApiError, CreatedGroups, IncreaseSize
 from kscale.objects.nodegroup import NodeGroup
 
-_MADE = ca.CreatedNodeGroups(main=NodeGroup(id="ng", max_size=10), extra=[NodeGroup(id="ng-1", max_size=5)])
+_MADE = CreatedGroups(main=NodeGroup(id="ng", max_size=10), extra=(NodeGroup(id="ng-1", max_size=5),))
 _KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
 
 
-def _initialize(
-    initializer: ca.AsyncInitializer, *answers: Any, made: Any = _MADE, known: Any = _KNOWN
-) -> tuple[list[Any], Any]:
-    steps = ca.initialize_steps(initializer, made, upcoming_of=known, state=ClusterState(), now=T0)
+def _initialize(initializer: ca.AsyncInitializer, *answers: Any, made: Any = _MADE, known: Any = _KNOWN) -> Ran:
+    steps = ca.initialize_steps(initializer, made, upcoming_of=known, state=ClusterState(), now=N0)
     return run_steps(steps, *answers)
 
 
@@ -28,25 +27,26 @@ def test_what_is_behind_is_made_up_for(target: int, processed: int, delta: int |
     before = ca.AsyncInitializer(
         pods=["d/p"], target_sizes={"upcoming": target}, processed_sizes={"upcoming": processed}
     )
-    asked, done = _initialize(before)
+    ran = _initialize(before)
+    asked, done = ran
     if delta is None:
         assert (asked, done.status, done.initializer) == ([], None, before)
         return
-    assert asked == [ca.IncreaseSize(group="ng", delta=delta)]
+    assert asked == [IncreaseSize(group="ng", delta=delta)]
     assert [str(info) for info in done.status.scale_ups] == [f"{{ng {processed}->{target} (max: 10)}}"]
     assert (done.status.result, done.status.pods_triggered) == ("ScaleUpSuccessful", ["d/p"])
     assert done.initializer.processed_sizes == {"upcoming": target}
     assert done.state.scale_up_requests["ng"].increase == delta
-    assert done.events[-1].message == f"pod triggered scale-up: [{{ng {processed}->{target} (max: 10)}}]"
-    assert _initialize(done.initializer)[1].status is None
+    assert ran.events[-1].message == f"pod triggered scale-up: [{{ng {processed}->{target} (max: 10)}}]"
+    assert _initialize(done.initializer).value.status is None
 
 
 def test_groups_made_along_get_their_sizes() -> None:
     before = ca.AsyncInitializer(atomic=True).with_target_size("upcoming", 2).with_changed_target_size("upcoming-1", 1)
     asked, _ = _initialize(before)
     assert asked == [
-        ca.IncreaseSize(group="ng", delta=2, atomic=True),
-        ca.IncreaseSize(group="ng-1", delta=1, atomic=True),
+        IncreaseSize(group="ng", delta=2, atomic=True),
+        IncreaseSize(group="ng-1", delta=1, atomic=True),
     ]
 
 
@@ -59,13 +59,13 @@ def test_sizes_do_not_go_below_nothing() -> None:
 def test_a_group_that_nobody_knows_stays_as_it_is() -> None:
     before = ca.AsyncInitializer(target_sizes={"upcoming": 2, "upcoming-1": 1})
     asked, done = _initialize(before, known={"ng": "upcoming"})
-    assert asked == [ca.IncreaseSize(group="ng", delta=2)]
+    assert asked == [IncreaseSize(group="ng", delta=2)]
     assert done.warnings == ["nothing is known of new node group ng-1: it stays as it is"]
 
 
 def test_a_creation_that_failed() -> None:
     before = ca.AsyncInitializer(pods=["d/p"], target_sizes={"upcoming": 2})
-    asked, done = _initialize(before, made=ca.AutoscalerError("", "no quota"))
+    asked, done = _initialize(before, made=ApiError("no quota"))
     assert (asked, done.initializer) == ([], before)
     assert (done.status.result, done.status.error.type, done.status.error.message) == (
         "ScaleUpError",

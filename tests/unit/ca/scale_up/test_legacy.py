@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from builders import T0, at, node, owner, pod, run_steps
+from builders import N0, Ran, at, node, owner, pod, run_steps
 from kscale import ca
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, HourlyPrices, LoopState
 from kscale.ca.options import ResourceLimiter, ResourceRange
@@ -16,6 +16,7 @@ from kscale.ca.scale_up.decision import ScaleUpPlan
 from kscale.ca.scale_up.legacy.limits import UNKNOWN, apply_limits, exceeded, left_limits, resources_delta
 from kscale.ca.scale_up.legacy.loop import schedulable_somewhere
 from kscale.ca.scale_up.legacy.provisioning import best_label_set, legacy_candidates
+from kscale.effects import CreateGroup, IncreaseSize
 from kscale.errors import InputError
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod, PodStatus
@@ -43,7 +44,7 @@ def running(name: str, cpu: int, on: str, **spec: Any) -> Pod:
 
 def legacy(cluster: Cluster, groups: list[NodeGroup], flags: dict[str, Any] | None = None, **given: Any) -> ScaleUpPlan:
     options = AutoscalingOptions.for_profile("legacy", **(flags or {}))
-    return kscale.scale_up(cluster, groups, now=T0, options=options, **given)
+    return kscale.scale_up(cluster, groups, now=N0, options=options, **given)
 
 
 def two_groups(*pending: Pod) -> tuple[Cluster, list[NodeGroup]]:
@@ -165,14 +166,14 @@ def test_no_pod_takes_room_from_another() -> None:
     cluster = Cluster([machine("n", 1000), waiting("a", 800), waiting("b", 800)])
     groups = [NodeGroup(id="g", max_size=10, template=NodeTemplate(node=machine("t", 1000)))]
     assert legacy(cluster, groups).existing == {"default/a": "n", "default/b": "n"}
-    assert kscale.scale_up(cluster, groups, now=T0).new_nodes == 1
+    assert kscale.scale_up(cluster, groups, now=N0).new_nodes == 1
 
 
 def test_remaining_pods_are_told_even_after_a_scale_up() -> None:
     cluster, groups = two_groups(waiting("fits", 900), waiting("fits-too", 900), waiting("huge", 9000))
     found = legacy(cluster, groups)
     assert [str(info) for info in found.scale_ups] == ["{ng2 2->3 (max: 10)}"]
-    told = {event.object: event.message for event in found.events if event.reason == "NotTriggerScaleUp"}
+    told = {event.about: event.message for event in found.events if event.reason == "NotTriggerScaleUp"}
     assert told == {"Pod/default/huge": "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"}
     assert found.pending_count == 1
     assert found.pending[0].rejected["ng2"].reasons == ["Insufficient cpu"]
@@ -200,7 +201,7 @@ def test_a_full_cluster_has_neither_result_nor_event_of_its_own() -> None:
     found = legacy(cluster, groups, {"max_nodes_total": 2})
     assert (found.result, found.events, found.new_nodes) == ("ScaleUpNoOptionsAvailable", [], 0)
     assert found.warnings == ["Max total nodes in cluster reached"]
-    now = kscale.scale_up(cluster, groups, now=T0, options=AutoscalingOptions(max_nodes_total=2))
+    now = kscale.scale_up(cluster, groups, now=N0, options=AutoscalingOptions(max_nodes_total=2))
     assert now.result == "ScaleUpLimitedByMaxNodesTotal"
     assert "MaxNodesTotalReached" in {event.reason for event in now.events}
 
@@ -256,9 +257,9 @@ def test_groups_that_could_be_made() -> None:
     assert [made.main for made in found.created_groups] == ["made"]
 
 
-def _steps(cluster: Cluster, groups: list[NodeGroup], *answers: Any, **flags: Any) -> tuple[list[Any], ScaleUpPlan]:
+def _steps(cluster: Cluster, groups: list[NodeGroup], *answers: Any, **flags: Any) -> Ran:
     options = AutoscalingOptions.for_profile("legacy", **flags)
-    steps = ca.scale_up_steps(cluster, groups, now=T0, options=options)
+    steps = ca.scale_up_steps(cluster, groups, now=N0, options=options)
     return run_steps(steps, *answers)
 
 
@@ -267,14 +268,14 @@ def test_groups_that_are_made_are_told() -> None:
     candidate = NodeGroup(
         id="m1", max_size=5, exists=False, autoprovisioned=True, template=NodeTemplate(node=machine("t", 1000))
     )
-    asked, found = _steps(cluster, [candidate], node_autoprovisioning_enabled=True)
-    assert asked == [ca.CreateGroup(group="m1"), ca.IncreaseSize(group="m1", delta=1)]
-    assert [event.message for event in found.events][:2] == [
+    ran = _steps(cluster, [candidate], node_autoprovisioning_enabled=True)
+    assert ran.asked == [CreateGroup(group="m1"), IncreaseSize(group="m1", delta=1)]
+    assert [event.message for event in ran.events][:2] == [
         "NodeAutoprovisioning: created new node group m1",
         "Scale-up: setting group m1 size to 1 instead of 0 (max: 5)",
     ]
-    _, failed = _steps(cluster, [candidate], AutoscalerError("", "no room"), node_autoprovisioning_enabled=True)
-    assert (failed.error.type, failed.error.message) == ("cloudProviderError", "no room")
+    failed = _steps(cluster, [candidate], AutoscalerError("", "no room"), node_autoprovisioning_enabled=True)
+    assert (failed.value.error.type, failed.value.error.message) == ("cloudProviderError", "no room")
     assert failed.events[0].message == "NodeAutoprovisioning: attempt to create node group m1 failed: no room"
     enough = {"node_autoprovisioning_enabled": True, "max_autoprovisioned_node_group_count": 1}
     there = NodeGroup(id="made", max_size=1, nodes=["n"], target_size=1, autoprovisioned=True)
@@ -373,7 +374,7 @@ def test_templates_from_a_description_get_the_daemonsets_that_fit() -> None:
     pending = [machine("n", 10), waiting("p", 600)]
     huge = Cluster([*pending, daemonset("huge", "2")])  # does not fit: today it would still take its place
     assert legacy(huge, groups).new_nodes == 1
-    assert kscale.scale_up(huge, groups, now=T0).new_nodes == 0
+    assert kscale.scale_up(huge, groups, now=N0).new_nodes == 0
     small = Cluster([*pending, daemonset("small", "500m")])
     assert legacy(small, groups).result == "ScaleUpNoOptionsAvailable"
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 import kscale
-from builders import T0
+from builders import N0
 from kscale import ca
 from kscale.ca import AutoscalingOptions, LoopState, ScaleUpState
 from kscale.ca.actionable import not_actionable
@@ -30,7 +30,7 @@ def _loop(pods: int = 3, *, degraded: int = 0, **given: Any) -> Any:
     flags = {key: given.pop(key) for key in list(given) if key in AutoscalingOptions.__struct_fields__}
     cluster = Cluster([machine("n1", 2000), *(waiting(f"p{i}", 500) for i in range(pods))])
     options = AutoscalingOptions(**flags)
-    return kscale.scale_up(cluster, [group("a")], now=T0, options=options, state=_state(degraded), **given)
+    return kscale.scale_up(cluster, [group("a")], now=N0, options=options, state=_state(degraded), **given)
 
 
 # -- graceful degradation ----------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ def test_when_scale_down_may_run(enabled: bool, degradation: bool, counter: int,
 
 def test_new_pods_keep_nodes_from_going() -> None:
     cluster = Cluster([machine("n1", 100), waiting("p", 500, age=1)])
-    plan = kscale.scale_up(cluster, [group("a")], now=T0)
+    plan = kscale.scale_up(cluster, [group("a")], now=N0)
     assert (plan.result, plan.scale_down_disabled) == ("ScaleUpInCooldown", True)
     assert plan.record().scale_down_disabled
 
@@ -117,7 +117,7 @@ def test_pods_that_consume_a_provisioning_request_open_the_gate(key: str) -> Non
     annotations = {f"{key}/consume-provisioning-request": "mine"}
     for given, result in ((annotations, "ScaleUpSuccessful"), (None, "ScaleUpInCooldown")):
         cluster = Cluster([machine("n1", 100), waiting("p", 500, age=1, annotations=given)])
-        plan = kscale.scale_up(cluster, [group("a")], now=T0, enforcer=ca.any_consumes_provisioning_request)
+        plan = kscale.scale_up(cluster, [group("a")], now=N0, enforcer=ca.any_consumes_provisioning_request)
         assert (plan.result, plan.scale_down_disabled) == (result, True)
 
 
@@ -165,12 +165,12 @@ def _unready(name: str) -> Node:
 def test_a_loop_without_ready_nodes_does_nothing() -> None:
     options = AutoscalingOptions(scale_up_from_zero=False)
     cluster = Cluster([_unready("n1"), waiting("p", 500)])
-    plan = kscale.scale_up(cluster, [group("a")], now=T0, options=options, process_age=_MINUTE)
+    plan = kscale.scale_up(cluster, [group("a")], now=N0, options=options, process_age=_MINUTE)
     assert (plan.result, plan.events, plan.warnings) == ("ScaleUpNotTried", [], ["Cluster has no ready nodes."])
-    later = kscale.scale_up(cluster, [group("a")], now=T0, options=options, process_age=11 * _MINUTE)
+    later = kscale.scale_up(cluster, [group("a")], now=N0, options=options, process_age=11 * _MINUTE)
     assert [event.message for event in later.events] == ["Cluster has no ready nodes."]
     cluster.apply(machine("n2"))
-    assert kscale.scale_up(cluster, [group("a")], now=T0, options=options).result == "ScaleUpNotNeeded"
+    assert kscale.scale_up(cluster, [group("a")], now=N0, options=options).result == "ScaleUpNotNeeded"
 
 
 def test_what_stopped_the_loop_is_said_in_words() -> None:

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from builders import T0, group_options, node, pod, run_steps, template
+from builders import N0, Ran, group_options, node, pod, run_steps, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, update_nodes
 from kscale.ca.expander.types import Filtered
 from kscale.ca.quota import Quota
-from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
+from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize, Steps
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
@@ -46,23 +46,26 @@ class World:
             described.append(NodeGroup(id=name, nodes=[m.metadata.name for m in members], **given))
         self.groups = Groups(described)
 
-    def scale_up(self, pending: Sequence[Pod], answers: Sequence[Any] = (), **more: Any) -> tuple[list[Any], Any]:
+    def scale_up(self, pending: Sequence[Pod], answers: Sequence[Any] = (), **more: Any) -> Ran:
+        return run_steps(self.steps(pending, **more), *answers)
+
+    def steps(self, pending: Sequence[Pod], **more: Any) -> Steps[ca.Orchestration]:
+        """The machine; what is given besides the options are inputs of the orchestrator."""
         options = more.pop("options", ca.AutoscalingOptions(ok_total_unready_count=0))
         candidates = more.get("candidates", ())
         templates = {g.id: g.template for g in (*self.groups, *candidates) if g.template is not None}
-        state = update_nodes(ClusterState(), self.nodes, self.groups, now=T0, options=options).state
-        steps = ca.orchestrate_steps(
+        state = update_nodes(ClusterState(), self.nodes, self.groups, now=N0, options=options).state
+        return ca.orchestrate_steps(
             Cluster([*self.nodes, *self.placed]).snapshot(),
             pending,
             self.groups,
             nodes=self.nodes,
             templates=templates,
             state=state,
-            now=T0,
+            now=N0,
             options=options,
-            **more,
+            inputs=ca.OrchestratorInputs(**more),
         )
-        return run_steps(steps, *answers)
 
 
 def _ready(name: str, cpu_m: int, memory: int) -> Node:
@@ -88,7 +91,7 @@ def _two() -> World:
 
 def test_the_chosen_group_grows() -> None:
     asked, done = _two().scale_up([pod("p-new", 500, 0)], **_first("ng2"))
-    assert asked == [ca.IncreaseSize(group="ng2", delta=1)]
+    assert asked == [IncreaseSize(group="ng2", delta=1)]
     assert _plan(done) == {"ng2": 2}
     assert done.status.pods_triggered == _keys("p-new")
 
@@ -126,7 +129,7 @@ def test_limits(limits: dict[str, int], pending: list[Pod], expected: dict[str, 
         assert done.status.pods_triggered == _keys(*(p.metadata.name for p in pending))
     else:
         assert done.status.result == "ScaleUpNoOptionsAvailable"
-        (event,) = [e for e in ca.status_events(done.status) if e.object == "Pod/default/a"]
+        (event,) = [e for e in ca.status_events(done.status) if e.about == "Pod/default/a"]
         assert 'exceeded quota: "cluster-wide"' in event.message
 
 
@@ -157,7 +160,7 @@ def test_all_or_nothing() -> None:
     # An estimate that stops short is dropped without a word: nothing says that the pods remain.
     assert done.status.pods_remain_unschedulable == []
     asked, done = world.scale_up(pending[:9], all_or_nothing=True)
-    assert asked == [ca.IncreaseSize(group="ng", delta=9, atomic=True)]
+    assert asked == [IncreaseSize(group="ng", delta=9, atomic=True)]
     assert _plan(done) == {"ng": 10}
 
 
@@ -204,8 +207,8 @@ def test_groups_that_are_not_healthy_are_skipped() -> None:
 
 def test_no_further_estimates_than_asked_for() -> None:
     world = World({"ng1": [_ready("n1", 1000, 100)], "ng2": [_ready("n2", 1000, 100)]})
-    assert len(world.scale_up([pod("p", 1000, 0)])[1].options) == 2
-    assert len(world.scale_up([pod("p", 1000, 0)], stop_after_options=1)[1].options) == 1
+    assert len(world.scale_up([pod("p", 1000, 0)]).value.options) == 2
+    assert len(world.scale_up([pod("p", 1000, 0)], stop_after_options=1).value.options) == 1
 
 
 @pytest.mark.parametrize(("parallel", "targets", "remaining"), [(False, 1, 2), (True, 2, 0)])
@@ -230,10 +233,10 @@ def test_groups_that_are_made() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     machine = template(_ready("t1", 4000, 1000))
     candidate = NodeGroup(id="T1", max_size=1000, template=machine, exists=False, autoprovisioned=True)
-    made = CreatedNodeGroups(main=NodeGroup(id="autoprovisioned-T1", max_size=1000, template=machine))
+    made = CreatedGroups(main=NodeGroup(id="autoprovisioned-T1", max_size=1000, template=machine))
     pending = [pod("p1", 80, 0), pod("p2", 99_999, 0)]
     asked, done = world.scale_up(pending, [made], candidates=[candidate], **_first("T1"))
-    assert asked == [CreateGroup(group="T1"), ca.IncreaseSize(group="autoprovisioned-T1", delta=1)]
+    assert asked == [CreateGroup(group="T1"), IncreaseSize(group="autoprovisioned-T1", delta=1)]
     assert [item.main for item in done.status.created_groups] == ["autoprovisioned-T1"]
     (stays,) = done.status.pods_remain_unschedulable
     assert set(stays.rejected_groups) == {"ng1", "autoprovisioned-T1"}
@@ -249,7 +252,7 @@ def test_pods_that_the_group_that_was_made_does_not_take() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
     small = template(_ready("t2", 1000, 1000))
-    made = CreatedNodeGroups(
+    made = CreatedGroups(
         main=NodeGroup(id="m", max_size=9, template=small), extra=[NodeGroup(id="e", max_size=9, template=small)]
     )
     pending = [pod("wide", 3000, 0), pod("slim", 500, 0)]
@@ -263,7 +266,7 @@ def test_pods_that_the_group_that_was_made_does_not_take() -> None:
 def test_a_group_that_was_made_and_does_not_tell_its_size() -> None:
     world = World({"ng1": [_ready("n1", 100, 100)]})
     candidate = NodeGroup(id="T1", max_size=9, template=template(_ready("t1", 4000, 1000)), exists=False)
-    made = CreatedNodeGroups(main=NodeGroup(id="m", max_size=9, target_size_error="who knows"))
+    made = CreatedGroups(main=NodeGroup(id="m", max_size=9, target_size_error="who knows"))
     _, done = world.scale_up([pod("p", 3000, 0)], [made], candidates=[candidate], **_first("T1"))
     assert done.status.error.message == "failed to get node group size: who knows"
     assert [each.main for each in done.status.created_groups] == ["m"]
@@ -271,7 +274,7 @@ def test_a_group_that_was_made_and_does_not_tell_its_size() -> None:
 
 def test_a_dry_run_is_the_same_call() -> None:
     world = _two()
-    state = update_nodes(ClusterState(), world.nodes, world.groups, now=T0).state
+    state = update_nodes(ClusterState(), world.nodes, world.groups, now=N0).state
     templates = {group.id: group.template for group in world.groups if group.template is not None}
     found = [
         ca.orchestrate(
@@ -281,7 +284,7 @@ def test_a_dry_run_is_the_same_call() -> None:
             nodes=world.nodes,
             templates=templates,
             state=state,
-            now=T0,
+            now=N0,
         )
         for _ in range(2)
     ]

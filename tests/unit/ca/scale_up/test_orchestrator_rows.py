@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from builders import node, pod, template
+from builders import N0, node, pod, span, template
 from kscale import ca
 from kscale.ca.quota import Quota
-from kscale.ca.scale_up.creation import AsyncInitializer, CreatedNodeGroups, CreateGroup
+from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
+from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize, Outcome, Wait, duration
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.scheduling.verdict import Verdict
@@ -112,10 +113,14 @@ def test_reasons_of_groups_that_do_not_exist_are_not_told() -> None:
 )
 def test_time_for_estimates(most: timedelta, took: timedelta, stopped: bool) -> None:
     world = World({name: [_ready(f"n-{name}", 1000, 100)] for name in ("ng1", "ng2")})
-    clock = iter([timedelta(minutes=7), *[timedelta(minutes=7) + took] * 2])
-    _, done = world.scale_up(
-        [pod("p", 1000, 0)], options=_options(max_binpacking_time=most), elapsed=lambda: next(clock)
-    )
+    steps = world.steps([pod("p", 1000, 0)], options=_options(max_binpacking_time=most))
+    late = iter([span(minutes=7), *[span(minutes=7) + duration(took)] * 2])
+    action = next(steps)
+    try:
+        while True:  # what is worked out between two looks at the clock takes its time
+            action = steps.send(Outcome(at=N0 + next(late) if isinstance(action, Wait) else N0))
+    except StopIteration as stop:
+        done = stop.value
     assert [option.group for option in done.options] == (["ng1"] if stopped else ["ng1", "ng2"])
 
 
@@ -190,21 +195,24 @@ def test_a_group_that_begins_to_be_made() -> None:
         NodeGroup(id=name, max_size=1000, template=machine, exists=False, upcoming=True, autoprovisioned=True)
         for name in ("autoprovisioned-T1", "autoprovisioned-T1-1")
     )
-    asked, done = world.scale_up(
+    ran = world.scale_up(
         [pod("p", 80, 0)],
-        [CreatedNodeGroups(main=main, extra=[extra])],
+        [CreatedGroups(main=main, extra=(extra,))],
         candidates=[candidate],
         options=_options(async_node_groups=True),
         **_first("T1"),
     )
-    initializer = AsyncInitializer(pods=["default/p"])
-    assert asked == [
-        CreateGroup(group="T1", asynchronous=True, initializer=initializer),
-        ca.IncreaseSize(group="autoprovisioned-T1", delta=1),
+    done = ran.value
+    both = ["autoprovisioned-T1", "autoprovisioned-T1-1"]
+    later = AsyncInitializer(groups=both, pods=["default/p"], target_sizes={"autoprovisioned-T1": 1})
+    assert done.initializers == {"autoprovisioned-T1": later}
+    assert ran.asked == [
+        CreateGroup(group="T1", asynchronous=True),
+        IncreaseSize(group="autoprovisioned-T1", delta=1),
     ]
     assert {group.id for group in done.status.considered_groups} >= {"autoprovisioned-T1", "autoprovisioned-T1-1"}
     assert done.state.scale_up_requests == {}
-    assert [event.message for event in done.events] == [
+    assert [event.message for event in ran.events] == [
         "Scale-up: setting group autoprovisioned-T1 size to 1 instead of 0 (max: 1000)"
     ]
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from builders import group_options, node, pod, template
 from kscale import ca
 from kscale.ca.quota import Quota
-from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
+from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize
 from kscale.objects.core import Node, Pod, Taint, Toleration
 from kscale.objects.meta import LabelSelector, LabelSelectorRequirement
 from kscale.objects.nodegroup import NodeGroup
@@ -288,7 +288,7 @@ def _made(name: str, **fields: Any) -> NodeGroup:
 
 def test_a_group_that_is_made_shares_with_those_made_along() -> None:
     world = World({"ng1": [_ready("n1", 10, 10)]})
-    made = CreatedNodeGroups(main=_made("made"), extra=[_made("made-1"), _made("made-2")])
+    made = CreatedGroups(main=_made("made"), extra=(_made("made-1"), _made("made-2")))
     pending = [*(pod(f"p{i}", 80, 0) for i in range(3)), pod("big", 99_999, 0)]
     actions, done = world.scale_up(
         pending, [made], candidates=[_candidate()], options=_options(balance_similar_node_groups=True), **_first("T1")
@@ -304,7 +304,7 @@ def test_a_group_that_is_being_made_is_not_made_again() -> None:
     world.groups = Groups([*world.groups, coming])
     options = _options(async_node_groups=True)
     actions, done = world.scale_up([pod(f"p{i}", 80, 0) for i in range(2)], options=options, **_first("coming"))
-    assert actions == [ca.IncreaseSize(group="coming", delta=2)]
+    assert actions == [IncreaseSize(group="coming", delta=2)]
     assert _plan(done) == {"coming": 2}
 
 

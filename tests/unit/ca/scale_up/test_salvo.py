@@ -5,16 +5,18 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from builders import T0, node, pod, template
+from builders import N0, node, pod, span, template
 from kscale import ca
 from kscale.ca.cluster_state import ClusterState, update_nodes
 from kscale.ca.scale_down.atomic import is_upcoming
+from kscale.effects import Outcome, run_virtually
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
 
 
-def _salvo(**more: Any) -> Any:
+def _salvo(*, took: int = 0, **flags: Any) -> Any:
+    """``took``: how long every action takes, in nanoseconds."""
     groups = Groups([NodeGroup(id="small", max_size=9), NodeGroup(id="large", max_size=9)])
     machines = {
         "small": template(node("s", 1000, 1000, labels={"pool": "small"})),
@@ -28,17 +30,11 @@ def _salvo(**more: Any) -> Any:
         groups,
         nodes=[],
         templates=machines,
-        state=update_nodes(ClusterState(), [], groups, now=T0).state,
-        now=T0,
-        expanders=["least-waste"],
-        **more,
+        state=update_nodes(ClusterState(), [], groups, now=N0).state,
+        now=N0,
+        options=ca.AutoscalingOptions(**flags),
     )
-    try:
-        next(steps)
-        while True:
-            steps.send(None)
-    except StopIteration as stop:
-        return stop.value
+    return run_virtually(lambda now: steps, lambda action, now: Outcome(at=now + took), now=N0)
 
 
 def test_each_round_sees_the_nodes_of_the_rounds_before() -> None:
@@ -53,5 +49,5 @@ def test_each_round_sees_the_nodes_of_the_rounds_before() -> None:
 
 
 def test_the_budget_ends_it() -> None:
-    assert len(_salvo(budget=timedelta(0)).rounds) == 1
-    assert len(_salvo(elapsed=lambda: timedelta(minutes=2)).rounds) == 1
+    assert len(_salvo(salvo_scale_up_budget=timedelta(0)).rounds) == 1
+    assert len(_salvo(took=span(minutes=1)).rounds) == 1

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.actuation.actions import InBackground, Machine, Observe, Progress, Steps
+from kscale.ca.regarding import status_event
 from kscale.ca.scale_down.actuation.bucket import Bucket, delete_bucket
 from kscale.ca.scale_down.actuation.clean_up import Ending
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.drain import Evictor
 from kscale.ca.scale_down.actuation.group_deletion_scheduler import GroupDeletionScheduler
-from kscale.ca.scale_down.actuation.marking import mark_nodes
+from kscale.ca.scale_down.actuation.marking import Marking, mark_nodes
 from kscale.ca.scale_down.actuation.node_deletion_batcher import NodeDeletionBatcher
 from kscale.ca.scale_down.actuation.report import describe, scale_down_node
 from kscale.ca.scale_down.actuation.results import ScaleDownNode, StartedDeletion
 from kscale.ca.scale_down.actuation.update_latency import PastLatencies
 from kscale.ca.scale_down.budgets import GroupNodes, budget_groups, crop, in_groups
+from kscale.effects import Emit, InBackground, Machine, Moment, Observation, Observe, Progress, StepsOf
 from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.nodegroups import Groups
@@ -32,7 +32,7 @@ __all__ = ["Actuator"]
 class Actuator:
     """Deletes nodes. Single owner: it keeps what is under way from one start to the next.
 
-    ``tracker`` says what that is. Nothing happens before a machine is run; see :mod:`~.actions`.
+    ``tracker`` says what that is. Nothing happens before a machine is run.
     """
 
     __slots__ = ("_gpu_label", "_options", "_past_latencies", "_scheduler", "tracker")
@@ -68,11 +68,11 @@ class Actuator:
         return partial(self._start, list(empty), list(drain), snapshot, groups, force)
 
     def _start(
-        self, empty: list[str], drain: list[str], snapshot: Snapshot, groups: Groups, force: bool, now: datetime
-    ) -> Steps[StartedDeletion]:
+        self, empty: list[str], drain: list[str], snapshot: Snapshot, groups: Groups, force: bool, now: Moment
+    ) -> StepsOf[Marking | InBackground | Observe, StartedDeletion]:
         p = Progress(now)
         waiting = self._scheduler.reset()
-        yield from p.act(Observe(metric="pending_node_deletions", value=waiting))
+        yield from p.observe(Observation(name="pending_node_deletions", value=waiting))
         nodes = snapshot.columns.objects
         cropped = crop(
             in_groups(empty, groups),
@@ -115,12 +115,12 @@ class Actuator:
         snapshot: Snapshot,
         groups: Groups,
         reported: list[ScaleDownNode],
-    ) -> Steps[None]:
+    ) -> StepsOf[Emit, None]:
         """Tells of a node whose deletion begins. One whose utilisation cannot be told goes all the same."""
         name = node.metadata.name
-        where = f"ConfigMap/{self._options.namespace}/{self._options.status_config_map_name}"
         if not bucket.drain:
-            yield from p.emit("Normal", where, "ScaleDownEmpty", f'Scale-down: removing empty node "{name}"')
+            text = f'Scale-down: removing empty node "{name}"'
+            yield from p.emit(status_event(self._options, "Normal", "ScaleDownEmpty", text))
         try:
             found = scale_down_node(
                 snapshot, name, groups, self._options, p.now, drain=bucket.drain, gpu_label=self._gpu_label
@@ -128,7 +128,7 @@ class Actuator:
         except AutoscalerError:
             return
         if bucket.drain:
-            yield from p.emit("Normal", where, "ScaleDown", describe(found))
+            yield from p.emit(status_event(self._options, "Normal", "ScaleDown", describe(found)))
         reported.append(found)
 
 

@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from functools import partial
 
 import msgspec
 
-from kscale.ca.clock import moment_ns
 from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import is_expendable
-from kscale.ca.scale_down.actuation.actions import (
-    InBackground,
-    ListControllers,
-    ListPodDisruptionBudgets,
-    ListPods,
-    Progress,
-    Steps,
-)
+from kscale.ca.scale_down.actuation.clean_up import EndingActions
 from kscale.ca.scale_down.actuation.group_deletion_scheduler import GroupDeletionScheduler
 from kscale.ca.scale_down.actuation.results import NODE_DELETE_ERROR_INTERNAL, NodeDeleteResult
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.engine import pods_to_move
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, readable
+from kscale.effects import ApiError, InBackground, List, Moment, Progress, StepsOf
 from kscale.objects.core import Node, Pod
+from kscale.objects.meta import KubeObject
 from kscale.objects.names import go_quote
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
 __all__ = ["Bucket", "delete_bucket"]
+
+_CONTROLLERS = ("ReplicationController", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 
 
 class Bucket(msgspec.Struct, kw_only=True, frozen=True):
@@ -47,41 +42,40 @@ def delete_bucket(
     scheduler: GroupDeletionScheduler,
     groups: Groups,
     options: AutoscalingOptions,
-    delay: timedelta,
-    now: datetime,
+    delay: int,
+    now: Moment,
     *,
     force: bool = False,
-) -> Steps[None]:
-    """After a while looks at what now runs on the nodes, and schedules the deletion of those that may still go.
+) -> StepsOf[EndingActions | List | InBackground, None]:
+    """After ``delay`` nanoseconds looks at what now runs on the nodes, and schedules the deletion of those that may go.
 
     What one node takes of disruption budgets does not count for the next. ``force`` skips no check.
     """
     p = Progress(now)
-    if delay > timedelta():
+    if delay > 0:
         yield from p.wait(delay)
     names = [node.metadata.name for node in bucket.nodes]
-    outcome = yield from p.act(ListPods(nodes=names))
+    outcome = yield from p.act(List(kind="Pod", nodes=tuple(names)))
     if outcome.error is not None:
         yield from _abort_all(p, bucket, scheduler, f"createSnapshot returned error {outcome.error.message}")
         return
     on_node = _by_node(outcome.value, names, options.expendable_pods_priority_cutoff)
     listers, budgets = None, RemainingPdbTracker()
     if bucket.drain:
-        outcome = yield from p.act(ListPodDisruptionBudgets())
+        outcome = yield from p.act(List(kind="PodDisruptionBudget"))
         if outcome.error is not None:
             text = f"podDisruptionBudgetLister.List returned error {outcome.error.message}"
             yield from _abort_all(p, bucket, scheduler, text)
             return
         budgets = RemainingPdbTracker(readable(outcome.value))
-        outcome = yield from p.act(ListControllers())
-        if outcome.error is not None:
-            text = f"controllers cannot be listed: {outcome.error.message}"
-            yield from _abort_all(p, bucket, scheduler, text)
+        controllers, error = yield from _controllers(p)
+        if error is not None:
+            yield from _abort_all(p, bucket, scheduler, f"controllers cannot be listed: {error.message}")
             return
-        listers = Listers(outcome.value)
+        listers = Listers(controllers)
     for node in bucket.nodes:
         pods = on_node[node.metadata.name]
-        problem = _problem(node, pods, DrainContext(moment_ns(p.now), options, listers, budgets), bucket.drain)
+        problem = _problem(node, pods, DrainContext(p.now, options, listers, budgets), bucket.drain)
         if problem is not None:
             yield from scheduler.abort(p, node, bucket.group.id, bucket.drain, _internal(problem))
             continue
@@ -119,7 +113,20 @@ def _by_node(pods: Sequence[Pod], names: Sequence[str], cutoff: int) -> dict[str
     return found
 
 
-def _abort_all(p: Progress, bucket: Bucket, scheduler: GroupDeletionScheduler, problem: str) -> Steps[None]:
+def _controllers(p: Progress) -> StepsOf[List, tuple[list[KubeObject], ApiError | None]]:
+    """The controllers that exist now."""
+    found: list[KubeObject] = []
+    for kind in _CONTROLLERS:
+        outcome = yield from p.act(List(kind=kind))
+        if outcome.error is not None:
+            return [], outcome.error
+        found += outcome.value
+    return found, None
+
+
+def _abort_all(
+    p: Progress, bucket: Bucket, scheduler: GroupDeletionScheduler, problem: str
+) -> StepsOf[EndingActions, None]:
     for node in bucket.nodes:
         yield from scheduler.abort(p, node, bucket.group.id, bucket.drain, _internal(problem))
 

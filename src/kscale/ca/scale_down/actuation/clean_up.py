@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from kscale.ca.nodes import is_ready
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.actuation.actions import Observe, Progress, RegisterScaleDown, Steps
+from kscale.ca.regarding import node_event, status_event
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.results import NODE_DELETE_OK, NodeDeleteResult
-from kscale.ca.scale_down.actuation.tainting import clean_to_be_deleted
+from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted
+from kscale.effects import Emit, Observation, Observe, Progress, StepsOf
 from kscale.objects.core import Node
 
-__all__ = ["Ending"]
+__all__ = ["Ending", "EndingActions"]
+
+EndingActions = Writing | Emit | Observe
+"""What the end of a deletion asks for."""
 
 
 class Ending:
@@ -22,24 +26,26 @@ class Ending:
         self._options = options
         self.tracker = tracker
 
-    def failed(self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult) -> Steps[None]:
+    def failed(
+        self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
+    ) -> StepsOf[EndingActions, None]:
         """A node stays: it is free again."""
         message = "" if result.error is None else result.error.message
         text = "failed to drain and delete node" if drain else "failed to delete empty node"
-        yield from p.emit("Warning", f"Node/{node.metadata.name}", "ScaleDownFailed", f"{text}: {message}")
+        yield from p.emit(node_event(node, "Warning", "ScaleDownFailed", f"{text}: {message}"))
         yield from clean_to_be_deleted(p, node, uncordon=self._options.cordon_node_before_terminating)
         self.tracker.end_deletion(group, node.metadata.name, result, p.now)
 
-    def succeeded(self, p: Progress, node: Node, group: str, drain: bool) -> Steps[None]:
+    def succeeded(self, p: Progress, node: Node, group: str, drain: bool) -> StepsOf[EndingActions, None]:
         """The cloud deletes a node. Its taint stays."""
         name = node.metadata.name
-        yield from p.emit("Normal", f"Node/{name}", "ScaleDown", "nodes removed by cluster autoscaler")
-        yield from p.act(RegisterScaleDown(group=group, node=name, time=p.now))
+        yield from p.emit(node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
+        self.tracker.register_scale_down(group, name, p.now)
         reason = ("underutilized" if drain else "empty") if is_ready(node) else "unready"
-        yield from p.act(Observe(metric="scaled_down_nodes_total", labels={"reason": reason}))
-        where = f"ConfigMap/{self._options.namespace}/{self._options.status_config_map_name}"
+        yield from p.observe(Observation(name="scaled_down_nodes_total", labels={"reason": reason}))
         if drain:
-            yield from p.emit("Normal", where, "ScaleDown", f"Scale-down: node {name} removed with drain")
+            said = status_event(self._options, "Normal", "ScaleDown", f"Scale-down: node {name} removed with drain")
         else:
-            yield from p.emit("Normal", where, "ScaleDownEmpty", f"Scale-down: empty node {name} removed")
+            said = status_event(self._options, "Normal", "ScaleDownEmpty", f"Scale-down: empty node {name} removed")
+        yield from p.emit(said)
         self.tracker.end_deletion(group, name, NodeDeleteResult(result=NODE_DELETE_OK), p.now)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
 from typing import Final
 
 from kscale.ca.errors import API_CALL_ERROR, AutoscalerError
-from kscale.ca.scale_down.actuation.actions import ListedNode, Progress, Steps
+from kscale.effects import SECOND, Get, Progress, StepsOf, Wait
 from kscale.objects.core import Node
 
 __all__ = ["DELAY_DELETION_ANNOTATION_PREFIX", "wait_for_delay_deletion"]
 
 DELAY_DELETION_ANNOTATION_PREFIX: Final = "delay-deletion.cluster-autoscaler.kubernetes.io/"
-POLL_INTERVAL: Final = timedelta(seconds=5)
+POLL_INTERVAL: Final = 5 * SECOND
 
 
-def wait_for_delay_deletion(p: Progress, node: Node, timeout: timedelta) -> Steps[AutoscalerError | None]:
-    """Until no annotation asks to wait, or the time is up (0: no waiting); the node is deleted in either case.
+def wait_for_delay_deletion(p: Progress, node: Node, timeout: int) -> StepsOf[Get | Wait, AutoscalerError | None]:
+    """Until no annotation asks to wait, or ``timeout`` nanoseconds are over (0: at once); the node goes in either case.
 
     Only a node that cannot be read is an error. ``node`` is as it was when its deletion was decided.
     """
@@ -26,7 +25,7 @@ def wait_for_delay_deletion(p: Progress, node: Node, timeout: timedelta) -> Step
     # The first look comes an interval from now, the last one when the time is up.
     while p.now < until:
         yield from p.wait(min(POLL_INTERVAL, until - p.now))
-        outcome = yield from p.act(ListedNode(name=node.metadata.name))
+        outcome = yield from p.act(Get(kind="Node", name=node.metadata.name, watched=True))
         if outcome.error is not None:
             text = f"failed to get node {node.metadata.name}: {outcome.error.message}"
             return AutoscalerError(API_CALL_ERROR, text)

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import datetime, timedelta
 
 import msgspec
 
 from kscale.ca.scale_down.actuation.results import NodeDeleteResult
 from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
+from kscale.effects import Moment
 from kscale.objects.core import Pod
 
-__all__ = ["ActuationStatus", "NodeDeletionTracker"]
+__all__ = ["ActuationStatus", "NodeDeletionTracker", "RegisteredChange"]
+
+
+class RegisteredChange(msgspec.Struct, kw_only=True, frozen=True):
+    """What the cloud answered to a deletion: it accepted ``node``, or (without a node) refused nodes of the group."""
+
+    group: str
+    time: Moment
+    node: str | None = None
 
 
 class ActuationStatus(msgspec.Struct, kw_only=True, frozen=True):
@@ -30,25 +38,26 @@ class ActuationStatus(msgspec.Struct, kw_only=True, frozen=True):
 class NodeDeletionTracker:
     """What an actuator does at the moment. Single owner.
 
-    ``evictions_ttl``: for how long an eviction counts as recent; upstream's is 0, so none ever does.
+    ``evictions_ttl``: for how many nanoseconds an eviction counts as recent; upstream's is 0, so none ever does.
     """
 
-    __slots__ = ("_deletions", "_drained", "_empty", "_evictions", "_evictions_ttl", "_results")
+    __slots__ = ("_deletions", "_drained", "_empty", "_evictions", "_evictions_ttl", "_registered", "_results")
 
-    def __init__(self, evictions_ttl: timedelta = timedelta()) -> None:
+    def __init__(self, evictions_ttl: int = 0) -> None:
         self._evictions_ttl = evictions_ttl
         self._empty: dict[str, str] = {}
         self._drained: dict[str, str] = {}
         self._deletions: Counter[str] = Counter()
-        self._evictions: list[tuple[datetime, Pod]] = []
-        self._results: list[tuple[datetime, str, NodeDeleteResult]] = []
+        self._evictions: list[tuple[Moment, Pod]] = []
+        self._results: list[tuple[Moment, str, NodeDeleteResult]] = []
+        self._registered: list[RegisteredChange] = []
 
     def start_deletion(self, group: str, node: str, *, drain: bool) -> None:
         """A deletion begins."""
         self._deletions[group] += 1
         (self._drained if drain else self._empty)[node] = group
 
-    def end_deletion(self, group: str, node: str, result: NodeDeleteResult, now: datetime) -> None:
+    def end_deletion(self, group: str, node: str, result: NodeDeleteResult, now: Moment) -> None:
         """A deletion has ended. The result is kept even if none of the group is known to be under way."""
         self._results.append((now, node, result))
         if group not in self._deletions:
@@ -59,11 +68,25 @@ class NodeDeletionTracker:
         self._empty.pop(node, None)
         self._drained.pop(node, None)
 
-    def register_eviction(self, pod: Pod, now: datetime) -> None:
+    def register_eviction(self, pod: Pod, now: Moment) -> None:
         """A pod was evicted."""
         self._evictions.append((now, pod))
 
-    def recent_evictions(self, now: datetime) -> list[Pod]:
+    def register_scale_down(self, group: str, node: str, now: Moment) -> None:
+        """The cloud accepted the deletion of a node."""
+        self._registered.append(RegisteredChange(group=group, node=node, time=now))
+
+    def register_failed_scale_down(self, group: str, now: Moment) -> None:
+        """The cloud refused to delete nodes of a group."""
+        self._registered.append(RegisteredChange(group=group, time=now))
+
+    def take_registered(self) -> list[RegisteredChange]:
+        """What was registered since the last call, in order: the next loop's state is to know of it
+        (:func:`~.remember.remember`)."""
+        taken, self._registered = self._registered, []
+        return taken
+
+    def recent_evictions(self, now: Moment) -> list[Pod]:
         """The pods that were evicted not too long ago; older ones are forgotten."""
         self._evictions = [(time, pod) for time, pod in self._evictions if time > now - self._evictions_ttl]
         return [pod for _, pod in self._evictions]
@@ -76,16 +99,16 @@ class NodeDeletionTracker:
         """How many nodes of a group are being deleted."""
         return self._deletions[group]
 
-    def results(self, now: datetime) -> tuple[dict[str, NodeDeleteResult], datetime]:
+    def results(self, now: Moment) -> tuple[dict[str, NodeDeleteResult], Moment]:
         """How deletions ended, by node, and when the last did (``now``: none has)."""
         newest = self._results[-1][0] if self._results else now
         return {node: result for _, node, result in self._results}, newest
 
-    def clear_results_not_newer_than(self, time: datetime) -> None:
+    def clear_results_not_newer_than(self, time: Moment) -> None:
         """Forgets results that were reported."""
         self._results = [item for item in self._results if item[0] > time]
 
-    def status(self, now: datetime) -> ActuationStatus:
+    def status(self, now: Moment) -> ActuationStatus:
         """A copy that does not change any more."""
         return ActuationStatus(
             deleting=[NodeInGroup(node=node, group=group) for node, group in self._empty.items()],

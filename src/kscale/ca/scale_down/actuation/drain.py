@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -11,17 +10,36 @@ import msgspec
 
 from kscale.ca.errors import API_CALL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.options import AutoscalingOptions, DrainPriority
-from kscale.ca.scale_down.actuation.actions import ApiError, DeletePod, EvictPod, GetPod, Observe, Progress, Steps
+from kscale.ca.regarding import pod_event
 from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
 from kscale.ca.scale_down.actuation.priority import PodEvictionGroup, drain_config, group_by_priority
 from kscale.ca.scale_down.actuation.results import PodEvictionResult
+from kscale.effects import (
+    SECOND,
+    ApiError,
+    Delete,
+    Emit,
+    Evict,
+    Get,
+    Moment,
+    Observation,
+    Observe,
+    Progress,
+    StepsOf,
+    Together,
+    Wait,
+    duration,
+)
 from kscale.objects.core import Pod
 
-__all__ = ["Drain", "Evictor"]
+__all__ = ["Drain", "Draining", "Evictor"]
 
-EVICTION_RETRY_TIME: Final = timedelta(seconds=10)
-POD_EVICTION_HEADROOM: Final = timedelta(seconds=30)
-POLL_INTERVAL: Final = timedelta(seconds=5)
+Draining = Evict | Delete | Get | Wait | Together | Emit | Observe
+"""What draining a node asks for."""
+
+EVICTION_RETRY_TIME: Final = 10 * SECOND
+POD_EVICTION_HEADROOM: Final = 30 * SECOND
+POLL_INTERVAL: Final = 5 * SECOND
 DEFAULT_GRACE_PERIOD: Final = 30
 
 
@@ -40,13 +58,14 @@ class Evictor:
     def __init__(
         self,
         options: AutoscalingOptions,
-        registered: Callable[[Pod, datetime], None],
+        registered: Callable[[Pod, Moment], None],
         *,
         config: Sequence[DrainPriority] | None = None,
-        retry: timedelta = EVICTION_RETRY_TIME,
-        headroom: timedelta = POD_EVICTION_HEADROOM,
+        retry: int = EVICTION_RETRY_TIME,
+        headroom: int = POD_EVICTION_HEADROOM,
     ) -> None:
-        """``config``: priorities with their seconds, lowest first (default: what the options say)."""
+        """``config``: priorities with their seconds, lowest first (default: what the options say); ``retry``,
+        ``headroom``: nanoseconds."""
         given, self._full_daemon_sets = drain_config(options)
         self._config = given if config is None else config
         self._options = options
@@ -54,7 +73,7 @@ class Evictor:
         self._retry = retry
         self._headroom = headroom
 
-    def drain(self, p: Progress, node: str, pods: Iterable[Pod], *, force: bool = False) -> Steps[Drain]:
+    def drain(self, p: Progress, node: str, pods: Iterable[Pod], *, force: bool = False) -> StepsOf[Draining, Drain]:
         """Evicts the pods of a node. Those of DaemonSets may stay, unless the drain priorities are configured.
 
         ``force``: a pod that cannot be evicted is deleted.
@@ -64,14 +83,14 @@ class Evictor:
             return self.evict(p, node, [*others, *daemon_set], [], force=force)
         return self.evict(p, node, others, daemon_set, force=force)
 
-    def evict_daemon_sets(self, p: Progress, node: str, pods: Iterable[Pod]) -> Steps[Drain]:
+    def evict_daemon_sets(self, p: Progress, node: str, pods: Iterable[Pod]) -> StepsOf[Draining, Drain]:
         """Evicts the DaemonSet pods of an empty node, as far as they let themselves be evicted."""
         daemon_set, _ = pods_to_evict(pods, evict_daemon_sets=self._options.daemonset_eviction_for_empty_nodes)
         return self.evict(p, node, [], daemon_set)
 
     def evict(
         self, p: Progress, node: str, full: Sequence[Pod], best_effort: Sequence[Pod], *, force: bool = False
-    ) -> Steps[Drain]:
+    ) -> StepsOf[Draining, Drain]:
         """Evicts pods lot by lot, lowest priority first; the first lot that fails ends it."""
         groups = group_by_priority(self._config, full, best_effort)
         drain = Drain(results={})
@@ -93,8 +112,8 @@ class Evictor:
 
     def _evict_group(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult], force: bool
-    ) -> Steps[AutoscalerError | None]:
-        until = p.now + self._options.max_pod_eviction_time
+    ) -> StepsOf[Draining, AutoscalerError | None]:
+        until = p.now + duration(self._options.max_pod_eviction_time)
         found = yield from p.together(
             [
                 *(partial(self._evict_pod, pod, until, group.seconds, full=True, force=force) for pod in group.full),
@@ -108,7 +127,7 @@ class Evictor:
         for pod, result in zip(group.full, found, strict=False):
             results[pod.metadata.name] = result
             outcome = "succeeded" if result.successful else "failed"
-            yield from p.act(Observe(metric="evicted_pods_total", labels={"eviction_result": outcome}))
+            yield from p.observe(Observation(name="evicted_pods_total", labels={"eviction_result": outcome}))
         for pod in group.full:
             result = results[pod.metadata.name]
             if not result.successful:
@@ -119,17 +138,16 @@ class Evictor:
         return AutoscalerError(API_CALL_ERROR, text)
 
     def _evict_pod(
-        self, pod: Pod, until: datetime, seconds: int, now: datetime, *, full: bool, force: bool
-    ) -> Steps[PodEvictionResult]:
+        self, pod: Pod, until: Moment, seconds: int, now: Moment, *, full: bool, force: bool
+    ) -> StepsOf[Draining, PodEvictionResult]:
         p = Progress(now)
-        where = f"Pod/{pod.key}"
-        yield from p.emit("Normal", where, "ScaleDown", "deleting pod for node scale down")
+        yield from p.emit(pod_event(pod, "Normal", "ScaleDown", "deleting pod for node scale down"))
         grace = pod.spec.termination_grace_period_seconds
         grace = DEFAULT_GRACE_PERIOD if grace is None else grace
         if seconds > 0:
             grace = min(grace, seconds)
         namespace, name = pod.metadata.namespace, pod.metadata.name
-        eviction = EvictPod(namespace=namespace, name=name, grace_period_seconds=grace)
+        eviction = Evict(namespace=namespace, name=name, grace_period_seconds=grace)
         while True:
             refusal = (yield from p.act(eviction)).error
             if refusal is None or refusal.is_not_found:
@@ -139,15 +157,16 @@ class Evictor:
             if p.now >= until:
                 break
         if force:
-            refusal = (yield from p.act(DeletePod(namespace=namespace, name=name))).error
+            refusal = (yield from p.act(Delete(kind="Pod", namespace=namespace, name=name))).error
             if refusal is None:
                 self._registered(pod, p.now)
                 return PodEvictionResult(pod=pod.key)
-            yield from p.emit("Warning", where, "ScaleDownFailed", "failed to forcefully delete pod for ScaleDown")
+            said = "failed to forcefully delete pod for ScaleDown"
+            yield from p.emit(pod_event(pod, "Warning", "ScaleDownFailed", said))
             text = f"failed to forcefully delete unevicted pod {pod.key} (last error: {refusal.message})"
             return PodEvictionResult(pod=pod.key, error=text)
         if full:
-            yield from p.emit("Warning", where, "ScaleDownFailed", "failed to delete pod for ScaleDown")
+            yield from p.emit(pod_event(pod, "Warning", "ScaleDownFailed", "failed to delete pod for ScaleDown"))
         text = f"failed to evict pod {pod.key} within allowed timeout (last error: {refusal.message})"
         return PodEvictionResult(pod=pod.key, timed_out=True, error=text)
 
@@ -155,8 +174,8 @@ class Evictor:
 
     def _wait_until_gone(
         self, p: Progress, node: str, group: PodEvictionGroup, results: dict[str, PodEvictionResult]
-    ) -> Steps[AutoscalerError | None]:
-        until = p.now + timedelta(seconds=group.seconds) + self._headroom
+    ) -> StepsOf[Draining, AutoscalerError | None]:
+        until = p.now + group.seconds * SECOND + self._headroom
         while p.now < until:
             for pod in group.full:
                 stays, error = yield from _look(p, pod, node)
@@ -174,9 +193,9 @@ class Evictor:
         return AutoscalerError(TRANSIENT_ERROR, text)
 
 
-def _look(p: Progress, pod: Pod, node: str) -> Steps[tuple[bool, ApiError | None]]:
+def _look(p: Progress, pod: Pod, node: str) -> StepsOf[Get, tuple[bool, ApiError | None]]:
     """(the pod is still on the node, why that is not known). One of its name on another node is a new one."""
-    outcome = yield from p.act(GetPod(namespace=pod.metadata.namespace, name=pod.metadata.name))
+    outcome = yield from p.act(Get(kind="Pod", namespace=pod.metadata.namespace, name=pod.metadata.name))
     if outcome.error is not None:
         return False, None if outcome.error.is_not_found else outcome.error
     return outcome.value.spec.node_name == node, None

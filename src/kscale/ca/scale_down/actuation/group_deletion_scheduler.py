@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Final
 
 from kscale.ca.errors import INTERNAL_ERROR, TRANSIENT_ERROR, ErrorRecord
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.actuation.actions import ForceDeleteNodes, Progress, Steps
-from kscale.ca.scale_down.actuation.clean_up import Ending
+from kscale.ca.scale_down.actuation.clean_up import Ending, EndingActions
 from kscale.ca.scale_down.actuation.delay_deletion import wait_for_delay_deletion
-from kscale.ca.scale_down.actuation.drain import Evictor
-from kscale.ca.scale_down.actuation.node_deletion_batcher import NodeDeletionBatcher
+from kscale.ca.scale_down.actuation.drain import Draining, Evictor
+from kscale.ca.scale_down.actuation.node_deletion_batcher import Batching, NodeDeletionBatcher
 from kscale.ca.scale_down.actuation.results import (
     NODE_DELETE_ERROR_FAILED_TO_DELETE,
     NODE_DELETE_ERROR_FAILED_TO_EVICT_PODS,
     NODE_DELETE_ERROR_INTERNAL,
     NodeDeleteResult,
 )
+from kscale.effects import DeleteNodes, Moment, Progress, StepsOf, duration
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["GroupDeletionScheduler"]
+__all__ = ["Deleting", "GroupDeletionScheduler"]
+
+Deleting = Draining | Batching
+"""What deleting a node asks for."""
 
 _OTHERS_FAILED: Final = NodeDeleteResult(
     result=NODE_DELETE_ERROR_FAILED_TO_DELETE,
@@ -57,12 +59,12 @@ class GroupDeletionScheduler:
         pods: Sequence[Pod],
         group: NodeGroup,
         batch_size: int,
-        now: datetime,
+        now: Moment,
         *,
         drain: bool,
         groups: Groups,
         force: bool = False,
-    ) -> Steps[None]:
+    ) -> StepsOf[Deleting, None]:
         """Prepares a node - drains it, waits for others - and passes it on. One that cannot be prepared stays."""
         p = Progress(now)
         try:
@@ -76,7 +78,7 @@ class GroupDeletionScheduler:
             return
         failure = yield from self._prepare(p, node, pods, drain, force)
         if failure is not None and force:
-            refusal = (yield from p.act(ForceDeleteNodes(group=group.id, nodes=[node.metadata.name]))).error
+            refusal = (yield from p.act(DeleteNodes(group=group.id, nodes=(node.metadata.name,), force=True))).error
             if refusal is None:
                 failure = None  # and the node is passed on like any other, as upstream has it
             else:
@@ -89,7 +91,7 @@ class GroupDeletionScheduler:
 
     def _prepare(
         self, p: Progress, node: Node, pods: Sequence[Pod], drain: bool, force: bool
-    ) -> Steps[NodeDeleteResult | None]:
+    ) -> StepsOf[Draining, NodeDeleteResult | None]:
         name = node.metadata.name
         if drain:
             drained = yield from self._evictor.drain(p, name, pods, force=force)
@@ -101,14 +103,14 @@ class GroupDeletionScheduler:
                 )
         else:
             yield from self._evictor.evict_daemon_sets(p, name, pods)
-        error = yield from wait_for_delay_deletion(p, node, self._options.node_deletion_delay_timeout)
+        error = yield from wait_for_delay_deletion(p, node, duration(self._options.node_deletion_delay_timeout))
         if error is not None:
             return NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
         return None
 
     def add_to_batcher(
         self, p: Progress, node: Node, group: str, batch_size: int, drain: bool, atomic: bool, groups: Groups
-    ) -> Steps[None]:
+    ) -> StepsOf[Batching, None]:
         """Passes on a node that is ready, with all of its group that waited for it.
 
         Where they differ, the last one says for all whether they were drained.
@@ -125,7 +127,9 @@ class GroupDeletionScheduler:
         del self._queue[group]
         yield from self._batcher.add(p, queue, group, drain, groups)
 
-    def abort(self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult) -> Steps[None]:
+    def abort(
+        self, p: Progress, node: Node, group: str, drain: bool, result: NodeDeleteResult
+    ) -> StepsOf[EndingActions, None]:
         """A node stays, and with it the nodes of its group that waited."""
         self._failed.add(group)
         waiting = self._queue.pop(group, [])

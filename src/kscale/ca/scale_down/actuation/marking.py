@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -11,38 +10,46 @@ import msgspec
 
 from kscale.ca.errors import API_CALL_ERROR, AutoscalerError
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.actuation.actions import ApiError, Progress, Steps
-from kscale.ca.scale_down.actuation.tainting import clean_to_be_deleted, mark_to_be_deleted
+from kscale.ca.regarding import node_event
+from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted, mark_to_be_deleted
 from kscale.ca.scale_down.actuation.update_latency import PastLatencies, UpdateLatencyTracker
+from kscale.effects import ApiError, Emit, Moment, Progress, StepsOf, Together, duration
 from kscale.objects.core import Node
 
-__all__ = ["Marked", "mark_nodes"]
+__all__ = ["Marked", "Marking", "mark_nodes"]
+
+Marking = Writing | Together | Emit
+"""What marking nodes asks for."""
 
 MAX_CONCURRENT_NODES_TAINTING: Final = 5
 
 
 class Marked(msgspec.Struct, kw_only=True, frozen=True):
-    """How long to wait until the taints are known everywhere; ``error``: a node could not be tainted, and none is."""
+    """How many nanoseconds it takes until the taints are known everywhere; ``error``: one could not be set, and none
+    is."""
 
-    delay: timedelta
+    delay: int
     error: AutoscalerError | None = None
 
 
-def mark_nodes(p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: PastLatencies) -> Steps[Marked]:
+def mark_nodes(
+    p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, past: PastLatencies
+) -> StepsOf[Marking, Marked]:
     """Taints nodes, five at a time. If one cannot be, the others lose the taint again (and any cordon)."""
+    delay = duration(options.node_delete_delay_after_taint)
     if not options.dynamic_node_delete_delay_after_taint_enabled:
         error = yield from _mark_all(p, nodes, options, None)
-        return Marked(delay=options.node_delete_delay_after_taint, error=error)
+        return Marked(delay=delay, error=error)
     tracker = UpdateLatencyTracker()
     error, latency = yield from p.together([partial(_marking, nodes, options, tracker), tracker.follow])
     if latency is None:
-        return Marked(delay=options.node_delete_delay_after_taint, error=error)
+        return Marked(delay=delay, error=error)
     return Marked(delay=past.delay_after(latency, p.now), error=error)
 
 
 def _marking(
-    nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker, now: datetime
-) -> Steps[AutoscalerError | None]:
+    nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker, now: Moment
+) -> StepsOf[Marking, AutoscalerError | None]:
     tracker.started.update((node.metadata.name, now) for node in nodes)
     error = yield from _mark_all(Progress(now), nodes, options, tracker)
     if error is None:
@@ -52,7 +59,7 @@ def _marking(
 
 def _mark_all(
     p: Progress, nodes: Sequence[Node], options: AutoscalingOptions, tracker: UpdateLatencyTracker | None
-) -> Steps[AutoscalerError | None]:
+) -> StepsOf[Marking, AutoscalerError | None]:
     found: list[ApiError | None] = yield from p.together(
         [partial(_mark, node, options) for node in nodes], at_most=MAX_CONCURRENT_NODES_TAINTING
     )
@@ -70,17 +77,17 @@ def _mark_all(
     return AutoscalerError(API_CALL_ERROR, f"couldn't taint {len(failed)} nodes with ToBeDeleted")
 
 
-def _mark(node: Node, options: AutoscalingOptions, now: datetime) -> Steps[ApiError | None]:
+def _mark(node: Node, options: AutoscalingOptions, now: Moment) -> StepsOf[Writing | Emit, ApiError | None]:
     p = Progress(now)
     error = yield from mark_to_be_deleted(p, node, cordon=options.cordon_node_before_terminating)
     if error is not None:
         yield from _say_failed(p, node, error)
     else:
         text = "marked the node as toBeDeleted/unschedulable"
-        yield from p.emit("Normal", f"Node/{node.metadata.name}", "ScaleDown", text)
+        yield from p.emit(node_event(node, "Normal", "ScaleDown", text))
     return error
 
 
-def _say_failed(p: Progress, node: Node, error: ApiError) -> Steps[None]:
+def _say_failed(p: Progress, node: Node, error: ApiError) -> StepsOf[Emit, None]:
     text = f"failed to mark the node as toBeDeleted/unschedulable: {error.message}"
-    yield from p.emit("Warning", f"Node/{node.metadata.name}", "ScaleDownFailed", text)
+    yield from p.emit(node_event(node, "Warning", "ScaleDownFailed", text))

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from datetime import datetime
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import register_scale_down
-from kscale.ca.scale_down.actuation.actions import Action, RegisterFailedScaleDown, RegisterScaleDown
+from kscale.ca.scale_down.actuation.deletion_tracker import RegisteredChange
 from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.state import LoopState, register_group_change
+from kscale.effects import Moment
 
 __all__ = ["remember", "remember_start"]
 
 
-def remember(state: LoopState, action: Action) -> LoopState:
-    """The state after an action that asks to be remembered; after any other the state as it is."""
-    match action:
-        case RegisterScaleDown(group=group, node=node, time=time):
-            state = replace(state, cluster=register_scale_down(state.cluster, group, node, time))
-            return register_group_change(state, "scale_down", group, time)
-        case RegisterFailedScaleDown(group=group, time=time):
-            return register_group_change(state, "scale_down_failure", group, time)
+def remember(state: LoopState, changes: Iterable[RegisteredChange]) -> LoopState:
+    """The state after the cloud answered to deletions (what ``take_registered`` of the tracker gives)."""
+    for change in changes:
+        if change.node is None:
+            state = register_group_change(state, "scale_down_failure", change.group, change.time)
+        else:
+            cluster = register_scale_down(state.cluster, change.group, change.node, change.time)
+            state = register_group_change(replace(state, cluster=cluster), "scale_down", change.group, change.time)
     return state
 
 
-def remember_start(state: LoopState, started: StartedDeletion, now: datetime) -> LoopState:
+def remember_start(state: LoopState, started: StartedDeletion, now: Moment) -> LoopState:
     """The state after a start; ``now`` is the moment of the loop. Only what fails before it goes on counts as failure.
 
     The caller works out the expected sizes anew when deletions have begun (:func:`kscale.ca.recalculate`).

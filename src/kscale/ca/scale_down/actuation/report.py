@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 
 import numpy as np
 
-from kscale.ca.clock import moment_ns
 from kscale.ca.errors import INTERNAL_ERROR, NODE_GROUP_DOES_NOT_EXIST_ERROR, AutoscalerError
 from kscale.ca.gpu import GPU_VENDOR_RESOURCES, GpuConfig, gpu_config
 from kscale.ca.options import AutoscalingOptions
@@ -16,6 +14,7 @@ from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
 from kscale.ca.scale_down.actuation.results import ScaleDownNode
 from kscale.ca.scale_down.node_devices import claims_of, local_slices
 from kscale.ca.scale_down.utilization import Utilization, utilization
+from kscale.effects import Moment
 from kscale.objects.core import Node, Pod
 from kscale.objects.go_numbers import format_float
 from kscale.objects.nodegroup import ProviderError
@@ -30,7 +29,7 @@ def scale_down_node(
     name: str,
     groups: Groups,
     options: AutoscalingOptions,
-    now: datetime,
+    now: Moment,
     *,
     drain: bool,
     gpu_label: str,
@@ -71,7 +70,7 @@ def _used(
     pods: Sequence[Pod],
     snapshot: Snapshot,
     options: AutoscalingOptions,
-    now: datetime,
+    now: Moment,
     gpu: GpuConfig | None,
     skip_daemon_sets: bool,
 ) -> Utilization:
@@ -82,7 +81,7 @@ def _used(
         return utilization(
             node,
             pods,
-            now_ns=moment_ns(now),
+            now_ns=now,
             skip_daemon_set_pods=skip_daemon_sets,
             skip_mirror_pods=options.ignore_mirror_pods_utilization,
             gpu=gpu,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 
 import msgspec
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.actuation.actions import ApiError, Progress, Steps
-from kscale.ca.scale_down.actuation.tainting import clean_deletion_candidate, mark_deletion_candidate
+from kscale.ca.scale_down.actuation.tainting import Writing, clean_deletion_candidate, mark_deletion_candidate
 from kscale.ca.scale_down.soft_taints import SoftTaints
+from kscale.effects import ApiError, Moment, Progress, StepsOf, duration
 from kscale.objects.core import Node
 
 __all__ = ["SoftTainted", "update_soft_taints"]
@@ -25,18 +24,18 @@ class SoftTainted(msgspec.Struct, kw_only=True):
 
 
 def update_soft_taints(
-    wanted: SoftTaints, nodes: Mapping[str, Node], options: AutoscalingOptions, now: datetime
-) -> Steps[SoftTainted]:
+    wanted: SoftTaints, nodes: Mapping[str, Node], options: AutoscalingOptions, now: Moment
+) -> StepsOf[Writing, SoftTainted]:
     """Takes the taint from nodes and then gives it to others (all of them: :func:`~..soft_taints.soft_taints` without
     limit), until ``--max-bulk-soft-taint-count`` attempts were made or ``--max-bulk-soft-taint-time`` is over.
 
     An error costs an attempt and stops nothing.
     """
     p = Progress(now)
-    until = now + options.max_bulk_soft_taint_time
+    until = now + duration(options.max_bulk_soft_taint_time)
     done = SoftTainted(errors=[])
 
-    def each(names: Iterable[str], add: bool) -> Steps[None]:
+    def each(names: Iterable[str], add: bool) -> StepsOf[Writing, None]:
         for name in names:
             if done.tried >= options.max_bulk_soft_taint_count or p.now >= until:
                 done.skipped += 1

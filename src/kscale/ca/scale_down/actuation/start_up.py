@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime, timedelta
 
-from kscale.ca.clock import duration_ns, moment_ns
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, deletion_candidate_since, has_taint
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_down.actuation.actions import ApiError, Progress, Steps
-from kscale.ca.scale_down.actuation.tainting import clean_deletion_candidate, clean_to_be_deleted
+from kscale.ca.regarding import node_event
+from kscale.ca.scale_down.actuation.tainting import Writing, clean_deletion_candidate, clean_to_be_deleted
+from kscale.effects import ApiError, Emit, Moment, Progress, StepsOf, duration
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import ProviderError
 from kscale.objects.nodegroups import Groups
@@ -18,8 +17,8 @@ __all__ = ["clean_up_taints"]
 
 
 def clean_up_taints(
-    nodes: Iterable[Node], groups: Groups, options: AutoscalingOptions, now: datetime
-) -> Steps[list[str]]:
+    nodes: Iterable[Node], groups: Groups, options: AutoscalingOptions, now: Moment
+) -> StepsOf[Writing | Emit, list[str]]:
     """Frees the nodes of groups that were being deleted; gives the names of nodes that lost a taint.
 
     Where soft taints are off (a count of 0), all nodes lose theirs, but for those younger than
@@ -33,8 +32,9 @@ def clean_up_taints(
             found = yield from clean_to_be_deleted(p, node, uncordon=options.cordon_node_before_terminating)
             yield from _tell(p, node, TO_BE_DELETED_TAINT, found, cleaned)
     if options.max_bulk_soft_taint_count == 0:
+        ttl = duration(options.node_deletion_candidate_ttl)
         for node in nodes:
-            if has_taint(node, DELETION_CANDIDATE_TAINT) and _is_old(node, options.node_deletion_candidate_ttl, p.now):
+            if has_taint(node, DELETION_CANDIDATE_TAINT) and _is_old(node, ttl, p.now):
                 found = yield from clean_deletion_candidate(p, node)
                 yield from _tell(p, node, DELETION_CANDIDATE_TAINT, found, cleaned)
     return cleaned
@@ -47,20 +47,22 @@ def _in_group(node: Node, groups: Groups) -> bool:
         return False
 
 
-def _is_old(node: Node, ttl: timedelta, now: datetime) -> bool:
+def _is_old(node: Node, ttl: int, now: Moment) -> bool:
     since = deletion_candidate_since(node)
-    return not ttl or since is None or moment_ns(now) - since >= duration_ns(ttl)
+    return not ttl or since is None or now - since >= ttl
 
 
-def _tell(p: Progress, node: Node, taint: str, found: tuple[ApiError | None, bool], cleaned: list[str]) -> Steps[None]:
+def _tell(
+    p: Progress, node: Node, taint: str, found: tuple[ApiError | None, bool], cleaned: list[str]
+) -> StepsOf[Emit, None]:
     error, changed = found
     name = node.metadata.name
     if error is not None:
         text = f"failed to clean {taint} on node {name}: {error.message}"
-        yield from p.emit("Warning", f"Node/{name}", "ClusterAutoscalerCleanup", text)
+        yield from p.emit(node_event(node, "Warning", "ClusterAutoscalerCleanup", text))
     else:
         # Also where somebody else was faster: what counts is that it was there.
         if changed and name not in cleaned:
             cleaned.append(name)
         text = f"removed {taint} taint from node {name}"
-        yield from p.emit("Normal", f"Node/{name}", "ClusterAutoscalerCleanup", text)
+        yield from p.emit(node_event(node, "Normal", "ClusterAutoscalerCleanup", text))

@@ -3,49 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from kscale.ca.clock import SECOND, moment_ns
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
-from kscale.ca.scale_down.actuation.actions import ApiError, GetNode, Progress, Steps, UpdateTaints
+from kscale.effects import SECOND, ApiError, Get, Moment, Patch, Progress, StepsOf, Wait
 from kscale.objects.core import Node, Taint
+from kscale.objects.decode import to_dict
 
-__all__ = ["clean_deletion_candidate", "clean_to_be_deleted", "mark_deletion_candidate", "mark_to_be_deleted"]
+__all__ = [
+    "Writing",
+    "clean_deletion_candidate",
+    "clean_to_be_deleted",
+    "mark_deletion_candidate",
+    "mark_to_be_deleted",
+]
 
-RETRY_DEADLINE: Final = timedelta(seconds=5)
-CONFLICT_RETRY_INTERVAL: Final = timedelta(milliseconds=750)
+RETRY_DEADLINE: Final = 5 * SECOND
+CONFLICT_RETRY_INTERVAL: Final = 3 * SECOND // 4
+
+Writing = Get | Patch | Wait
+"""What changing a node's taints asks for."""
 
 _Change = Callable[[Node], list[Taint] | None]
 """The taints that a node is to have; None: those that it has."""
 
 
-def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> Steps[ApiError | None]:
+def mark_to_be_deleted(p: Progress, node: Node, *, cordon: bool) -> StepsOf[Writing, ApiError | None]:
     """Adds the taint that keeps pods away; a node that has it already stays as it is, and is not cordoned."""
     taint = Taint(key=TO_BE_DELETED_TAINT, value=_seconds(p.now), effect="NoSchedule")
     error, _ = yield from _change(p, node, _adding(taint), True if cordon else None)
     return error
 
 
-def clean_to_be_deleted(p: Progress, node: Node, *, uncordon: bool) -> Steps[tuple[ApiError | None, bool]]:
+def clean_to_be_deleted(p: Progress, node: Node, *, uncordon: bool) -> StepsOf[Writing, tuple[ApiError | None, bool]]:
     """Takes it away, and with it any cordon, whoever set it. Tells of an error and whether anything changed."""
     return (yield from _change(p, node, _without((TO_BE_DELETED_TAINT,)), False if uncordon else None))
 
 
-def mark_deletion_candidate(p: Progress, node: Node) -> Steps[ApiError | None]:
+def mark_deletion_candidate(p: Progress, node: Node) -> StepsOf[Writing, ApiError | None]:
     """Adds the soft taint of an unneeded node."""
     taint = Taint(key=DELETION_CANDIDATE_TAINT, value=_seconds(p.now), effect="PreferNoSchedule")
     error, _ = yield from _change(p, node, _adding(taint), None)
     return error
 
 
-def clean_deletion_candidate(p: Progress, node: Node) -> Steps[tuple[ApiError | None, bool]]:
+def clean_deletion_candidate(p: Progress, node: Node) -> StepsOf[Writing, tuple[ApiError | None, bool]]:
     """Takes it away. Tells of an error and whether anything changed."""
     return (yield from _change(p, node, _without((DELETION_CANDIDATE_TAINT,)), None))
 
 
-def _seconds(now: datetime) -> str:
-    return str(moment_ns(now) // SECOND)
+def _seconds(now: Moment) -> str:
+    return str(now // SECOND)
 
 
 def _adding(taint: Taint) -> _Change:
@@ -62,7 +70,7 @@ def _without(keys: Collection[str]) -> _Change:
 
 def _change(
     p: Progress, node: Node, change: _Change, unschedulable: bool | None
-) -> Steps[tuple[ApiError | None, bool]]:
+) -> StepsOf[Writing, tuple[ApiError | None, bool]]:
     """Writes what ``change`` makes of the node: of the given object first, of a fresh one after a conflict.
 
     That nothing is to change is believed of a fresh object only.
@@ -75,19 +83,27 @@ def _change(
             return None, False
         if taints is not None:
             outcome = yield from p.act(
-                UpdateTaints(
-                    node=node.metadata.name,
+                Patch(
+                    kind="Node",
+                    name=node.metadata.name,
+                    patch=_spec(taints, unschedulable),
                     resource_version=known.metadata.resource_version,
-                    taints=taints,
-                    unschedulable=unschedulable,
                 )
             )
             if outcome.error is None or not outcome.error.is_conflict or p.now >= until:
                 return outcome.error, outcome.error is None
             yield from p.wait(CONFLICT_RETRY_INTERVAL)
         fresh = True
-        outcome = yield from p.act(GetNode(name=node.metadata.name))
+        outcome = yield from p.act(Get(kind="Node", name=node.metadata.name))
         if outcome.error is not None:
             text = f"failed to get node {node.metadata.name}: {outcome.error.message}"
-            return ApiError(text, outcome.error.reason), False
+            return ApiError(text, reason=outcome.error.reason), False
         known = outcome.value
+
+
+def _spec(taints: list[Taint], unschedulable: bool | None) -> dict[str, Any]:
+    """As a merge patch: the taints as a whole, and the cordon if it is to change."""
+    spec: dict[str, Any] = {"taints": to_dict(taints)}
+    if unschedulable is not None:
+        spec["unschedulable"] = unschedulable
+    return {"spec": spec}

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from typing import Final
 
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint
-from kscale.ca.scale_down.actuation.actions import ListedNode, Progress, Steps
+from kscale.effects import SECOND, Get, Moment, Progress, StepsOf, Wait
 
 __all__ = ["PastLatencies", "UpdateLatencyTracker"]
 
-POLL_INTERVAL: Final = timedelta(milliseconds=50)
-TIMEOUT: Final = timedelta(seconds=30)
-KEPT_FOR: Final = timedelta(hours=1)
+POLL_INTERVAL: Final = SECOND // 20
+TIMEOUT: Final = 30 * SECOND
+KEPT_FOR: Final = 3600 * SECOND
 
 
 class UpdateLatencyTracker:
@@ -25,8 +24,8 @@ class UpdateLatencyTracker:
     __slots__ = ("_seen", "_stopped", "_waits", "started")
 
     def __init__(self) -> None:
-        self.started: dict[str, datetime] = {}
-        self._seen: dict[str, datetime] = {}
+        self.started: dict[str, Moment] = {}
+        self._seen: dict[str, Moment] = {}
         self._waits = False
         self._stopped = False
 
@@ -38,8 +37,8 @@ class UpdateLatencyTracker:
         """Some could not be: there is nothing to measure."""
         self._stopped = True
 
-    def follow(self, now: datetime) -> Steps[timedelta | None]:
-        """The longest latency of all nodes; None if it was stopped, or some taint was not seen for too long."""
+    def follow(self, now: Moment) -> StepsOf[Get | Wait, int | None]:
+        """The longest latency of all nodes, nanoseconds; None if it was stopped, or a taint was not seen for long."""
         p = Progress(now)
         while not self._waits:
             if self._stopped:
@@ -52,11 +51,11 @@ class UpdateLatencyTracker:
                 return None
             yield from p.wait(POLL_INTERVAL)
             yield from self._look(p)
-        return max((self._seen[name] - began for name, began in self.started.items()), default=timedelta())
+        return max((self._seen[name] - began for name, began in self.started.items()), default=0)
 
-    def _look(self, p: Progress) -> Steps[None]:
+    def _look(self, p: Progress) -> StepsOf[Get, None]:
         for name in [name for name in self.started if name not in self._seen]:
-            outcome = yield from p.act(ListedNode(name=name))
+            outcome = yield from p.act(Get(kind="Node", name=name, watched=True))
             if outcome.error is None and has_taint(outcome.value, TO_BE_DELETED_TAINT):
                 self._seen[name] = p.now
 
@@ -67,10 +66,10 @@ class PastLatencies:
     __slots__ = ("_found",)
 
     def __init__(self) -> None:
-        self._found: list[tuple[datetime, timedelta]] = []
+        self._found: list[tuple[Moment, int]] = []
 
-    def delay_after(self, latency: timedelta, now: datetime) -> timedelta:
+    def delay_after(self, latency: int, now: Moment) -> int:
         """Adds one. Gives the time to wait: twice the longest that is kept."""
         self._found.append((now, latency))
         self._found = [(time, value) for time, value in self._found if time > now - KEPT_FOR]
-        return 2 * max((value for _, value in self._found), default=timedelta())
+        return 2 * max((value for _, value in self._found), default=0)

@@ -7,7 +7,6 @@ from datetime import datetime
 
 import msgspec
 
-from kscale.ca.clock import moment_ns
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers, Rule
 from kscale.ca.scale_down.drainability.rules import (
@@ -36,6 +35,7 @@ from kscale.ca.scale_down.drainability.status import (
     DrainStatus,
 )
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.effects import Moment, moment
 from kscale.objects.core import Pod
 from kscale.objects.owners import (
     CONFIG_MIRROR_ANNOTATION,
@@ -188,7 +188,7 @@ def _kind(pod: Pod) -> tuple[object, ...] | None:
 def drainability(
     pods: Iterable[Pod],
     *,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     listers: Listers | None = None,
     pdbs: RemainingPdbTracker | None = None,
@@ -198,5 +198,5 @@ def drainability(
     Without ``listers`` controllers are not looked up; without ``pdbs`` there are no disruption budgets.
     """
     options = options or AutoscalingOptions()
-    context = DrainContext(moment_ns(now), options, listers, pdbs or RemainingPdbTracker())
+    context = DrainContext(moment(now), options, listers, pdbs or RemainingPdbTracker())
     return pods_to_move(pods, context)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
@@ -34,13 +33,14 @@ from kscale.ca.scale_down.scene import Scene
 from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode
+from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.scheduling.profile import SchedulerProfile
 
 __all__ = ["legacy_scale_down"]
 
-_RECHECK = timedelta(minutes=5)
+_RECHECK = 300 * SECOND
 
 
 def legacy_scale_down(
@@ -76,7 +76,6 @@ class _Loop:
         self, scene: Scene, in_progress: Sequence[NodeInGroup], gpu_label: str, profile: SchedulerProfile | None
     ) -> None:
         self.scene = scene
-        self.now_ns = scene.now_ns
         self.now = scene.now
         self.options = scene.options
         self.nodes = scene.nodes
@@ -91,7 +90,7 @@ class _Loop:
         self.simulator = LegacySimulator(
             scene.whole, scene.snapshot, usage=self.usage, hints=memory.hints, now=scene.now, profile=profile
         )
-        self.unremovable_until: dict[str, datetime] = {}
+        self.unremovable_until: dict[str, Moment] = {}
         self.unremovable: dict[str, UnremovableNode] = {}
         self.failures: dict[str, UnremovableCandidate] = {}
         self.judged: dict[str, Eligibility] = {}
@@ -100,7 +99,7 @@ class _Loop:
     # -- the loop ----------------------------------------------------------------------------------------------------
 
     def run(self, limits: ResourceLimiter | None, disabled: bool) -> ScaleDownPlan:
-        self.usage.clean_up(self.now - self.options.scale_down_unneeded_time)
+        self.usage.clean_up(self.now - duration(self.options.scale_down_unneeded_time))
         candidates = prefilter((node.metadata.name for node in self.nodes), self.groups)
         since = self._update_unneeded(candidates)
         after_update = dict(self.unremovable)
@@ -158,7 +157,7 @@ class _Loop:
 
     # -- what is unneeded --------------------------------------------------------------------------------------------
 
-    def _update_unneeded(self, candidates: Sequence[str]) -> dict[str, datetime]:
+    def _update_unneeded(self, candidates: Sequence[str]) -> dict[str, Moment]:
         """Name -> since when, empty nodes behind those that simulation found."""
         index, options = self.simulator.index, self.options
         self.unremovable_until = {
@@ -189,7 +188,7 @@ class _Loop:
         reason = None
         if name in self.unremovable_until:
             reason = reasons.RECENTLY_UNREMOVABLE
-        elif is_being_deleted(node, self.now_ns):
+        elif is_being_deleted(node, self.now):
             reason = reasons.CURRENTLY_BEING_DELETED
         elif (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
             reason = reasons.SCALE_DOWN_DISABLED_ANNOTATION
@@ -235,20 +234,20 @@ class _Loop:
     def _failed(self, answer: UnremovableCandidate) -> None:
         self.failures[answer.node] = answer
         self.unremovable[answer.node] = UnremovableNode(reason=answer.reason, blocking_pod=answer.blocking_pod)
-        self.unremovable_until[answer.node] = self.now + _RECHECK
+        self.unremovable_until[answer.node] = later(self.now, _RECHECK)
 
     def _context(self, *, detailed: bool = False) -> DrainContext:
-        return DrainContext(self.now_ns, self.options, self.listers if detailed else None, self.pdbs)
+        return DrainContext(self.now, self.options, self.listers if detailed else None, self.pdbs)
 
-    def _unneeded(self, name: str, since: datetime) -> UnneededNode:
+    def _unneeded(self, name: str, since: Moment) -> UnneededNode:
         node = self.nodes[self.simulator.index[name]]
         ready = is_ready(node)
         threshold = self.options.scale_down_unneeded_time if ready else self.options.scale_down_unready_time
-        return UnneededNode(node=node, drain=self.removable[name].drain, since=since, threshold=threshold)
+        return UnneededNode(node=node, drain=self.removable[name].drain, since=since, threshold=duration(threshold))
 
     # -- what to delete ----------------------------------------------------------------------------------------------
 
-    def _choose(self, since: Mapping[str, datetime], limits: ResourceLimiter) -> tuple[str, NodesToDelete]:
+    def _choose(self, since: Mapping[str, Moment], limits: ResourceLimiter) -> tuple[str, NodesToDelete]:
         chosen = NodesToDelete()
         masters = self.simulator.masters()
         left = self._headroom(limits)
@@ -278,14 +277,14 @@ class _Loop:
             self.unremovable[name] = UnremovableNode(reason=answer.reason, blocking_pod=answer.blocking_pod)
         return "ScaleDownNoNodeDeleted", chosen
 
-    def _why_not_yet(self, node: Node, since: datetime, left: Mapping[str, int | None]) -> str | None:
+    def _why_not_yet(self, node: Node, since: Moment, left: Mapping[str, int | None]) -> str | None:
         name = node.metadata.name
         if (node.metadata.annotations or {}).get(SCALE_DOWN_DISABLED_ANNOTATION) == "true":
             return reasons.SCALE_DOWN_DISABLED_ANNOTATION
         if is_ready(node):
-            if not self.now - since > self.options.scale_down_unneeded_time:
+            if not self.now - since > duration(self.options.scale_down_unneeded_time):
                 return reasons.NOT_UNNEEDED_LONG_ENOUGH
-        elif not self.now - since > self.options.scale_down_unready_time:
+        elif not self.now - since > duration(self.options.scale_down_unready_time):
             return reasons.NOT_UNREADY_LONG_ENOUGH
         group = self._group(name)
         if group is None:
@@ -301,7 +300,7 @@ class _Loop:
         total: Counter[str] = Counter()
         unknown = False
         for node in self.nodes:
-            if is_being_deleted(node, self.now_ns):
+            if is_being_deleted(node, self.now):
                 continue
             try:
                 total.update(self._resources(node, self._group(node.metadata.name)))

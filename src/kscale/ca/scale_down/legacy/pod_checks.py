@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import timedelta
 from typing import Final
 
 import msgspec
 
-from kscale.ca.clock import duration_ns
 from kscale.ca.pods import annotation
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.rules.safe_to_evict import SAFE_TO_EVICT
 from kscale.ca.scale_down.drainability.status import BlockingPod
+from kscale.effects import SECOND
 from kscale.objects.apps import DaemonSet, ReplicaSet, StatefulSet
 from kscale.objects.batch import Job
 from kscale.objects.core import Pod, ReplicationController
@@ -22,7 +21,7 @@ from kscale.objects.times import nanoseconds
 
 __all__ = ["PodsToDrain", "pods_to_drain"]
 
-_GONE_AFTER: Final = duration_ns(timedelta(minutes=12))
+_GONE_AFTER: Final = 12 * 60 * SECOND
 _KINDS: Final[dict[str, tuple[type[KubeObject], str]]] = {
     "ReplicationController": (ReplicationController, "replication controller for {} is not available, err: {}"),
     "DaemonSet": (DaemonSet, "daemonset for {} is not present, err: {}"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from kscale.ca.scale_down.legacy.pod_checks import pods_to_drain
 from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
+from kscale.effects import Moment
 from kscale.objects.core import Node, Pod
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -37,7 +37,7 @@ class LegacySimulator:
         *,
         usage: UsageTracker,
         hints: Mapping[str, str],
-        now: datetime,
+        now: Moment,
         profile: SchedulerProfile | None = None,
     ) -> None:
         self.index: dict[str, int] = snapshot.columns.index

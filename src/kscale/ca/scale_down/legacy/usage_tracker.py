@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from datetime import datetime
 from typing import Final
 
 import msgspec
 
-from kscale.ca.clock import Moment
+from kscale.effects import Moment
 
 __all__ = ["MOST_RECORDED", "UsageRecord", "UsageTracker"]
 
@@ -42,7 +41,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
             }
         )
 
-    def register(self, node: str, destination: str, time: datetime) -> None:
+    def register(self, node: str, destination: str, time: Moment) -> None:
         """A pod of ``node`` would go to ``destination``."""
         record = self.records.setdefault(node, UsageRecord())
         if len(record.using) >= MOST_RECORDED:
@@ -55,7 +54,7 @@ class UsageTracker(msgspec.Struct, rename="camel", omit_defaults=True):
         else:
             record.used_by[node] = time
 
-    def clean_up(self, cutoff: datetime) -> None:
+    def clean_up(self, cutoff: Moment) -> None:
         """Forget relations that are older than ``cutoff``, but for those of nodes that had too many to tell."""
         for node, record in list(self.records.items()):
             if not record.using_too_many:

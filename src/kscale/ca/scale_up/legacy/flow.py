@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as replace_input
-from datetime import datetime
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -15,16 +13,16 @@ from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up, upcoming_
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.estimator.legacy import basic_estimate, old_binpacking_estimate
 from kscale.ca.estimator.reasons import verdicts_on_new_node
-from kscale.ca.events import Event
 from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, RANDOM
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun, Rng
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_up.creation import CreatedNodeGroups, CreateGroup
-from kscale.ca.scale_up.executor import execute_steps
+from kscale.ca.regarding import status_event
+from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.legacy.limits import apply_limits, exceeded, left_limits, resources_delta
 from kscale.ca.similarity import Comparator, DifferenceRatios, find_similar
+from kscale.effects import CreateGroup, Emit, Moment, Progress, StepsOf
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
@@ -36,7 +34,10 @@ from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["LEGACY_EXPANDERS", "LegacyOption", "LegacyScaleUp", "legacy_upcoming", "scale_up_1_3_steps"]
+__all__ = ["LEGACY_EXPANDERS", "LegacyOption", "LegacyScaleUp", "ScalingUp1_3", "legacy_upcoming", "scale_up_1_3"]
+
+ScalingUp1_3 = Executing | CreateGroup
+"""What a scale-up asks for."""
 
 _COMPARATOR = Comparator(kind="legacy", ratios=DifferenceRatios(memory_difference_ratio=0.0))
 LEGACY_EXPANDERS = (RANDOM, "most-pods", "least-waste", "price")
@@ -64,7 +65,6 @@ class LegacyScaleUp(msgspec.Struct, kw_only=True):
     best: LegacyOption | None = None
     plan: list[ScaleUpInfo] = []
     created: list[str] = []
-    events: list[Event] = []
     remaining: list[int] = []
     awaiting: list[int] = []
     unmodelled: list[str] = []
@@ -83,6 +83,7 @@ class _Run:
 
     def __init__(
         self,
+        p: Progress,
         snapshot: Snapshot,
         pods: Sequence[PodRecord],
         groups: Groups,
@@ -92,6 +93,7 @@ class _Run:
         profile: SchedulerProfile | None,
         found: LegacyScaleUp,
     ) -> None:
+        self.p = p
         self.snapshot, self.pods, self.groups, self.templates = snapshot, pods, groups, dict(templates)
         self.options, self.given, self.profile, self.found = options, given, profile, found
         self.unique, self.class_of = snapshot.distinct_classes(pods)
@@ -179,25 +181,26 @@ class _Run:
 
     # -- carrying out --------------------------------------------------------------------------------------------
 
-    def create(self, group: NodeGroup) -> Generator[Any, Any, NodeGroup]:
+    def create(self, group: NodeGroup) -> StepsOf[CreateGroup | Emit, NodeGroup]:
         """Makes a group that does not exist, before limits are looked at."""
-        made = yield CreateGroup(group=group.id)
-        if isinstance(made, AutoscalerError):
-            text = f"NodeAutoprovisioning: attempt to create node group {group.id} failed: {made.message}"
-            self.say("Warning", "FailedToCreateNodeGroup", text)
-            raise AutoscalerError(made.type or CLOUD_PROVIDER_ERROR, made.message)
-        main = made.main if isinstance(made, CreatedNodeGroups) else replace(group, exists=True, target_size=0)
+        outcome = yield from self.p.act(CreateGroup(group=group.id))
+        error = outcome.error
+        if error is not None:
+            text = f"NodeAutoprovisioning: attempt to create node group {group.id} failed: {error.message}"
+            yield from self.say("Warning", "FailedToCreateNodeGroup", text)
+            raise AutoscalerError(error.reason or CLOUD_PROVIDER_ERROR, error.message)
+        made = outcome.value
+        main: NodeGroup = replace(group, exists=True, target_size=0) if made is None else made.main
         self.passing[main.id], self.templates[main.id] = self.passing[group.id], self.templates[group.id]
         self.found.created.append(main.id)
-        self.say("Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}")
+        yield from self.say("Normal", "CreatedNodeGroup", f"NodeAutoprovisioning: created new node group {main.id}")
         self.found.groups = self.groups = Groups([*self.groups, main], self.groups.node_errors)
         return main
 
-    def say(self, kind: str, reason: str, message: str) -> None:
-        where = f"ConfigMap/{self.options.namespace}/{self.options.status_config_map_name}"
-        self.found.events.append(Event(object=where, type=kind, reason=reason, message=message))
+    def say(self, kind: str, reason: str, message: str) -> StepsOf[Emit, None]:
+        return self.p.emit(status_event(self.options, kind, reason, message))
 
-    def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: datetime) -> list[NodeGroup]:
+    def similar_to(self, chosen: NodeGroup, best: LegacyOption, now: Moment) -> list[NodeGroup]:
         """The group, and those that may share its new nodes: each takes every pod of the option."""
         targets = [chosen]
         if self.options.balance_similar_node_groups:
@@ -209,7 +212,8 @@ class _Run:
         return targets
 
 
-def scale_up_1_3_steps(
+def scale_up_1_3(
+    p: Progress,
     snapshot: Snapshot,
     pods: Sequence[PodRecord],
     groups: Groups,
@@ -218,20 +222,17 @@ def scale_up_1_3_steps(
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
     state: ClusterState,
-    now: datetime,
+    now: Moment,
     options: AutoscalingOptions,
     expander_input: ExpanderInput,
     rng: Rng | None = None,
     profile: SchedulerProfile | None = None,
-) -> Generator[Any, Any, LegacyScaleUp]:
-    """ScaleUp of release 1.3; ``nodes`` are the *ready* ones, ``candidates`` groups that may be made.
-
-    Yields :class:`CreateGroup` and :class:`IncreaseSize`.
-    """
+) -> StepsOf[ScalingUp1_3, LegacyScaleUp]:
+    """ScaleUp of release 1.3; ``nodes`` are the *ready* ones, ``candidates`` groups that may be made."""
     found = LegacyScaleUp(state=state, groups=groups, remaining=list(range(len(pods))))
     if not pods:
         return found
-    run = _Run(snapshot, pods, groups, templates, options, expander_input, profile, found)
+    run = _Run(p, snapshot, pods, groups, templates, options, expander_input, profile, found)
     try:
         yield from _scale_up(run, candidates, nodes, now, rng)
     except AutoscalerError as error:
@@ -240,8 +241,8 @@ def scale_up_1_3_steps(
 
 
 def _scale_up(
-    run: _Run, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: datetime, rng: Rng | None
-) -> Generator[Any, Any, None]:
+    run: _Run, candidates: Sequence[NodeGroup], nodes: Sequence[Node], now: Moment, rng: Rng | None
+) -> StepsOf[ScalingUp1_3, None]:
     found, options, gpu_label = run.found, run.options, run.given.gpu_label
     left = run.left(nodes)
     coming = run.coming()
@@ -267,9 +268,8 @@ def _scale_up(
     delta = resources_delta(options.resource_limiter, chosen, run.templates[chosen.id].node, gpu_label)
     new_nodes = apply_limits(new_nodes, left, delta)
     found.plan = _balance(run.similar_to(chosen, best, now), new_nodes)
-    done = yield from execute_steps(found.plan, run.groups, found.state, now=now, options=options)
+    done = yield from execute_steps(run.p, found.plan, run.groups, found.state, options=options, told_after=False)
     found.state = done.state
-    found.events += [event for event in done.events if "size set to" not in event.message]
     if done.error is not None:
         raise done.error
     found.groups = run.groups.with_targets({info.group: info.new for info in found.plan})
@@ -281,7 +281,7 @@ def _why_not(
     group: NodeGroup,
     templates: Mapping[str, NodeTemplate],
     state: ClusterState,
-    now: datetime,
+    now: Moment,
     options: AutoscalingOptions,
     left: Mapping[str, int],
     gpu_label: str,

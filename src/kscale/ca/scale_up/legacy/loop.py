@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace as replace_input
 from typing import Any
 
@@ -10,16 +10,16 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
-from kscale.ca.cluster_state import is_cluster_healthy, update_nodes
-from kscale.ca.events import Event
+from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.node_infos import CachedTemplate, recalled, remembered
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split
+from kscale.ca.regarding import pod_event, status_event
 from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan
-from kscale.ca.scale_up.legacy.flow import LegacyScaleUp, legacy_upcoming, scale_up_1_3_steps
+from kscale.ca.scale_up.legacy.flow import LegacyScaleUp, ScalingUp1_3, legacy_upcoming, scale_up_1_3
 from kscale.ca.scale_up.legacy.provisioning import legacy_candidates
 from kscale.ca.scale_up.legacy.templates import legacy_templates
 from kscale.ca.scale_up.report import GroupRejection, PendingPods, PodCounts, ScaleUpChoice
@@ -31,9 +31,10 @@ from kscale.ca.scale_up.status import (
     NO_OPTIONS_AVAILABLE,
     NOT_TRIED,
     SUCCESSFUL,
-    CreatedGroups,
+    MadeGroups,
 )
 from kscale.ca.state import LoopState
+from kscale.effects import DecreaseTargetSize, Deferred, Emit, Event, Progress, StepsOf
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.fit import fit
 from kscale.scheduling.profile import SchedulerProfile
@@ -86,7 +87,6 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         said["triggered"] = [keys[i] for i in helped]
         said["options"] = _choices(done, best.group if best is not None else None)
         said["pending"] = _pending(done, keys, set(helped), result)
-        said["events"] = [*before.events, *_events(done, keys, helped)]
         said["unmodelled"] = list(done.unmodelled) if done is not None else []
 
     @property
@@ -98,8 +98,8 @@ class LegacyScaleUpPlan(ScaleUpPlan):
         return next((choice.group for choice in self.options if choice.chosen), None)
 
     @property
-    def created_groups(self) -> list[CreatedGroups]:
-        return [CreatedGroups(main=name) for name in self.done.created] if self.done is not None else []
+    def created_groups(self) -> list[MadeGroups]:
+        return [MadeGroups(main=name) for name in self.done.created] if self.done is not None else []
 
 
 def _choices(done: LegacyScaleUp | None, chosen: str | None) -> list[ScaleUpChoice]:
@@ -156,23 +156,20 @@ def _pending(done: LegacyScaleUp | None, keys: Sequence[str], helped: set[int], 
     return found
 
 
-def _events(done: LegacyScaleUp | None, keys: Sequence[str], helped: Sequence[int]) -> list[Event]:
-    if done is None:
-        return []
-    events = list(done.events)
-    events += [
-        Event(object=f"Pod/{keys[i]}", type="Normal", reason="NotTriggerScaleUp", message=_WOULD_NOT_FIT)
-        for i in done.remaining
-    ]
-    if done.scaled_up and done.plan:
+def _events(done: LegacyScaleUp, keys: Sequence[str]) -> list[Event]:
+    events = [pod_event(keys[i], "Normal", "NotTriggerScaleUp", _WOULD_NOT_FIT) for i in done.remaining]
+    if done.scaled_up and done.plan and done.best is not None:
         text = f"pod triggered scale-up: [{' '.join(map(str, done.plan))}]"
-        events += [
-            Event(object=f"Pod/{keys[i]}", type="Normal", reason="TriggeredScaleUp", message=text) for i in helped
-        ]
+        events += [pod_event(keys[i], "Normal", "TriggeredScaleUp", text) for i in done.best.pods]
     return events
 
 
+LegacyScalingUp = ScalingUp1_3 | DecreaseTargetSize
+"""What a loop asks for (that release lowered no target: the type alone says so, as the update is today's)."""
+
+
 def legacy_loop_steps(
+    p: Progress,
     scene: Scene,
     state: LoopState,
     *,
@@ -180,7 +177,7 @@ def legacy_loop_steps(
     expander_input: ExpanderInput,
     pods: Collection[str] | None = None,
     rng: Rng | None = None,
-) -> Generator[Any, Any, ScaleUpPlan]:
+) -> StepsOf[LegacyScalingUp, ScaleUpPlan]:
     """Node lists, templates, cluster state, pods that fit somewhere alone, the gate, ScaleUp: in the order of 1.3."""
     options, now = scene.options, scene.now
     nodes = scene.lists.all
@@ -192,20 +189,20 @@ def legacy_loop_steps(
     known = {name: recalled(item, name).template for name, item in state.templates.items() if name in scene.groups}
     made, examples = legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
     made |= {group.id: group.template for group in scene.candidates if group.template is not None} | dict(templates)
-    update = update_nodes(state.cluster, nodes, scene.groups, now=now, options=options, templates=set(made))
+    update = yield from update_nodes_steps(
+        state.cluster, nodes, scene.groups, now=now, options=options, templates=set(made)
+    )
+    cluster = update.state
     cache = {
         name: state.templates[name] if item is known.get(name) else remembered(CachedTemplate(template=item, added=now))
         for name, item in examples.items()
     }
-    state = replace(state, cluster=update.state, templates=cache)
-    before = Preparation(events=list(update.events), warnings=scene.warnings)
-    if not is_cluster_healthy(update.state, options):
-        where = f"ConfigMap/{options.namespace}/{options.status_config_map_name}"
-        before.events.append(
-            Event(object=where, type="Warning", reason="ClusterUnhealthy", message="Cluster is unhealthy")
-        )
+    state = replace(state, cluster=cluster, templates=cache)
+    before = Preparation(warnings=scene.warnings)
+    if not is_cluster_healthy(cluster, options):
+        yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
         return LegacyScaleUpPlan(result=NOT_TRIED, before=before, state=state)
-    before.upcoming = legacy_upcoming(update.state, scene.groups)
+    before.upcoming = legacy_upcoming(cluster, scene.groups)
     scene.drop_not_counted()
     snapshot = scene.snapshot
     records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
@@ -242,19 +239,22 @@ def legacy_loop_steps(
     if "price" in options.expander_names and expander_input.prices is None:
         prices = group_prices([*scene.groups, *could_be.groups], made, expander_input)
         expander_input = replace_input(expander_input, prices=prices)
-    done = yield from scale_up_1_3_steps(
+    done = yield from scale_up_1_3(
+        p,
         snapshot,
         asked,
         scene.groups,
         candidates=could_be.groups,
         nodes=scene.lists.ready,
         templates=made,
-        state=update.state,
+        state=cluster,
         now=now,
         options=options,
         expander_input=expander_input,
         rng=rng,
         profile=scene.profile,
     )
+    keys = [record.key for record in asked]
+    yield from p.act(Emit(Deferred(lambda: _events(done, keys))))
     result = ERROR if done.error is not None else SUCCESSFUL if done.scaled_up else NO_OPTIONS_AVAILABLE
     return LegacyScaleUpPlan(result=result, state=replace(state, cluster=done.state), done=done, **given)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from actuation_world import World, never
-from builders import T0, node, owner, pod
+from builders import N0, node, owner, pod, span
+from ca_world import World, never
 from kscale import ca
-from kscale.ca.scale_down.actuation import actions as do
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import remember, remember_start
 from kscale.ca.scale_down.actuation.results import StartedDeletion
-from kscale.ca.scale_down.actuation.run import Simulation, run
 from kscale.ca.scale_down.candidates import GroupChanges
+from kscale.effects import SECOND, Action, List, Moment, Outcome, Patch, VirtualTime, run_virtually
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
@@ -88,11 +87,11 @@ class Case:
 
     def run(self) -> StartedDeletion:
         machine = self.actuator.start_deletion(self.empty, self.drain, self.snapshot, self.groups, force=self.force)
-        found: StartedDeletion = run(machine, self.world.perform, now=T0)
+        found: StartedDeletion = run_virtually(machine, self.world.perform, now=N0)
         return found
 
     def results(self) -> dict[str, str]:
-        return {name: item.result for name, item in self.actuator.tracker.results(T0)[0].items()}
+        return {name: item.result for name, item in self.actuator.tracker.results(N0)[0].items()}
 
     def deleted(self) -> list[str]:
         return sorted(name for _, nodes in self.world.deleted for name in nodes)
@@ -237,7 +236,7 @@ def test_what_is_reported_of_a_node(make: Callable[[], Case], utilization: float
 def test_evictions_that_failed_are_told_pod_by_pod() -> None:
     case = broken(Case("", "a0", {"a0": 3}), evict="a0-pod-0 a0-pod-1")
     case.run()
-    result = case.actuator.tracker.results(T0)[0]["a0"]
+    result = case.actuator.tracker.results(N0)[0]["a0"]
     found = {name: (item.successful, item.timed_out, item.error) for name, item in result.evictions.items()}
     text = "failed to evict pod default/{} within allowed timeout (last error: no eviction)".format
     assert found == {
@@ -249,7 +248,7 @@ def test_evictions_that_failed_are_told_pod_by_pod() -> None:
     assert result.error is not None
     assert result.error.type == "apiCallError"
     assert result.error.message == f"Failed to drain node /a0, due to following errors: [{errors}]"
-    assert case.world.registered == []
+    assert case.actuator.tracker.take_registered() == []
     assert [labels for name, _, labels in case.world.metrics if name == "evicted_pods_total"] == [
         {"eviction_result": "failed"},
         {"eviction_result": "failed"},
@@ -260,7 +259,7 @@ def test_evictions_that_failed_are_told_pod_by_pod() -> None:
 def test_what_is_said_on_the_way() -> None:
     case = Case("a0", "b1", {"b1": 2})
     case.run()
-    told = [(event.object, event.reason, event.message) for event in case.world.events]
+    told = [(event.about, event.reason, event.message) for event in case.world.events]
     status = "ConfigMap/kube-system/cluster-autoscaler-status"
     text = "marked the node as toBeDeleted/unschedulable"
     utilization = "{0.25 0.25 0 0 memory 0.25}"
@@ -297,7 +296,7 @@ def test_a_taint_that_fails_is_told_twice() -> None:
         "couldn't taint 1 nodes with ToBeDeleted",
     )
     text = "failed to mark the node as toBeDeleted/unschedulable: no taint"
-    assert [event.message for event in case.world.events if event.object == "Node/a1"] == [text, text]
+    assert [event.message for event in case.world.events if event.about == "Node/a1"] == [text, text]
     assert case.world.cordons == {"a0": False}
 
 
@@ -327,7 +326,7 @@ def test_what_cannot_be_looked_up_stays(failure: str, drain: bool, text: str) ->
     case.run()
     assert case.deleted() == []
     assert case.world.marks == dict.fromkeys(("a0", "a1"), FREED)
-    found = case.actuator.tracker.results(T0)[0]
+    found = case.actuator.tracker.results(N0)[0]
     assert [item.result for item in found.values()] == [INTERNAL, INTERNAL]
     assert {item.error.message for item in found.values() if item.error} == {text}
 
@@ -373,7 +372,7 @@ def test_budgets_are_looked_at_once_more(budgets: list[PodDisruptionBudget], goe
     case.run()
     assert case.deleted() == (["a0", "a1"] if goes else [])
     if not goes:
-        error = case.actuator.tracker.results(T0)[0]["a0"].error
+        error = case.actuator.tracker.results(N0)[0]["a0"].error
         assert error is not None
         text = "not enough pod disruption budget to move default/a0-web"
         assert error.message == f'GetPodsToMove for "a0" returned error: {text}'
@@ -385,7 +384,7 @@ def test_pods_that_are_to_finish_hold_an_empty_node() -> None:
     made.metadata.annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "on-completion"}
     case.world.pods[made.key] = made
     case.run()
-    error = case.actuator.tracker.results(T0)[0]["a0"].error
+    error = case.actuator.tracker.results(N0)[0]["a0"].error
     assert error is not None
     assert error.message == 'failed to delete empty node "a0", active on-completion pods present'
 
@@ -406,18 +405,18 @@ def test_the_loop_goes_on_when_all_nodes_are_tainted() -> None:
     """Five at a time; and what follows begins after a while."""
     names = " ".join(f"a{i}" for i in range(7))
     case = Case(names)
-    case.world.takes = {do.UpdateTaints: timedelta(seconds=1)}
+    case.world.takes = {Patch: SECOND}
     found: list[Any] = []
-    simulation = Simulation(case.world.perform, now=T0)
+    simulation = VirtualTime(case.world.perform, now=N0)
     machine = case.actuator.start_deletion(case.empty, [], case.snapshot, case.groups)
     simulation.start(machine, lambda value, at: found.append((value.result, at)))
-    simulation.run(T0 + timedelta(seconds=6.9))
-    assert found == [(STARTED, T0 + timedelta(seconds=2))]
+    simulation.run(N0 + span(seconds=6.9))
+    assert found == [(STARTED, N0 + span(seconds=2))]
     assert case.deleted() == []
     status = case.actuator.tracker.status(simulation.now)
     assert [item.node for item in status.deleting] == names.split()
     assert status.deletions == {"a": 7}
-    simulation.run(T0 + timedelta(seconds=7))
+    simulation.run(N0 + span(seconds=7))
     assert case.deleted() == names.split()
     assert simulation.idle
 
@@ -430,21 +429,21 @@ def test_the_loop_goes_on_when_all_nodes_are_tainted() -> None:
 def test_the_delay_follows_the_latency_of_taints(lag: float | None, delay: float) -> None:
     """Twice the longest latency of the hour before; what never showed up leaves it as it is."""
     case = Case("a0 a1", dynamic_node_delete_delay_after_taint_enabled=True)
-    case.world.lag = lambda name: None if lag is None else timedelta(seconds=lag)
+    case.world.lag = lambda name: None if lag is None else span(seconds=lag)
     gone: list[Any] = []
     perform = case.world.perform
 
-    def spy(action: do.Action, now: datetime) -> do.Outcome:
-        if isinstance(action, do.ListPods):
+    def spy(action: Action, now: Moment) -> Outcome:
+        if isinstance(action, List):
             gone.append(now)
         return perform(action, now)
 
     started: list[Any] = []
-    simulation = Simulation(spy, now=T0)
+    simulation = VirtualTime(spy, now=N0)
     machine = case.actuator.start_deletion(case.empty, [], case.snapshot, case.groups)
     simulation.start(machine, lambda value, at: started.append(at))
     simulation.run()
-    assert gone == [started[0] + timedelta(seconds=delay)]
+    assert gone == [started[0] + span(seconds=delay)]
 
 
 def test_a_failed_taint_ends_the_measurement() -> None:
@@ -458,15 +457,15 @@ def test_a_failed_taint_ends_the_measurement() -> None:
 
 def test_what_is_under_way_counts_for_the_budgets() -> None:
     case = Case("a0 a1", "b2", {"b2": 1}, max_scale_down_parallelism=2, max_drain_parallelism=1)
-    case.world.lingers = {"b2-pod-0": timedelta(minutes=5)}
-    simulation = Simulation(case.world.perform, now=T0)
+    case.world.lingers = {"b2-pod-0": span(minutes=5)}
+    simulation = VirtualTime(case.world.perform, now=N0)
     simulation.start(case.actuator.start_deletion([], ["b2"], case.snapshot, case.groups))
-    simulation.run(T0 + timedelta(seconds=10))
+    simulation.run(N0 + span(seconds=10))
     assert case.actuator.tracker.in_progress() == ca.DeletionsInProgress(drained=1)
     found: list[StartedDeletion] = []
     machine = case.actuator.start_deletion(["a0", "a1"], [], case.snapshot, case.groups)
     simulation.start(machine, lambda value, _: found.append(value))
-    simulation.run(T0 + timedelta(seconds=20))
+    simulation.run(N0 + span(seconds=20))
     assert [item.node for item in found[0].nodes] == ["a0"]
     assert case.deleted() == ["a0"]
     simulation.run()
@@ -478,7 +477,7 @@ def test_a_group_may_try_again_in_the_next_start() -> None:
     case.run()
     assert case.results() == {"A0": DELETE, "A1": INTERNAL}
     case.world.pods.clear()
-    case.actuator.tracker.clear_results_not_newer_than(T0 + timedelta(hours=1))
+    case.actuator.tracker.clear_results_not_newer_than(N0 + span(hours=1))
     case.run()
     assert case.results() == {"A0": OK, "A1": OK}
     assert case.world.deleted == [("A", ["A0", "A1"])]
@@ -499,8 +498,8 @@ def test_what_cannot_be_prepared_is_forced_out(refused: bool) -> None:
 @pytest.mark.parametrize(
     ("case_of", "change"),
     [
-        (lambda: Case("a0"), {"scale_down": {"a": T0 + timedelta(seconds=5)}}),
-        (lambda: broken(Case("a0"), cloud="a0"), {"scale_down_failure": {"a": T0 + timedelta(seconds=5)}}),
+        (lambda: Case("a0"), {"scale_down": {"a": N0 + span(seconds=5)}}),
+        (lambda: broken(Case("a0"), cloud="a0"), {"scale_down_failure": {"a": N0 + span(seconds=5)}}),
         (lambda: Case("a0", "", {"a0": 1}), {}),
     ],
     ids=["deleted", "refused", "not-empty"],
@@ -509,11 +508,10 @@ def test_what_the_state_keeps(case_of: Callable[[], Case], change: dict[str, Any
     """Only the answer of the cloud moves the delays of a group; that a deletion began moves those of the cluster."""
     case = case_of()
     started = case.run()
-    state = remember_start(ca.LoopState(), started, T0)
-    assert state.scale_down.last_scale_down == T0
+    state = remember_start(ca.LoopState(), started, N0)
+    assert state.scale_down.last_scale_down == N0
     assert state.scale_down.last_failure is None
-    for action in case.world.registered:
-        state = remember(state, action)
+    state = remember(state, case.actuator.tracker.take_registered())
     assert state.scale_down.changes == GroupChanges(**change)
     requests = state.cluster.scale_down_requests
     assert [(item.group, item.node) for item in requests] == ([("a", "a0")] if "scale_down" in change else [])
@@ -522,8 +520,8 @@ def test_what_the_state_keeps(case_of: Callable[[], Case], change: dict[str, Any
 
 def test_a_failure_before_it_begins_is_kept() -> None:
     started = broken(Case("a0"), taint="a0").run()
-    state = remember_start(ca.LoopState(), started, T0)
-    assert (state.scale_down.last_scale_down, state.scale_down.last_failure) == (None, T0)
+    state = remember_start(ca.LoopState(), started, N0)
+    assert (state.scale_down.last_scale_down, state.scale_down.last_failure) == (None, N0)
 
 
 def test_a_node_that_is_none() -> None:

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
 import pytest
 
-from actuation_world import World, never
-from builders import T0, node, owner, pod
+from builders import N0, node, owner, pod
+from ca_world import World, never
 from kscale import ca
 from kscale.ca.options import DrainPriority
-from kscale.ca.scale_down.actuation import actions as do
 from kscale.ca.scale_down.actuation.delay_deletion import wait_for_delay_deletion
 from kscale.ca.scale_down.actuation.drain import Drain, Evictor
 from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
 from kscale.ca.scale_down.actuation.priority import drain_config, group_by_priority
 from kscale.ca.scale_down.actuation.results import PodEvictionResult
-from kscale.ca.scale_down.actuation.run import Simulation
+from kscale.effects import (
+    SECOND,
+    Action,
+    ApiError,
+    Get,
+    Machine,
+    Moment,
+    Outcome,
+    Progress,
+    Steps,
+    VirtualTime,
+    timedelta_of,
+)
 from kscale.objects.core import Pod
 
-SECOND = timedelta(seconds=1)
-MINUTE = timedelta(minutes=1)
+MINUTE = 60 * SECOND
 
 
 def on_n1(name: str, *, ds: bool = False, **spec: Any) -> Pod:
@@ -36,23 +46,26 @@ class Scene:
 
     def __init__(self, pods: list[Pod], **options: Any) -> None:
         self.world = World([node("n1", 1000, 1000)], pods)
-        self.options = ca.AutoscalingOptions(**options)
+        given = {
+            name: timedelta_of(value) if name == "max_pod_eviction_time" else value for name, value in options.items()
+        }
+        self.options = ca.AutoscalingOptions(**given)
         self.evicted: list[str] = []
-        self.took = timedelta()
+        self.took = 0
 
     def drain(self, *, force: bool = False, **evictor: Any) -> Drain:
         found: list[Drain] = []
         made = Evictor(self.options, lambda pod, now: self.evicted.append(pod.metadata.name), **evictor)
 
-        def machine(now: datetime) -> do.Steps[Drain]:
-            p = do.Progress(now)
+        def machine(now: Moment) -> Steps[Drain]:
+            p = Progress(now)
             return (yield from made.drain(p, "n1", list(self.world.pods.values()), force=force))
 
-        def done(value: Drain, at: datetime) -> None:
+        def done(value: Drain, at: Moment) -> None:
             found.append(value)
-            self.took = at - T0
+            self.took = at - N0
 
-        simulation = Simulation(self.world.perform, now=T0)
+        simulation = VirtualTime(self.world.perform, now=N0)
         simulation.start(machine, done)
         simulation.run()
         return found[0]
@@ -77,7 +90,7 @@ def test_pods_of_both_kinds_are_evicted() -> None:
     assert sorted(scene.world.evicted) == ["d1", "p1", "p2"]
     assert ended(found) == {"p1": "ok", "p2": "ok"}
     assert scene.evicted == scene.world.evicted
-    assert scene.took == timedelta()
+    assert scene.took == 0
 
 
 def test_evictions_are_tried_until_the_budget_is_free() -> None:
@@ -85,7 +98,7 @@ def test_evictions_are_tried_until_the_budget_is_free() -> None:
     scene = Scene([on_n1("p1"), on_n1("p2"), on_n1("p3"), on_n1("d1", ds=True)], max_pod_eviction_time=5 * MINUTE)
     tickets = [0]
 
-    def refuse(now: datetime) -> str | None:
+    def refuse(now: Moment) -> str | None:
         tickets[0], had = 1 - tickets[0], tickets[0]
         return None if had else "too many concurrent evictions"
 
@@ -102,7 +115,7 @@ def test_evictions_are_tried_for_a_while(within: int, tries: int) -> None:
     scene = Scene([on_n1("p1")], max_pod_eviction_time=within * SECOND)
     scene.world.no_eviction = {"p1": never}
     found = scene.drain()
-    assert scene.world.tries["p1"] == [T0 + 10 * i * SECOND for i in range(tries)]
+    assert scene.world.tries["p1"] == [N0 + 10 * i * SECOND for i in range(tries)]
     assert scene.took == 10 * tries * SECOND
     assert ended(found) == {"p1": "timed out error"}
 
@@ -118,8 +131,8 @@ def test_the_time_to_shut_down_is_capped(grace: int | None, cap: int, want: int)
 
 def test_a_pod_that_is_gone_counts_as_evicted() -> None:
     scene = Scene([on_n1("p1")])
-    scene.world.no_eviction = {"p1": lambda now: do.ApiError("gone", "NotFound")}  # type: ignore[dict-item,return-value]
-    scene.world.gone_at["default/p1"] = T0
+    scene.world.no_eviction = {"p1": lambda now: ApiError("gone", reason="NotFound")}  # type: ignore[dict-item,return-value]
+    scene.world.gone_at["default/p1"] = N0
     assert ended(scene.drain()) == {"p1": "ok"}
     assert scene.evicted == ["p1"]
 
@@ -130,9 +143,9 @@ def test_a_pod_of_the_same_name_elsewhere_is_a_new_one() -> None:
     elsewhere.spec.node_name = "n2"
     simply = scene.world.perform
 
-    def perform(action: do.Action, now: datetime) -> do.Outcome:
-        if isinstance(action, do.GetPod) and action.name == "p2":
-            return do.Outcome(at=now, value=elsewhere)
+    def perform(action: Action, now: Moment) -> Outcome:
+        if isinstance(action, Get) and action.name == "p2":
+            return Outcome(at=now, value=elsewhere)
         return simply(action, now)
 
     scene.world.perform = perform  # type: ignore[method-assign]
@@ -140,19 +153,19 @@ def test_a_pod_of_the_same_name_elsewhere_is_a_new_one() -> None:
 
 
 def test_some_pods_cannot_be_evicted() -> None:
-    scene = Scene([on_n1(f"p{i}") for i in (1, 2, 3, 4)], max_pod_eviction_time=timedelta())
+    scene = Scene([on_n1(f"p{i}") for i in (1, 2, 3, 4)], max_pod_eviction_time=0)
     scene.world.no_eviction = {"p2": never, "p4": never}
     found = scene.drain()
     assert ended(found) == {"p1": "ok", "p2": "timed out error", "p3": "ok", "p4": "timed out error"}
     assert found.error is not None
     assert found.error.type == "apiCallError"
-    failed = [(event.object, event.message) for event in scene.world.events if event.reason == "ScaleDownFailed"]
+    failed = [(event.about, event.message) for event in scene.world.events if event.reason == "ScaleDownFailed"]
     text = "failed to delete pod for ScaleDown"
     assert failed == [("Pod/default/p2", text), ("Pod/default/p4", text)]
 
 
 def test_some_pods_are_deleted_by_force() -> None:
-    scene = Scene([on_n1(f"p{i}") for i in (1, 2, 3, 4)], max_pod_eviction_time=timedelta())
+    scene = Scene([on_n1(f"p{i}") for i in (1, 2, 3, 4)], max_pod_eviction_time=0)
     scene.world.no_eviction = {"p2": never, "p4": never}
     scene.world.no_delete = {"p4"}
     found = scene.drain(force=True)
@@ -210,7 +223,7 @@ def test_pods_that_do_not_disappear() -> None:
     scene = Scene([on_n1(f"p{i}") for i in (1, 2, 3)], max_graceful_termination_sec=0)
     scene.world.no_get = {"p2"}
     scene.world.lingers = {"p3": MINUTE}
-    found = scene.drain(headroom=timedelta())
+    found = scene.drain(headroom=0)
     assert found.results == {
         "p1": PodEvictionResult(pod="default/p1"),
         "p2": PodEvictionResult(pod="default/p2", timed_out=True, error="no get"),
@@ -234,7 +247,7 @@ def test_lots_go_one_after_the_other() -> None:
 
 def test_a_lot_that_fails_ends_it() -> None:
     pods = [on_n1("p1", priority=1), on_n1("p2", priority=2000), on_n1("p3", priority=3000)]
-    scene = Scene(pods, drain_priority_config="0:3,2000:5,3000:5", max_pod_eviction_time=timedelta())
+    scene = Scene(pods, drain_priority_config="0:3,2000:5,3000:5", max_pod_eviction_time=0)
     scene.world.no_eviction = {"p2": never}
     found = scene.drain()
     assert scene.world.evicted == ["p1"]
@@ -245,7 +258,7 @@ def test_a_lot_that_fails_ends_it() -> None:
 
 
 def test_with_priorities_daemon_set_pods_have_to_go() -> None:
-    scene = Scene([on_n1("d1", ds=True)], drain_priority_config="0:3", max_pod_eviction_time=timedelta())
+    scene = Scene([on_n1("d1", ds=True)], drain_priority_config="0:3", max_pod_eviction_time=0)
     scene.world.no_eviction = {"d1": never}
     assert ended(scene.drain()) == {"d1": "timed out error"}
 
@@ -329,14 +342,14 @@ def test_empty_nodes(default: bool, annotated: dict[str, str], refused: str, wan
     world.lingers = {"d1": 10 * MINUTE, "d2": 10 * MINUTE}
     options = ca.AutoscalingOptions(daemonset_eviction_for_empty_nodes=default, max_pod_eviction_time=timedelta())
     evictor = Evictor(options, lambda pod, now: None)
-    ends: list[datetime] = []
-    simulation = Simulation(world.perform, now=T0)
+    ends: list[Moment] = []
+    simulation = VirtualTime(world.perform, now=N0)
     simulation.start(
-        lambda now: evictor.evict_daemon_sets(do.Progress(now), "n1", pods), lambda value, at: ends.append(at)
+        lambda now: evictor.evict_daemon_sets(Progress(now), "n1", pods), lambda value, at: ends.append(at)
     )
     simulation.run()
     assert world.evicted == want
-    assert ends == [T0 + 10 * SECOND if refused else T0]
+    assert ends == [N0 + 10 * SECOND if refused else N0]
 
 
 # -- annotations that ask to wait ------------------------------------------------------------------------------------
@@ -358,10 +371,10 @@ def test_nodes_that_ask_to_wait(annotated: bool, removed: int | None, timeout: i
     annotations = {"delay-deletion.cluster-autoscaler.kubernetes.io/backup": ""} if annotated else {}
     busy, free = node("n1", 1, 1, annotations=annotations), node("n1", 1, 1)
 
-    def perform(action: do.Action, now: datetime) -> do.Outcome:
-        assert isinstance(action, do.ListedNode)
-        late = removed is not None and now >= T0 + removed * SECOND
-        return do.Outcome(at=now, value=free if late else busy)
+    def perform(action: Action, now: Moment) -> Outcome:
+        assert isinstance(action, Get)
+        late = removed is not None and now >= N0 + removed * SECOND
+        return Outcome(at=now, value=free if late else busy)
 
     assert delayed(partial(_waiting, busy, timeout), perform) == (None, took * SECOND)
 
@@ -378,24 +391,26 @@ def test_a_node_that_cannot_be_read_is_not_deleted() -> None:
 def test_the_last_look_comes_when_the_time_is_up() -> None:
     busy = node("n1", 1, 1, annotations={"delay-deletion.cluster-autoscaler.kubernetes.io/x": "1"})
 
-    def perform(action: do.Action, now: datetime) -> do.Outcome:
-        gone = now >= T0 + 7 * SECOND
-        return do.Outcome(at=now, value=None if gone else busy, error=do.ApiError("gone", "NotFound") if gone else None)
+    def perform(action: Action, now: Moment) -> Outcome:
+        gone = now >= N0 + 7 * SECOND
+        return Outcome(
+            at=now, value=None if gone else busy, error=ApiError("gone", reason="NotFound") if gone else None
+        )
 
     error, took = delayed(partial(_waiting, busy, 7), perform)
     assert error == ("apiCallError", "failed to get node n1: gone")
     assert took == 7 * SECOND
 
 
-def _waiting(item: Any, timeout: int, now: datetime) -> do.Steps[Any]:
-    p = do.Progress(now)
+def _waiting(item: Any, timeout: int, now: Moment) -> Steps[Any]:
+    p = Progress(now)
     found = yield from wait_for_delay_deletion(p, item, timeout * SECOND)
     return None if found is None else (found.type, found.message)
 
 
-def delayed(machine: do.Machine, perform: Callable[[do.Action, datetime], do.Outcome]) -> tuple[Any, timedelta]:
-    ends: list[tuple[Any, timedelta]] = []
-    simulation = Simulation(perform, now=T0)
-    simulation.start(machine, lambda value, at: ends.append((value, at - T0)))
+def delayed(machine: Machine, perform: Callable[[Action, Moment], Outcome]) -> tuple[Any, int]:
+    ends: list[tuple[Any, int]] = []
+    simulation = VirtualTime(perform, now=N0)
+    simulation.start(machine, lambda value, at: ends.append((value, at - N0)))
     simulation.run()
     return ends[0]

@@ -8,13 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from actuation_world import World, never
-from builders import T0, group_options, node, owner, pod
+from builders import N0, group_options, node, owner, pod
+from ca_world import World, never
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint
-from kscale.ca.scale_down.actuation import actions as do
 from kscale.ca.scale_down.actuation.actuator import Actuator
-from kscale.ca.scale_down.actuation.run import Simulation
+from kscale.effects import SECOND, DeleteNodes, Evict, List, Patch, VirtualTime
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -40,7 +39,7 @@ GROUPS = st.dictionaries(st.sampled_from(LETTERS), st.lists(FLAGS, min_size=1, m
     st.sampled_from([0, 7]),
     st.sampled_from([0, 15]),
     st.booleans(),
-    st.dictionaries(st.sampled_from([do.UpdateTaints, do.EvictPod, do.DeleteNodes, do.ListPods]), st.integers(0, 9)),
+    st.dictionaries(st.sampled_from([Patch, Evict, DeleteNodes, List]), st.integers(0, 9)),
 )
 def test_every_deletion_ends(
     groups: dict[str, list[dict[str, Any]]],
@@ -80,15 +79,15 @@ def test_every_deletion_ends(
         for letter, members in groups.items()
     )  # fmt: skip
     world = World(nodes, placed)
-    world.takes = {kind: timedelta(seconds=seconds) for kind, seconds in takes.items()}
+    world.takes = {kind: seconds * SECOND for kind, seconds in takes.items()}
     for name, each in flags.items():
         world.no_taint |= {name} if each["untaintable"] else set()
         world.cloud_refuses |= {name} if each["refused"] else set()
         world.no_eviction |= {f"{name}-{i}": never for i in range(2)} if each["unevictable"] else {}
-        world.lingers |= {f"{name}-{i}": timedelta(seconds=each["lingers"]) for i in range(2)}
+        world.lingers |= {f"{name}-{i}": each["lingers"] * SECOND for i in range(2)}
     actuator = Actuator(options)
     found: list[Any] = []
-    simulation = Simulation(world.perform, now=T0)
+    simulation = VirtualTime(world.perform, now=N0)
     machine = actuator.start_deletion(
         [name for name, each in flags.items() if not each["drain"]],
         [name for name, each in flags.items() if each["drain"]],
@@ -100,7 +99,7 @@ def test_every_deletion_ends(
     simulation.run()
     (started,) = found
     begun = {item.node for item in started.nodes}
-    results, _ = actuator.tracker.results(T0)
+    results, _ = actuator.tracker.results(N0)
     waiting = begun - set(results)
     assert set(results) <= begun
     assert actuator.tracker.in_progress() == ca.DeletionsInProgress(empty=len(waiting))

@@ -3,23 +3,22 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from actuation_world import World
-from builders import T0, node
+from builders import N0, node, span
+from ca_world import World
 from kscale import ca
 from kscale.ca.errors import AutoscalerError, ErrorRecord
-from kscale.ca.scale_down.actuation import actions as do
 from kscale.ca.scale_down.actuation.clean_up import Ending
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.drain import Evictor
 from kscale.ca.scale_down.actuation.group_deletion_scheduler import GroupDeletionScheduler
 from kscale.ca.scale_down.actuation.node_deletion_batcher import NodeDeletionBatcher
 from kscale.ca.scale_down.actuation.results import NodeDeleteResult
-from kscale.ca.scale_down.actuation.run import Simulation
+from kscale.effects import Machine, Moment, Progress, Steps, VirtualTime
 from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
 from kscale.objects.nodegroups import Groups
 
@@ -42,7 +41,7 @@ class Scene:
         self.batcher = NodeDeletionBatcher(self.options, ending)
         evictor = Evictor(self.options, self.tracker.register_eviction)
         self.scheduler = GroupDeletionScheduler(self.options, evictor, self.batcher, ending)
-        self.simulation = Simulation(self.world.perform, now=T0)
+        self.simulation = VirtualTime(self.world.perform, now=N0)
 
     def _group(self, letter: str) -> NodeGroup:
         members = [f"{letter}{i}" for i in range(self.sizes[letter])]
@@ -55,7 +54,7 @@ class Scene:
             self.simulation.start(self._scheduling(name, drain))
         self.simulation.run()
 
-    def _scheduling(self, name: str, drain: bool) -> do.Machine:
+    def _scheduling(self, name: str, drain: bool) -> Machine:
         group, size = self.groups[name[0]], self.sizes[name[0]]
         return lambda now: self.scheduler.schedule_deletion(
             self.nodes[name], [], group, size, now, drain=drain, groups=self.groups
@@ -66,7 +65,7 @@ class Scene:
             self.tracker.start_deletion(name[0], name, drain=False)
             self.simulation.start(
                 lambda now, name=name: self.scheduler.abort(  # type: ignore[misc]
-                    do.Progress(now), self.nodes[name], name[0], False, ABORTED
+                    Progress(now), self.nodes[name], name[0], False, ABORTED
                 )
             )
         self.simulation.run()
@@ -75,7 +74,7 @@ class Scene:
         return [name for _, names in self.world.deleted for name in names]
 
     def failed(self) -> list[str]:
-        results, _ = self.tracker.results(T0)
+        results, _ = self.tracker.results(N0)
         return sorted(name for name, item in results.items() if item.result == FAILED)
 
 
@@ -106,10 +105,10 @@ def test_after_a_reset_a_group_is_tried_again() -> None:
     scene.schedule("A3")
     assert (scene.passed_on(), scene.failed()) == ([], ["A0", "A1", "A2", "A3"])
     text = "couldn't scale down other nodes in this node group"
-    results, _ = scene.tracker.results(T0)
+    results, _ = scene.tracker.results(N0)
     assert [results[f"A{i}"].error for i in (0, 1, 3)] == [ErrorRecord(type="transientError", message=text)] * 3
     assert results["A2"].error == ABORTED.error
-    scene.tracker.clear_results_not_newer_than(T0)
+    scene.tracker.clear_results_not_newer_than(N0)
     assert scene.scheduler.reset() == 0
     scene.schedule("A0 A1 A2 A3")
     assert scene.world.deleted == [("A", ["A0", "A1", "A2", "A3"])]
@@ -128,7 +127,7 @@ def test_the_last_one_says_whether_all_were_drained() -> None:
     scene = Scene({"A": 2})
     scene.schedule("A0")
     scene.schedule("A1", drain=True)
-    messages = [event.message for event in scene.world.events if event.object.startswith("ConfigMap")]
+    messages = [event.message for event in scene.world.events if event.regarding.kind == "ConfigMap"]
     assert messages == ["Scale-down: node A0 removed with drain", "Scale-down: node A1 removed with drain"]
 
 
@@ -136,7 +135,7 @@ def test_a_group_whose_options_cannot_be_read() -> None:
     scene = Scene({"a": 1})
     scene.groups["a"].options_error = "down"
     scene.schedule("a0")
-    result = scene.tracker.results(T0)[0]["a0"]
+    result = scene.tracker.results(N0)[0]["a0"]
     assert result.result == "NodeDeleteErrorInternal"
     assert result.error == ErrorRecord(type="internalError", message="GetOptions returned error down")
 
@@ -159,13 +158,13 @@ def test_the_first_node_of_a_group_is_told(groups: str, count: int) -> None:
 def test_nodes_of_a_while_go_together() -> None:
     scene = Scene({"a": 4, "b": 1}, node_deletion_batcher_interval=timedelta(seconds=10))
     for second, names in ((0, "a0"), (4, "a1 b0"), (9, "a2"), (10.5, "a3")):
-        scene.simulation.run(T0 + timedelta(seconds=second))
+        scene.simulation.run(N0 + span(seconds=second))
         for name in names.split():
             scene.tracker.start_deletion(name[0], name, drain=False)
             scene.simulation.start(scene._scheduling(name, drain=False))
     scene.simulation.run()
     assert scene.world.deleted == [("a", ["a0", "a1", "a2"]), ("b", ["b0"]), ("a", ["a3"])]
-    assert scene.simulation.now == T0 + timedelta(seconds=20.5)
+    assert scene.simulation.now == N0 + span(seconds=20.5)
 
 
 def test_one_node_that_is_refused_fails_the_call() -> None:
@@ -173,17 +172,17 @@ def test_one_node_that_is_refused_fails_the_call() -> None:
     scene.world.cloud_refuses = {"a1"}
     scene.schedule("a0 a1 a2")
     assert scene.failed() == ["a0", "a1", "a2"]
-    error = scene.tracker.results(T0)[0]["a0"].error
+    error = scene.tracker.results(N0)[0]["a0"].error
     assert error == ErrorRecord(type="cloudProviderError", message="failed to delete nodes from group a: cloud says no")
-    registered = [(type(item), item.group) for item in scene.world.registered]  # type: ignore[union-attr]
-    assert registered == [(do.RegisterFailedScaleDown, "a")]
+    registered = [(item.group, item.node) for item in scene.tracker.take_registered()]
+    assert registered == [("a", None)]
     assert scene.batcher.collect([scene.nodes["a0"]], "a", False)  # the bucket is empty
 
 
 def test_a_group_that_collected_nothing() -> None:
     scene = Scene({"a": 1}, node_deletion_batcher_interval=timedelta(seconds=10))
     with pytest.raises(AutoscalerError, match="Node Group a is not present in the batch deleter"):
-        next(scene.batcher.remove(do.Progress(T0), "a", scene.groups))
+        next(scene.batcher.remove(Progress(N0), "a", scene.groups))
 
 
 @pytest.mark.parametrize(
@@ -196,9 +195,9 @@ def test_a_group_that_collected_nothing() -> None:
 def test_a_node_whose_group_is_not_found(groups: Groups, type_: str, text: str) -> None:
     scene = Scene({"a": 1})
 
-    def machine(now: datetime) -> do.Steps[None]:
-        yield from scene.batcher.add(do.Progress(now), [scene.nodes["a0"]], "a", False, groups)
+    def machine(now: Moment) -> Steps[None]:
+        yield from scene.batcher.add(Progress(now), [scene.nodes["a0"]], "a", False, groups)
 
     scene.simulation.start(machine)
     scene.simulation.run()
-    assert scene.tracker.results(T0)[0]["a0"].error == ErrorRecord(type=type_, message=text)
+    assert scene.tracker.results(N0)[0]["a0"].error == ErrorRecord(type=type_, message=text)

@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from actuation_world import World
-from builders import T0, node
+from builders import N0, node, span
+from ca_world import World
 from kscale import ca
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
-from kscale.ca.scale_down.actuation import actions as do
 from kscale.ca.scale_down.actuation.marking import mark_nodes
-from kscale.ca.scale_down.actuation.run import Simulation, run
 from kscale.ca.scale_down.actuation.soft_tainting import SoftTainted, update_soft_taints
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
 from kscale.ca.scale_down.actuation.tainting import clean_to_be_deleted, mark_to_be_deleted
 from kscale.ca.scale_down.actuation.update_latency import PastLatencies, UpdateLatencyTracker
 from kscale.ca.scale_down.soft_taints import SoftTaints
+from kscale.effects import (
+    SECOND,
+    Action,
+    ApiError,
+    Machine,
+    Moment,
+    Outcome,
+    Patch,
+    Progress,
+    VirtualTime,
+    run_virtually,
+)
 from kscale.objects.core import Node, Taint
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 
-SECOND = timedelta(seconds=1)
-NOW = int(T0.timestamp())
+NOW = N0 // SECOND
 
 
 def marked(name: str, hard: str | None = None, soft: str | None = None) -> Node:
@@ -37,8 +46,8 @@ def marked(name: str, hard: str | None = None, soft: str | None = None) -> Node:
     return made
 
 
-def marking(item: Node, *, cordon: bool = True) -> do.Machine:
-    return lambda now: mark_to_be_deleted(do.Progress(now), item, cordon=cordon)
+def marking(item: Node, *, cordon: bool = True) -> Machine:
+    return lambda now: mark_to_be_deleted(Progress(now), item, cordon=cordon)
 
 
 def changed(item: Node) -> Node:
@@ -55,7 +64,7 @@ def test_a_mark(cordon: bool) -> None:
     given = node("n", 1, 1)
     given.spec.taints.append(Taint(key="other", value="", effect="NoSchedule"))
     world = World([given])
-    assert run(marking(given, cordon=cordon), world.perform, now=T0 + timedelta(seconds=0.7)) is None
+    assert run_virtually(marking(given, cordon=cordon), world.perform, now=N0 + span(seconds=0.7)) is None
     taints = world.nodes["n"].spec.taints
     assert [(taint.key, taint.value, taint.effect) for taint in taints] == [
         ("other", "", "NoSchedule"),
@@ -67,11 +76,11 @@ def test_a_mark(cordon: bool) -> None:
 def test_a_mark_that_is_there_already_is_left_alone() -> None:
     """It is believed of a fresh node only; then nothing is written, and the node is not cordoned."""
     world = World([marked("n", "5")])
-    assert run(marking(world.nodes["n"]), world.perform, now=T0) is None
+    assert run_virtually(marking(world.nodes["n"]), world.perform, now=N0) is None
     assert (world.marks, world.cordons) == ({}, {})
     stale = marked("n", "5")
     world = World([node("n", 1, 1)])
-    assert run(marking(stale), world.perform, now=T0) is None
+    assert run_virtually(marking(stale), world.perform, now=N0) is None
     assert world.marks == {"n": ["+T"]}
 
 
@@ -79,32 +88,32 @@ def test_a_conflict_is_resolved() -> None:
     given = node("n", 1, 1)
     world = World([changed(given)])
     ends: list[Any] = []
-    simulation = Simulation(world.perform, now=T0)
-    simulation.start(marking(given), lambda value, at: ends.append((value, at - T0)))
+    simulation = VirtualTime(world.perform, now=N0)
+    simulation.start(marking(given), lambda value, at: ends.append((value, at - N0)))
     simulation.run()
-    assert ends == [(None, timedelta(milliseconds=750))]
+    assert ends == [(None, span(milliseconds=750))]
     assert world.nodes["n"].metadata.labels == {"changed": "yes"}
     assert world.marks == {"n": ["+T"]}
 
 
 def test_conflicts_do_not_go_on_for_ever() -> None:
     given = node("n", 1, 1)
-    tries: list[timedelta] = []
+    tries: list[int] = []
 
-    def perform(action: do.Action, now: datetime) -> do.Outcome:
-        if isinstance(action, do.UpdateTaints):
-            tries.append(now - T0)
-            return do.Outcome(at=now, error=do.ApiError("again", "Conflict"))
-        return do.Outcome(at=now, value=given)
+    def perform(action: Action, now: Moment) -> Outcome:
+        if isinstance(action, Patch):
+            tries.append(now - N0)
+            return Outcome(at=now, error=ApiError("again", reason="Conflict"))
+        return Outcome(at=now, value=given)
 
-    error = run(marking(given), perform, now=T0)
-    assert error == do.ApiError("again", "Conflict")
-    assert tries == [timedelta(milliseconds=750 * i) for i in range(8)]
+    error = run_virtually(marking(given), perform, now=N0)
+    assert error == ApiError("again", reason="Conflict")
+    assert tries == [span(milliseconds=750 * i) for i in range(8)]
 
 
 def test_a_node_that_is_gone() -> None:
     world = World([])
-    error = run(marking(marked("n", "5")), world.perform, now=T0)
+    error = run_virtually(marking(marked("n", "5")), world.perform, now=N0)
     assert error.message == "failed to get node n: not found"
 
 
@@ -114,12 +123,14 @@ def test_a_mark_is_taken_away(uncordon: bool, left: bool) -> None:
     given = marked("n", "5", soft="6")
     given.spec.unschedulable = True
     world = World([given])
-    found = run(lambda now: clean_to_be_deleted(do.Progress(now), given, uncordon=uncordon), world.perform, now=T0)
+    found = run_virtually(
+        lambda now: clean_to_be_deleted(Progress(now), given, uncordon=uncordon), world.perform, now=N0
+    )
     assert found == (None, True)
     assert [taint.key for taint in world.nodes["n"].spec.taints] == [DELETION_CANDIDATE_TAINT]
     assert world.nodes["n"].spec.unschedulable is left
-    again = run(
-        lambda now: clean_to_be_deleted(do.Progress(now), world.nodes["n"], uncordon=uncordon), world.perform, now=T0
+    again = run_virtually(
+        lambda now: clean_to_be_deleted(Progress(now), world.nodes["n"], uncordon=uncordon), world.perform, now=N0
     )
     assert again == (None, False)
 
@@ -128,16 +139,16 @@ def test_a_mark_is_taken_away(uncordon: bool, left: bool) -> None:
 
 
 def softly(world: World, wanted: SoftTaints, **options: Any) -> SoftTainted:
-    given = ca.AutoscalingOptions(**{"max_bulk_soft_taint_time": SECOND, **options})
+    given = ca.AutoscalingOptions(**{"max_bulk_soft_taint_time": timedelta(seconds=1), **options})
     nodes = dict(world.nodes)
-    found: SoftTainted = run(lambda now: update_soft_taints(wanted, nodes, given, now), world.perform, now=T0)
+    found: SoftTainted = run_virtually(lambda now: update_soft_taints(wanted, nodes, given, now), world.perform, now=N0)
     return found
 
 
 @pytest.mark.parametrize("takes", [0, 1])
 def test_both_nodes_fit_if_there_is_time(takes: int) -> None:
     world = World([marked("a"), marked("b")])
-    world.takes = {do.UpdateTaints: takes * SECOND}
+    world.takes = {Patch: takes * SECOND}
     found = softly(world, SoftTaints(add=["a", "b"]))
     assert world.marks == ({"a": ["+S"]} if takes else {"a": ["+S"], "b": ["+S"]})
     assert found == SoftTainted(tried=2 - takes, skipped=takes)
@@ -163,7 +174,7 @@ def test_an_attempt_that_fails_stops_nothing() -> None:
     world.no_taint = {"a"}
     found = softly(world, SoftTaints(add=["a", "b", "c"]), max_bulk_soft_taint_count=2)
     assert world.marks == {"b": ["+S"]}
-    assert found == SoftTainted(tried=2, skipped=1, errors=[do.ApiError("no taint")])
+    assert found == SoftTainted(tried=2, skipped=1, errors=[ApiError("no taint")])
 
 
 # -- what a new process finds ----------------------------------------------------------------------------------------
@@ -190,8 +201,8 @@ def test_marks_of_an_earlier_process(count: int, ttl: int, cleaned: dict[str, li
     ]
     world = World(nodes)
     groups = Groups([NodeGroup(id="g", nodes=["going", "young", "old", "odd", "plain"])], {"down": "down"})
-    options = ca.AutoscalingOptions(max_bulk_soft_taint_count=count, node_deletion_candidate_ttl=ttl * SECOND)
-    found = run(lambda now: clean_up_taints(nodes, groups, options, now), world.perform, now=T0)
+    options = ca.AutoscalingOptions(max_bulk_soft_taint_count=count, node_deletion_candidate_ttl=timedelta(seconds=ttl))
+    found = run_virtually(lambda now: clean_up_taints(nodes, groups, options, now), world.perform, now=N0)
     assert world.marks == cleaned
     assert found == list(cleaned)
     assert {event.reason for event in world.events} == {"ClusterAutoscalerCleanup"}
@@ -203,7 +214,10 @@ def test_a_mark_that_cannot_be_cleaned() -> None:
     world.no_taint = {"a"}
     groups = Groups([NodeGroup(id="g", nodes=["a"])])
     nodes = list(world.nodes.values())
-    assert run(lambda now: clean_up_taints(nodes, groups, ca.AutoscalingOptions(), now), world.perform, now=T0) == []
+    assert (
+        run_virtually(lambda now: clean_up_taints(nodes, groups, ca.AutoscalingOptions(), now), world.perform, now=N0)
+        == []
+    )
     (event,) = world.events
     assert (event.type, event.message) == ("Warning", f"failed to clean {TO_BE_DELETED_TAINT} on node a: no taint")
 
@@ -217,31 +231,31 @@ def test_a_mark_that_cannot_be_cleaned() -> None:
 )
 def test_the_longest_latency_counts(seen: dict[str, int | None], latency: int | None) -> None:
     world = World([marked(name, "1") for name in seen])
-    world.written = dict.fromkeys(seen, T0)
-    lags = {name: None if ms is None else timedelta(milliseconds=ms) for name, ms in seen.items()}
+    world.written = dict.fromkeys(seen, N0)
+    lags = {name: None if ms is None else span(milliseconds=ms) for name, ms in seen.items()}
     world.lag = lags.__getitem__
     tracker = UpdateLatencyTracker()
-    tracker.started = dict.fromkeys(seen, T0)
+    tracker.started = dict.fromkeys(seen, N0)
     tracker.wait_for_all()
-    found = run(tracker.follow, world.perform, now=T0)
-    assert found == (None if latency is None else timedelta(milliseconds=latency))
+    found = run_virtually(tracker.follow, world.perform, now=N0)
+    assert found == (None if latency is None else span(milliseconds=latency))
 
 
 def test_a_node_that_waits_for_its_turn_counts_from_the_beginning() -> None:
     """Five nodes are tainted at a time, a second each: the taint of the sixth is written after the first second."""
     nodes = [marked(f"n{i}") for i in range(6)]
     world = World(nodes)
-    world.takes = {do.UpdateTaints: SECOND}
+    world.takes = {Patch: SECOND}
     options = ca.AutoscalingOptions(dynamic_node_delete_delay_after_taint_enabled=True)
     past = PastLatencies()
-    found = run(lambda now: mark_nodes(do.Progress(now), nodes, options, past), world.perform, now=T0)
+    found = run_virtually(lambda now: mark_nodes(Progress(now), nodes, options, past), world.perform, now=N0)
     assert found.error is None
-    assert world.written["n5"] == T0 + SECOND
-    assert found.delay == 2 * timedelta(milliseconds=1050)  # it is seen by the next look
+    assert world.written["n5"] == N0 + SECOND
+    assert found.delay == 2 * span(milliseconds=1050)  # it is seen by the next look
 
 
 def test_latencies_of_an_hour_are_kept() -> None:
     past = PastLatencies()
-    assert past.delay_after(3 * SECOND, T0) == 6 * SECOND
-    assert past.delay_after(SECOND, T0 + timedelta(minutes=59)) == 6 * SECOND
-    assert past.delay_after(SECOND, T0 + timedelta(minutes=60)) == 2 * SECOND
+    assert past.delay_after(3 * SECOND, N0) == 6 * SECOND
+    assert past.delay_after(SECOND, N0 + span(minutes=59)) == 6 * SECOND
+    assert past.delay_after(SECOND, N0 + span(minutes=60)) == 2 * SECOND

@@ -3,21 +3,19 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import msgspec
 import pytest
 
-from builders import T0, node, pod
+from builders import N0, node, pod
 from kscale.ca.scale_down.actuation.deletion_tracker import ActuationStatus, NodeDeletionTracker
 from kscale.ca.scale_down.actuation.results import NodeDeleteResult
 from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
 from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
 from kscale.ca.scale_down.node_latency import NodeLatency, NodeLatencyTracker
 from kscale.ca.scale_down.unneeded import UnneededNode
+from kscale.effects import SECOND
 
-SECOND = timedelta(seconds=1)
-MINUTE = timedelta(minutes=1)
+MINUTE = 60 * SECOND
 OK = NodeDeleteResult(result="NodeDeleteOk")
 BAD = NodeDeleteResult(result="NodeDeleteErrorInternal")
 
@@ -32,43 +30,43 @@ def test_deletions_under_way() -> None:
     tracker.start_deletion("h", "c", drain=False)
     assert tracker.in_progress() == DeletionsInProgress(empty=2, drained=1)
     assert [tracker.deletions_count(group) for group in "ghi"] == [2, 1, 0]
-    before = tracker.status(T0)
-    tracker.end_deletion("g", "a", OK, T0)
-    tracker.end_deletion("h", "c", BAD, T0 + SECOND)
+    before = tracker.status(N0)
+    tracker.end_deletion("g", "a", OK, N0)
+    tracker.end_deletion("h", "c", BAD, N0 + SECOND)
     assert before == ActuationStatus(
         deleting=[NodeInGroup(node="a", group="g"), NodeInGroup(node="c", group="h")],
         draining=[NodeInGroup(node="b", group="g")],
         deletions={"g": 2, "h": 1},
     )
-    assert tracker.status(T0).deletions == {"g": 1}
-    assert tracker.results(T0) == ({"a": OK, "c": BAD}, T0 + SECOND)
+    assert tracker.status(N0).deletions == {"g": 1}
+    assert tracker.results(N0) == ({"a": OK, "c": BAD}, N0 + SECOND)
 
 
 def test_a_result_is_kept_even_if_nothing_was_under_way() -> None:
     tracker = NodeDeletionTracker()
     tracker.start_deletion("g", "a", drain=False)
-    tracker.end_deletion("other", "a", OK, T0)
+    tracker.end_deletion("other", "a", OK, N0)
     assert tracker.in_progress() == DeletionsInProgress(empty=1)
-    assert tracker.results(T0)[0] == {"a": OK}
+    assert tracker.results(N0)[0] == {"a": OK}
 
 
 def test_results_are_reported_once() -> None:
     tracker = NodeDeletionTracker()
-    assert tracker.results(T0) == ({}, T0)
-    tracker.end_deletion("g", "a", BAD, T0)
-    tracker.end_deletion("g", "a", OK, T0 + SECOND)
-    tracker.end_deletion("g", "b", OK, T0 + 2 * SECOND)
-    assert tracker.results(T0)[0] == {"a": OK, "b": OK}
-    tracker.clear_results_not_newer_than(T0 + SECOND)
-    assert tracker.results(T0)[0] == {"b": OK}
+    assert tracker.results(N0) == ({}, N0)
+    tracker.end_deletion("g", "a", BAD, N0)
+    tracker.end_deletion("g", "a", OK, N0 + SECOND)
+    tracker.end_deletion("g", "b", OK, N0 + 2 * SECOND)
+    assert tracker.results(N0)[0] == {"a": OK, "b": OK}
+    tracker.clear_results_not_newer_than(N0 + SECOND)
+    assert tracker.results(N0)[0] == {"b": OK}
 
 
 @pytest.mark.parametrize(("ttl", "after", "found"), [(0, 0, []), (10, 9, ["p"]), (10, 10, [])])
 def test_evictions_are_recent_for_a_while(ttl: int, after: int, found: list[str]) -> None:
     """Upstream's time is 0: none is ever recent."""
     tracker = NodeDeletionTracker(ttl * SECOND)
-    tracker.register_eviction(pod("p"), T0)
-    assert [item.metadata.name for item in tracker.recent_evictions(T0 + after * SECOND)] == found
+    tracker.register_eviction(pod("p"), N0)
+    assert [item.metadata.name for item in tracker.recent_evictions(N0 + after * SECOND)] == found
 
 
 # -- nodes that nobody looked at -------------------------------------------------------------------------------------
@@ -85,9 +83,9 @@ def test_evictions_are_recent_for_a_while(ttl: int, after: int, found: list[str]
     ],
 )
 def test_longest_time_without_a_look(skipped: list[str], longest: list[int]) -> None:
-    tracker = MaxNodeSkipEvalTime(last=T0)
+    tracker = MaxNodeSkipEvalTime(last=N0)
     for i, (names, want) in enumerate(zip(skipped, longest, strict=True), 1):
-        tracker, found = tracker.update(names.split(), T0 + i * SECOND)
+        tracker, found = tracker.update(names.split(), N0 + i * SECOND)
         assert found == want * SECOND
         tracker = msgspec.json.decode(msgspec.json.encode(tracker), type=MaxNodeSkipEvalTime)
 
@@ -95,27 +93,27 @@ def test_longest_time_without_a_look(skipped: list[str], longest: list[int]) -> 
 # -- nodes that waited longer than they had to -----------------------------------------------------------------------
 
 
-def unneeded(name: str, threshold: timedelta = 10 * MINUTE) -> UnneededNode:
-    return UnneededNode(node=node(name, 1, 1), drain=False, since=T0, threshold=threshold)
+def unneeded(name: str, threshold: int = 10 * MINUTE) -> UnneededNode:
+    return UnneededNode(node=node(name, 1, 1), drain=False, since=N0, threshold=threshold)
 
 
 def test_the_reason_of_a_delay_is_the_last_that_is_none_of_time() -> None:
-    tracker, seen = NodeLatencyTracker().update([unneeded("a")], T0)
+    tracker, seen = NodeLatencyTracker().update([unneeded("a")], N0)
     assert seen == []
     for reason in ("BlockedByPod", "AtomicScaleDownFailed", "NotUnneededLongEnough", "NotUnreadyLongEnough"):
-        tracker, seen = tracker.process({"a": reason, "other": reason}, [], T0 + MINUTE)
+        tracker, seen = tracker.process({"a": reason, "other": reason}, [], N0 + MINUTE)
         assert seen == []
     assert tracker.nodes["a"].delay_reason == "AtomicScaleDownFailed"
     tracker = msgspec.json.decode(msgspec.json.encode(tracker), type=NodeLatencyTracker)
-    tracker, seen = tracker.process({}, ["a", "other"], T0 + 15 * MINUTE)
+    tracker, seen = tracker.process({}, ["a", "other"], N0 + 15 * MINUTE)
     assert seen == [NodeLatency(node="a", deleted=True, delay_reason="AtomicScaleDownFailed", latency=5 * MINUTE)]
     assert tracker.nodes == {}
 
 
 @pytest.mark.parametrize(("after", "latency"), [(10, None), (11, 1)])
 def test_a_node_that_is_needed_again(after: int, latency: int | None) -> None:
-    tracker, _ = NodeLatencyTracker().update([unneeded("a"), unneeded("b")], T0)
-    tracker, seen = tracker.update([unneeded("b")], T0 + after * MINUTE)
+    tracker, _ = NodeLatencyTracker().update([unneeded("a"), unneeded("b")], N0)
+    tracker, seen = tracker.update([unneeded("b")], N0 + after * MINUTE)
     want = [] if latency is None else [
         NodeLatency(node="a", deleted=False, delay_reason="none", latency=latency * MINUTE)
     ]  # fmt: skip
@@ -124,7 +122,7 @@ def test_a_node_that_is_needed_again(after: int, latency: int | None) -> None:
 
 
 def test_the_threshold_may_change() -> None:
-    tracker, _ = NodeLatencyTracker().update([unneeded("a")], T0)
-    tracker, _ = tracker.update([unneeded("a", MINUTE)], T0 + MINUTE)
-    _, seen = tracker.process({}, ["a"], T0 + 3 * MINUTE)
+    tracker, _ = NodeLatencyTracker().update([unneeded("a")], N0)
+    tracker, _ = tracker.update([unneeded("a", MINUTE)], N0 + MINUTE)
+    _, seen = tracker.process({}, ["a"], N0 + 3 * MINUTE)
     assert [item.latency for item in seen] == [2 * MINUTE]

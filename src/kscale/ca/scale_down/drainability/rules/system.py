@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kscale.ca.clock import duration_ns
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.drainability.status import DRAIN_OK, DrainStatus, blocked
+from kscale.effects import duration
 from kscale.objects.core import Pod
 from kscale.objects.times import nanoseconds
 
@@ -20,7 +20,7 @@ def check(pod: Pod, context: DrainContext) -> DrainStatus:
     if pod.metadata.namespace != "kube-system" or context.pdbs.matching(pod):
         return _UNDEFINED
     created = pod.metadata.creation_timestamp
-    timeout = duration_ns(context.options.blocking_system_pod_distruption_timeout)
+    timeout = duration(context.options.blocking_system_pod_distruption_timeout)
     if created is not None and context.now > nanoseconds(created) + timeout:
         return _OK
     return blocked(

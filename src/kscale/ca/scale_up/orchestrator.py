@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace as replace_input
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -12,18 +12,17 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import ClusterState, recalculate, upcoming_nodes
-from kscale.ca.deferred import Deferred
-from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
-from kscale.ca.events import Event
-from kscale.ca.expander.chain import Expansion, as_if_done, expand_steps
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord
+from kscale.ca.expander.chain import Expansion, expand_steps, respond_with
 from kscale.ca.expander.registry import GRPC
-from kscale.ca.expander.types import ExpanderInput, Filter, Option, Rank, Ranking, RankOptions, Rng
+from kscale.ca.expander.types import ExpanderInput, Option, Rank
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
+from kscale.ca.quota import QuotaTracker, cap_by_max_nodes_total, cluster_maximum
 from kscale.ca.scale_up.compared import compared_pods
-from kscale.ca.scale_up.creation import AsyncInitializer, CreatedNodeGroups, CreateGroup
-from kscale.ca.scale_up.executor import Execution, IncreaseSize, execute_steps
+from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
+from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
+from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.plan import balance_scale_ups
 from kscale.ca.scale_up.pod_groups import PodGroups
 from kscale.ca.scale_up.status import (
@@ -34,36 +33,57 @@ from kscale.ca.scale_up.status import (
     NO_OPTIONS_AVAILABLE,
     SUCCESSFUL,
     ConsideredGroup,
-    CreatedGroups,
+    MadeGroups,
     RemainingPod,
     ScaleUpStatus,
 )
-from kscale.ca.similarity import Comparator
 from kscale.ca.templates import TaintConfig, template_from_group
-from kscale.objects.apps import DaemonSet
+from kscale.effects import (
+    CreatedGroups,
+    CreateGroup,
+    Deferred,
+    Event,
+    Moment,
+    Progress,
+    RankOptions,
+    StepsOf,
+    Wait,
+    as_if_done,
+    duration,
+    moment,
+)
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
-from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
 from kscale.scheduling.unmodelled import unmodelled_of
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ExpansionOption", "Orchestration", "orchestrate", "orchestrate_steps"]
+__all__ = [
+    "ExpansionOption",
+    "Orchestrating",
+    "Orchestration",
+    "OrchestratorInputs",
+    "orchestrate",
+    "orchestrate_in",
+    "orchestrate_steps",
+]
 
-
-Action = IncreaseSize | RankOptions | CreateGroup
-Outcome = AutoscalerError | Ranking | CreatedNodeGroups | None
+Orchestrating = Executing | CreateGroup | RankOptions | Wait
+"""What a scale-up asks for. A wait of no time asks how late it is: estimates take theirs."""
 
 
 class Orchestration(msgspec.Struct, kw_only=True):
-    """What was decided and done: the status, every option, the choice, events on the way, the cluster state after.
+    """What was decided and done: the status, every option, the choice, the cluster state after.
 
     ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods;
     ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
     target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
-    ``compared``: pods that an outside ranker was shown without environment, and will be.
+    ``compared``: pods that an outside ranker was shown without environment, and will be. ``initializers``: what groups
+    that are still being made shall get.
+
+    ``events``: what upstream would have sent, if it was run as if everything succeeded.
     """
 
     status: ScaleUpStatus
@@ -71,7 +91,6 @@ class Orchestration(msgspec.Struct, kw_only=True):
     options: list[ExpansionOption]
     expansion: Expansion | None
     skipped: dict[str, list[str]]
-    events: list[Event]
     cursor: int
     pod_groups: PodGroups
     asked_groups: list[str]
@@ -79,6 +98,8 @@ class Orchestration(msgspec.Struct, kw_only=True):
     templates: Mapping[str, NodeTemplate]
     unmodelled: list[str] = []
     compared: frozenset[str] = frozenset()
+    initializers: Mapping[str, AsyncInitializer] = {}
+    events: Sequence[Event] = ()
 
     @property
     def best(self) -> ExpansionOption | None:
@@ -95,58 +116,48 @@ def orchestrate_steps(
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
     state: ClusterState,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
-    expanders: Sequence[str] | None = None,
-    filters: Mapping[str, Filter] | None = None,
-    expander_input: ExpanderInput | None = None,
-    quotas: Sequence[Quota] | AutoscalerError | None = None,
-    comparator: Comparator | None = None,
-    profile: SchedulerProfile | None = None,
-    candidates: Sequence[NodeGroup] | AutoscalerError = (),
-    daemonsets: Sequence[DaemonSet] = (),
-    known_templates: Container[str] | None = None,
-    all_or_nothing: bool = False,
-    stop_after_options: int = 0,
-    elapsed: Callable[[], timedelta] = timedelta,
+    inputs: OrchestratorInputs | None = None,
     cursor: int = 0,
-    rng: Rng | None = None,
-) -> Generator[Action, Outcome, Orchestration]:
+) -> StepsOf[Orchestrating, Orchestration]:
     """The bare orchestrator: the pods as given, no filtering before.
 
-    - ``nodes``: all nodes that count for limits, upcoming ones included; ``templates``: what a new node of a group is.
-    - ``expanders`` default to those of the options, ``filters`` are further ones by name; ``expander_input`` needs no
-      nodes.
-    - ``quotas`` default to the cluster-wide maxima of the options (an error: they could not be read), ``comparator`` to
-      upstream's default.
-    - ``candidates``: groups that could be made (``exists`` False); theirs are among ``templates`` too. An error: they
-      could not be listed. ``daemonsets`` run on templates of groups that were made.
-    - ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`; ``stop_after_options``: no
-      further estimates once there are so many options (0 = all); ``elapsed``: the time since some moment, asked after
-      every group: no further estimates either once ``--max-binpacking-time`` is over.
-
-    Yields :class:`IncreaseSize` (answered with None or an :class:`AutoscalerError`), :class:`CreateGroup` for a
-    candidate (see there) and, for the grpc expander, :class:`RankOptions` (answered with a :class:`Ranking` or None).
+    ``nodes``: all nodes that count for limits, upcoming ones included; ``templates``: what a new node of a group is. No
+    further group is asked once ``--max-binpacking-time`` is over.
     """
-    run = _Orchestrator(
-        snapshot, pods, groups, nodes, templates, state, now, options or AutoscalingOptions(), comparator, profile,
-        cursor,
+    return orchestrate_in(
+        Progress(moment(now)), snapshot, pods, groups, nodes, templates, state, options or AutoscalingOptions(),
+        inputs or OrchestratorInputs(), cursor,
     )  # fmt: skip
-    run.all_or_nothing = all_or_nothing
-    run.daemonsets = daemonsets
-    run.known = known_templates if known_templates is not None else {group.id for group in groups}
-    given = replace_input(
-        expander_input or ExpanderInput(), nodes={name: item.node for name, item in templates.items()}
-    )
-    for name in upcoming_nodes(state, groups, now, templates=run.known):
+
+
+def orchestrate_in(
+    p: Progress,
+    snapshot: Snapshot,
+    pods: PodsLike,
+    groups: Groups,
+    nodes: Sequence[Node],
+    templates: Mapping[str, NodeTemplate],
+    state: ClusterState,
+    options: AutoscalingOptions,
+    inputs: OrchestratorInputs,
+    cursor: int,
+) -> StepsOf[Orchestrating, Orchestration]:
+    """The same within a machine that is under way."""
+    run = _Orchestrator(p, snapshot, pods, groups, nodes, templates, state, options, inputs, cursor)
+    expander_input = inputs.expander_input or ExpanderInput()
+    given = replace_input(expander_input, nodes={name: item.node for name, item in templates.items()})
+    for name in upcoming_nodes(state, groups, p.now, templates=run.known):
         if name not in templates:
             text = f"could not get upcoming nodes: failed to find template node for node group {name}"
             return run.fail_early(AutoscalerError(INTERNAL_ERROR, text))
+    candidates = inputs.candidates
     if isinstance(candidates, AutoscalerError):
         return run.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
     run.every = Groups([*groups, *candidates], groups.node_errors)
-    started = elapsed()
-    limits = [cluster_maximum(run.options.resource_limiter)] if quotas is None else quotas
+    started = yield from p.clock()
+    limits = [cluster_maximum(options.resource_limiter)] if inputs.quotas is None else inputs.quotas
     try:
         if isinstance(limits, AutoscalerError):
             raise limits
@@ -155,16 +166,17 @@ def orchestrate_steps(
         text = f"could not create quotas tracker: {error.message}"
         return run.fail_early(AutoscalerError(error.type or INTERNAL_ERROR, text))
     run.filter(tracker)
-    run.find_options(stop_after_options, lambda: elapsed() - started > run.options.max_binpacking_time)
+    yield from run.find_options(inputs.stop_after_options, started + duration(options.max_binpacking_time))
     if not run.found:
         return run.finish(NO_OPTIONS_AVAILABLE)
-    names = run.options.expander_names if expanders is None else expanders
+    names = options.expander_names if inputs.expanders is None else inputs.expanders
     if GRPC in names:
         given = replace_input(given, compared=given.compared | compared_pods(run.grouped, run.every_record))
         run.compared = given.compared
-    question = expand_steps(run.expander_options(names), names, given, rng=rng, filters=filters)
-    run.expansion = yield from _chosen(question)
-    run.events += run.expansion.events
+    run.expansion = yield from expand_steps(
+        run.expander_options(names), names, given, now=p, rng=inputs.rng, filters=inputs.filters
+    )
+    yield from p.emit(*run.expansion.events)
     best = run.expansion.best
     if best is None or best.node_count <= 0:
         run.egs.give_up(EXPANDER_FILTERED)
@@ -172,45 +184,30 @@ def orchestrate_steps(
     return (yield from run.carry_out(best, tracker))
 
 
-def _chosen(
-    steps: Generator[RankOptions, Ranking | None, Expansion],
-) -> Generator[Action, Outcome, Expansion]:
-    try:
-        question = next(steps)
-        while True:
-            answer = yield question
-            question = steps.send(answer if isinstance(answer, Ranking) else None)
-    except StopIteration as stop:
-        expansion: Expansion = stop.value
-        return expansion
-
-
 class _Orchestrator(ExpansionFinder):
     """The same scale-up while a choice is carried out and reported."""
 
-    daemonsets: Sequence[DaemonSet] = ()
     expansion: Expansion | None = None
     compared: frozenset[str] = frozenset()
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.created: list[CreatedNodeGroups] = []
+        self.created: list[CreatedGroups] = []
         self.considered_more: list[NodeGroup] = []
         self.grown = self.groups
-        self.events: list[Event] = []
+        self.initializers = dict(self.inputs.initializers)
 
     # -- carrying out ------------------------------------------------------------------------------------------
 
-    def carry_out(self, best: Option, tracker: QuotaTracker) -> Generator[Action, Outcome, Orchestration]:
+    def carry_out(self, best: Option, tracker: QuotaTracker) -> StepsOf[Orchestrating, Orchestration]:
         group = self.every[best.group]
         chosen = next(item for item in self.found if item.group == best.group)
         capped = cap_by_max_nodes_total(
             best.node_count,
             len(self.nodes),
-            self.options.max_nodes_total,
-            status_config_map=f"{self.options.namespace}/{self.options.status_config_map_name}",
+            self.options,
         )
-        self.events += capped.events
+        yield from self.p.emit(*capped.events)
         if capped.error is not None:
             return self.fail(capped.error, chosen)
         template = self.templates.get(group.id)
@@ -227,22 +224,23 @@ class _Orchestrator(ExpansionFinder):
         if not group.exists and not group.upcoming:
             if self.all_or_nothing and group.max_size < new_nodes:
                 return self.abort()
-            later = None
-            if self.options.async_node_groups:
-                later = AsyncInitializer(pods=list(chosen.pods), atomic=self.all_or_nothing)
-            made = yield CreateGroup(group=group.id, asynchronous=later is not None, initializer=later)
-            if isinstance(made, AutoscalerError):
+            asynchronous = self.options.async_node_groups
+            outcome = yield from self.p.act(CreateGroup(group=group.id, asynchronous=asynchronous))
+            if outcome.error is not None:
                 status = ScaleUpStatus(
                     result=ERROR,
-                    error=made.record,
+                    error=ErrorRecord(type=outcome.error.reason, message=outcome.error.message),
                     pods_triggered=Deferred(lambda: chosen.pods),
                     failed_creation_groups=[group.id],
                 )
                 return self.result(status)
-            if not isinstance(made, CreatedNodeGroups):
-                made = CreatedNodeGroups(
-                    main=replace(group, exists=later is None, upcoming=later is not None, target_size=0)
-                )
+            made = outcome.value
+            if made is None:
+                made = CreatedGroups(main=replace(group, exists=not asynchronous, upcoming=asynchronous, target_size=0))
+            if asynchronous:
+                coming = [item.id for item in (made.main, *made.extra) if item.upcoming]
+                later = AsyncInitializer(groups=coming, pods=list(chosen.pods), atomic=self.all_or_nothing)
+                self.initializers[made.main.id] = later
             self.adopt(group.id, made)
             group = made.main
         try:
@@ -257,19 +255,17 @@ class _Orchestrator(ExpansionFinder):
             return self.fail(error, chosen)
         if self.all_or_nothing and sum(info.new - info.current for info in plan) < new_nodes:
             return self.abort()
-        done = yield from _executed(
-            execute_steps(
-                plan,
-                self.groups,
-                self.state,
-                now=self.now,
-                options=self.options,
-                atomic=self.all_or_nothing,
-                known_templates=self.known,
-            )
+        done = yield from execute_steps(
+            self.p,
+            plan,
+            self.groups,
+            self.state,
+            options=self.options,
+            atomic=self.all_or_nothing,
+            known_templates=self.known,
         )
-        self.events += done.events
         self.state = done.state
+        self.initializers = with_grown(self.initializers, [info for info, _ in done.resized])
         if done.error is not None:
             failed = set(done.failed_groups)
             if not self.options.parallel_scale_up:
@@ -299,19 +295,19 @@ class _Orchestrator(ExpansionFinder):
         )
         return self.result(status)
 
-    def adopt(self, old: str, made: CreatedNodeGroups) -> None:
+    def adopt(self, old: str, made: CreatedGroups) -> None:
         """Takes groups that were made into account, in place of the candidate."""
         fresh = {}
         for item in (made.main, *made.extra):
             if item.template is not None and item.template_error is None:
                 fresh[item.id] = template_from_group(
                     item.template,
-                    self.daemonsets,
+                    self.inputs.daemonsets,
                     item.id,
                     suffix="0",
                     taints=TaintConfig.from_options(self.options),
                 )
-        late = Session(self.snapshot, self.grouped.unique, list(fresh.values()), self.profile)
+        late = Session(self.snapshot, self.grouped.unique, list(fresh.values()), self.inputs.profile)
         self.compiled.update({name: (late, i) for i, name in enumerate(fresh)})
         main = made.main.id
         self.schedulable[main] = self.schedulable[old]
@@ -339,8 +335,8 @@ class _Orchestrator(ExpansionFinder):
         every = [*self.every, *self.considered_more]
         return [ConsideredGroup(id=group.id, exists=group.exists) for group in every]
 
-    def created_groups(self) -> list[CreatedGroups]:
-        return [CreatedGroups(main=made.main.id, extra=[item.id for item in made.extra]) for made in self.created]
+    def created_groups(self) -> list[MadeGroups]:
+        return [MadeGroups(main=made.main.id, extra=[item.id for item in made.extra]) for made in self.created]
 
     def remaining(self) -> list[RemainingPod]:
         skipped = self.filtered.skipped
@@ -402,7 +398,6 @@ class _Orchestrator(ExpansionFinder):
             options=self.found,
             expansion=self.expansion,
             skipped=self.filtered.skipped,
-            events=self.events,
             cursor=self.session.engine.cursor,
             pod_groups=self.egs,
             asked_groups=[group.id for group in self.every],
@@ -410,20 +405,8 @@ class _Orchestrator(ExpansionFinder):
             templates=self.templates,
             unmodelled=self.unmodelled(),
             compared=self.compared,
+            initializers=self.initializers,
         )
-
-
-def _executed(
-    steps: Generator[IncreaseSize, AutoscalerError | None, Execution],
-) -> Generator[Action, Outcome, Execution]:
-    try:
-        action = next(steps)
-        while True:
-            answer = yield action
-            action = steps.send(answer if isinstance(answer, AutoscalerError) else None)
-    except StopIteration as stop:
-        done: Execution = stop.value
-        return done
 
 
 def orchestrate(
@@ -434,11 +417,10 @@ def orchestrate(
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
     state: ClusterState,
-    now: datetime,
+    now: datetime | Moment,
     options: AutoscalingOptions | None = None,
-    expander_input: ExpanderInput | None = None,
-    quotas: Sequence[Quota] | AutoscalerError | None = None,
-    rng: Rng | None = None,
+    inputs: OrchestratorInputs | None = None,
+    cursor: int = 0,
     rank: Rank | None = None,
 ) -> Orchestration:
     """:func:`orchestrate_steps` as if everything succeeded: a dry run. ``rank`` answers for the grpc expander; without
@@ -452,9 +434,8 @@ def orchestrate(
         state=state,
         now=now,
         options=options,
-        expander_input=expander_input,
-        quotas=quotas,
-        rng=rng,
+        inputs=inputs,
+        cursor=cursor,
     )
-    found: Orchestration = as_if_done(steps, rank)
-    return found
+    done = as_if_done(steps, now=moment(now), respond=respond_with(rank))
+    return replace(done.value, events=done.events)

@@ -11,7 +11,7 @@ _Item = TypeVar("_Item")
 
 
 class Deferred(Sequence[_Item]):
-    """What ``make()`` gives, once it is asked for. Equal to a list of the same items."""
+    """What ``make()`` gives, once it is asked for. Equal to a list of the same items, and pickled as one."""
 
     __slots__ = ("_items", "_make")
 
@@ -40,3 +40,6 @@ class Deferred(Sequence[_Item]):
 
     def __repr__(self) -> str:
         return repr(self._list())
+
+    def __reduce__(self) -> tuple[type[list[_Item]], tuple[list[_Item]]]:
+        return list, (self._list(),)

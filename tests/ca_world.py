@@ -1,22 +1,35 @@
-"""A small cluster that does what step machines of scale-down ask for, and remembers it."""
+"""A small cluster that does what the Cluster Autoscaler's step machines ask for, and remembers it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec.structs import replace
 
-from kscale.ca.events import Event
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
-from kscale.ca.scale_down.actuation import actions as do
-from kscale.objects.core import Node, Pod
+from kscale.effects import (
+    Action,
+    ApiError,
+    Delete,
+    DeleteNodes,
+    Emit,
+    Event,
+    Evict,
+    Get,
+    List,
+    Moment,
+    Observe,
+    Outcome,
+    Patch,
+)
+from kscale.objects.core import Node, Pod, Taint
+from kscale.objects.decode import from_dict
 from kscale.objects.meta import KubeObject
 from kscale.objects.policy import PodDisruptionBudget
 
-NOT_FOUND = do.ApiError("not found", "NotFound")
-Refusal = Callable[[datetime], str | None]
+NOT_FOUND = ApiError("not found", reason="NotFound")
+Refusal = Callable[[Moment], str | None]
 
 
 class World:
@@ -43,83 +56,82 @@ class World:
         self.budgets_fail: str | None = None
         self.controllers_fail: str | None = None
         # How long things take
-        self.lag: Callable[[str], timedelta | None] = lambda node: timedelta()
-        self.takes: dict[type, timedelta] = {}
-        self.lingers: dict[str, timedelta] = {}
+        self.lag: Callable[[str], int | None] = lambda node: 0
+        self.takes: dict[type, int] = {}
+        self.lingers: dict[str, int] = {}
         # What happened
         self.marks: dict[str, list[str]] = {}
-        self.written: dict[str, datetime] = {}
+        self.written: dict[str, Moment] = {}
         self.cordons: dict[str, bool | None] = {}
         self.evicted: list[str] = []
         self.graces: dict[str, int] = {}
-        self.tries: dict[str, list[datetime]] = {}
+        self.tries: dict[str, list[Moment]] = {}
         self.force_deleted: list[str] = []
-        self.gone_at: dict[str, datetime] = {}
+        self.gone_at: dict[str, Moment] = {}
         self.deleted: list[tuple[str, list[str]]] = []
         self.force_deleted_nodes: list[str] = []
         self.events: list[Event] = []
         self.metrics: list[tuple[str, float, dict[str, str]]] = []
-        self.registered: list[do.Action] = []
 
-    def perform(self, action: do.Action, now: datetime) -> do.Outcome:
+    def perform(self, action: Action, now: Moment) -> Outcome:
         value, error = self._do(action, now)
-        error = do.ApiError(error) if isinstance(error, str) else error
-        return do.Outcome(at=now + self.takes.get(type(action), timedelta()), value=value, error=error)
+        error = ApiError(error) if isinstance(error, str) else error
+        return Outcome(at=now + self.takes.get(type(action), 0), value=value, error=error)
 
-    def _do(self, action: do.Action, now: datetime) -> tuple[Any, do.ApiError | str | None]:
+    def _do(self, action: Action, now: Moment) -> tuple[Any, ApiError | str | None]:
         match action:
-            case do.GetNode(name=name):
+            case Get(kind="Node", name=name, watched=True):
+                return self._listed(name, now)
+            case Get(kind="Node", name=name):
                 found = self.nodes.get(name)
                 return found, None if found is not None else NOT_FOUND
-            case do.ListedNode(name=name):
-                return self._listed(name, now)
-            case do.UpdateTaints():
+            case Patch(kind="Node"):
                 return None, self._update(action, now)
-            case do.ListPods(nodes=nodes):
+            case List(kind="Pod", nodes=nodes):
                 alive = [pod for key, pod in self.pods.items() if not self._is_gone(key, now)]
-                return [pod for pod in alive if pod.spec.node_name in nodes], self.listing_fails
-            case do.ListPodDisruptionBudgets():
-                return self.budgets, self.budgets_fail
-            case do.ListControllers():
-                return None if self.controllers_fail else self.controllers, self.controllers_fail
-            case do.EvictPod(namespace=namespace, name=name, grace_period_seconds=grace):
-                return None, self._evict(f"{namespace}/{name}", name, grace, now)
-            case do.DeletePod(namespace=namespace, name=name):
+                on = [pod for pod in alive if nodes is None or pod.spec.node_name in nodes]
+                return (None, self.listing_fails) if self.listing_fails else (on, None)
+            case List(kind="PodDisruptionBudget"):
+                return (None, self.budgets_fail) if self.budgets_fail else (self.budgets, None)
+            case List(kind=kind):
+                found = [each for each in self.controllers if type(each).__name__ == kind]
+                return (None, self.controllers_fail) if self.controllers_fail else (found, None)
+            case Evict(namespace=namespace, name=name, grace_period_seconds=grace):
+                return None, self._evict(f"{namespace}/{name}", name, grace or 0, now)
+            case Delete(kind="Pod", namespace=namespace, name=name):
                 if name in self.no_delete:
                     return None, "no delete"
                 self.force_deleted.append(name)
                 self.gone_at[f"{namespace}/{name}"] = now
                 return None, None
-            case do.GetPod(namespace=namespace, name=name):
+            case Get(kind="Pod", namespace=namespace, name=name):
                 if name in self.no_get:
                     return None, "no get"
                 key = f"{namespace}/{name}"
                 if key not in self.pods or self._is_gone(key, now):
                     return None, NOT_FOUND
                 return self.pods[key], None
-            case do.DeleteNodes(group=group, nodes=nodes):
-                if self.cloud_refuses.intersection(nodes):
-                    return None, "cloud says no"
-                self.deleted.append((group, list(nodes)))
-                return None, None
-            case do.ForceDeleteNodes(nodes=nodes):
+            case DeleteNodes(nodes=nodes, force=True):
                 if self.force_refuses.intersection(nodes):
                     return None, "cloud says never"
                 self.force_deleted_nodes += nodes
                 return None, None
-            case do.Emit(event=event):
-                self.events.append(event)
-            case do.Observe(metric=metric, value=number, labels=labels):
-                self.metrics.append((metric, number, labels))
-            case do.RegisterScaleDown() | do.RegisterFailedScaleDown():
-                self.registered.append(action)
+            case DeleteNodes(group=group, nodes=nodes):
+                if self.cloud_refuses.intersection(nodes):
+                    return None, "cloud says no"
+                self.deleted.append((group, list(nodes)))
+                return None, None
+            case Emit(events=events):
+                self.events += events
+            case Observe(observations=observations):
+                self.metrics += [(each.name, each.value, each.labels) for each in observations]
             case _:
                 raise AssertionError(action)
         return None, None
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def _listed(self, name: str, now: datetime) -> tuple[Node | None, do.ApiError | str | None]:
+    def _listed(self, name: str, now: Moment) -> tuple[Node | None, ApiError | str | None]:
         if name in self.no_lister:
             return None, "no lister"
         node = self.nodes[name]
@@ -129,20 +141,24 @@ class World:
             node = replace(node, spec=replace(node.spec, taints=kept))
         return node, None
 
-    def _update(self, action: do.UpdateTaints, now: datetime) -> do.ApiError | str | None:
-        name = action.node
+    def _update(self, action: Patch, now: Moment) -> ApiError | str | None:
+        name = action.name
         if name in self.no_taint:
             return "no taint"
         node = self.nodes[name]
         if action.resource_version != node.metadata.resource_version:
-            return do.ApiError("object has been modified", "Conflict")
+            return ApiError("object has been modified", reason="Conflict")
+        assert isinstance(action.patch, dict)
+        spec = action.patch["spec"]
         before = node
         metadata = replace(node.metadata, resource_version=str(int(node.metadata.resource_version or 0) + 1))
-        node = replace(node, metadata=metadata, spec=replace(node.spec, taints=action.taints))
-        if action.unschedulable is not None:
-            node = replace(node, spec=replace(node.spec, unschedulable=action.unschedulable))
+        taints = [from_dict(taint, Taint) for taint in spec["taints"]]
+        node = replace(node, metadata=metadata, spec=replace(node.spec, taints=taints))
+        cordon = spec.get("unschedulable")
+        if cordon is not None:
+            node = replace(node, spec=replace(node.spec, unschedulable=cordon))
         self.nodes[name] = node
-        self.cordons[name] = action.unschedulable
+        self.cordons[name] = cordon
         for key, letter in ((TO_BE_DELETED_TAINT, "T"), (DELETION_CANDIDATE_TAINT, "S")):
             if has_taint(node, key) != has_taint(before, key):
                 self.marks.setdefault(name, []).append(("+" if has_taint(node, key) else "-") + letter)
@@ -151,20 +167,20 @@ class World:
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
-    def _is_gone(self, key: str, now: datetime) -> bool:
+    def _is_gone(self, key: str, now: Moment) -> bool:
         return key in self.gone_at and now >= self.gone_at[key]
 
-    def _evict(self, key: str, name: str, grace: int, now: datetime) -> str | do.ApiError | None:
+    def _evict(self, key: str, name: str, grace: int, now: Moment) -> str | ApiError | None:
         self.tries.setdefault(name, []).append(now)
         self.graces[name] = grace
         refuses = self.no_eviction.get(name)
         refusal = None if refuses is None else refuses(now)
         if refusal is None:
             self.evicted.append(name)
-            self.gone_at[key] = now + self.lingers.get(name, timedelta())
+            self.gone_at[key] = now + self.lingers.get(name, 0)
         return refusal
 
 
-def never(now: datetime) -> str:
+def never(now: Moment) -> str:
     """A refusal for good."""
     return "no eviction"

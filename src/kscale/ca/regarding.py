@@ -1,0 +1,37 @@
+"""Whom upstream's events are about, and the events themselves."""
+
+from __future__ import annotations
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.effects import Event
+from kscale.objects.core import Node, ObjectReference, Pod
+
+__all__ = ["node_event", "pod_event", "status_event"]
+
+
+def status_event(options: AutoscalingOptions, type_: str, reason: str, message: str) -> Event:
+    """About the cluster as a whole: upstream hangs such events on its status ConfigMap."""
+    where = ObjectReference(
+        api_version="v1", kind="ConfigMap", namespace=options.namespace, name=options.status_config_map_name
+    )
+    return Event(regarding=where, type=type_, reason=reason, message=message)
+
+
+def node_event(node: Node, type_: str, reason: str, message: str) -> Event:
+    """About a node."""
+    metadata = node.metadata
+    where = ObjectReference(api_version="v1", kind="Node", name=metadata.name, uid=metadata.uid)
+    return Event(regarding=where, type=type_, reason=reason, message=message)
+
+
+def pod_event(pod: Pod | str, type_: str, reason: str, message: str) -> Event:
+    """About a pod, or about one of which only ``namespace/name`` is known."""
+    if isinstance(pod, str):
+        namespace, _, name = pod.rpartition("/")
+        where = ObjectReference(api_version="v1", kind="Pod", namespace=namespace, name=name)
+    else:
+        metadata = pod.metadata
+        where = ObjectReference(
+            api_version="v1", kind="Pod", namespace=metadata.namespace, name=metadata.name, uid=metadata.uid
+        )
+    return Event(regarding=where, type=type_, reason=reason, message=message)

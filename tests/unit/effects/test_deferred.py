@@ -1,0 +1,43 @@
+"""Lists that nobody may look at."""
+
+import pickle
+
+from kscale.effects import Deferred, Emit, Event, Moment, Progress, Steps, as_if_done
+from kscale.objects.core import ObjectReference
+
+
+def test_they_are_made_once_and_only_if_somebody_looks() -> None:
+    made: list[str] = []
+
+    def make() -> list[str]:
+        made.append("made")
+        return ["a", "b"]
+
+    some: Deferred[str] = Deferred(make)
+    assert made == []
+    assert (len(some), list(some), some[1], repr(some)) == (2, ["a", "b"], "b", "['a', 'b']")
+    assert some == ["a", "b"] == some
+    assert some != ["a"]
+    assert made == ["made"]
+
+
+def test_they_are_pickled_as_lists() -> None:
+    some = Deferred(lambda: (name for name in "ab"))
+    assert pickle.loads(pickle.dumps(some)) == ["a", "b"]
+
+
+def test_events_of_a_dry_run_are_made_when_somebody_looks() -> None:
+    made: list[str] = []
+
+    def say(name: str) -> Event:
+        made.append(name)
+        return Event(regarding=ObjectReference(kind="Pod", name=name), type="Normal", reason="R", message="m")
+
+    def machine(now: Moment) -> Steps[None]:
+        p = Progress(now)
+        yield from p.act(Emit(Deferred(lambda: map(say, "ab"))))
+
+    done = as_if_done(machine(0), now=0)
+    assert made == []
+    assert [event.about for event in done.events] == ["Pod/a", "Pod/b"]
+    assert made == ["a", "b"]
