@@ -18,12 +18,13 @@ from urllib.parse import urlsplit
 
 from kscale.errors import InputError, MissingExtraError
 from kscale.world.kubernetes.access import Access
+from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.client_tls import ClientTLS
 from kscale.world.kubernetes.credentials import CredentialError, Credentials, RunProgram
 from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError, FailureKind, Stream
 from kscale.world.protocols import Clock
 
-__all__ = ["AiohttpTransport", "proxy_of"]
+__all__ = ["AiohttpTransport", "connect", "proxy_of"]
 
 _BUFFER: Final = 2**20
 _CONNECT: Final = 30.0
@@ -155,6 +156,14 @@ class AiohttpTransport:
             text = "the request cannot be written"  # its text may hold a header
         method = call.method.capitalize()
         return ConnectionFailedError(f'{method} "{self._server}{call.path}": {text}', kind)
+
+
+def connect(access: Access, clock: Clock, *, user_agent: str = "kscale", qps: float = 0.0, burst: int = 0) -> Client:
+    """A client of an API server (``await client.close()`` lets it go). To be made on a running loop.
+
+    ``user_agent``: who we say we are; ``qps``, ``burst``: as :class:`~kscale.world.kubernetes.client.Client` has them.
+    """
+    return Client(AiohttpTransport(access, clock, user_agent=user_agent), clock, qps=qps, burst=burst)
 
 
 class _Body:
