@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import kscale
@@ -15,6 +16,8 @@ from kscale.objects.quantity import Quantity
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["distance", "event_text", "explain", "nearest"]
+
+_NAMED = 5
 
 
 def explain(snapshot: Snapshot, pod: str | Pod, groups: Iterable[NodeGroup] = ()) -> Explanation:
@@ -40,23 +43,37 @@ def explain(snapshot: Snapshot, pod: str | Pod, groups: Iterable[NodeGroup] = ()
             verdicts.append(NodeVerdict(node=node.name, first=found[0], also=found[1:]))
         else:
             fits_on.append(node.name)
+    taken_by = _taken_by(snapshot, name, fits_on) if fits_on else []
     return _explanation(
         name,
         nodes,
+        taken_by=taken_by,
         fits_on=fits_on,
         verdicts=verdicts,
         event="" if fits_on else event_text([verdict.first.reasons for verdict in verdicts], len(nodes), failure),
         nearest=None if fits_on or failure else nearest(verdicts),
-        groups=[] if fits_on else _group_answers(snapshot, pod, list(groups)),
+        groups=[] if fits_on and not taken_by else _group_answers(snapshot, pod, list(groups)),
         gates=[gate.name for gate in pod.spec.scheduling_gates],
         unmodelled=list(fit.unmodelled),
     )
 
 
+def _taken_by(snapshot: Snapshot, name: str, fits_on: Sequence[str]) -> list[str]:
+    """Where all pending pods are placed, the highest priority first, and this one finds nothing left: some of those
+    that are on the nodes where it fits by itself."""
+    if name not in snapshot.pending or len(snapshot.pending) == 1:
+        return []
+    placed = kscale.place(snapshot)
+    if name in placed.placement:
+        return []
+    fitting = set(fits_on)
+    return list(islice((pod for pod, node in placed.placement.items() if node in fitting), _NAMED))
+
+
 def _explanation(name: str, nodes: Sequence[Any], **parts: Any) -> Explanation:
     blank: dict[str, Any] = {
         "node": None, "fits_on": [], "verdicts": [], "event": "", "nearest": None, "groups": [], "unmodelled": [],
-        "gates": [],
+        "gates": [], "taken_by": [],
     }  # fmt: skip
     parts = blank | parts
     return Explanation(pod=name, nodes=len(nodes), fits=bool(parts["node"] or parts["fits_on"]), **parts)

@@ -14,9 +14,9 @@ from kscale.capacity import answers
 from kscale.capacity.explain import event_text
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
 from kscale.errors import InputError, Problem
-from kscale.objects.apps import DaemonSet
+from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet
 from kscale.objects.batch import CronJob
-from kscale.objects.core import Pod, PodSpec, PodTemplateSpec
+from kscale.objects.core import Pod, PodSpec, PodTemplateSpec, ReplicationController
 from kscale.objects.meta import KubeObject
 from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.storage import default_storage_class
@@ -26,7 +26,7 @@ from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["MOST_REPLICAS", "fit_workloads", "workloads_in"]
+__all__ = ["MOST_REPLICAS", "check_count", "fit_workloads", "rejected", "workloads_in"]
 
 MOST_REPLICAS: Final = 5_000_000
 _NO_NODES = "no nodes available to schedule pods"  # kube-scheduler's words
@@ -46,20 +46,23 @@ def fit_workloads(
     *,
     classes: PodClasses = BUILT_IN_CLASSES,
     placements: bool = False,
+    known: Iterable[KubeObject] = (),
 ) -> FitReport:
     """The report on Pods, Deployments, Jobs, ...: how many of their pods find a place now, in the order given.
 
     Pods are taken as the API server would store them; ``classes``: the priority classes, runtime classes and limit
     ranges of the cluster. What one workload takes is gone for the next. A DaemonSet is asked about one pod on every
-    node where it should run; a StatefulSet makes its claims. ``placements`` adds node -> replicas. Raises InputError
-    for more than :data:`MOST_REPLICAS` of a workload.
+    node where it should run; a StatefulSet makes its claims. ``placements`` adds node -> replicas; ``known``: objects
+    of the input, so that it can be said which workloads are there already. Raises InputError for more than
+    :data:`MOST_REPLICAS` of a workload.
     """
+    there = set(map(_name_of, known))
     lines: list[WorkloadFit] = []
     unmodelled: dict[str, None] = {}
     for workload in workloads:
         spec, left_out = _spec(workload), list[str]()
-        unmodelled.update(dict.fromkeys(classes.unknown(spec, workload.namespace or "default")))
-        plugin, message = classes.refusal(spec)
+        unmodelled.update(dict.fromkeys(classes.unknown(spec)))
+        plugin, message = classes.refusal(spec, workload.namespace or "default")
         if message:
             line = _refused(snapshot, workload, plugin, message)
         elif isinstance(workload, DaemonSet):
@@ -67,7 +70,7 @@ def fit_workloads(
         else:
             line, snapshot, left_out = _replicas(snapshot, workload, classes, placements)
         unmodelled.update(dict.fromkeys(left_out))
-        lines.append(line)
+        lines.append(replace(line, exists=_name_of(workload) in there))
     return FitReport(
         replicas=sum(line.replicas for line in lines),
         fit=sum(line.fit for line in lines),
@@ -87,7 +90,8 @@ def _spec(workload: KubeObject) -> PodSpec:
     return PodSpec() if template is None else template.spec
 
 
-def _check_count(workload: KubeObject) -> None:
+def check_count(workload: KubeObject) -> None:
+    """Raises InputError for a workload of more than :data:`MOST_REPLICAS` pods."""
     count = pod_count(workload)
     if count > MOST_REPLICAS:
         kind = workload.kind or type(workload).__name__
@@ -132,25 +136,44 @@ def _refused(snapshot: Snapshot, workload: KubeObject, plugin: str, message: str
 def _line(workload: KubeObject, replicas: int, fit: int, **more: Any) -> WorkloadFit:
     kind = workload.kind or type(workload).__name__
     return WorkloadFit(
-        name=workload.name, kind=kind, namespace=workload.namespace or "default", replicas=replicas, fit=fit, **more
+        name=workload.name,
+        kind=kind,
+        namespace=workload.namespace or "default",
+        replicas=replicas,
+        fit=fit,
+        **more,
     )
+
+
+def _name_of(workload: KubeObject) -> tuple[str, str]:
+    return workload.kind or type(workload).__name__, f"{workload.namespace or 'default'}/{workload.name}"
+
+
+def _one_more(snapshot: Snapshot, workload: KubeObject, classes: PodClasses) -> Sequence[PodRecord]:
+    """A replica more than there are, of kinds that may have one."""
+    if not isinstance(workload, (Deployment, ReplicaSet, ReplicationController)):
+        return []
+    equal = alike(workload, classes=classes)
+    return copies_of(equal[0], 1, f"{equal[0].key}-more", snapshot.interner) if equal is not None else []
 
 
 def _replicas(
     snapshot: Snapshot, workload: KubeObject, classes: PodClasses, placements: bool
 ) -> tuple[WorkloadFit, Snapshot, list[str]]:
-    _check_count(workload)
+    check_count(workload)
     snapshot = _with_claims(snapshot, workload)
     pods = _pods(snapshot, workload, classes)
     placed = kscale.place(snapshot, pods=pods)
     after = placed.snapshot_after
-    rejections, event = _reasons(after, placed.unschedulable_records)
+    rejections, event = rejected(after, placed.unschedulable_records)
+    more = [] if rejections else _one_more(snapshot, workload, classes)
     line = _line(
         workload,
         len(pods),
         len(placed.placement),
         rejections=rejections,
         event=event,
+        next_event=rejected(after, kscale.place(after, pods=more).unschedulable_records)[1] if more else "",
         placement=dict(Counter(placed.placement.values())) if placements else None,
     )
     return line, after, placed.unmodelled
@@ -186,7 +209,7 @@ def _daemonset(
     return line, snapshot.with_placed(placed, takes, reserve(snapshot, placed, takes)), fit.unmodelled
 
 
-def _reasons(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
+def rejected(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejection], str]:
     """Pods without a place by what stops them (the reason of most nodes first), and the event of the first pod."""
     if not stays:
         return [], ""

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
+import kscale
 from kscale._native import _engine
 from kscale.ca.scale_down.moving_pods import moving_pods
-from kscale.objects.core import Pod
+from kscale.capacity.fit import rejected
+from kscale.objects.core import Pod, PodStatus
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.records import Record
 from kscale.scheduling.session import Session
+from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ZONE", "HeadroomReport", "Loss", "headroom", "losses", "more_of"]
 
 ZONE = "topology.kubernetes.io/zone"
 _MOST = 1_000_000
+_TOLD = 100_000
+"""Up to so many it is told where they land."""
 
 
 class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
@@ -35,7 +42,11 @@ class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
 
 
 class HeadroomReport(Record, frozen=True):
-    """``more``: how many more of the pod fit now (null: no pod was asked about); ``nodes``, ``zones``: every loss."""
+    """``more``: how many more of the pod fit now (null: no pod was asked about); ``nodes``, ``zones``: every loss.
+
+    ``placement``: node -> how many of them land there; ``nextEvent``: kube-scheduler's text for the one after. Both are
+    left out where more than 100,000 fit.
+    """
 
     KIND: ClassVar[str] = "HeadroomReport"
 
@@ -43,6 +54,8 @@ class HeadroomReport(Record, frozen=True):
     more: int | None
     nodes: list[Loss]
     zones: list[Loss]
+    placement: dict[str, int] | None = None
+    next_event: str = ""
 
 
 def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZONE) -> HeadroomReport:
@@ -52,12 +65,23 @@ def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZO
     for n, value in enumerate(zone_of.ids.tolist()):
         if value >= 0:
             zones.setdefault(zone_of.values[value], []).append(n)
+    more = None if pod is None else more_of(snapshot, pod)
+    placement, event = (None, "") if pod is None or more is None or more > _TOLD else _landing(snapshot, pod, more)
     return HeadroomReport(
         pod=None if pod is None else pod.key,
-        more=None if pod is None else more_of(snapshot, pod),
+        more=more,
+        placement=placement,
+        next_event=event,
         nodes=losses(snapshot, [(name, [n]) for n, name in enumerate(snapshot.nodes)]),
         zones=losses(snapshot, zones.items()),
     )
+
+
+def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:
+    """Node -> how many of so many land there, and what kube-scheduler says of the next one."""
+    loose = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
+    placed = kscale.place(snapshot, pods=copies_of(loose, more + 1, f"{pod.key}-more", snapshot.interner))
+    return dict(Counter(placed.placement.values())), rejected(placed.snapshot_after, placed.unschedulable_records)[1]
 
 
 def more_of(snapshot: Snapshot, pod: Pod) -> int:

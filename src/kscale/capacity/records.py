@@ -144,6 +144,8 @@ class Explanation(Record, frozen=True):
     """Why a pod fits nowhere, or where it fits. ``event`` is the text of kube-scheduler's FailedScheduling event.
 
     ``node``: where it runs already. ``gates``: scheduling gates it waits for; the rest is then what would be without.
+    ``takenBy``: it fits by itself, but not after the pods that are placed before it; some of those that are on nodes
+    where it fits.
     """
 
     KIND = "Explanation"
@@ -158,13 +160,16 @@ class Explanation(Record, frozen=True):
     groups: list[GroupAnswer]
     gates: list[str]
     unmodelled: list[str]
+    taken_by: list[str]
 
 
 class WorkloadFit(Part, frozen=True):
     """How many replicas of a workload find a place now, placed one after the other, and why the others do not.
 
-    ``event`` is kube-scheduler's text for the first replica without a place. ``placement`` (when asked for): node ->
-    replicas.
+    ``event`` is kube-scheduler's text for the first replica without a place; where all have one, ``nextEvent`` is that
+    for one more (empty: it would fit, too, or its kind has no more). ``placement`` (when asked for): node -> replicas.
+    ``exists``: an object of this kind and name is in the input already; its replicas were asked about on top of its
+    pods there.
     """
 
     name: str
@@ -174,7 +179,9 @@ class WorkloadFit(Part, frozen=True):
     fit: int
     rejections: list[Rejection]
     event: str = ""
+    next_event: str = ""
     placement: dict[str, int] | None = None
+    exists: bool = False
 
 
 class FitReport(Record, frozen=True):

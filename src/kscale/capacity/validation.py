@@ -29,8 +29,8 @@ class Validation(Record, frozen=True):
 
     ``problems``: objects that cannot be used, with file, object and field. ``warnings``: used, but no API server would
     hold it (``warningCount`` counts those that the list leaves out, too). Of ``objects``, sources that cannot be read
-    at all counted as one each (``unreadable``), ``damaged`` cannot be read; those of ``kinds`` that are not modelled
-    come on top. ``valid`` = no problem.
+    at all counted as one each (``unreadable``), ``damaged`` cannot be read, and ``damagedObjects`` names them; those of
+    ``kinds`` that are not modelled come on top. ``valid`` = no problem.
     """
 
     KIND = "Validation"
@@ -41,6 +41,7 @@ class Validation(Record, frozen=True):
     unreadable: int
     kinds: list[KindCount]
     problems: list[str]
+    damaged_objects: list[str]
     warnings: list[str]
     warning_count: int
 
@@ -71,6 +72,9 @@ def validate(sources: Sequence[str]) -> Validation:
         damaged=report.total - report.read.total(),
         kinds=kinds,
         problems=[str(problem) for problem in report.problems],
+        damaged_objects=list(
+            dict.fromkeys(": ".join(filter(None, (problem.source, problem.object))) for problem in report.problems)
+        ),
         warnings=[*map(str, report.warnings), *lost],
         warning_count=report.warning_count + len(lost),
     )

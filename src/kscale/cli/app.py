@@ -34,7 +34,6 @@ import sys
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
-from pathlib import PurePath
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +43,7 @@ import kscale
 from kscale.cli import registry
 from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_stdout, guarded
 from kscale.cli.terminal import Terminal
+from kscale.cli.words import program
 
 __all__ = ["app", "run"]
 
@@ -115,17 +115,12 @@ class LazyGroup(TyperGroup):
         terminal = Terminal(no_color="--no-color" in flags, verbose=bool({"-v", "--verbose"} & flags))
         run_typer = super().main
         code = guarded(
-            lambda: run_typer(given, prog_name or program_name(), complete_var, False, windows_expand_args, **extra),
+            lambda: run_typer(given, prog_name or program(), complete_var, False, windows_expand_args, **extra),
             terminal,
         )
         if not standalone_mode:
             return code
         sys.exit(code)
-
-
-def program_name() -> str:
-    """``kscale``, or ``kubectl kscale`` when started as a plug-in of kubectl."""
-    return "kubectl kscale" if PurePath(sys.argv[0]).stem.startswith("kubectl") else "kscale"
 
 
 def _group_section(words: str) -> str:

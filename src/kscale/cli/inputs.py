@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -21,11 +22,24 @@ from kscale.snapshot.collector import collector_paused
 
 if TYPE_CHECKING:
     from kscale.errors import Problem
+    from kscale.objects.meta import KubeObject
     from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.loading import LoadReport
     from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["DUMP_COMMAND", "DUMP_HELP", "Dump", "Files", "NamingSource", "Source", "read", "say_read"]
+__all__ = [
+    "DUMP_COMMAND",
+    "DUMP_HELP",
+    "Dump",
+    "Files",
+    "NamingSource",
+    "Source",
+    "check_namespace",
+    "manifests",
+    "namespaces_of",
+    "read",
+    "say_read",
+]
 
 DUMP_COMMAND = (
     "kubectl get nodes,pods,namespaces,services,deployments,replicasets,statefulsets,daemonsets,"
@@ -137,7 +151,7 @@ class Source(NamingSource):
         if self.namespace is not None and self.all_namespaces:
             raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
 
-    def asked(self, snapshot: Snapshot, terminal: Terminal) -> list[str] | None:
+    def asked(self, cluster: Cluster, snapshot: Snapshot, terminal: Terminal) -> list[str] | None:
         """The pending pods the question is about; None = all of them."""
         if self.namespace is None and not self.selector:
             return None
@@ -149,13 +163,42 @@ class Source(NamingSource):
         except SelectorError as error:
             raise typer.BadParameter(str(error), param_hint="-l") from None
         prefix = "" if self.namespace is None else f"{self.namespace}/"
-        if not any(key.startswith(prefix) for key in snapshot.table.keys):
-            terminal.warn(f'no pod of the namespace "{self.namespace}" is in the input')
+        if self.namespace is not None:
+            check_namespace(self.namespace, namespaces_of(cluster, snapshot), terminal)
         return [
             name
             for name in snapshot.pending
             if name.startswith(prefix) and (not self.selector or selector.matches(snapshot.pod(name).metadata.labels))
         ]
+
+
+def manifests(names: Sequence[str], source: Files, namespace: str | None = None) -> list[KubeObject]:
+    """The workloads in manifests (``--pod``), in ``namespace`` where they name none. Raises BadParameter where both
+    want stdin, and InputError for what holds no workload."""
+    from kscale.capacity.fit import workloads_in
+    from kscale.snapshot.loading import load_objects
+
+    if "-" in names and "-" in source.filename:
+        raise typer.BadParameter("stdin can be read once only, and - is named by -f too", param_hint="--pod")
+    found = workloads_in((loaded.obj for loaded in load_objects(*names)), ", ".join(names))
+    for workload in found:
+        workload.metadata.namespace = workload.metadata.namespace or namespace or ""
+    return found
+
+
+def check_namespace(name: str | None, known: Iterable[str], terminal: Terminal) -> None:
+    """Warns of a namespace that the input does not have."""
+    there = set(known)
+    if name is None or name in there:
+        return
+    near = get_close_matches(name, there, n=3)
+    hint = f"; did you mean {' or '.join(near)}?" if near else ""
+    terminal.warn(f'there is no namespace "{name}" in the input{hint}')
+
+
+def namespaces_of(cluster: Cluster, snapshot: Snapshot) -> set[str]:
+    """The namespaces of an input: those that are objects, and those of pods."""
+    return {item.name for item in cluster.all("Namespace")} | {key.partition("/")[0] for key in snapshot.table.keys}
 
 
 def read(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> tuple[Cluster, Snapshot]:

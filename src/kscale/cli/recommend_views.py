@@ -13,6 +13,7 @@ import typer
 
 from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, Tone, View
 from kscale.cli.recommend_options import Quality, Shape
+from kscale.cli.words import object_name
 from kscale.errors import InputError, Problem
 from kscale.vpa.manifests import patch_of, vpa_of
 from kscale.vpa.report import ContainerAdvice, RecommendationReport, ResourceAdvice
@@ -233,7 +234,9 @@ def _effect(advice: RecommendationReport) -> list[str]:
 
 
 def _names(containers: Iterable[ContainerAdvice]) -> Iterator[str]:
-    return iter(dict.fromkeys(f"{one.namespace}/{one.workload}" for one in containers))
+    for namespace, workload in dict.fromkeys((one.namespace, one.workload) for one in containers):
+        kind, _, name = workload.rpartition("/")
+        yield object_name(kind, namespace, name)
 
 
 def _headline(advice: RecommendationReport) -> str:

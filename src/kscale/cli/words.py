@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 
 from kscale.capacity.records import Rejection
 
-__all__ = ["counted", "plural", "pods", "rejected", "rejections"]
+__all__ = ["counted", "object_name", "on_nodes", "plural", "pods", "program", "rejected", "rejections"]
 
 
 def counted(counts: Mapping[str, int]) -> str:
     """``48 nodes, 2,310 pods, 1 deployment``: the counts per kind as a sentence's part."""
     return ", ".join(f"{count:,} {plural(kind, count)}" for kind, count in counts.items()) or "nothing"
+
+
+def object_name(kind: str, namespace: str | None, name: str) -> str:
+    """What ``-o name`` prints of an object: ``deployment/shop/web``, ``node/n1``."""
+    return "/".join(part for part in (kind.lower(), namespace, name) if part)
+
+
+def on_nodes(replicas: Mapping[str, int], most: int = 3) -> str:
+    """``node-2 (4), node-8 (3) and 5 more``: where replicas land, the fullest first."""
+    order = sorted(replicas.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{name} ({count:,})" for name, count in order[:most])
+    more = len(order) - most
+    return f"{shown} and {more:,} more" if more > 0 else shown
+
+
+def program() -> str:
+    """How this program was called: ``kscale``, or ``kubectl kscale`` as a plug-in of kubectl."""
+    return "kubectl kscale" if PurePath(sys.argv[0]).stem.startswith("kubectl") else "kscale"
 
 
 def plural(word: str, count: int) -> str:

@@ -26,7 +26,7 @@ from kscale.objects.core import (
     Toleration,
     WeightedPodAffinityTerm,
 )
-from kscale.objects.limit_ranger import bounds, with_limit_range_defaults
+from kscale.objects.limit_ranger import refusal, with_limit_range_defaults
 from kscale.objects.meta import KubeObject, LabelSelector, LabelSelectorRequirement, ObjectMeta
 from kscale.objects.requests import CPU, MEMORY, container_requests, is_hugepages, is_pod_level_resource
 
@@ -56,10 +56,12 @@ class PodClasses:
             limits,
         )
 
-    def refusal(self, spec: PodSpec) -> tuple[str, str]:
-        """(admission plugin, its message) where an API server would refuse a pod for a class that does not exist.
+    def refusal(self, spec: PodSpec, namespace: str = "default") -> tuple[str, str]:
+        """(admission plugin, its message) where an API server would refuse a pod: for a class that does not exist, or
+        for the bounds of a limit range. ``spec``: as it is written.
 
-        Empty where it would not, and where no class of the kind is known at all: then the input has just none.
+        Empty where it would not; nothing is said of classes where none of the kind is known at all: then the input has
+        just none.
         """
         name = spec.priority_class_name
         if name and self.priorities and self.priority(name) is None:
@@ -67,17 +69,18 @@ class PodClasses:
         runtime = spec.runtime_class_name
         if runtime and self.runtimes and runtime not in self.runtimes:
             return "RuntimeClass", f'pod rejected: RuntimeClass "{runtime}" not found'
-        return "", ""
+        ranges = self.limits.get(namespace, ())
+        message = refusal(with_defaults(spec, None, self, namespace), ranges) if ranges else ""
+        return ("LimitRanger", message) if message else ("", "")
 
-    def unknown(self, spec: PodSpec, namespace: str) -> list[str]:
-        """What the pod is under that cannot be judged: classes of a kind the input has none of, bounds on requests."""
+    def unknown(self, spec: PodSpec) -> list[str]:
+        """What the pod is under that cannot be judged: classes of a kind the input has none of."""
         found = []
         if spec.priority_class_name and not self.priorities and self.priority(spec.priority_class_name) is None:
             found.append(f"PriorityClass {spec.priority_class_name} (not in the input)")
         if spec.runtime_class_name and not self.runtimes:
             found.append(f"RuntimeClass {spec.runtime_class_name} (not in the input)")
-        ranges = self.limits.get(namespace, ())
-        return [*found, *(f"bounds of LimitRange {each.key}" for each in ranges if bounds(each))]
+        return found
 
     def priority(self, name: str) -> PriorityClass | None:
         """The class of a name; without a name the lowest of the classes that are the default of all."""

@@ -64,8 +64,61 @@ def test_limit_ranges_fill_in_requests() -> None:
     line, unmodelled = fit(deployment(4, None), node("n"), ranged)
     assert (line.fit, unmodelled) == (1, [])
     assert fit(deployment(4, {"cpu": "1"}), node("n"), ranged)[0].fit == 4
-    bounded = made("LimitRange", "b", "v1", spec={"limits": [{"type": "Container", "max": {"cpu": "1"}}]})
-    assert fit(deployment(1, {"cpu": "1"}), node("n"), bounded)[1] == ["bounds of LimitRange d/b"]
+
+
+CONTAINER = {"type": "Container", "min": {"cpu": "100m"}, "max": {"cpu": "1", "memory": "1Gi"}}
+POD = {"type": "Pod", "max": {"cpu": "3"}, "min": {"memory": "64Mi"}}
+RATIO = {"type": "Container", "maxLimitRequestRatio": {"cpu": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("item", "resources", "message"),
+    [
+        (CONTAINER, [{"cpu": "50m"}, {"cpu": "1", "memory": "1Gi"}], (
+            "minimum cpu usage per Container is 100m, but request is 50m"
+        )),
+        (CONTAINER, [{"memory": "1Gi"}, {"cpu": "1", "memory": "2Gi"}], (
+            "maximum memory usage per Container is 1Gi, but limit is 2Gi"
+        )),
+        (CONTAINER, [{"cpu": "1"}, {}], (
+            "[maximum cpu usage per Container is 1.  No limit is specified, "
+            "maximum memory usage per Container is 1Gi.  No limit is specified]"
+        )),
+        (CONTAINER, [{}, {}], (
+            "[minimum cpu usage per Container is 100m.  No request is specified, "
+            "maximum cpu usage per Container is 1.  No limit is specified, "
+            "maximum memory usage per Container is 1Gi.  No limit is specified]"
+        )),
+        (CONTAINER, [{}, {"cpu": "500m", "memory": "1Gi"}], ""),
+        (POD, [{"cpu": "1", "memory": "32Mi"}, {"cpu": "2"}], (
+            "[minimum memory usage per Pod is 64Mi, but request is 32Mi, "
+            "maximum cpu usage per Pod is 3, but limit is 4]"
+        )),
+        (POD, [{"cpu": "1", "memory": "64Mi"}, {"cpu": "1"}], ""),
+        (RATIO, [{"cpu": "400m"}, {"cpu": "1"}], (
+            "cpu max limit to request ratio per Container is 2, but provided ratio is 2.500000"
+        )),
+        (RATIO, [{"cpu": "0"}, {"cpu": "1"}], (
+            "cpu max limit to request ratio per Container is 2, but no request is specified or request is 0"
+        )),
+        (RATIO, [{"cpu": "1"}, {}], (
+            "cpu max limit to request ratio per Container is 2, but no limit is specified or limit is 0"
+        )),
+        (RATIO, [{"cpu": "500m"}, {"cpu": "1"}], ""),
+    ],
+)  # fmt: skip
+def test_limit_ranges_refuse_what_breaks_their_bounds(item: dict[str, Any], resources: Any, message: str) -> None:
+    requests, limits = resources
+    containers: list[Any] = [{"name": "c", "resources": {"requests": requests, "limits": limits}}]
+    if item is POD:
+        second = {"requests": {"cpu": "1", "memory": "0"}, "limits": {"cpu": "2"}}
+        containers.append({"name": "d", "resources": second})
+    asked = made("Pod", "p", "v1", spec={"containers": containers})
+    ranged = made("LimitRange", "b", "v1", spec={"limits": [item]})
+    line, unmodelled = fit(asked, node("n", "20"), ranged)
+    assert unmodelled == []
+    assert [rejection.reasons for rejection in line.rejections] == ([[message]] if message else [])
+    assert [rejection.plugin for rejection in line.rejections] == (["LimitRanger"] if message else [])
 
 
 def test_limits_of_a_pod_without_requests_are_its_requests() -> None:

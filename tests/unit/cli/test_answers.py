@@ -312,6 +312,7 @@ def test_fit(dump: Path, tmp_path: Path) -> None:
     assert result.stdout == (
         "api (Deployment, 5 replicas): 4 fit now, 1 does not: 1 Insufficient cpu or node(s) had untolerated taint(s).\n"
         "\n"
+        "Deployment/api lands on n1 (3), n2 (1).\n"
         "Deployment/api: 0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.\n"
     )
     assert result.code == 1

@@ -50,8 +50,8 @@ def test_fail_on(what: str, code: int) -> None:
 
 
 def test_selection_and_names() -> None:
-    assert kscale("hpa", *ALL, "-l", "tier=front", "-o", "name").stdout.split() == ["shop/web"]
-    assert kscale("hpa", *ALL, "--changed-only", "-o", "name").stdout.split() == ["shop/web"]
+    assert kscale("hpa", *ALL, "-l", "tier=front", "-o", "name").stdout.split() == ["horizontalpodautoscaler/shop/web"]
+    assert kscale("hpa", *ALL, "--changed-only", "-o", "name").stdout.split() == ["horizontalpodautoscaler/shop/web"]
     explained = kscale("hpa", *ALL, "shop/web")
     assert "largest proposal" in explained.stdout
     assert "SuccessfulRescale" in explained.stdout

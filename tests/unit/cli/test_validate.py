@@ -210,7 +210,7 @@ def test_the_namespace_of_a_manifest_that_names_none(file: Callable[[str, bytes]
 
 def test_a_namespace_that_is_not_there(file: Callable[[str, bytes], Path]) -> None:
     path = file("a.json", GOOD)
-    assert 'warning: no pod of the namespace "b" is in the input' in kscale("estimate", "-f", path, "-n", "b").stderr
+    assert 'warning: there is no namespace "b" in the input' in kscale("estimate", "-f", path, "-n", "b").stderr
     assert "namespace" not in kscale("estimate", "-f", path, "-n", "a", "-g", groups(file)).stderr.partition("warn")[2]
 
 

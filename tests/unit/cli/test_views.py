@@ -118,6 +118,7 @@ def explanation(fits_on: list[str], *verdicts: NodeVerdict, **more: object) -> E
         "nearest": None,
         "groups": [],
         "gates": [],
+        "taken_by": [],
         "unmodelled": [],
         "event": "",
         "nodes": len(fits_on) + len(verdicts),
@@ -204,5 +205,5 @@ def test_fit_says_one_sentence_for_one_workload() -> None:
 def test_fit_shows_a_table_for_several() -> None:
     view = fits(workload("web", "Deployment", 40, 31), workload("etl", "Job", 2, 2))
     assert view.headline == "2 workloads, 42 replicas: 33 fit now, 9 do not."
-    assert view.names == ["job/etl"]
+    assert view.names == ["job/d/etl"]
     assert len(view.tables[0].rows) == 2

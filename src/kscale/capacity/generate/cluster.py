@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any
 
 import msgspec
@@ -113,15 +113,19 @@ class GeneratedCluster:
             values["pod_ip"] = f"10.{128 + (bits & 127)}.{bits >> 8 & 255}.{bits >> 16 & 255}"
             yield running(values)
 
-    def write(self, file: IO[bytes]) -> int:
-        """Write all objects as one ``v1`` ``List``, an object a line; the number of bytes."""
+    def write(self, file: IO[bytes], *, progress: Callable[[int], None] | None = None) -> int:
+        """Write all objects as one ``v1`` ``List``, an object a line; the number of bytes. ``progress`` is told the
+        number of objects written so far."""
         total = file.write(b'{"apiVersion":"v1","kind":"List","metadata":{"resourceVersion":""},"items":[\n')
         batch: list[str] = []
-        first = True
+        first, done = True, 0
         for text in self.texts():
             batch.append(text)
             if len(batch) == 512:
                 total += file.write((b"" if first else b",\n") + ",\n".join(batch).encode())
+                done += len(batch)
+                if progress is not None:
+                    progress(done)
                 batch, first = [], False
         if batch:
             total += file.write((b"" if first else b",\n") + ",\n".join(batch).encode())

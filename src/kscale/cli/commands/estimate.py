@@ -10,9 +10,9 @@ import typer
 from kscale.capacity.records import EstimateReport, GroupEstimate
 from kscale.cli.bounds import BoundSource
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.inputs import DUMP_HELP, Source, manifests, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import pods, rejections
+from kscale.cli.words import pods, program, rejections
 
 __all__ = ["EPILOG", "command", "estimate_view"]
 
@@ -28,6 +28,15 @@ def command(
         bool, typer.Option("--ignore-existing", help="Do not try the nodes that exist first: all pods on new nodes.")
     ] = False,
     bounds: BoundSource,
+    pod: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--pod",
+            metavar="FILE|DIR",
+            help="Ask about the pods of these manifests (Pods, Deployments, Jobs, ...) instead of those that are "
+            "pending. Repeatable.",
+        ),
+    ] = None,
     show: Show,
 ) -> Answer:
     """How many nodes of each group the pending pods need, and why not fewer.
@@ -38,24 +47,37 @@ def command(
     """
     from kscale.capacity.estimate import estimate_groups
 
+    if pod and source.selector:
+        raise typer.BadParameter("-l and --pod exclude each other", param_hint="-l")
+    workloads = manifests(pod, source, source.namespace) if pod else []
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    asked: list[str] | None
+    if workloads:
+        from kscale.capacity.manifests import with_manifests
+
+        cluster, asked = with_manifests(cluster, workloads)
+        snapshot = cluster.snapshot(dra=snapshot.dra)
+    else:
+        asked = source.asked(cluster, snapshot, show.terminal)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("estimating"):
         report = estimate_groups(
             snapshot,
             groups,
-            pods=source.asked(snapshot, show.terminal),
+            pods=asked,
             ignore_existing=ignore_existing,
             placements=show.whole,
             bound_effort=bounds.effort(len(groups)),
             threads=bounds.threads,
         )
-    again = " ".join(["kscale explain", *source.words(), *group_source.words()])
-    return Answer(report, lambda: estimate_view(report, again), exit_code=1 if report.nowhere else 0)
+    again = " ".join([program(), "explain", *source.words(), *group_source.words()])
+    of = "of the manifests" if workloads else "pending"
+    explain = "" if workloads else again  # a pod that is in no dump cannot be explained
+    return Answer(report, lambda: estimate_view(report, explain, of), exit_code=1 if report.nowhere else 0)
 
 
-def estimate_view(report: EstimateReport, explain: str) -> View:
-    """``explain`` is the command line that explains a pod, without the pod."""
+def estimate_view(report: EstimateReport, explain: str, of: str = "pending") -> View:
+    """``explain`` is the command line that explains a pod, without the pod; ``of`` says which pods it is about."""
     footer = [
         f"{group.group}: {group.nodes:,} more nodes are {group.over_maximum:,} over its maximum of "
         f"{group.maximum:,} ({group.current or 0:,} now)."
@@ -64,7 +86,8 @@ def estimate_view(report: EstimateReport, explain: str) -> View:
     ]
     if report.nowhere:
         fit = "fits" if report.nowhere == 1 else "fit"
-        footer.append(f"{pods(report.nowhere)} {fit} nowhere: {explain} {shlex.quote(report.nowhere_pods[0])}")
+        first = shlex.quote(report.nowhere_pods[0])
+        footer.append(f"{pods(report.nowhere)} {fit} nowhere: {f'{explain} {first}' if explain else first}")
     if report.daemon_set:
         footer.append(
             f"{pods(report.daemon_set)} of DaemonSets find no room on their nodes; no new node would help them."
@@ -78,7 +101,7 @@ def estimate_view(report: EstimateReport, explain: str) -> View:
     if report.unmodelled:
         footer.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
     return View(
-        headline=_estimate_headline(report),
+        headline=_estimate_headline(report, of),
         tables=[Table(_ESTIMATE_COLUMNS, [_estimate_row(group) for group in report.groups])],
         footer=footer,
         names=[f"nodegroup/{group.group}" for group in report.groups if group.pods],
@@ -101,9 +124,9 @@ _ESTIMATE_COLUMNS = (
 )
 
 
-def _estimate_headline(report: EstimateReport) -> str:
+def _estimate_headline(report: EstimateReport, of: str) -> str:
     if not report.pending:
-        return "No pods are pending."
+        return f"No pods are {of}."
     parts = [] if report.ignored_existing else [f"{report.on_existing:,} fit on nodes that exist"]
     if report.groups:
         parts += [f"{report.need_new:,} need new nodes", f"{report.nowhere:,} fit nowhere"]
@@ -111,7 +134,7 @@ def _estimate_headline(report: EstimateReport) -> str:
         parts += [f"{report.nowhere:,} do not, and no node group is known"]
     if report.daemon_set:
         parts += [f"{report.daemon_set:,} of DaemonSets"]
-    return f"{pods(report.pending)} pending: {', '.join(parts)}."
+    return f"{pods(report.pending)} {of}: {', '.join(parts)}."
 
 
 def _estimate_row(group: GroupEstimate) -> list[Cell | str | float | None]:

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from kscale.capacity.records import Explanation, NodeVerdict, PluginVerdict, Shortage
+from kscale.cli.completion import explained
 from kscale.cli.groups import GroupSource
-from kscale.cli.inputs import DUMP_HELP, NamingSource, read
+from kscale.cli.inputs import DUMP_HELP, NamingSource, check_namespace, namespaces_of, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import plural
 from kscale.objects.core import Pod
@@ -23,7 +24,14 @@ ROWS = 10  # nodes shown without -o wide
 
 
 def command(
-    pod: Annotated[str, typer.Argument(metavar="[NAMESPACE/]POD", help="The pod; without a namespace, -n or default.")],
+    pod: Annotated[
+        str,
+        typer.Argument(
+            metavar="[NAMESPACE/]POD",
+            autocompletion=explained,
+            help="The pod, or pod/NAME; without a namespace, -n or default.",
+        ),
+    ],
     *,
     source: NamingSource,
     group_source: GroupSource,
@@ -35,13 +43,27 @@ def command(
     """
     from kscale.capacity.explain import explain
 
-    name = pod if "/" in pod else f"{source.namespace or 'default'}/{pod}"
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    if source.namespace is not None:
+        check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
+    name = _full_name(pod, source.namespace, cluster)
     groups = group_source.groups(cluster, snapshot, show.terminal)
     with show.terminal.step("explaining"):
         report = explain(snapshot, _waiting(cluster, name) or name, groups)
-    takes = not report.gates and (report.fits or any(group.fits for group in report.groups))
+    now = report.fits and not report.taken_by
+    takes = not report.gates and (now or any(group.fits for group in report.groups))
     return Answer(report, lambda: explanation_view(report), exit_code=0 if takes else 1)
+
+
+def _full_name(pod: str, namespace: str | None, cluster: Cluster) -> str:
+    """``namespace/name`` of what was typed; ``pod/NAME`` is kubectl's way, unless there is such a namespace."""
+    kind, _, name = pod.rpartition("/")
+    if kind in ("pod", "pods", "po"):
+        try:
+            cluster.pod(pod)
+        except KeyError:
+            kind = ""
+    return f"{kind or namespace or 'default'}/{name}"
 
 
 def _waiting(cluster: Cluster, name: str) -> Pod | None:
@@ -88,6 +110,9 @@ def _whether(report: Explanation, nodes: str) -> str:
     if report.fits_on:
         on = f"{len(report.fits_on):,} of {nodes}: {', '.join(report.fits_on[:5])}"
         more = ", ..." if len(report.fits_on) > 5 else ""
+        if report.taken_by:
+            taken = f"pods that are placed before it take that room: {', '.join(report.taken_by)}"
+            return f"{report.pod} alone would fit on {on}{more}. But {taken}."
         return f"{report.pod} fits on {on}{more}."
     if placed:
         return f"{placed}."

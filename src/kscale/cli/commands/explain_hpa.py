@@ -15,7 +15,10 @@ __all__ = ["command"]
 
 
 def command(
-    names: Annotated[list[str], typer.Argument(metavar="NS/NAME...", help="The HPAs to explain.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="[NS/]NAME...", help="The HPAs to explain; without a namespace, -n or default."),
+    ],
     *,
     source: NamingSource,
     controller: ControllerFlags,

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kscale.capacity.records import FitReport, WorkloadFit
-from kscale.cli.inputs import DUMP_HELP, NamingSource, read
+from kscale.cli.inputs import DUMP_HELP, NamingSource, check_namespace, manifests, namespaces_of, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import plural, rejections
+from kscale.cli.words import object_name, on_nodes, plural, rejections
+
+if TYPE_CHECKING:
+    from kscale.objects.meta import KubeObject
+    from kscale.snapshot.cluster import Cluster
 
 __all__ = ["EPILOG", "command", "fit_view"]
 
@@ -25,7 +30,7 @@ def command(
     source: NamingSource,
     pod: Annotated[
         list[str],
-        typer.Option("--pod", metavar="MANIFEST", help="A file of Pods, Deployments, Jobs, ... Repeatable."),
+        typer.Option("--pod", metavar="FILE|DIR", help="Manifests: Pods, Deployments, Jobs, ... Repeatable."),
     ],
     show: Show,
 ) -> Answer:
@@ -33,20 +38,29 @@ def command(
 
     Replicas are placed one after the other, as they would be.
     """
-    from kscale.capacity.fit import fit_workloads, workloads_in
+    from kscale.capacity.fit import fit_workloads
     from kscale.objects.pod_defaults import PodClasses
-    from kscale.snapshot.loading import load_objects
 
-    if "-" in pod and "-" in source.filename:
-        raise typer.BadParameter("stdin can be read once only, and - is named by -f too", param_hint="--pod")
-    workloads = workloads_in((loaded.obj for loaded in load_objects(*pod)), ", ".join(pod))
-    for workload in workloads:
-        workload.metadata.namespace = workload.metadata.namespace or source.namespace or ""
+    workloads = manifests(pod, source, source.namespace)
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    if source.namespace is not None:
+        check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
     classes = PodClasses.of(item for kind in _COMPLETING for item in cluster.all(kind))
     with show.terminal.step("placing"):
-        report = fit_workloads(snapshot, workloads, classes=classes, placements=show.whole)
+        known = _alike(cluster, workloads)
+        report = fit_workloads(snapshot, workloads, classes=classes, placements=True, known=known)
     return Answer(report, lambda: fit_view(report), exit_code=0 if report.fit == report.replicas else 1)
+
+
+def _alike(cluster: Cluster, workloads: Sequence[KubeObject]) -> Iterator[KubeObject]:
+    """What of the input may be one of these workloads."""
+    kinds = {item.kind for item in workloads}
+    for kind in kinds - {"Pod"}:
+        yield from cluster.all(kind)
+    for item in workloads:
+        if item.kind == "Pod":
+            with suppress(KeyError):
+                yield cluster.pod(f"{item.namespace or 'default'}/{item.name}")
 
 
 def fit_view(report: FitReport) -> View:
@@ -80,11 +94,21 @@ def fit_view(report: FitReport) -> View:
 
 
 def _fit_names(report: FitReport) -> list[str]:
-    return [f"{item.kind.lower()}/{item.name}" for item in report.workloads if item.fit == item.replicas]
+    return [object_name(item.kind, item.namespace, item.name) for item in report.workloads if item.fit == item.replicas]
 
 
 def _fit_footer(report: FitReport) -> list[str]:
-    lines = [f"{item.kind}/{item.name}: {item.event}" for item in report.workloads if item.event]
+    lines: list[str] = []
+    for item in report.workloads:
+        what = f"{item.kind}/{item.name}"
+        if item.placement:
+            lines.append(f"{what} lands on {on_nodes(item.placement)}.")
+        if item.event:
+            lines.append(f"{what}: {item.event}")
+        if item.next_event:
+            lines.append(f"{what}: one replica more would not fit: {item.next_event}")
+        if item.exists:
+            lines.append(f"{what} is in the input already: its replicas are asked about on top of its pods there.")
     if report.unmodelled:
         lines.append(f"Not judged yet: {', '.join(report.unmodelled)}.")
     return lines

@@ -53,9 +53,11 @@ def command(
     Running pods are legally placed; pending ones are too large, meet a taint, ask for a zone without nodes, or find no
     room. The objects are one List in JSON, as kubectl prints it.
     """
-    cluster = generate(nodes, pods, seed=seed, pending=pending, lean=lean)
-    with _file(to) as file:
-        cluster.write(file)
+    terminal = Terminal(quiet=quiet)
+    with terminal.step("generating") as tell:
+        cluster = generate(nodes, pods, seed=seed, pending=pending, lean=lean)
+        with _file(to) as file:
+            cluster.write(file, progress=lambda done: tell(f"generating: {done:,} objects"))
     if groups is not None:
         import yaml
 
@@ -64,9 +66,10 @@ def command(
         from kscale.capacity.generate.usage import write_usage
 
         made = (from_dict(item, Pod) for item in cluster.objects() if item["kind"] == "Pod")
-        write_usage(usage, made, seed=seed, hours=usage_hours, step=usage_step)
+        with terminal.step("generating usage"):
+            write_usage(usage, made, seed=seed, hours=usage_hours, step=usage_step)
     counts = cluster.counts
-    Terminal(quiet=quiet).note(
+    terminal.note(
         f"{counts['nodes']:,} nodes, {counts['running']:,} pods running and {counts['pending']:,} pending, "
         f"of {counts['workloads']:,} workloads"
     )

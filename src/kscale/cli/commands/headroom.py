@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kscale.cli.inputs import DUMP_HELP, Dump, read
+from kscale.cli.inputs import DUMP_HELP, Dump, manifests, read
 from kscale.cli.output import Answer, Column, Show, Table, View
-from kscale.cli.words import pods
+from kscale.cli.words import object_name, on_nodes, pods
 
 if TYPE_CHECKING:
     from kscale.capacity.headroom import HeadroomReport, Loss
@@ -33,15 +33,12 @@ def command(
     """How many more of a pod fit, and does everything still fit without any one node, or any one zone?
 
     The pods of what is lost look for a place on the other nodes, highest priority first; nothing is evicted for them.
+    Status 1 if some loss would leave a pod without a place.
     """
-    from kscale.capacity.fit import workloads_in
     from kscale.capacity.headroom import headroom
     from kscale.objects.workloads import pods_of
-    from kscale.snapshot.loading import load_objects
 
-    asked = None
-    if pod is not None:
-        asked = next(iter(pods_of(workloads_in((loaded.obj for loaded in load_objects(pod)), pod)[0])), None)
+    asked = None if pod is None else next(iter(pods_of(manifests([pod], source)[0])), None)
     _, snapshot = read(source, show.terminal, matter=MATTER)
     with show.terminal.step("placing"):
         report = headroom(snapshot, asked, zone_label=zone_label)
@@ -61,7 +58,17 @@ def headroom_view(report: HeadroomReport) -> View:
         for kind, losses in (("zone", report.zones), ("node", report.nodes))
         if (bad := sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless))
     ]
-    return View(headline=" ".join(parts), tables=tables, names=[f"node/{loss.name}" for loss in bad_nodes])
+    footer = []
+    if report.placement:
+        footer.append(f"They land on {on_nodes(report.placement)}.")
+    if report.next_event:
+        footer.append(f"The next one does not fit: {report.next_event}")
+    return View(
+        headline=" ".join(parts),
+        tables=tables,
+        footer=footer,
+        names=[object_name("node", None, loss.name) for loss in bad_nodes],
+    )
 
 
 _COLUMNS = (

@@ -11,9 +11,9 @@ import typer
 
 from kscale.cli.failures import of_dump
 from kscale.cli.hpa_options import ControllerFlags
-from kscale.cli.inputs import SHOWN, NamingSource, Source
+from kscale.cli.inputs import SHOWN, NamingSource, Source, check_namespace
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import counted, plural
+from kscale.cli.words import counted, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
 from kscale.hpa.dump import read_dump
@@ -24,12 +24,13 @@ from kscale.hpa.state import ControllerState
 __all__ = ["answer", "command"]
 
 _FAIL_ON = ("rescale", "limited", "error")
+KIND = "HorizontalPodAutoscaler"
 
 
 def command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NS/NAME]...", help="Explain these HPAs: pod groups and every intermediate."),
+        typer.Argument(metavar="[NAME|NS/NAME]...", help="Explain these HPAs: pod groups and every intermediate."),
     ] = None,
     *,
     source: Source,
@@ -111,9 +112,11 @@ def answer(
     for text in dump.missing():
         show.terminal.note(f"missing: {text}")
     chosen = dump.select(source.namespace, selector)
+    known = {each.metadata.namespace for each in dump.hpas.values()} | {space for space, _ in dump.pods}
+    check_namespace(source.namespace, known, show.terminal)
     if names:
+        names = [name if "/" in name else f"{source.namespace or 'default'}/{name}" for name in names]
         if source.namespace is not None:
-            names = [name if "/" in name else f"{source.namespace}/{name}" for name in names]
             other = [name for name in names if not name.startswith(f"{source.namespace}/")]
             if other:
                 raise typer.BadParameter(f"{other[0]} is of another namespace", param_hint="-n")
@@ -225,7 +228,7 @@ def _listed(report: HPAReport, changed_only: bool = False) -> View:
         headline=headline,
         tables=[Table(columns, rows, limit=200)],
         footer=[*_unknown_time(report), _MODES[report.state_mode], *_left_out(report)],
-        names=[f"{each.namespace}/{each.name}" for each in shown],
+        names=[object_name(KIND, each.namespace, each.name) for each in shown],
     )
 
 
@@ -284,7 +287,7 @@ def _explained(report: HPAReport, changed_only: bool = False) -> View:
         headline=headline,
         tables=tables,
         footer=[*_unknown_time(report), _MODES[report.state_mode], *_left_out(report)],
-        names=[f"{each.namespace}/{each.name}" for each in report.hpas],
+        names=[object_name(KIND, each.namespace, each.name) for each in report.hpas],
     )
 
 

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import fnmatch
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
 import kscale
+from kscale.cli.completion import strategy_names
 from kscale.cli.failures import of_dump
 from kscale.cli.inputs import say_read
+from kscale.cli.kinds import kind_of
 from kscale.cli.output import Answer
 from kscale.cli.recommend_options import History, Settings, Shape, fail_level, recommender_options, setting_of
 from kscale.cli.recommend_views import Advice, ShowAdvice, view_of
+from kscale.objects.workloads import WORKLOADS
+from kscale.snapshot.cluster import Cluster
 from kscale.vpa.advice import advise
 from kscale.vpa.report import SEVERITIES, RecommendationReport, with_quality
 from kscale.vpa.strategies import find_strategy, strategies
 
-__all__ = ["command"]
+__all__ = ["EPILOG", "command"]
+
+EPILOG = """A history can come from Prometheus (what a file is of, its name says)
+
+\b
+ask() { curl -sG "$PROMETHEUS/api/v1/query_range" -d step=5m \\
+          -d start="$(date -d '-8 days' +%s)" -d end="$(date +%s)" --data-urlencode "query=$1"; }
+by='by (namespace, pod, container)'
+ask "sum $by (rate(container_cpu_usage_seconds_total{container!=''}[5m]))" > cpu.json
+ask "max $by (container_memory_working_set_bytes{container!=''})" > memory.json
+kscale recommend -f cluster.json --history cpu.json --history memory.json
+
+or from kscale generate --usage, to try it."""
 
 
 def command(
@@ -30,12 +47,25 @@ def command(
         list[str],
         typer.Option("-f", "--filename", metavar="FILE", help="A dump: workloads, pods, VPAs, HPAs. Repeatable."),
     ],
-    namespace: Annotated[list[str] | None, typer.Option("-n", "--namespace", help="Only these. Repeatable.")] = None,
-    kind: Annotated[list[str] | None, typer.Option("-r", "--kind", help="Only workloads of these kinds.")] = None,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option("-n", "--namespace", help="Only this namespace, or those like it: 'team-*'. Repeatable."),
+    ] = None,
+    all_namespaces: Annotated[
+        bool, typer.Option("-A", "--all-namespaces", help="All namespaces (the default).")
+    ] = False,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("-r", "--kind", help="Only workloads of this kind, e.g. deployments. Repeatable."),
+    ] = None,
     selector: Annotated[str, typer.Option("-l", "--selector", help="Only workloads with these pod labels.")] = "",
     strategy: Annotated[
         str,
-        typer.Option("--strategy", help=f"One of {', '.join(strategies())}; or your own: module:Class, file.py:Class."),
+        typer.Option(
+            "--strategy",
+            autocompletion=strategy_names,
+            help=f"One of {', '.join(strategies())}; or your own: module:Class, file.py:Class.",
+        ),
     ] = "vpa",
     setting: Annotated[
         list[str] | None,
@@ -74,6 +104,8 @@ def command(
     object is treated as if it had one in mode Off. Pods that are gone are mapped to their workload by the history's
     workload column, by the labels of Prometheus series (label_app), else by their name.
     """
+    if namespace and all_namespaces:
+        raise typer.BadParameter("-n and -A exclude each other", param_hint="-n")
     worst = fail_level(fail_on)
     given = {name: value for name, value in vars(settings).items() if value is not None}
     given |= dict(setting_of(text) for text in setting or ())
@@ -99,8 +131,8 @@ def command(
             strategy=chosen,
             now=history.moment(),
             checkpoints=saved,
-            namespaces=namespace or (),
-            kinds=kind or (),
+            namespaces=_namespaces(cluster, namespace or ()),
+            kinds=[kind_of(text) for text in kind or ()],
             selector=selector,
             points_required=history.points_required,
             threads=threads,
@@ -120,6 +152,15 @@ def command(
     bad = worst is not None and any(SEVERITIES.index(one.severity) >= worst for one in advice.containers)
     own = {(vpa.namespace, vpa.name): vpa for vpa in cluster.all("VerticalPodAutoscaler")}
     return Advice(record=advice, view=lambda: view_of(advice), exit_code=1 if bad else 0, own=own)
+
+
+def _namespaces(cluster: Cluster, given: Sequence[str]) -> list[str]:
+    """The namespaces that are meant: patterns stand for those of the input that they match, if there is any."""
+    if not any(char in text for text in given for char in "*?["):
+        return list(given)
+    there = {item.name for item in cluster.all("Namespace")}
+    there |= {item.namespace for kind in (*WORKLOADS, "VerticalPodAutoscaler") for item in cluster.all(kind)}
+    return [name for text in given for name in sorted(fnmatch.filter(there, text)) or [text]]
 
 
 def _prices(cluster: Any, catalogue: str | None, groups: str | None) -> Callable[[Any], float | None] | None:

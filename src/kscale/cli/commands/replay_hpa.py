@@ -11,7 +11,9 @@ from typing import Annotated
 import numpy as np
 import typer
 
+from kscale.cli.commands.hpa import KIND
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import object_name
 from kscale.errors import InputError, Problem
 from kscale.hpa.dump import read_dump
 from kscale.hpa.options import HPAOptions
@@ -218,5 +220,5 @@ def _view(report: ReplayReport) -> View:
             f"Plant: {plant}; the controller {given.controller}.",
             *(f"Not modelled: {text}." for text in report.unmodelled),
         ],
-        names=[each.name for each in report.summaries],
+        names=[object_name(KIND, None, each.name) for each in report.summaries],
     )

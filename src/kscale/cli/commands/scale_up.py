@@ -15,12 +15,13 @@ import typer
 import kscale
 from kscale.capacity.records import UNLIMITED
 from kscale.cli.bounds import BoundSource
+from kscale.cli.completion import expanders
 from kscale.cli.gpu_label import GpuLabel
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
-from kscale.cli.words import plural, pods
+from kscale.cli.words import plural, pods, program
 from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ def command(
         typer.Option(
             "--expander",
             metavar="NAMES",
+            autocompletion=expanders,
             help="How to choose: random, most-pods, least-waste, least-nodes, price, priority, grpc; several with "
             "commas. Default: least-waste.",
         ),
@@ -183,14 +185,14 @@ def command(
                 state=remembered,
                 templates=templates,
                 expander_input=_expander_input(options.expander_names, groups, priority_config, per_core, per_gib),
-                pods=source.asked(snapshot, show.terminal),
+                pods=source.asked(cluster, snapshot, show.terminal),
                 max_looks=max_looks,
                 gpu_label=gpu.key(snapshot.columns.objects, groups, show.terminal),
                 rank=rank,
             )
     _say(plan, show.terminal)
     memory.save(plan.state)
-    again = " ".join(["kscale explain", *source.words(), *group_source.words()])
+    again = " ".join([program(), "explain", *source.words(), *group_source.words()])
     unlimited = {group.id for group in groups if group.max_size >= UNLIMITED}
     plan.bound_effort = bounds.effort(len(groups))
     return Answer(

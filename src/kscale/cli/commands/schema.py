@@ -7,14 +7,21 @@ from typing import Annotated
 
 import typer
 
+from kscale.cli.completion import schema_kinds
 from kscale.cli.output import Answer, Column, Show, Table, View
+from kscale.cli.words import program
 from kscale.schemas import DOCUMENTS, INPUTS, SchemaList, input_schema_text, record_type, schema_files, schema_text
 
 __all__ = ["command"]
 
 
 def command(
-    kind: Annotated[str, typer.Argument(metavar="KIND", help="The document or input file; none lists them.")] = "",
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND", autocompletion=schema_kinds, help="The document or input file; none lists them."
+        ),
+    ] = "",
     *,
     show: Show,
     directory: Annotated[
@@ -48,6 +55,6 @@ def _kinds() -> View:
     return View(
         headline=f"{len(rows)} kinds of documents and files have a published schema.",
         tables=[Table([Column("KIND"), Column("WHAT IT IS")], rows)],
-        footer=["kscale schema KIND prints one."],
+        footer=[f"{program()} schema KIND prints one."],
         names=[str(row[0]) for row in rows],
     )

@@ -18,7 +18,7 @@ EPILOG = DUMP_HELP
 def command(*, source: Files, show: Show) -> Answer:
     """Read everything and decide nothing: what is in a dump, what is damaged in it, and what is odd.
 
-    Status 2 if anything could not be read.
+    Status 2 if anything could not be read; -o name then prints what, else the kinds.
     """
     source.check()
     with show.terminal.step(f"reading {source.what}"):
@@ -50,5 +50,5 @@ def validation_view(record: Validation) -> View:
         headline=f"{record.objects:,} {plural('object', record.objects)}: {state}{odd}{more}.",
         tables=tables,
         footer=footer,
-        names=[item.kind for item in record.kinds],
+        names=record.damaged_objects or [item.kind for item in record.kinds],
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,7 @@ _DEAR = 1000.0  # an item without a bin costs so many times the dearest bin
 
 def have_solver() -> bool:
     """Whether the extra ``[solver]`` is installed."""
-    try:
-        import highspy  # noqa: F401  (whether it can be)
-    except ImportError:
-        return False
-    return True
+    return find_spec("highspy") is not None  # it takes its time to import, and is not always needed
 
 
 @dataclass(frozen=True, slots=True)

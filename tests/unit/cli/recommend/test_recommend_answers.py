@@ -60,7 +60,7 @@ def test_objects_for_kubectl(cluster: Path) -> None:
 
 def test_choice_and_fail_on(cluster: Path) -> None:
     for option, value, said in (
-        ("-r", "statefulset", "no workload of the kind statefulset"),
+        ("-r", "statefulset", "no workload of the kind StatefulSet"),
         ("-n", "other", "no workload in the namespace other"),
         ("-l", "app=db", "no workload with the pod labels app=db"),
     ):
@@ -90,7 +90,7 @@ def test_qualities_of_service(cluster: Path) -> None:
 
 
 def test_every_format(cluster: Path) -> None:
-    assert recommend(cluster, rows(200), "-o", "name").stdout == "shop/Deployment/web\n"
+    assert recommend(cluster, rows(200), "-o", "name").stdout == "deployment/shop/web\n"
     assert "SAMPLES" in recommend(cluster, rows(200), "-o", "wide").stdout
     assert "| Deployment/web |" in recommend(cluster, rows(200), "-o", "markdown").stdout
     (row,) = csv.DictReader(recommend(cluster, rows(200), "-o", "csv").stdout.splitlines())
