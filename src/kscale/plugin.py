@@ -12,6 +12,9 @@ A predicate is asked last, after every Filter of the profile, of each pod and no
 the ``resources`` that the decorator names; ``slots`` is how many pods the node still takes. Functions must be
 deterministic, must not start threads, and may be called from several threads at once; nothing checks that. A function
 that raises stops the call with :class:`kscale.errors.NativeError`; it never counts as a verdict.
+
+Plug-ins are registered by name when they are compiled; another one under the same name takes the place of the first, so
+that a module may be loaded, and a notebook's cell run, again.
 """
 
 from __future__ import annotations
@@ -59,7 +62,7 @@ _REGISTRY: dict[str, PredicatePlugin | ScorePlugin] = {}
 
 
 def registered(name: str) -> PredicatePlugin | ScorePlugin:
-    """A plug-in by name. Raises InputError."""
+    """The plug-in that was last registered by a name. Raises InputError."""
     try:
         return _REGISTRY[name]
     except KeyError:
@@ -72,12 +75,6 @@ def _numba() -> Any:
     except ImportError:
         raise MissingExtraError("a compiled plug-in", "plugins") from None
     return numba
-
-
-def _register(plugin: PredicatePlugin | ScorePlugin) -> None:
-    if plugin.name in _REGISTRY:
-        raise InputError(f"there is a plug-in {plugin.name!r} already")
-    _REGISTRY[plugin.name] = plugin
 
 
 @overload
@@ -120,7 +117,7 @@ def predicate(
         chosen = name or inner.__name__
         text = reason or f"node(s) rejected by plug-in {chosen}"
         plugin = PredicatePlugin(chosen, text, tuple(resources), call.address, call)
-        _register(plugin)
+        _REGISTRY[plugin.name] = plugin
         return plugin
 
     return compile_it if function is None else compile_it(function)
@@ -167,7 +164,7 @@ def scorer(
             return 0
 
         plugin = ScorePlugin(name or inner.__name__, tuple(resources), row.address, row)
-        _register(plugin)
+        _REGISTRY[plugin.name] = plugin
         return plugin
 
     return compile_it if function is None else compile_it(function)

@@ -26,8 +26,11 @@ from kscale._native import (
     _histogram,
     _names,
     _numeric,
+    _packing,
+    _pod_classes,
     _projection,
     _reconcile,
+    _removals,
     _replay,
     _replicas,
     _scoring,
@@ -52,8 +55,11 @@ MODULES = [
     _histogram,
     _names,
     _numeric,
+    _packing,
+    _pod_classes,
     _projection,
     _reconcile,
+    _removals,
     _replay,
     _replicas,
     _scoring,
@@ -393,7 +399,7 @@ def test_amounts_at_the_ends_of_int64_wrap(free: list[int], amounts: list[int], 
     template = _engine.Template(engine, node_class=0, unschedulable=False, slots=HIGH, free=free[:2], domain=[])
     before = engine.checksum()
     pods = np.array([0, 0, 1, 1], np.int32)
-    engine.estimate(pods, np.array([0, 2, 4], np.int32), template, max_nodes=limit)
+    _packing.estimate(engine, pods, np.array([0, 2, 4], np.int32), template, max_nodes=limit)
     engine.fork()
     for pod in (0, 1, 1, 0):
         engine.place(pod, pod)
@@ -403,7 +409,8 @@ def test_amounts_at_the_ends_of_int64_wrap(free: list[int], amounts: list[int], 
     engine.revert()
     assert engine.checksum() == before
     for threads in (1, 2, 7):
-        _engine.sweep_resources(size, room, np.array([1, LOW, HIGH]), threads=threads)
+        found = engine.verdicts(np.arange(2, dtype=np.int32), threads=threads)
+        assert found.tolist() == [[engine.check(pod, node) for node in range(3)] for pod in range(2)]
 
 
 @pytest.mark.parametrize(
@@ -415,7 +422,9 @@ def test_scorer_shapes(shape: tuple[tuple[int, int], tuple[int, int]]) -> None:
         _scoring.score_all(np.zeros(shape[0], np.int64), np.zeros(shape[1], np.int64), nothing)
 
 
-@pytest.mark.parametrize("make", [_histogram.Buckets, _histogram.Bank, _histogram.Usage, _engine.Template])
+@pytest.mark.parametrize(
+    "make", [_histogram.Buckets, _histogram.Bank, _histogram.Usage, _engine.Template, _pod_classes.Extras]
+)
 def test_objects_that_were_never_initialised(make: Any) -> None:
     raw = make.__new__(make)
     for name in dir(raw):
@@ -483,3 +492,5 @@ def test_every_compiled_module_is_here() -> None:
     here = Path(inspect.getfile(kscale._native)).parent
     stubs = {path.stem for path in here.glob("*.pyi") if path.stem != "__init__"}
     assert {module.__name__.rpartition(".")[2] for module in MODULES} == stubs
+    doors = [line.split()[0] for line in (kscale._native.__doc__ or "").splitlines() if line.startswith("_")]
+    assert sorted(doors) == sorted(stubs)

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kscale._native import _engine
+from kscale._native import _engine, _packing, _pod_classes
+from kscale._native._engine import ORDINALS
 from kscale.errors import NativeError
 
 Problem = dict[str, Any]
@@ -221,27 +222,35 @@ def test_a_vacated_node_is_one_that_was_emptied_and_removed(problem: Problem, ho
     assert vacated.alive(0)
 
 
-@given(problems(), st.sampled_from([1, 2, 7]))
-def test_sweep_matches_checks_for_any_thread_count(problem: Problem, threads: int) -> None:
-    plain = {**problem, "kinds": ["plain"] * len(problem["kinds"])}
-    engine = build(plain)
-    request = np.array(plain["requests"], dtype=np.int64).reshape(-1, 2)
-    free = np.array(plain["free"], dtype=np.int64)
-    slots = np.array(plain["slots"], dtype=np.int64)
-    verdict = _engine.sweep(
-        request,
-        np.array(plain["rows"], dtype=np.int32),
-        free,
-        slots,
-        np.array(plain["classes"], dtype=np.int32),
-        np.array(plain["static"], dtype=np.uint16),
-        threads=threads,
-    )
-    expected = [[engine.check(c, n) for n in range(engine.nodes)] for c in range(len(request))]
-    assert verdict.tolist() == expected
-    fits = _engine.sweep_resources(request, free, slots, threads=threads)
-    slow = Slow({**plain, "static": [[0] * 3] * 2})
-    assert fits.tolist() == [[slow.fits(c, n) for n in range(engine.nodes)] for c in range(len(request))]
+@given(problems(storage=True), st.sampled_from([1, 2, 3, 7]))
+def test_verdicts_are_checks_for_any_thread_count(problem: Problem, threads: int) -> None:
+    engine = build(problem)
+    for i, c in enumerate(problem["pods"]):
+        engine.place(c, i % engine.nodes)
+    pods = np.arange(engine.n_classes, dtype=np.int32)
+    verdicts = engine.verdicts(pods, threads=threads)
+    assert verdicts.tolist() == [[engine.check(c, n) for n in range(engine.nodes)] for c in pods]
+
+
+@given(problems(storage=True))
+def test_pods_that_are_there_count_as_pods_that_were_placed(problem: Problem) -> None:
+    """But for room, which columns of free amounts know."""
+    free = {**problem, "requests": [[0, 0]] * len(problem["kinds"])}
+    placed, there = build(free), build(free)
+    nodes = [i % placed.nodes for i in range(len(free["pods"]))]
+    for c, node in zip(free["pods"], nodes, strict=True):
+        placed.place(c, node)
+    there.populate(np.array(free["pods"], dtype=np.int32), np.array(nodes, dtype=np.int32))
+    for row in range(placed.n_rows):
+        (counts, registered, *shape), expected = there.row(row), placed.row(row)
+        assert counts.tolist() == expected[0].tolist()
+        assert registered.tolist() == expected[1].tolist()
+        assert tuple(shape) == expected[2:]
+    assert there.claim_users(0) == placed.claim_users(0)
+    for plugin in ORDINALS.values():
+        for c in range(placed.n_classes):
+            for node in range(placed.nodes):
+                assert there.check_alone(plugin, c, node) == placed.check_alone(plugin, c, node)
 
 
 SMALL: Problem = {
@@ -269,7 +278,17 @@ SMALL: Problem = {
         lambda e: e.add_row(5, np.zeros(1, dtype=np.int64)),
         lambda e: e.add_row(0, np.zeros(50, dtype=np.int64)),
         lambda e: e.use_port(0, (9, 0)),
-        lambda e: e.use_volume(0, 1, 1),
+        lambda e: e.attach(0, 1, 1),
+        lambda e: e.add_rows(*(np.array(v, np.int32) for v in ([0], [0, 0], [0]))),
+        lambda e: e.add_rows(*(np.array([v], np.int32) for v in (9, -1, -1))),
+        lambda e: e.add_rows(*(np.array([v], np.int32) for v in (0, 0, -1))),
+        lambda e: e.add_rows(*(np.array([v], np.int32) for v in (0, -1, 1))),
+        lambda e: e.populate(np.array([0], np.int32), np.array([2], np.int32)),
+        lambda e: e.populate(np.array([1], np.int32), np.array([0], np.int32)),
+        lambda e: e.populate(np.array([0], np.int32), np.array([0, 1], np.int32)),
+        lambda e: e.check_alone(0, 0, 0),
+        lambda e: e.check_alone(15, 0, 0),
+        lambda e: e.check_alone(5, 0, 2),
         lambda e: e.set_classes(np.array([0, 9], dtype=np.int32)),
         lambda e: e.set_classes(np.array([0], dtype=np.int32)),
         lambda e: e.verdicts(np.array([3], dtype=np.int32)),
@@ -278,12 +297,13 @@ SMALL: Problem = {
         lambda e: _engine.Template(e, node_class=0, unschedulable=False, slots=1, free=[1], domain=[0, 0]),
         lambda e: _engine.Template(e, node_class=0, unschedulable=False, slots=1, free=[1, 1], domain=[9, 0]),
         lambda e: e.add(good(build(SMALL))),
-        lambda e: e.estimate(np.array([0], np.int32), np.array([0, 2], np.int32), good(e)),
-        lambda e: e.estimate(np.array([0], np.int32), np.array([1, 1], np.int32), good(e)),
-        lambda e: e.estimate(np.array([4], np.int32), np.array([0, 1], np.int32), good(e)),
-        lambda e: e.try_schedule(*(np.array([0], np.int32),) * 4, np.array([0, 2], np.int32)),
-        lambda e: e.try_schedule(np.array([0], np.int32), np.array([9], np.int32), *(np.array([-1], np.int32),) * 2,
-                                 np.array([0, 1], np.int32)),
+        lambda e: _packing.estimate(e, np.array([0], np.int32), np.array([0, 2], np.int32), good(e)),
+        lambda e: _packing.estimate(e, np.array([0], np.int32), np.array([1, 1], np.int32), good(e)),
+        lambda e: _packing.estimate(e, np.array([4], np.int32), np.array([0, 1], np.int32), good(e)),
+        lambda e: _packing.try_schedule(e, *(np.array([0], np.int32),) * 4, np.array([0, 2], np.int32)),
+        lambda e: _packing.try_schedule(
+            e, *(np.array([v], np.int32) for v in (0, 9, -1, -1)), np.array([0, 1], np.int32)
+        ),
     ],
 )  # fmt: skip
 def test_the_door_refuses_what_would_reach_outside(call: Any) -> None:
@@ -292,6 +312,54 @@ def test_the_door_refuses_what_would_reach_outside(call: Any) -> None:
     with pytest.raises(NativeError):
         call(engine)
     assert engine.checksum() == before
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"ports": [(2, -1)]},
+        {"ports": [(0, 1)]},
+        {"ports": [(-1, -1)]},
+        {"spread": [(1, 1, 1, 1)]},
+        {"spread": [(2, 1, 1, 1)]},
+        {"spread_touch": [1]},
+        {"spread_touch": [2]},
+        {"affinity_group": 0, "self_affine": False, "affinity": []},
+        {"own_anti": [2]},
+        {"blocked_by": [-1]},
+        {"touch": [2]},
+        {"rwop": [1]},
+        {"claims": [1]},
+        {"disks": [(-1, False)]},
+        {"volumes": [(0, 1, -1)]},
+        {"volumes": [(0, 0, 32)]},
+        {"devices": True},
+    ],
+    ids=str,
+)
+def test_what_a_class_has_is_of_this_engine(extra: dict[str, Any]) -> None:
+    """Row 1 counts no spread, and there are two rows, one claim, one driver, no group and no ledger."""
+    engine = build(SMALL)
+    one, none = np.zeros((1, 2), dtype=np.int64), np.zeros(1, dtype=np.uint8)
+    with pytest.raises(NativeError):
+        engine.add_classes(one, one, np.zeros(1, dtype=np.int32), none, none, [extra])
+    assert engine.n_classes == 1
+
+
+def test_extras_are_shared_and_replaced_for_later_engines_only() -> None:
+    extras = _pod_classes.Extras([None, {"ports": [(0, -1)]}])
+    engines = []
+    for _ in range(2):
+        engine = build(SMALL)
+        zeros, none = np.zeros((2, 2), dtype=np.int64), np.zeros(2, dtype=np.uint8)
+        engine.add_classes(zeros, zeros, np.zeros(2, dtype=np.int32), none, none, extras)
+        engine.use_port(0, (0, -1))
+        engines.append(engine)
+        extras.set(1, None)
+    assert [engine.check(2, 0) for engine in engines] == [ORDINALS["NodePorts"], 0]
+    assert len(extras) == 2
+    with pytest.raises(NativeError):
+        extras.set(2, None)
 
 
 def good(engine: _engine.Engine) -> _engine.Template:
@@ -418,7 +486,7 @@ def test_a_ledger_is_asked_last_and_told_everything() -> None:
 
 
 def test_doors_of_the_ledger() -> None:
-    with pytest.raises(NativeError, match="there is no ledger"):
+    with pytest.raises(NativeError, match="ledger that this engine does not have"):
         with_ledger(None)
     engine = with_ledger(Ledger(), devices=False)
     with pytest.raises(NativeError, match="before classes are added"):

@@ -1,4 +1,18 @@
 """The compiled floor: arrays in, arrays out. The modules listed here are the only doors to it.
 
-_build      how the binary was made
+_build         how the binary was made
+_engine        one simulated cluster: nodes, what pods on them count in, and the verdict of every Filter plug-in
+_pod_classes   what pod classes have beyond requests: read once, shared by engines
+_packing       the binpacking estimator and the hinting simulator, on an engine
+_removals      taking nodes away from an engine, what losing them would do, how many more of a pod fit
+_scoring       compiled scorers, run over every pod and node
+_knapsack      the bounded vector knapsack behind lower bounds
+_projection    lists of JSON objects reduced to what rules keep
+_names         rows by name
+_numeric       Go's float to integer conversions as amd64 makes them
+_histogram     decaying histograms: samples, checkpoints, recommendations
+_usage_text    usage over time out of text
+_replicas      the replica calculator, over columns
+_reconcile     reconciles, over columns
+_replay        one HPA over recorded load in virtual time
 """

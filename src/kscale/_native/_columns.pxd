@@ -1,6 +1,8 @@
 # cython: language_level=3
 # What bindings check of the columns that they are given.
 
+from libc.stdint cimport int32_t, int64_t
+
 
 cdef inline int same(str what, Py_ssize_t n, Py_ssize_t length) except -1:
     """A column must have as many entries as the others of its family."""
@@ -15,4 +17,38 @@ cdef inline int all_same(Py_ssize_t n, dict lengths) except -1:
     """All columns of a family, by name."""
     for what, length in lengths.items():
         same(what, n, length)
+    return 0
+
+
+cdef inline int32_t in_range(object value, int64_t low, int64_t high, str what) except? -1:
+    """A whole number between ``low`` and ``high``, that excluded."""
+    cdef int64_t number = value
+    if number < low or number >= high:
+        from kscale.errors import NativeError
+
+        raise NativeError(f"{what} is {number}, outside {low}..{high - 1}")
+    return <int32_t>number
+
+
+cdef inline int indices(const int32_t[::1] values, int64_t low, int64_t high, str what) except -1:
+    """Every entry is between ``low`` and ``high``, that excluded."""
+    cdef Py_ssize_t i
+    for i in range(values.shape[0]):
+        if values[i] < low or values[i] >= high:
+            from kscale.errors import NativeError
+
+            raise NativeError(f"{what}[{i}] is {values[i]}, outside {low}..{high - 1}")
+    return 0
+
+
+cdef inline int starts(const int32_t[::1] values, Py_ssize_t n, str what) except -1:
+    """Where the parts of ``n`` entries begin, and the end of the last."""
+    cdef Py_ssize_t i
+    cdef bint good = values.shape[0] >= 1 and values[0] == 0 and values[values.shape[0] - 1] == n
+    for i in range(values.shape[0] - 1):
+        good = good and values[i] <= values[i + 1]
+    if not good:
+        from kscale.errors import NativeError
+
+        raise NativeError(f"{what} must begin with 0, never decrease, and end with {n}, the number of entries")
     return 0

@@ -1,15 +1,24 @@
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native._pod_classes import Extras
+
 FITS: int
 FILTERED: int
 PREFILTER_FAILED: int
-FAKE: int
-NOWHERE: int
-NOT_TRIED: int
+ORDINALS: dict[str, int]
+"""Filter plug-ins of the default profile, by name: their places, from 1."""
+USER_PREDICATE: int
+DISK_CONFLICT: int
+CLAIM_IN_USE: int
+SKEW: int
+MISSING_KEY: int
+AFFINITY: int
+OWN_ANTI_AFFINITY: int
+EXISTING_ANTI_AFFINITY: int
 
 class _Plugin(Protocol):
     @property
@@ -67,9 +76,10 @@ class Engine:
     def set_migrated(self, plugins: NDArray[np.uint32]) -> None: ...
     def add_group(self) -> int: ...
     def add_row(self, key: int, counts: NDArray[np.int64], group: int = -1, eligibility: int = -1) -> int: ...
+    def add_rows(self, key: NDArray[np.int32], group: NDArray[np.int32], eligibility: NDArray[np.int32]) -> None: ...
     def add_claim(self, users: int = 0) -> int: ...
     def use_disk(self, node: int, disk: int, read_only: bool) -> None: ...
-    def use_volume(self, node: int, handle: int, driver: int, attachment: bool = False) -> None: ...
+    def attach(self, node: int, handle: int, driver: int) -> None: ...
     def use_port(self, node: int, port: tuple[int, int]) -> None: ...
     def add_classes(
         self,
@@ -78,14 +88,15 @@ class Engine:
         static_row: NDArray[np.int32],
         prefilter_failed: NDArray[np.uint8],
         hostname_spread: NDArray[np.uint8],
-        extras: list[dict[str, Any] | None],
+        extras: Extras | Sequence[dict[str, Any] | None],
     ) -> int: ...
+    def populate(self, pods: NDArray[np.int32], nodes: NDArray[np.int32]) -> None: ...
     def set_devices(self, ledger: _Ledger) -> None: ...
     def add_user(self, plugin: _Plugin, columns: Sequence[int]) -> None: ...
     def reset_classes(self) -> None: ...
     def check(self, pod: int, node: int) -> int: ...
-    def verdicts(self, pods: NDArray[np.int32]) -> NDArray[np.uint32]: ...
-    def dynamic(self, pod: int, node: int) -> dict[int, tuple[int, int]]: ...
+    def verdicts(self, pods: NDArray[np.int32], *, threads: int = 1) -> NDArray[np.uint16]: ...
+    def check_alone(self, plugin: int, pod: int, node: int) -> tuple[int, int] | None: ...
     def capacity(self, pod: int, node: int) -> int: ...
     def any_node(self, pod: int, acceptable: NDArray[np.uint8] | None = None) -> int: ...
     def place(self, pod: int, node: int) -> None: ...
@@ -100,28 +111,6 @@ class Engine:
     def fork(self) -> None: ...
     def revert(self) -> None: ...
     def commit(self) -> None: ...
-    def estimate(
-        self,
-        pod_class: NDArray[np.int32],
-        group_start: NDArray[np.int32],
-        template: Template,
-        *,
-        max_nodes: int = 0,
-        fast_last: bool = False,
-        clash: int = -1,
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], int, int, int, int]: ...
-    def try_schedule(
-        self,
-        pod_class: NDArray[np.int32],
-        hint: NDArray[np.int32],
-        similar: NDArray[np.int32],
-        controller: NDArray[np.int32],
-        group_start: NDArray[np.int32],
-        *,
-        acceptable: NDArray[np.uint8] | None = None,
-        break_on_failure: bool = False,
-        max_looks: int = -1,
-    ) -> tuple[NDArray[np.int32], NDArray[np.int32], int]: ...
     @property
     def nodes(self) -> int: ...
     @property
@@ -143,86 +132,3 @@ class Engine:
     def total(self, group: int) -> int: ...
     def claim_users(self, claim: int) -> int: ...
     def checksum(self) -> int: ...
-
-REMOVABLE: int
-BLOCKED: int
-NO_PLACE: int
-NOT_THERE: int
-NOT_LOOKED: int
-
-_Fates: TypeAlias = tuple[
-    NDArray[np.int8],
-    NDArray[np.uint8],
-    NDArray[np.int32],
-    NDArray[np.int64],
-    NDArray[np.int32],
-    NDArray[np.int32],
-]
-
-class Removals:
-    engine: Engine
-    def __init__(
-        self,
-        engine: Engine,
-        runs_as: NDArray[np.int32],
-        moves_as: NDArray[np.int32],
-        priority: NDArray[np.int64],
-        node: NDArray[np.int32],
-    ) -> None: ...
-    def set_hints(self, hint: NDArray[np.int32]) -> None: ...
-    def put(self, pod: int, node: int) -> None: ...
-    def on(self, node: int) -> NDArray[np.int32]: ...
-    def new_hints(self) -> tuple[NDArray[np.int32], NDArray[np.int32]]: ...
-    def run(
-        self,
-        candidates: NDArray[np.int32],
-        destinations: NDArray[np.uint8],
-        codes: NDArray[np.uint8],
-        set_of: NDArray[np.int32],
-        set_start: NDArray[np.int32],
-        set_ids: NDArray[np.int32],
-        allowed: NDArray[np.int64],
-        *,
-        atomic: NDArray[np.uint8] | None = None,
-        limit: int | None = None,
-        persist: bool = True,
-        charge: bool = True,
-    ) -> _Fates: ...
-    def alone(
-        self,
-        candidates: NDArray[np.int32],
-        destinations: NDArray[np.uint8],
-        codes: NDArray[np.uint8],
-        set_of: NDArray[np.int32],
-        set_start: NDArray[np.int32],
-        set_ids: NDArray[np.int32],
-        allowed: NDArray[np.int64],
-        *,
-        threads: int = 1,
-    ) -> _Fates: ...
-
-def losses(
-    engine: Engine,
-    pod_class: NDArray[np.int32],
-    priority: NDArray[np.int64],
-    node: NDArray[np.int32],
-    stays: NDArray[np.uint8],
-    start: NDArray[np.int32],
-    nodes: NDArray[np.int32],
-    *,
-    n_first: int = 3,
-) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]: ...
-def more_of(engine: Engine, pod: int, most: int) -> int: ...
-def sweep(
-    request: NDArray[np.int64],
-    static_row: NDArray[np.int32],
-    free: NDArray[np.int64],
-    slots: NDArray[np.int64],
-    node_class: NDArray[np.int32],
-    static_bits: NDArray[np.uint16],
-    *,
-    threads: int = 1,
-) -> NDArray[np.uint8]: ...
-def sweep_resources(
-    request: NDArray[np.int64], free: NDArray[np.int64], slots: NDArray[np.int64], *, threads: int = 1
-) -> NDArray[np.uint8]: ...

@@ -96,7 +96,7 @@ def estimates(
 def _no(verdict: Verdict) -> No:
     if verdict.ok:
         return No("", ["would fit an empty node, but not beside the pods placed first"])
-    return No(verdict.plugin, verdict.reasons)
+    return No(verdict.plugin, verdict.why)
 
 
 def template(group: NodeGroup) -> NodeTemplate:
@@ -142,12 +142,9 @@ def first_no(fit: FitResult, pod: Pod, name: str, node: Node) -> PluginVerdict:
 
 
 def _plugin_verdict(verdict: Verdict, pod: Pod, node: Node) -> PluginVerdict:
-    reasons = list(verdict.reasons)
-    if not reasons:  # left out by a PreFilter's node set; kube-scheduler words it so
-        reasons = [f"node(s) didn't satisfy plugin(s) [{' '.join(verdict.plugin.split(', '))}]"]
     return PluginVerdict(
         plugin=verdict.plugin,
-        reasons=reasons,
+        reasons=list(verdict.why),
         shortages=[
             Shortage(
                 resource=number["resource"],

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec.structs import replace
 
 import kscale
-from kscale._native import _engine
+from kscale._native import _removals
 from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.capacity.fit import rejected
 from kscale.objects.core import Pod, PodStatus
@@ -89,10 +89,10 @@ def more_of(snapshot: Snapshot, pod: Pod) -> int:
     # Where a pod that runs already is says nothing of where others like it may go.
     session = Session(snapshot, [snapshot.interner.classify(pod, placed=True)], alike=True)
     engine = session.engine
-    if session.outcomes[0].failure is not None:
+    if session.hopeless(0):
         return 0
     if engine.is_local(0):
-        return _engine.more_of(engine, 0, _MOST)
+        return _removals.more_of(engine, 0, _MOST)
     count = 0
     while count < _MOST and (node := engine.any_node(0)) >= 0:
         engine.place(0, node)
@@ -115,7 +115,7 @@ def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> li
     stays = np.array([is_daemonset_pod(pod) or is_mirror_pod(pod) for pod in pods.exemplars], dtype=np.uint8)
     named = [(name, list(nodes)) for name, nodes in parts]
     lost = [n for _, nodes in named for n in nodes]
-    moving, homeless, first = _engine.losses(
+    moving, homeless, first = _removals.losses(
         session.engine,
         number[pods.class_of],
         np.ascontiguousarray(pods.priority),

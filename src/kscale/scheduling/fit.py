@@ -4,48 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.core import Pod
-from kscale.scheduling.blame import blame
-from kscale.scheduling.plugins import BY_ORDINAL, PROFILE
-from kscale.scheduling.plugins.base import ERROR, UNSCHEDULABLE, Plugin, Status
-from kscale.scheduling.plugins.inter_pod_affinity import AFFINITY, EXISTING_ANTI_AFFINITY, OWN_ANTI_AFFINITY
-from kscale.scheduling.plugins.node_ports import PORT_TAKEN
-from kscale.scheduling.plugins.node_resources_fit import insufficient
-from kscale.scheduling.plugins.node_volume_limits import TOO_MANY
-from kscale.scheduling.plugins.pod_topology_spread import MISSING_KEY, SKEW
-from kscale.scheduling.plugins.volume_restrictions import CLAIM_IN_USE, DISK_CONFLICT
 from kscale.scheduling.pods import PodsLike, pods_of
-from kscale.scheduling.prefilter import PreFilterReport, prefilter_report
+from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.scheduling.unmodelled import unmodelled_of
-from kscale.scheduling.verdict import FAILING_PREDICATE, NO_NODES, Verdict
-from kscale.snapshot.interner import PodClass
+from kscale.scheduling.verdict import FAILING_PREDICATE, FILTERED_OUT, NO_NODES, PREFILTER_FAILED, Verdict
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["DYNAMIC_STATUSES", "FitResult", "fit"]
-
-_USER_PREDICATE = 15
-
-DYNAMIC_STATUSES: dict[tuple[int, int], Status] = {
-    (5, 0): PORT_TAKEN,
-    (7, 1): DISK_CONFLICT,
-    (7, 2): CLAIM_IN_USE,
-    (8, 0): TOO_MANY,
-    (11, 1): SKEW,
-    (11, 2): MISSING_KEY,
-    (12, 1): AFFINITY,
-    (12, 2): OWN_ANTI_AFFINITY,
-    (12, 3): EXISTING_ANTI_AFFINITY,
-}
+__all__ = ["FitResult", "fit"]
 
 
 def fit(
@@ -79,12 +53,11 @@ class FitResult:
         self._classes = snapshot.classify(pods)
         self.session = Session(snapshot, self._classes, profile=profile, one_by_one=True)
         self._index = {name: i for i, name in enumerate(self.pods)}
-        self._running: dict[int, list[Plugin]] = {}
 
     @cached_property
-    def codes(self) -> NDArray[np.uint32]:
-        """uint32[pod classes, all nodes of the snapshot]: the Filter verdict (PreFilter failures not included)."""
-        return self.session.engine.verdicts(np.arange(len({c.index for c in self._classes}), dtype=np.int32))
+    def codes(self) -> NDArray[np.uint16]:
+        """uint16[pod classes, all nodes of the snapshot]: 0 = fits, else the first plug-in that says no."""
+        return self.session.engine.verdicts(np.arange(self.session.asked, dtype=np.int32))
 
     @cached_property
     def class_of(self) -> NDArray[np.int32]:
@@ -99,8 +72,7 @@ class FitResult:
     @cached_property
     def class_ok(self) -> NDArray[np.bool_]:
         """bool[pod classes, all nodes]."""
-        failed = np.array([o.failure is not None for o in self.session.outcomes[: len(self.codes)]], dtype=bool)
-        ok: NDArray[np.bool_] = (self.codes == 0) & ~failed[:, None]
+        ok: NDArray[np.bool_] = self.codes == 0
         return ok
 
     @property
@@ -112,17 +84,17 @@ class FitResult:
     @cached_property
     def unmodelled(self) -> list[str]:
         """What pods use that no rule here looks at; empty = everything was taken into account."""
-        return unmodelled_of(self.session)
+        return self.session.unmodelled
 
     # -- one pod -----------------------------------------------------------------------------------------------------
 
-    def _pod(self, pod: str | Pod) -> tuple[str, PodClass, int]:
+    def _pod(self, pod: str | Pod) -> tuple[str, int]:
         name = pod.key if isinstance(pod, Pod) else pod
         try:
             pod_class = self._classes[self._index[name]]
         except KeyError:
             raise InputError(f"pod {name!r} is not part of this result") from None
-        return name, pod_class, self.session.number[pod_class.index]
+        return name, self.session.number(pod_class)
 
     def _node(self, node: str) -> int:
         try:
@@ -132,139 +104,29 @@ class FitResult:
 
     def prefilter(self, pod: str | Pod) -> PreFilterReport:
         """Every PreFilter on its own: skipped plug-ins, failures, node sets."""
-        _, pod_class, _ = self._pod(pod)
-        return prefilter_report(pod_class, self.session.ctx)
+        return self.session.prefilter(self._pod(pod)[1])
 
     def verdict(self, pod: str | Pod, node: str) -> Verdict:
         """The first failing plug-in, where upstream stops, with its texts."""
-        name, pod_class, number = self._pod(pod)
-        n = self._node(node)
-        outcome = self.session.outcomes[number]
-        if outcome.failure is not None:
-            return self._prefilter_failed(name, number, node)
-        code = self.session.engine.check(number, n)
-        if code == 0:
-            return Verdict(pod=name, node=node, ok=True)
-        if code == _engine.FILTERED:
-            return Verdict(
-                pod=name,
-                node=node,
-                ok=False,
-                type=FAILING_PREDICATE,
-                plugin=", ".join(sorted(outcome.choosers)),
-                code="UnschedulableAndUnresolvable",
-                unexpected="PreFilter filtered the Node out",
-            )
-        if code & 0xFF == _USER_PREDICATE:
-            predicate = self.session.profile.predicates[code >> 8]
-            return Verdict(
-                pod=name,
-                node=node,
-                ok=False,
-                type=FAILING_PREDICATE,
-                plugin=predicate.name,
-                code=UNSCHEDULABLE,
-                reasons=(predicate.reason,),
-                debug=f'nodeName: "{node}"',
-            )
-        plugin = BY_ORDINAL[code & 0xFF]
-        status, numbers = self._status(plugin, code >> 8, pod_class, number, n)
-        assert status is not None, plugin.name
-        reasons, unexpected = status.reasons, ""
-        if status.code == ERROR:
-            reasons = (f'running "{plugin.name}" filter plugin: {status.reasons[0]}',)
-            unexpected = f'unexpected filter status "{ERROR}"'
-        return Verdict(
-            pod=name,
-            node=node,
-            ok=False,
-            type=FAILING_PREDICATE,
-            plugin=plugin.name,
-            code=status.code,
-            reasons=reasons,
-            unexpected=unexpected,
-            debug=f'nodeName: "{node}"',
-            numbers=numbers,
-        )
-
-    def _prefilter_failed(self, name: str, number: int, node: str = "") -> Verdict:
-        outcome = self.session.outcomes[number]
-        assert outcome.failure is not None
-        return Verdict(
-            pod=name,
-            node=node,
-            ok=False,
-            type=FAILING_PREDICATE,
-            plugin=outcome.plugin,
-            code=outcome.failure.code,
-            reasons=outcome.failure.reasons,
-            unexpected="PreFilter failed",
-        )
+        name, number = self._pod(pod)
+        found = self.session.verdict(number, self._node(node))
+        by_filter = found.type == FAILING_PREDICATE and found.unexpected not in (FILTERED_OUT, PREFILTER_FAILED)
+        debug = f'nodeName: "{node}"' if by_filter else ""
+        return msgspec.structs.replace(found, pod=name, node=node, debug=debug)
 
     def verdicts(self, pod: str | Pod, node: str) -> list[Verdict]:
         """Every failing Filter on its own, in profile order, with numbers. PreFilter node sets are not applied; a
         plug-in whose PreFilter skipped or failed is left out."""
-        name, pod_class, number = self._pod(pod)
-        n = self._node(node)
-        found = []
-        dynamic = self.session.engine.dynamic(number, n)
-        for plugin in self._filters(pod_class):
-            detail, _ = dynamic.get(plugin.ordinal, (-1, -1))
-            status, numbers = self._status(plugin, detail, pod_class, number, n)
-            if status is not None:
-                found.append(
-                    Verdict(
-                        pod=name,
-                        node=node,
-                        ok=False,
-                        type=FAILING_PREDICATE,
-                        plugin=plugin.name,
-                        code=status.code,
-                        reasons=status.reasons,
-                        numbers=numbers,
-                    )
-                )
-        return found
-
-    def _filters(self, pod: PodClass) -> list[Plugin]:
-        """The plug-ins whose Filter runs for a class: not disabled, and their PreFilter neither skipped nor failed."""
-        found = self._running.get(pod.index)
-        if found is None:
-            answers = [(plugin, plugin.prefilter(pod, self.session.ctx)) for plugin in PROFILE]
-            found = self._running[pod.index] = [
-                plugin
-                for plugin, answer in answers
-                if plugin.name not in self.session.profile.disabled_filters
-                and not answer.skip
-                and answer.failure is None
-            ]
-        return found
-
-    def _status(
-        self, plugin: Plugin, detail: int, pod: PodClass, number: int, node: int
-    ) -> tuple[Status | None, tuple[dict[str, Any], ...]]:
-        if plugin.name == "NodeResourcesFit":
-            free, slots = self.session.free_on(node)
-            allocatable = {
-                resource: int(column[node]) for resource, column in self.snapshot.columns.allocatable.items()
-            }
-            status, short = insufficient(self.session.demand(number, allocatable), free, allocatable, slots)
-            return status, tuple({"resource": name, "asked": asked, "free": have} for name, asked, have in short)
-        status = plugin.check(pod, self.session.classes.facts(node), self.session.ctx)
-        if status is not None and plugin.name == "DynamicResources" and status.code != ERROR:
-            return status, blame(self.session, plugin.ordinal, detail, -1, pod, node)
-        if status is None:
-            status = DYNAMIC_STATUSES.get((plugin.ordinal, detail))
-            _, which = self.session.engine.dynamic(number, node).get(plugin.ordinal, (-1, -1))
-            return status, blame(self.session, plugin.ordinal, detail, which, pod, node) if status else ()
-        return status, ()
+        name, number = self._pod(pod)
+        found = self.session.verdicts(number, self._node(node))
+        return [msgspec.structs.replace(no, pod=name, node=node) for no in found]
 
     def any_node(self, pod: str | Pod, *, cursor: int = 0) -> Verdict:
         """The first node that takes the pod, round robin from behind ``cursor``; cordoned nodes are passed over
         (upstream: ``SchedulePodOnAnyNodeMatching``). The result's ``node`` is the one found."""
-        name, _, number = self._pod(pod)
-        if self.session.outcomes[number].failure is not None:
-            return self._prefilter_failed(name, number)
+        name, number = self._pod(pod)
+        if self.session.hopeless(number):
+            return msgspec.structs.replace(self.session.failed_everywhere(number), pod=name)
         engine = self.session.engine
         engine.cursor = cursor
         found = engine.any_node(number)

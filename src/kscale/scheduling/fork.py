@@ -91,9 +91,7 @@ class Fork:
         self.engine = self.session.engine
         self.engine.cursor = cursor
         number = self.session.number
-        self._numbers: dict[str, int] = {
-            record.key: number[pod.index] for record, pod in zip(records, classes, strict=True)
-        }
+        self._numbers: dict[str, int] = {record.key: number(pod) for record, pod in zip(records, classes, strict=True)}
         self._index = snapshot.columns.index
         self._existing = len(snapshot.columns)
         self._added: list[str] = []
@@ -215,13 +213,13 @@ class Fork:
     def _snapshot_pods(self, node: int) -> list[tuple[str, int]]:
         """The pods that the snapshot has on a node: (name, if it is one of this fork's pods, or ""; class)."""
         if self._on_node is None:
-            number, home = self.session.number, self._home
+            number, classes, home = self.session.number, self.snapshot.interner.classes, self._home
             keys = self.snapshot.pods if home else [""] * len(self.snapshot.placed_node)
             found: dict[int, list[tuple[str, int]]] = {}
             for key, class_index, n in zip(
                 keys, self.snapshot.placed_class.tolist(), self.snapshot.placed_node.tolist(), strict=True
             ):
-                found.setdefault(n, []).append((key if key in home else "", number[class_index]))
+                found.setdefault(n, []).append((key if key in home else "", number(classes[class_index])))
             self._on_node = found
         return self._on_node.get(node, [])
 
@@ -340,7 +338,7 @@ class Fork:
     def _judged(self, pod: str | int) -> int:
         """A class whose verdicts this fork knows. Raises InputError for one that only placed pods have."""
         number = self.pod(pod)
-        if number >= self.session.checked:
+        if number >= self.session.asked:
             raise InputError(
                 f"class {number} belongs to placed pods only: where they fit can be asked of pods given to fork()"
             )

@@ -10,14 +10,13 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _engine
+from kscale._native import _packing
 from kscale.errors import InputError, StateError
 from kscale.scheduling.arguments import position_of, short
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.pods import PodsLike, pods_of, priorities_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.scheduling.unmodelled import unmodelled_of
 from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -85,7 +84,7 @@ class PlaceResult:
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:
         """Which of the given pods fit on no node, in the order they were tried."""
-        found: NDArray[np.int64] = self.positions[self.node == _engine.NOWHERE]
+        found: NDArray[np.int64] = self.positions[self.node == _packing.NOWHERE]
         return found
 
     @cached_property
@@ -97,12 +96,12 @@ class PlaceResult:
     @cached_property
     def unschedulable(self) -> list[str]:
         """Pods that fit on no node, in the order they were tried."""
-        return self._keys(_engine.NOWHERE)
+        return self._keys(_packing.NOWHERE)
 
     @cached_property
     def not_tried(self) -> list[str]:
         """Pods that were given up before they were looked at."""
-        return self._keys(_engine.NOT_TRIED)
+        return self._keys(_packing.NOT_TRIED)
 
     def _keys(self, outcome: int) -> list[str]:
         which = np.flatnonzero(self.node == outcome)
@@ -113,7 +112,7 @@ class PlaceResult:
     @cached_property
     def unschedulable_records(self) -> list[PodRecord]:
         """The same, as records."""
-        return [self.records[i] for i in np.flatnonzero(self.node == _engine.NOWHERE).tolist()]
+        return [self.records[i] for i in np.flatnonzero(self.node == _packing.NOWHERE).tolist()]
 
     @property
     def placed_count(self) -> int:
@@ -144,7 +143,7 @@ class PlaceResult:
     @cached_property
     def unmodelled(self) -> list[str]:
         """What pods use that no rule here looks at."""
-        return unmodelled_of(self._session)
+        return self._session.unmodelled
 
     def to_dict(self) -> dict[str, Any]:
         """Placement and rest, as plain data."""
@@ -192,7 +191,8 @@ def place(
         acceptable = np.ones(len(snapshot.nodes), dtype=np.uint8)
         acceptable[refused] = 0
     engine.cursor = state.cursor
-    node, order, overflowing = engine.try_schedule(
+    node, order, overflowing = _packing.try_schedule(
+        engine,
         class_of,
         hints,
         shape,

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 
 from kscale.scheduling.context import Context
 from kscale.scheduling.plugins import PROFILE
-from kscale.scheduling.plugins.base import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Plugin, Status
+from kscale.scheduling.plugins.base import NOTHING, Plugin
+from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE, Status
 from kscale.snapshot.interner import PodClass
 
 __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefilters"]
@@ -15,13 +16,16 @@ __all__ = ["PreFilterOutcome", "PreFilterReport", "prefilter_report", "run_prefi
 
 @dataclass(frozen=True, slots=True)
 class PreFilterOutcome:
-    """``failure``: no node is looked at; ``plugin`` may be empty then. ``nodes``: only these, if not None."""
+    """``failure``: no node is looked at; ``plugin`` may be empty then. ``nodes``: only these, if not None, which
+    ``choosers`` chose."""
 
     plugin: str = ""
     failure: Status | None = None
-    skipped: frozenset[str] = frozenset()
     nodes: frozenset[str] | None = None
     choosers: tuple[str, ...] = ()
+
+
+PASSED = PreFilterOutcome()
 
 
 @dataclass(slots=True)
@@ -35,14 +39,12 @@ class PreFilterReport:
 
 def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROFILE) -> PreFilterOutcome:
     """In profile order; the first that cannot be helped ends it, the last that preemption might help is reported."""
-    skipped: set[str] = set()
     pending: tuple[str, Status] | None = None
     nodes: frozenset[str] | None = None
     choosers: list[str] = []
     for plugin in plugins:
         answer = plugin.prefilter(pod, ctx)
-        if answer.skip:
-            skipped.add(plugin.name)
+        if answer is NOTHING:
             continue
         status = answer.failure
         if status is not None and status.code == UNSCHEDULABLE:
@@ -51,14 +53,16 @@ def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROF
         if status is not None:
             if status.code == ERROR:
                 status = Status(ERROR, (f'running PreFilter plugin "{plugin.name}": {status.reasons[0]}',))
-            return PreFilterOutcome(plugin.name, status, frozenset(skipped))
+            return PreFilterOutcome(plugin.name, status)
         if answer.nodes is not None:
             choosers.append(plugin.name)
             nodes = answer.nodes if nodes is None else nodes & answer.nodes
             if not nodes:
-                return PreFilterOutcome("", Status(UNRESOLVABLE, (_nothing_left(choosers),)), frozenset(skipped))
+                return PreFilterOutcome("", Status(UNRESOLVABLE, (_nothing_left(choosers),)))
+    if pending is None and nodes is None:
+        return PASSED
     plugin_name, failure = pending or ("", None)
-    return PreFilterOutcome(plugin_name, failure, frozenset(skipped), nodes, tuple(choosers))
+    return PreFilterOutcome(plugin_name, failure, nodes, tuple(choosers))
 
 
 def _nothing_left(choosers: list[str]) -> str:
@@ -67,15 +71,15 @@ def _nothing_left(choosers: list[str]) -> str:
     return f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(choosers))}] simultaneously"
 
 
-def prefilter_report(pod: PodClass, ctx: Context) -> PreFilterReport:
+def prefilter_report(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROFILE) -> PreFilterReport:
     """All PreFilters, one by one."""
     report = PreFilterReport()
-    for plugin in PROFILE:
+    for plugin in plugins:
         answer = plugin.prefilter(pod, ctx)
-        if answer.skip:
-            report.skipped.append(plugin.name)
-        elif answer.failure is not None:
+        if answer.failure is not None:
             report.failures.append((plugin.name, answer.failure))
+        elif plugin.skips(pod, ctx):
+            report.skipped.append(plugin.name)
         elif answer.nodes is not None:
             report.node_sets.append((plugin.name, answer.nodes))
     report.skipped.sort()

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["FAILING_PREDICATE", "NO_NODES", "Verdict"]
+__all__ = ["FAILING_PREDICATE", "FILTERED_OUT", "NO_NODES", "PREFILTER_FAILED", "Verdict"]
 
 FAILING_PREDICATE = "FailingPredicateError"
 NO_NODES = "NoNodesPassingPredicatesFoundError"
+FILTERED_OUT = "PreFilter filtered the Node out"
+PREFILTER_FAILED = "PreFilter failed"
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -17,10 +19,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     ``type``: upstream's error type. ``plugin`` may be empty, or name several (PreFilter node sets). ``code``:
     ``Unschedulable``, ``UnschedulableAndUnresolvable`` or ``Error``. ``unexpected``: upstream's note when it was not an
-    ordinary rejection by a Filter. ``numbers``: what was compared, for people who ask why.
+    ordinary rejection by a Filter. ``numbers``: what was compared, for people who ask why. ``pod`` and ``node`` are
+    empty where the verdict is on a class of pods or on a node to come.
     """
 
-    pod: str
+    pod: str = ""
     ok: bool
     node: str = ""
     type: str = ""
@@ -32,9 +35,11 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     numbers: tuple[dict[str, Any], ...] = ()
 
     @property
-    def resolvable(self) -> bool:
-        """Whether removing other pods could help."""
-        return self.code == "Unschedulable"
+    def why(self) -> tuple[str, ...]:
+        """The reasons; of a node that PreFilters left out, for which upstream gives none, in kube-scheduler's words."""
+        if self.unexpected != FILTERED_OUT:
+            return self.reasons
+        return (f"node(s) didn't satisfy plugin(s) [{' '.join(self.plugin.split(', '))}]",)
 
     @property
     def message(self) -> str:
@@ -49,9 +54,4 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             parts.append(f"debugInfo={self.debug}")
         if self.unexpected:
             parts.append(f"unexpectedError={self.unexpected}")
-        return f"{head}predicate {go_quote(self.plugin)} didn't pass ({'; '.join(parts)})"
-
-
-def go_quote(text: str) -> str:
-    """A plug-in name in quotes."""
-    return f'"{text}"'
+        return head + f'predicate "{self.plugin}" didn\'t pass ({"; ".join(parts)})'

@@ -1,16 +1,17 @@
-"""What several volume plug-ins ask about claims, volumes and classes."""
+"""Claims, volumes, classes and drivers: what the volume plug-ins look up."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import cached_property
 
-if TYPE_CHECKING:
-    from kscale.objects.storage import PersistentVolume, PersistentVolumeClaim
-    from kscale.scheduling.context import Context
-    from kscale.snapshot.interner import PodClass
+from kscale.objects.storage import CSIDriver, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
+from kscale.scheduling.context import Context
+from kscale.snapshot.informers import Informers
+from kscale.snapshot.interner import PodClass
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["SELECTED_NODE", "claim_names", "claim_of", "class_name", "not_found", "not_owned"]
+__all__ = ["SELECTED_NODE", "ClaimUsers", "Volumes", "claim_names", "class_name", "not_found", "not_owned"]
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 """The annotation that names the node a claim is to be provisioned for."""
@@ -25,11 +26,6 @@ def claim_names(pod: PodClass) -> Iterator[tuple[str, bool]]:
             yield volume.persistent_volume_claim.claim_name, False
         elif volume.ephemeral is not None:
             yield f"{pod.pod_name}-{volume.name}", True
-
-
-def claim_of(pod: PodClass, name: str, ctx: Context) -> PersistentVolumeClaim | None:
-    """The claim object of the pod's namespace."""
-    return ctx.informers.claims.get((pod.namespace, name))
 
 
 def class_name(entry: PersistentVolume | PersistentVolumeClaim) -> str:
@@ -50,3 +46,123 @@ def not_owned(pod: PodClass, claim: PersistentVolumeClaim) -> str | None:
     return (
         f"PVC {claim.namespace}/{claim.name} was not created for pod {pod.namespace}/{pod.pod_name} (pod is not owner)"
     )
+
+
+class Volumes:
+    """The informers' objects about storage, and what is derived of them. Kept with a snapshot."""
+
+    def __init__(self, informers: Informers) -> None:
+        self._informers = informers
+
+    @classmethod
+    def of(cls, ctx: Context) -> Volumes:
+        """Those of a snapshot."""
+        return ctx.snapshot.memo.of(cls, lambda: cls(ctx.snapshot.informers))
+
+    def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
+        """A claim."""
+        return self._informers.claims.get((namespace, name))
+
+    def volume(self, name: str) -> PersistentVolume | None:
+        """A volume."""
+        return self._informers.volumes.get(name)
+
+    def storage_class(self, name: str) -> StorageClass | None:
+        """A storage class."""
+        return self._informers.storage_classes.get(name)
+
+    def driver(self, name: str) -> CSIDriver | None:
+        """A CSI driver."""
+        return self._informers.csi_drivers.get(name)
+
+    @property
+    def capacities(self) -> list[CSIStorageCapacity]:
+        """What drivers publish of their room."""
+        return self._informers.capacities
+
+    def claims_of(self, pod: PodClass) -> list[PersistentVolumeClaim]:
+        """The claims of a pod that exist, in volume order."""
+        found = (self.claim(pod.namespace, name) for name, _ in claim_names(pod))
+        return [claim for claim in found if claim is not None]
+
+    def candidates(self, claim: PersistentVolumeClaim) -> list[PersistentVolume]:
+        """Volumes of the claim's class that are available, or held for it; in the informer's order."""
+        free, held = self._by_class
+        name = class_name(claim)
+        found = free.get(name, [])
+        mine = held.get((name, claim.namespace, claim.name))
+        return [volume for _, volume in (found if mine is None else sorted([*found, *mine], key=_rank))]
+
+    @cached_property
+    def _by_class(
+        self,
+    ) -> tuple[
+        dict[str, list[tuple[int, PersistentVolume]]], dict[tuple[str, str, str], list[tuple[int, PersistentVolume]]]
+    ]:
+        free: dict[str, list[tuple[int, PersistentVolume]]] = {}
+        held: dict[tuple[str, str, str], list[tuple[int, PersistentVolume]]] = {}
+        for rank, volume in enumerate(self._informers.volumes.values()):
+            holder, name = volume.spec.claim_ref, class_name(volume)
+            if holder is None:
+                if volume.status.phase == "Available":
+                    free.setdefault(name, []).append((rank, volume))
+            else:
+                held.setdefault((name, holder.namespace, holder.name), []).append((rank, volume))
+        return free, held
+
+    @cached_property
+    def capacity_columns(self) -> frozenset[str]:
+        """Node labels that storage capacities select by."""
+        columns: set[str] = set()
+        for entry in self.capacities:
+            if entry.node_topology is not None:
+                columns |= set(entry.node_topology.match_labels or ())
+                columns |= {expression.key for expression in entry.node_topology.match_expressions}
+        return frozenset(columns)
+
+    @cached_property
+    def spelled(self) -> frozenset[str]:
+        """Label values and node names that volumes, claims, classes and capacities spell out."""
+        informers = self._informers
+        found: set[str] = set()
+        for volume in informers.volumes.values():
+            required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+            for term in required.node_selector_terms if required else ():
+                for requirement in (*term.match_expressions, *term.match_fields):
+                    found.update(requirement.values)
+        for claim in informers.claims.values():
+            found.add((claim.metadata.annotations or {}).get(SELECTED_NODE, ""))
+        for storage_class in informers.storage_classes.values():
+            for topology in storage_class.allowed_topologies:
+                for wanted in topology.match_label_expressions:
+                    found.update(wanted.values)
+        for entry in informers.capacities:
+            if entry.node_topology is not None:
+                found.update((entry.node_topology.match_labels or {}).values())
+                for expression in entry.node_topology.match_expressions:
+                    found.update(expression.values)
+        return frozenset(found)
+
+
+def _rank(entry: tuple[int, PersistentVolume]) -> int:
+    return entry[0]
+
+
+class ClaimUsers(dict[tuple[str, str], int]):
+    """How many placed pods name each claim; generic ephemeral volumes do not count (``updatePVCRefCounts``). Kept
+    with a snapshot."""
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> ClaimUsers:
+        """Those of a snapshot."""
+
+        def make() -> ClaimUsers:
+            users = cls()
+            for which, pod in enumerate(snapshot.placed_classes):
+                if pod.has_claims:
+                    pods = len(snapshot.nodes_of_class(which))
+                    for name in dict.fromkeys(name for name, ephemeral in claim_names(pod) if not ephemeral):
+                        users[pod.namespace, name] = users.get((pod.namespace, name), 0) + pods
+            return users
+
+        return snapshot.memo.of(cls, make)

@@ -485,7 +485,7 @@ def test_views_with_claims_that_are_held() -> None:
     before = view.checksum()
     view.fork()
     assert not view.fits("default/p", "n")
-    view.unplace(view.session.number[world.placed_classes[0].index], "n")
+    view.unplace(view.session.number(world.placed_classes[0]), "n")
     assert view.schedule("default/p", "n")
     view.revert()
     assert view.checksum() == before

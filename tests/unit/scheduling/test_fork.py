@@ -162,7 +162,7 @@ def test_a_pod_put_back_where_it_was_is_the_forks() -> None:
 
 def test_pods_by_class_are_counted() -> None:
     world = forked()
-    number = world.session.number[world.snapshot.placed_classes[0].index]
+    number = world.session.number(world.snapshot.placed_classes[0])
     before = world.checksum()
     world.fork()
     world.unplace(number, "n1")

@@ -69,6 +69,15 @@ def test_a_predicate_is_asked_by_fit_place_and_estimate(snapshot: kscale.Snapsho
 
 
 @pytest.mark.usefixtures("registry")
+def test_a_predicate_tells_why_a_pod_stays_out_of_an_estimate(snapshot: kscale.Snapshot) -> None:
+    reserve = plugin.predicate(reason="node(s) would be full")(leaves_a_core)
+    profile = kscale.SchedulerProfile(predicates=(reserve,))
+    result = kscale.estimate(snapshot, [pod("q", "4")], template={"node": node("t", "4")}, profile=profile)
+    assert result.unscheduled == {"d/q": "leaves_a_core: node(s) would be full"}
+    assert result.verdicts["d/q"].plugin == "leaves_a_core"
+
+
+@pytest.mark.usefixtures("registry")
 def test_further_resources_come_behind_the_fixed_three(snapshot: kscale.Snapshot) -> None:
     @plugin.predicate(name="no-gpu-nodes", resources=["example.com/gpu"])
     def spares_gpus(request, free, slots):  # type: ignore[no-untyped-def]  # numba types it
@@ -123,10 +132,11 @@ def test_a_scorer_that_raises_stops_the_call(snapshot: kscale.Snapshot, threads:
 
 
 @pytest.mark.usefixtures("registry")
-def test_names_are_unique_and_known() -> None:
-    plugin.predicate(name="once")(leaves_a_core)
-    with pytest.raises(InputError, match="there is a plug-in 'once' already"):
-        plugin.predicate(name="once")(leaves_a_core)
+def test_a_name_stands_for_the_plugin_registered_last() -> None:
+    first = plugin.predicate(name="once", reason="no")(leaves_a_core)
+    assert plugin.registered("once") is first
+    second = plugin.predicate(name="once", reason="not now")(leaves_a_core)
+    assert plugin.registered("once") is second
     with pytest.raises(InputError, match="no plug-in 'twice'"):
         plugin.registered("twice")
 

@@ -8,9 +8,10 @@ import pytest
 
 import kscale
 from kscale.scheduling.context import Context
-from kscale.scheduling.plugins.base import NOTHING, SKIP, Plugin, PreFilter, error, unresolvable, unschedulable
-from kscale.scheduling.prefilter import run_prefilters
+from kscale.scheduling.plugins.base import NOTHING, Plugin, PreFilter
+from kscale.scheduling.prefilter import prefilter_report, run_prefilters
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.status import error, unresolvable, unschedulable
 
 Outcome = tuple[str, str, list[str]] | None
 POD = {
@@ -21,17 +22,24 @@ POD = {
 }
 
 
+SKIP = "skip"
+Answer = PreFilter | str
+
+
 class MadeUp(Plugin):
     ordinal = 1
 
-    def __init__(self, name: str, answer: PreFilter, called: list[str]) -> None:
+    def __init__(self, name: str, answer: Answer, called: list[str]) -> None:
         self.name = name  # type: ignore[misc]  # of the class in real plug-ins
         self.answer = answer
         self.called = called
 
     def prefilter(self, pod: Any, ctx: Context) -> PreFilter:
         self.called.append(self.name)
-        return self.answer
+        return self.answer if isinstance(self.answer, PreFilter) else NOTHING
+
+    def skips(self, pod: Any, ctx: Context) -> bool:
+        return self.answer == SKIP
 
 
 def fails(status: Any) -> PreFilter:
@@ -44,7 +52,7 @@ def only(*nodes: str) -> PreFilter:
 
 U, UAU = "Unschedulable", "UnschedulableAndUnresolvable"
 BOTH = "node(s) didn't satisfy plugin(s) [A B] simultaneously"
-ROWS: list[tuple[str, list[PreFilter], Outcome, str, str]] = [
+ROWS: list[tuple[str, list[Answer], Outcome, str, str]] = [
     # id, answers of A, B, C; failure as (plugin, code, reasons); skipped; called
     ("FW-1", [NOTHING, NOTHING], None, "", "AB"),
     ("FW-2", [SKIP, fails(error("broken"))], ("B", "Error", ['running PreFilter plugin "B": broken']), "A", "AB"),
@@ -63,19 +71,21 @@ ROWS: list[tuple[str, list[PreFilter], Outcome, str, str]] = [
 ]
 
 
-def run(answers: list[PreFilter]) -> tuple[Any, str]:
+def run(answers: list[Answer]) -> tuple[Any, Any, str]:
     snapshot = kscale.load(POD).snapshot()
     (pod,) = snapshot.classify(snapshot.pending_records)
     called: list[str] = []
     plugins = [MadeUp(name, answer, called) for name, answer in zip("ABC", answers, strict=False)]
-    return run_prefilters(pod, Context(snapshot, SchedulerProfile()), plugins), "".join(called)
+    ctx = Context(snapshot, SchedulerProfile())
+    found, asked = run_prefilters(pod, ctx, plugins), "".join(called)
+    return found, prefilter_report(pod, ctx, plugins), asked
 
 
 @pytest.mark.parametrize(("answers", "failure", "skipped", "called"), [r[1:] for r in ROWS], ids=[r[0] for r in ROWS])
-def test_phase(answers: list[PreFilter], failure: Outcome, skipped: str, called: str) -> None:
-    outcome, asked = run(answers)
+def test_phase(answers: list[Answer], failure: Outcome, skipped: str, called: str) -> None:
+    outcome, report, asked = run(answers)
     assert asked == called
-    assert "".join(sorted(outcome.skipped)) == skipped
+    assert "".join(report.skipped) == skipped
     if failure is None:
         assert outcome.failure is None
     else:
@@ -84,7 +94,7 @@ def test_phase(answers: list[PreFilter], failure: Outcome, skipped: str, called:
 
 def test_node_sets_intersect() -> None:
     """FW-7."""
-    outcome, _ = run([only("n1", "n2"), NOTHING, only("n2", "n3")])
+    outcome, _, _ = run([only("n1", "n2"), NOTHING, only("n2", "n3")])
     assert outcome.failure is None
     assert (outcome.nodes, outcome.choosers) == (frozenset({"n2"}), ("A", "C"))
 

@@ -5,15 +5,15 @@ What is decided per group of like pods is decided here; the packing itself is th
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from copy import copy
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _packing
 from kscale.ca.estimator.fast_path import best_fast_path
+from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
 from kscale.ca.estimator.limiter import node_limit
 from kscale.ca.estimator.options import EstimateOptions, options_of
 from kscale.ca.estimator.result import EstimateResult
@@ -24,19 +24,16 @@ from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU, MEMORY
 from kscale.scheduling.arguments import MOST, position_of, short
-from kscale.scheduling.pods import PodsLike, equivalence_groups, pods_of, shapes_of
+from kscale.scheduling.compile.copies import copy_number
+from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.snapshot.interner import PodClass
-from kscale.snapshot.pod_rows import PodRows
-from kscale.snapshot.record import PodRecord, pod_record
+from kscale.snapshot.record import pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["GroupedPods", "decreasing", "estimate", "estimate_groups", "estimate_many", "group_pods", "template_of"]
+__all__ = ["Repeats", "decreasing", "estimate", "estimate_groups", "estimate_many", "template_of"]
 
 TemplateLike = Node | NodeTemplate | NodeGroup | dict[str, Any]
-
-_COPY = re.compile(r"(.*)-e-(0|[1-9][0-9]{0,8})", re.DOTALL)
 
 
 def template_of(template: TemplateLike) -> NodeTemplate:
@@ -57,84 +54,6 @@ def template_of(template: TemplateLike) -> NodeTemplate:
 
 
 _LONG_GROUPS = 200  # pods of a group from which on copying group by group is faster
-
-
-class GroupedPods:
-    """Pods of an estimate, grouped: what does not depend on the template."""
-
-    def __init__(self, snapshot: Snapshot, records: Sequence[PodRecord], groups: Sequence[int] | None) -> None:
-        self.records = records
-        if groups is None:
-            self.members, self.starts = equivalence_groups(*shapes_of(records))
-        else:
-            self.members = np.arange(len(records), dtype=np.int32)
-            self.starts = np.array(groups, dtype=np.int32)
-        self.unique, of_pod = snapshot.distinct_classes(records)
-        self.class_of = of_pod[self.members]
-        """int32[n]: position in ``unique``, group after group."""
-        self.asked = np.zeros((len(self.starts) - 1, 2))
-        """float64[groups, 2]: cpu and memory of a group's first pod; an empty group asks for nothing."""
-        self._sums: dict[bytes, tuple[int, int]] = {}
-        self.counted: NDArray[np.int64] | None = None
-        """``class_counts``, once somebody asked."""
-        taken = [(pod.occupancy.get(CPU, 0), pod.occupancy.get(MEMORY, 0)) for pod in self.unique]
-        some = np.flatnonzero(np.diff(self.starts) > 0)
-        if len(some):
-            self.asked[some] = np.array(taken, dtype=np.float64)[self.class_of[self.starts[some]]]
-
-    def restricted(self, groups: NDArray[np.int64]) -> GroupedPods:
-        """The same pods, some of the groups, in the order given."""
-        if len(groups) == len(self.starts) - 1 and (groups == np.arange(len(groups))).all():
-            return self
-        part = copy(self)
-        positions, part.starts = self.spread(groups)
-        part.members = self.members[positions]
-        part.class_of = self.class_of[positions]
-        part.asked = self.asked[groups]
-        part.counted = None
-        return part
-
-    def spread(self, groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """(positions of their pods, where each group starts there) of some groups, in the order given."""
-        sizes = np.diff(self.starts)[groups]
-        starts = np.append(0, np.cumsum(sizes)).astype(np.int32)
-        positions = np.repeat(self.starts[:-1][groups] - starts[:-1], sizes) + np.arange(starts[-1])
-        return positions.astype(np.int64), starts
-
-    def exemplar(self, group: int) -> PodClass | None:
-        """The class of a group's first pod; None for an empty group."""
-        start = self.starts[group]
-        return None if start == self.starts[group + 1] else self.unique[self.class_of[start]]
-
-    @property
-    def class_counts(self) -> NDArray[np.int64]:
-        """How many pods there are of each class: int64[classes]."""
-        if self.counted is None:
-            self.counted = np.bincount(self.class_of, minlength=len(self.unique))
-        return self.counted
-
-    def requested(self, counts: NDArray[np.int64]) -> tuple[int, int]:
-        """What so many pods of each class (int64[classes]) request together: (cpu, memory) in billionths."""
-        key = counts.tobytes()
-        found = self._sums.get(key)
-        if found is None:
-            cpu = memory = 0
-            for number in np.flatnonzero(counts).tolist():
-                one, count = self.unique[number].requested, int(counts[number])
-                cpu, memory = cpu + one[0] * count, memory + one[1] * count
-            found = self._sums[key] = cpu, memory
-        return found
-
-    def keys_of_group(self, group: int) -> list[str]:
-        """The pods of a group, ``namespace/name``."""
-        return self.keys_of(self.members[self.starts[group] : self.starts[group + 1]])
-
-    def keys_of(self, numbers: NDArray[np.int32]) -> list[str]:
-        """Pods by number in ``records``, ``namespace/name``."""
-        records = self.records
-        if isinstance(records, PodRows):
-            return records.keys_at(numbers)
-        return [records[i].key for i in numbers.tolist()]
 
 
 class Repeats:
@@ -172,13 +91,6 @@ class _Layout:
 _Packed = tuple[NDArray[np.int32], NDArray[np.int32], int, int, int, int]
 
 
-def group_pods(snapshot: Snapshot, pods: PodsLike) -> GroupedPods:
-    """The pods of a call in equivalence groups; the pending ones are grouped once for a snapshot."""
-    if pods is not None:
-        return GroupedPods(snapshot, pods_of(snapshot, pods, waiting=True), None)
-    return snapshot.memo.of(GroupedPods, lambda: GroupedPods(snapshot, snapshot.pending_records, None))
-
-
 def decreasing(asked: NDArray[np.float64], template: NodeTemplate) -> NDArray[np.int64]:
     """Groups by falling score: int64[groups]; equal ones keep their order. ``asked``: float64[groups, 2]: cpu, memory.
 
@@ -202,10 +114,10 @@ class _FirstCopies(dict[str, int]):
     def of(cls, names: Sequence[str]) -> _FirstCopies:
         found = cls()
         for name in names:
-            match = _COPY.fullmatch(name)
-            if match:
-                number = int(match[2])
-                found[match[1]] = min(number, found.get(match[1], number))
+            copy = copy_number(name)
+            if copy is not None:
+                template, number = copy
+                found[template] = min(number, found.get(template, number))
         return found
 
 
@@ -302,7 +214,8 @@ def estimate_groups(
     if known is not None:
         answer, engine.cursor = known
     else:
-        answer = engine.estimate(
+        answer = _packing.estimate(
+            engine,
             layout.class_of,
             layout.starts,
             session.templates[number],

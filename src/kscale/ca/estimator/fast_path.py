@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.selectors import SelectorError, compile_selector
-from kscale.scheduling.context import HOSTNAME
+from kscale.scheduling.facts import HOSTNAME
 from kscale.snapshot.interner import PodClass
 
 __all__ = ["best_fast_path"]

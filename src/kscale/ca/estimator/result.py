@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _engine
+from kscale._native import _packing
+from kscale.ca.estimator.grouped_pods import GroupedPods
 from kscale.ca.estimator.options import EstimateOptions
-from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.devices.counting import PLENTY
 from kscale.scheduling.session import Session
-from kscale.scheduling.unmodelled import unmodelled_of
 from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 if TYPE_CHECKING:
-    from kscale.ca.estimator.binpacking import GroupedPods
     from kscale.scheduling.bounds import Bound
 
 __all__ = ["NO_PERMISSION", "EstimateResult"]
@@ -82,8 +80,8 @@ class EstimateResult:
 
     def _node_name(self, node: int) -> str:
         existing = len(self.snapshot.nodes)
-        if node >= _engine.FAKE:
-            return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - _engine.FAKE}"
+        if node >= _packing.FAKE:
+            return f"{self.new_node_name(self.nodes_added - 1)}-fake-{node - _packing.FAKE}"
         return self.snapshot.nodes[node] if node < existing else self.new_node_name(node - existing)
 
     def new_node_name(self, copy: int) -> str:
@@ -148,9 +146,7 @@ class EstimateResult:
         fit an empty node, but no further node was permitted, or not beside the pods placed before it."""
         left = np.flatnonzero(self.placement_numbers < 0)
         numbers = self._class_of[left].tolist()
-        found = verdicts_on_new_node(
-            self._session, self.template, self._number, dict.fromkeys(numbers), max(self.nodes_added, 0)
-        )
+        found = self._session.verdicts_on_copy(self._number, max(self.nodes_added, 0), dict.fromkeys(numbers))
         return {key: found[number] for key, number in zip(self._keys(left.astype(np.int32)), numbers, strict=True)}
 
     @cached_property
@@ -161,7 +157,7 @@ class EstimateResult:
 
     def _why(self, verdict: Verdict) -> str:
         if not verdict.ok:
-            return f"{verdict.plugin}: {', '.join(verdict.reasons)}"
+            return f"{verdict.plugin}: {', '.join(verdict.why)}"
         if self.failed:
             return "the name of a new node is taken"
         return NO_PERMISSION if self.stopped else "does not fit beside the pods placed before it"
@@ -205,7 +201,7 @@ class EstimateResult:
         session = self._session
         on_new = self.placement_numbers >= len(self.snapshot.nodes)
         numbers, count = np.unique(self._class_of[on_new], return_counts=True)
-        roomy = session.template_free(self._number)
+        slots, roomy = session.template_room(self._number)
         chosen = [
             r
             for r, n in enumerate(roomy)
@@ -218,7 +214,7 @@ class EstimateResult:
         demand = np.array(
             [[1, *(session.pods[n].occupancy.get(name, 0) for name in resources)] for n in numbers], dtype=np.int64
         ).reshape(len(numbers), len(resources) + 1)
-        capacity = np.array([session.template_slots(self._number), *(roomy[r] for r in chosen)], dtype=np.int64)
+        capacity = np.array([slots, *(roomy[r] for r in chosen)], dtype=np.int64)
         most = np.array([1 if session.pods[n].ports else 2**31 - 1 for n in numbers], dtype=np.int64)
         nodes, node_of = np.unique(self.placement_numbers[on_new], return_inverse=True)
         patterns = np.zeros((len(nodes), len(numbers)), dtype=np.int64)
@@ -228,7 +224,7 @@ class EstimateResult:
     @cached_property
     def unmodelled(self) -> list[str]:
         """What pods use that no rule here looks at."""
-        return unmodelled_of(self._session)
+        return self._session.unmodelled
 
 
 def _fullest(patterns: NDArray[np.int64], demand: NDArray[np.int64], capacity: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -12,7 +12,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale._native import _engine
+from kscale._native import _packing, _removals
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
@@ -182,7 +182,7 @@ class RemovalSimulator:
         for of, without in stripped.items():
             number[of] = session.classes_of([without])[0]
         self._moves_as = number[self.pods.class_of] if stripped else runs_as
-        self._removals = _engine.Removals(
+        self._removals = _removals.Removals(
             self.engine, runs_as, self._moves_as, np.ascontiguousarray(self.pods.priority), self.pods.node
         )
         if state.hints or state.old_hints:
@@ -213,7 +213,7 @@ class RemovalSimulator:
         self._budgets = BudgetSets(self.pods, self.pdbs)
         # A node on its way out carries this taint; topology spread constraints may honour it.
         taint = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
-        self.engine.set_ghost_rows(self._session.counters.leaving(taint, self.engine.n_rows))
+        self.engine.set_ghost_rows(self._session.leaving(taint))
 
     # -- looking -----------------------------------------------------------------------------------------------------
 
@@ -252,7 +252,8 @@ class RemovalSimulator:
         pods = (by_priority + first).tolist()
         alone = np.full(len(pods), -1, dtype=np.int32)
         groups = [0, *(np.flatnonzero(np.diff(priority)) + 1).tolist(), len(pods)]
-        node, order, _ = self.engine.try_schedule(
+        node, order, _ = _packing.try_schedule(
+            self.engine,
             self._moves_as[pods],
             self._hints(state, first)[by_priority],
             alone,
@@ -349,7 +350,7 @@ class RemovalSimulator:
         begin = start.tolist()
         answers: list[RemovableNode | UnremovableCandidate] = []
         for c, (name, what, who) in enumerate(zip(candidates, fate.tolist(), pod.tolist(), strict=True)):
-            if what == _engine.REMOVABLE:
+            if what == _removals.REMOVABLE:
                 answers.append(
                     RemovableNode(
                         name,
@@ -361,13 +362,13 @@ class RemovalSimulator:
                         waits=waits[c],
                     )
                 )
-            elif what == _engine.NO_PLACE:
+            elif what == _removals.NO_PLACE:
                 answers.append(
                     UnremovableCandidate(node=name, reason=reasons.NO_PLACE_TO_MOVE_PODS, homeless=keys[who])
                 )
-            elif what == _engine.BLOCKED:
+            elif what == _removals.BLOCKED:
                 answers.append(self._blocked(name, who))
-            elif what == _engine.NOT_THERE:
+            elif what == _removals.NOT_THERE:
                 answers.append(UnremovableCandidate(node=name, reason=reasons.NO_NODE_INFO))
             else:
                 break

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kscale.ca.estimator.binpacking import GroupedPods
+from kscale.ca.estimator.grouped_pods import GroupedPods
 from kscale.scheduling.pods import MOST_SHAPES
 from kscale.snapshot.record import PodRecord
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up
-from kscale.ca.estimator.binpacking import GroupedPods, Repeats, estimate_groups, group_pods
+from kscale.ca.estimator.binpacking import Repeats, estimate_groups
+from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
 from kscale.ca.estimator.options import NOTHING, THRESHOLDS, EstimateOptions, NodeGroupSize
-from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.ca.estimator.result import EstimateResult
 from kscale.ca.expander.types import Option
 from kscale.ca.options import AutoscalingOptions
@@ -29,7 +29,6 @@ from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.session import Session
-from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
@@ -127,7 +126,7 @@ class ExpansionFinder:
             numbers, where = np.unique(exemplars, return_inverse=True)
             known = self._fits[id(session), alike] = _fits(session, which, numbers)[where.reshape(-1)]
         fits = known
-        ask = partial(_verdicts, session, self.templates[group], which)
+        ask = partial(session.verdicts_on_copy, which, 0)
         egs.judge(group, Judgement(fits, exemplars, ask))
         return fits
 
@@ -240,10 +239,6 @@ def _fits(session: Session, which: int, classes: NDArray[np.int32]) -> NDArray[n
         return np.fromiter((engine.check(number, node) == 0 for number in classes.tolist()), np.bool_, len(classes))
     finally:
         engine.revert()
-
-
-def _verdicts(session: Session, template: NodeTemplate, which: int, classes: list[int]) -> dict[int, Verdict]:
-    return verdicts_on_new_node(session, template, which, classes, 0)
 
 
 def _size(group: NodeGroup) -> NodeGroupSize:

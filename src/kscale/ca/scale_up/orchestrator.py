@@ -57,7 +57,6 @@ from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.session import Session
-from kscale.scheduling.unmodelled import unmodelled_of
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -359,7 +358,7 @@ class _Orchestrator(ExpansionFinder):
 
     def unmodelled(self) -> list[str]:
         sessions = {id(session): session for session in (self.session, *(late for late, _ in self.compiled.values()))}
-        return list(dict.fromkeys(text for session in sessions.values() for text in unmodelled_of(session)))
+        return list(dict.fromkeys(text for session in sessions.values() for text in session.unmodelled))
 
     def finish(self, result: str) -> Orchestration:
         return self.result(

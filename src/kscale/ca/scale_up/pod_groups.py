@@ -68,7 +68,7 @@ class _Said:
         for reason in reversed(self.why):
             if self.why[reason][number]:
                 return [reason]
-        return list(self.judgement.verdict(number).reasons)
+        return list(self.judgement.verdict(number).why)
 
 
 class PodGroups(Sequence[PodGroup]):

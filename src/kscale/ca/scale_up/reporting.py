@@ -116,12 +116,12 @@ def _why(group: PodGroup, done: Orchestration) -> str:
         item = RemainingPod(pod="", rejected_groups=group.errors, skipped_groups=done.skipped)
         return ", ".join(not_triggered_parts(item, {*group.errors, *done.skipped})) or "no node group"
     if best is not None and best.group in group.verdicts:
-        return f"{best.group} was chosen, which does not take it: {', '.join(group.verdicts[best.group].reasons)}"
+        return f"{best.group} was chosen, which does not take it: {', '.join(group.verdicts[best.group].why)}"
     return ""
 
 
 def _rejections(group: PodGroup) -> dict[str, GroupRejection]:
     return {
-        name: GroupRejection(plugin=verdict.plugin, reasons=list(verdict.reasons), numbers=list(verdict.numbers))
+        name: GroupRejection(plugin=verdict.plugin, reasons=list(verdict.why), numbers=list(verdict.numbers))
         for name, verdict in group.verdicts.items()
     }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.requests import is_scalar
@@ -16,22 +15,11 @@ from kscale.objects.resource import (
     ResourceClaim,
     ResourceClaimSpec,
 )
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NodeFacts
+from kscale.snapshot.interner import PodClass
 
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
-
-__all__ = [
-    "MOST_CONSUMERS",
-    "ClaimError",
-    "Wanted",
-    "claims_of",
-    "device_class_of",
-    "extended_claim",
-    "extended_resources",
-    "to_allocate",
-    "wanted",
-]
+__all__ = ["MOST_CONSUMERS", "ClaimError", "Claims", "Wanted", "device_class_of", "extended_claim", "to_allocate"]
 
 MOST_CONSUMERS = 256
 """Consumers that a claim may be reserved for (``ResourceClaimReservedForMaxSize``)."""
@@ -67,64 +55,94 @@ def device_class_of(resource: str, classes: Mapping[str, DeviceClass]) -> Device
     return None
 
 
-def extended_resources(pod: PodClass, ctx: Context) -> tuple[tuple[str, int], ...]:
-    """(resource, amount) of what the pod asks for and a device class stands for, by name."""
-    if not ctx.dra or not ctx.informers.device_classes:
-        return ()
-    return tuple(
-        (name, amount)
-        for name, amount in sorted(pod.demand.items())
-        if amount > 0 and is_scalar(name) and ctx.delegable(name)
-    )
+class Claims:
+    """What pods of a context claim."""
 
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._wanted: dict[int, Wanted] = {}
+        self._delegable: dict[str, bool] = {}
 
-def claims_of(pod: PodClass, ctx: Context) -> list[ResourceClaim]:
-    """The claims of a pod, in its order. Raises ClaimError."""
-    found = []
-    statuses = dict(reversed(pod.claim_statuses))  # the first of a name counts
-    for entry, given, _ in pod.claims:
-        name = given
-        if name is None:
-            if entry not in statuses:
-                raise ClaimError(f'pod "{pod.namespace}/{pod.pod_name}": ResourceClaim not created yet')
-            name = statuses[entry]
-            if name is None:  # the template asked for nothing
+    @classmethod
+    def of(cls, ctx: Context) -> Claims:
+        """Those of a context."""
+        return ctx.memo.of(cls, lambda: cls(ctx))
+
+    def delegable(self, resource: str) -> bool:
+        """Whether a device class stands for the resource on nodes that have none of it themselves."""
+        found = self._delegable.get(resource)
+        if found is None:
+            classes = self._ctx.informers.device_classes
+            found = self._ctx.dra and device_class_of(resource, classes) is not None
+            self._delegable[resource] = found
+        return found
+
+    def extended(self, pod: PodClass) -> tuple[tuple[str, int], ...]:
+        """(resource, amount) of what the pod asks for and a device class stands for, by name."""
+        if not self._ctx.dra or not self._ctx.informers.device_classes:
+            return ()
+        return tuple(
+            (name, amount)
+            for name, amount in sorted(pod.demand.items())
+            if amount > 0 and is_scalar(name) and self.delegable(name)
+        )
+
+    def of_pod(self, pod: PodClass) -> list[ResourceClaim]:
+        """The claims of a pod, in its order. Raises ClaimError."""
+        found = []
+        statuses = dict(reversed(pod.claim_statuses))  # the first of a name counts
+        for entry, given, _ in pod.claims:
+            name = given
+            if name is None:
+                if entry not in statuses:
+                    raise ClaimError(f'pod "{pod.namespace}/{pod.pod_name}": ResourceClaim not created yet')
+                name = statuses[entry]
+                if name is None:  # the template asked for nothing
+                    continue
+            if not self._ctx.dra:
+                raise ClaimError("object not found: dra manager is disabled")
+            claim = self._ctx.informers.resource_claims.get((pod.namespace, name))
+            if claim is None:
+                raise ClaimError(f"claim {pod.namespace}/{name} not found")
+            if claim.metadata.deletion_timestamp is not None:
+                raise ClaimError(f'resourceclaim "{name}" is being deleted')
+            owners = claim.metadata.owner_references
+            if given is None and not any(owner.controller and owner.uid == pod.pod_uid for owner in owners):
+                whose = f"{pod.namespace}/{pod.pod_name}"
+                raise ClaimError(
+                    f"ResourceClaim {pod.namespace}/{name} was not created for Pod {whose} (Pod is not owner)"
+                )
+            found.append(claim)
+        return found
+
+    def wanted(self, pod: PodClass) -> Wanted:
+        """What the plug-in has to see to. Raises ClaimError."""
+        found = self._wanted.get(pod.index)
+        if found is None:
+            found = self._wanted[pod.index] = self._find_wanted(pod)
+        return found
+
+    def settled(self, pod: PodClass) -> Wanted:
+        """The same; nothing of a pod whose PreFilter fails: no node is asked for it."""
+        if not pod.claims and not self._ctx.dra:
+            return Wanted()
+        try:
+            return self.wanted(pod)
+        except ClaimError:
+            return Wanted()
+
+    def _find_wanted(self, pod: PodClass) -> Wanted:
+        allocated, still_open = [], []
+        for claim in self.of_pod(pod):
+            if claim.status.allocation is None:
+                still_open.append(claim)
                 continue
-        if not ctx.dra:
-            raise ClaimError("object not found: dra manager is disabled")
-        claim = ctx.informers.resource_claims.get((pod.namespace, name))
-        if claim is None:
-            raise ClaimError(f"claim {pod.namespace}/{name} not found")
-        if claim.metadata.deletion_timestamp is not None:
-            raise ClaimError(f'resourceclaim "{name}" is being deleted')
-        owners = claim.metadata.owner_references
-        if given is None and not any(owner.controller and owner.uid == pod.pod_uid for owner in owners):
-            whose = f"{pod.namespace}/{pod.pod_name}"
-            raise ClaimError(f"ResourceClaim {pod.namespace}/{name} was not created for Pod {whose} (Pod is not owner)")
-        found.append(claim)
-    return found
-
-
-def wanted(pod: PodClass, ctx: Context) -> Wanted:
-    """What the plug-in has to see to. Raises ClaimError."""
-    found = ctx.wanted.get(pod.index)
-    if found is None:
-        found = ctx.wanted[pod.index] = _wanted(pod, ctx)
-    return found
-
-
-def _wanted(pod: PodClass, ctx: Context) -> Wanted:
-    allocated, still_open = [], []
-    for claim in claims_of(pod, ctx):
-        if claim.status.allocation is None:
-            still_open.append(claim)
-            continue
-        consumers = claim.status.reserved_for
-        mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
-        if not mine and len(consumers) >= MOST_CONSUMERS:
-            raise ClaimError("resourceclaim in use")
-        allocated.append(claim)
-    return Wanted(tuple(allocated), tuple(still_open), extended_resources(pod, ctx))
+            consumers = claim.status.reserved_for
+            mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
+            if not mine and len(consumers) >= MOST_CONSUMERS:
+                raise ClaimError("resourceclaim in use")
+            allocated.append(claim)
+        return Wanted(tuple(allocated), tuple(still_open), self.extended(pod))
 
 
 def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, DeviceClass]) -> ResourceClaim:

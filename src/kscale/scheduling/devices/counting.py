@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import msgspec
 import numpy as np
@@ -18,15 +17,14 @@ from numpy.typing import NDArray
 from kscale.objects.base import enc_hook
 from kscale.objects.resource import ExactDeviceRequest, ResourceClaim
 from kscale.objects.taints import first_untolerated
+from kscale.scheduling.compile.node_classes import NodeClasses
+from kscale.scheduling.context import Context
 from kscale.scheduling.devices.allocator import AllocationError, taints_of
-from kscale.scheduling.devices.claims import ClaimError, Wanted, device_class_of, extended_claim, wanted
+from kscale.scheduling.devices.claims import Claims, Wanted, device_class_of, extended_claim
+from kscale.scheduling.devices.devices import Devices
 from kscale.scheduling.devices.inventory import DeviceId
-from kscale.scheduling.plugins.base import DEVICES
-
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.scheduling.node_classes import NodeClasses
-    from kscale.snapshot.interner import PodClass
+from kscale.scheduling.facts import DEVICES, NodeFacts
+from kscale.snapshot.interner import PodClass
 
 __all__ = ["PLENTY", "DeviceCounting"]
 
@@ -52,13 +50,14 @@ class DeviceCounting:
 
     def __init__(self, ctx: Context, pods: Iterable[PodClass], nodes: NodeClasses) -> None:
         self.ctx = ctx
-        self.exact = not ctx.devices.shareable
+        self._devices = Devices.of(ctx)
+        self.exact = not self._devices.inventory.shareable
         self._kinds: dict[Hashable, _Kind] = {}
         self._requests: dict[int, list[tuple[_Kind, int]]] = {}
         self.columns: tuple[str, ...] = ()
         self._free = np.zeros((0, nodes.size), dtype=np.int64)
         for pod in pods:
-            need = _wanted(pod, ctx)
+            need = Claims.of(ctx).settled(pod)
             # A claim that is given by name may be shared, or allocated and full.
             self.exact = self.exact and not any(given is not None for _, given, _ in pod.claims)
             asked = list(self._asked(need))
@@ -132,7 +131,7 @@ class DeviceCounting:
         if kind.resource and kind.resource in node.offered:
             return None
         found = set()
-        inventory, allocator = self.ctx.devices, self.ctx.allocator
+        inventory, allocator = self._devices.inventory, self._devices.allocator
         for offer in inventory.offers(node):
             if not offer.complete or offer.identity in inventory.used:
                 continue
@@ -168,12 +167,3 @@ class DeviceCounting:
                     else:
                         fits = one is None or other is None or not one & other
                     self.exact = self.exact and fits
-
-
-def _wanted(pod: PodClass, ctx: Context) -> Wanted:
-    if not pod.claims and not ctx.dra:
-        return Wanted()
-    try:
-        return wanted(pod, ctx)
-    except ClaimError:
-        return Wanted()

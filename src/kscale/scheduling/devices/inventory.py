@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -15,9 +15,7 @@ from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.quantity import Quantity
 from kscale.objects.resource import AllocationResult, Device, ResourceClaim, ResourceSlice, ResourceSliceSpec
 from kscale.scheduling.devices.capacity import Amounts, qualified
-
-if TYPE_CHECKING:
-    from kscale.scheduling.context import NodeFacts
+from kscale.scheduling.facts import NodeFacts
 
 __all__ = [
     "INCOMPLETE",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,20 +24,13 @@ from kscale.objects.resource import (
     ResourceClaim,
     ResourceClaimConsumerReference,
 )
+from kscale.scheduling.context import Context
 from kscale.scheduling.devices.allocator import AllocationError, Given
-from kscale.scheduling.devices.claims import (
-    MOST_CONSUMERS,
-    ClaimError,
-    Wanted,
-    claims_of,
-    extended_resources,
-    to_allocate,
-)
+from kscale.scheduling.devices.claims import MOST_CONSUMERS, ClaimError, Claims, Wanted, to_allocate
+from kscale.scheduling.devices.devices import Devices
 from kscale.scheduling.devices.inventory import Hold, Offer, for_node, holds_of
-
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
+from kscale.scheduling.facts import NodeFacts
+from kscale.snapshot.interner import PodClass
 
 __all__ = ["DeviceLedger"]
 
@@ -97,11 +89,13 @@ class DeviceLedger:
         self._pods = list(pods)
         self._templates = templates
         self._alike = alike
-        self._inventory = ctx.devices.with_slices(())
-        self._allocator = ctx.allocator.on(self._inventory)
+        devices = Devices.of(ctx)
+        self._wants = Claims.of(ctx)
+        self._inventory = devices.inventory.with_slices(())
+        self._allocator = devices.allocator.on(self._inventory)
         self._claims: dict[ClaimKey, _Held] = {}
         self._keys = [tuple(self._keys_of(pod)) for pod in self._pods]
-        self._extended = [extended_resources(pod, ctx) for pod in self._pods]
+        self._extended = [self._wants.extended(pod) for pod in self._pods]
         self._own = [self._owned(pod, keys) for pod, keys in zip(self._pods, self._keys, strict=True)]
         self._existing = len(ctx.snapshot.columns)
         self._known = 0
@@ -129,7 +123,7 @@ class DeviceLedger:
 
     def _keys_of(self, pod: PodClass) -> Iterator[ClaimKey]:
         try:
-            claims = claims_of(pod, self.ctx) if pod.claims else []
+            claims = self._wants.of_pod(pod) if pod.claims else []
         except ClaimError:  # its PreFilter fails
             return
         for claim in claims:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kscale.scheduling.plugins.base import Plugin, PreFilter, Status
+from kscale._native import _engine
+from kscale.scheduling.plugins.base import Plugin
 from kscale.scheduling.plugins.dynamic_resources import DynamicResources
 from kscale.scheduling.plugins.inter_pod_affinity import InterPodAffinity
 from kscale.scheduling.plugins.node_affinity import NodeAffinity
@@ -18,7 +19,8 @@ from kscale.scheduling.plugins.volume_binding import VolumeBinding
 from kscale.scheduling.plugins.volume_restrictions import VolumeRestrictions
 from kscale.scheduling.plugins.volume_zone import VolumeZone
 
-__all__ = ["BY_NAME", "BY_ORDINAL", "PROFILE", "Plugin", "PreFilter", "Status"]
+__all__ = ["PROFILE", "STATIC"]
+
 
 PROFILE: tuple[Plugin, ...] = (
     NodeName(),
@@ -36,7 +38,9 @@ PROFILE: tuple[Plugin, ...] = (
     DynamicResources(),
     NodeDeclaredFeatures(),
 )
-"""In PreFilter and Filter order; a plug-in's ordinal is its place, from 1."""
+"""In PreFilter and Filter order, which is that of the engine (``engine/plugins.hpp``)."""
 
-BY_ORDINAL: dict[int, Plugin] = {plugin.ordinal: plugin for plugin in PROFILE}
-BY_NAME: dict[str, Plugin] = {plugin.name: plugin for plugin in PROFILE}
+assert [plugin.name for plugin in PROFILE] == list(_engine.ORDINALS), "the engine knows other plug-ins"
+
+STATIC: tuple[Plugin, ...] = tuple(plugin for plugin in PROFILE if type(plugin).judge is not Plugin.judge)
+"""Those that decide on nodes one by one."""

@@ -1,104 +1,170 @@
-"""What a Filter plug-in is: a PreFilter per pod class, and either a verdict per (pod class, node) or counters.
+"""What a Filter plug-in is: what it says of all nodes at once, of one node, and what it counts.
 
-A plug-in never sees the packing engine. *Static* plug-ins say which node columns they read, so that their verdict is
-computed once per distinct combination of those columns. *Counting* plug-ins describe counters; the engine keeps them.
+A plug-in never sees how a session is compiled. What depends on a pod and a node alone is a *judge*, asked once for each
+distinct combination of the node columns that it reads. What depends on the pods that are there is counted: the plug-in
+brings a *part* into the packing engine, which decides in C++, and gives its verdict's texts and numbers here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
+from kscale._native import _engine
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NodeFacts
+from kscale.scheduling.rows import Rows
+from kscale.scheduling.status import Status
+from kscale.snapshot.interner import PodClass
 
-__all__ = [
-    "CORDON",
-    "CSI",
-    "DEVICES",
-    "ERROR",
-    "FEATURES",
-    "NAME",
-    "TAINTS",
-    "UNRESOLVABLE",
-    "UNSCHEDULABLE",
-    "Plugin",
-    "PreFilter",
-    "Status",
-    "error",
-    "unresolvable",
-    "unschedulable",
-]
+__all__ = ["MOST_PODS", "NOTHING", "Judge", "Numbers", "Part", "Plugin", "PreFilter", "Witness"]
 
-UNSCHEDULABLE = "Unschedulable"
-UNRESOLVABLE = "UnschedulableAndUnresolvable"
-ERROR = "Error"
+MOST_PODS = 5
+"""So many pods are named to explain a no; counts are of all."""
 
-# Node columns that are not labels.
-NAME = "\0name"
-TAINTS = "\0taints"
-CORDON = "\0unschedulable"
-FEATURES = "\0features"
-CSI = "\0csi"
-DEVICES = "\0devices"
-
-
-@dataclass(frozen=True, slots=True)
-class Status:
-    """Why not: a status code of the framework and all reasons, verbatim."""
-
-    code: str
-    reasons: tuple[str, ...]
-
-
-def unschedulable(*reasons: str) -> Status:
-    """Removing pods might help."""
-    return Status(UNSCHEDULABLE, reasons)
-
-
-def unresolvable(*reasons: str) -> Status:
-    """Removing pods would not help."""
-    return Status(UNRESOLVABLE, reasons)
-
-
-def error(reason: str) -> Status:
-    """The plug-in could not decide."""
-    return Status(ERROR, (reason,))
+Numbers = tuple[dict[str, Any], ...]
+"""What was compared, for people who ask why."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreFilter:
-    """What a PreFilter says of a pod: skip the Filter, a failure, or a set of node names to look at."""
+    """What a PreFilter says of a pod: a failure, or a set of node names to look at (None = all)."""
 
-    skip: bool = False
     failure: Status | None = None
     nodes: frozenset[str] | None = None
 
 
 NOTHING = PreFilter()
-SKIP = PreFilter(skip=True)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Judge:
+    """The verdict on nodes one by one. ``key``: judges of a plug-in with equal keys agree on every node; ``columns``:
+    what they read of a node (label keys and the columns of :mod:`kscale.scheduling.facts`)."""
+
+    key: Hashable
+    columns: frozenset[str]
+    check: Callable[[NodeFacts], Status | None]
+
+
+class Part:
+    """What a plug-in brings into an engine. It learns of one class after the other, and only ever grows: numbers that
+    it gave away keep their meaning."""
+
+    def ask(self, pod: PodClass, ctx: Context) -> None:
+        """Number what verdicts on a class look at."""
+
+    def present(self, pods: Iterable[PodClass]) -> None:
+        """Classes that are placed or may be placed."""
+
+    def asked(self, ctx: Context, copies: list[NodeFacts]) -> None:
+        """All classes are known by now; ``copies``: the new nodes that may come."""
+
+    def awake(self) -> bool:
+        """Whether any class that was asked about looks at what is counted here."""
+        return False
+
+    def concerns(self, pod: PodClass) -> bool:
+        """Whether a pod of this class may count here, or may be asked about."""
+        return False
+
+    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+        """What the engine has to know of a class (see :class:`kscale._native._pod_classes.Extras`): what such a pod
+        counts in and, if it is ``asked`` about, what its verdict looks at."""
+        return {}
+
+    def sizes(self) -> dict[str, int]:
+        """Arguments of the engine."""
+        return {}
+
+    def declare(self, engine: _engine.Engine, ctx: Context) -> None:
+        """Tell the engine what there is to count, and what nodes have, before it gets classes."""
+
+    def of_copy(self, facts: NodeFacts) -> dict[str, Any]:
+        """Arguments of an engine's template."""
+        return {}
+
+
+P = TypeVar("P", bound=Part)
+
+
+class Witness(Protocol):
+    """What a plug-in may ask to explain a verdict. Nodes go by their numbers in the engine, classes by theirs."""
+
+    @property
+    def ctx(self) -> Context: ...
+    @property
+    def engine(self) -> _engine.Engine: ...
+    def facts(self, node: int) -> NodeFacts: ...
+    def part(self, kind: type[P]) -> P: ...
+    def key(self, name: str) -> int:
+        """The number of a topology key in the engine."""
+        ...
+
+    def room(self, node: int) -> tuple[dict[str, int], int]:
+        """(free amounts by resource, free pod places)."""
+        ...
+
+    def allocatable(self, node: int) -> Mapping[str, int]: ...
+    def demand(self, number: int, node: int) -> Mapping[str, int]:
+        """What NodeResourcesFit counts of a class on a node."""
+        ...
+
+    def pods_on(self, node: int, means: Callable[[PodClass], bool]) -> list[str]:
+        """The pods of an existing node that are meant, in order of appearance."""
+        ...
+
+    def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
+        """The pods that are meant in the topology domain of an existing node, in order of appearance."""
+        ...
+
+    def pods_anywhere(self, means: Callable[[PodClass], bool]) -> list[str]:
+        """The placed pods that are meant, in order of appearance."""
+        ...
 
 
 class Plugin:
-    """The base of all Filter plug-ins: passes everything."""
+    """The base of all Filter plug-ins: passes everything. ``ordinal``: its place in the profile, from 1, as the engine
+    has it; ``statuses``: what the engine's details of a no mean."""
 
     name: ClassVar[str]
     ordinal: ClassVar[int]
+    statuses: ClassVar[Mapping[int, Status]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if "name" in vars(cls):
+            cls.ordinal = _engine.ORDINALS[cls.name]
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        """Once per pod class."""
+        """Once per pod class, for all nodes."""
         return NOTHING
 
-    def pod_key(self, pod: PodClass, ctx: Context) -> Hashable | None:
-        """What the static verdict depends on besides the node; None = it never fails."""
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        """Whether the PreFilter, if it does not fail, finds that there is nothing for the Filter to look at."""
+        return False
+
+    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        """What decides on nodes one by one; None = nothing does, or what counts decides. Asked of pods whose PreFilter
+        does not fail."""
         return None
 
-    def columns(self, pod: PodClass, ctx: Context) -> frozenset[str]:
-        """The node columns (label keys and the special ones above) that the static verdict reads."""
-        return frozenset()
-
-    def check(self, pod: PodClass, node: NodeFacts, ctx: Context) -> Status | None:
-        """The static verdict on one node: None = passes."""
+    def part(self, rows: Rows) -> Part | None:
+        """What the engine has to count for this plug-in; None = nothing."""
         return None
+
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+        """Numbers behind a no of the engine; ``which`` constraint, term or driver it was, -1 = does not apply."""
+        return ()
+
+    def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
+        """The Filter alone on one node: its status (None = passes) and what is behind it."""
+        judge = self.judge(pod, witness.ctx)
+        status = None if judge is None else judge.check(witness.facts(node))
+        if status is not None:
+            return status, ()
+        counted = witness.engine.check_alone(self.ordinal, number, node)
+        if counted is None:
+            return None, ()
+        detail, which = counted
+        return self.statuses[detail], self.blame(detail, which, pod, node, witness)

@@ -1,31 +1,26 @@
-"""DynamicResources: devices that claims ask for (``plugins/dynamicresources``)."""
+"""DynamicResources: devices that claims ask for (``plugins/dynamicresources``).
+
+Beforehand, here: the verdict on a pod alone against the devices that are free now. While pods are placed, the engine
+counts devices or asks a ledger (:mod:`kscale.scheduling.devices`; ``engine/dynamic_resources.hpp``).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from typing import Any
 
 import msgspec
 
 from kscale.objects.base import enc_hook
 from kscale.objects.node_selectors import compile_node_selector
+from kscale.scheduling.context import Context
 from kscale.scheduling.devices.allocator import AllocationError
-from kscale.scheduling.devices.claims import ClaimError, Wanted, to_allocate, wanted
-from kscale.scheduling.plugins.base import (
-    DEVICES,
-    NOTHING,
-    SKIP,
-    Plugin,
-    PreFilter,
-    Status,
-    error,
-    unresolvable,
-)
+from kscale.scheduling.devices.claims import ClaimError, Claims, to_allocate
+from kscale.scheduling.devices.devices import Devices
+from kscale.scheduling.facts import DEVICES, NodeFacts
+from kscale.scheduling.plugins.base import NOTHING, Judge, Numbers, Plugin, PreFilter, Witness
 from kscale.scheduling.plugins.node_affinity import selector_columns
-
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
+from kscale.scheduling.status import ERROR, Status, error, unresolvable
+from kscale.snapshot.interner import PodClass
 
 __all__ = ["DynamicResources"]
 
@@ -35,63 +30,85 @@ _encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
 class DynamicResources(Plugin):
     """Claims, and extended resources that a device class stands for, can be satisfied on the node.
 
-    The verdict is that of the pod alone against the devices that are free now. Without DRA the autoscaler's manager
-    finds no claim at all.
+    Without DRA the autoscaler's manager finds no claim at all.
     """
 
     name = "DynamicResources"
-    ordinal = 13
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         if not pod.claims and not ctx.dra:
-            return SKIP
+            return NOTHING
         try:
-            return SKIP if wanted(pod, ctx).nothing else NOTHING
+            Claims.of(ctx).wanted(pod)
         except ClaimError as problem:
             return PreFilter(failure=unresolvable(str(problem)))
+        return NOTHING
 
-    def _wanted(self, pod: PodClass, ctx: Context) -> Wanted:
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        return Claims.of(ctx).settled(pod).nothing
+
+    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         if not pod.claims and not ctx.dra:
-            return Wanted()
-        try:
-            return wanted(pod, ctx)
-        except ClaimError:  # its PreFilter fails; no node is asked
-            return Wanted()
-
-    def pod_key(self, pod: PodClass, ctx: Context) -> Hashable | None:
-        need = self._wanted(pod, ctx)
+            return None
+        need = Claims.of(ctx).settled(pod)
         if need.nothing:
             return None
-        allocations = (claim.status.allocation for claim in need.allocated)
-        return (
-            tuple(_encode(claim.spec) for claim in need.open),
-            tuple(_encode(each.node_selector) for each in allocations if each is not None),
-            need.extended,
-        )
-
-    def columns(self, pod: PodClass, ctx: Context) -> frozenset[str]:
-        need = self._wanted(pod, ctx)
+        devices, classes = Devices.of(ctx), ctx.informers.device_classes
+        selectors = []
         columns: set[str] = set()
         for claim in need.allocated:
             if claim.status.allocation is not None:
-                columns |= selector_columns(claim.status.allocation.node_selector)
+                selectors.append(claim.status.allocation.node_selector)
+                columns |= selector_columns(selectors[-1])
         if need.open or need.extended:
             columns.add(DEVICES)
-        return frozenset(columns)
 
-    def check(self, pod: PodClass, node: NodeFacts, ctx: Context) -> Status | None:
-        need = self._wanted(pod, ctx)
-        claims = to_allocate(need, node, ctx.informers.device_classes)
-        if claims:
-            try:
-                if ctx.allocator.allocate(claims, ctx.devices.offers(node)) is None:
-                    return unresolvable("cannot allocate all claims")
-            except AllocationError as problem:
-                return error(str(problem))
-        for claim in need.allocated:
-            allocation = claim.status.allocation
-            if allocation is None or allocation.node_selector is None:
-                continue
-            if not compile_node_selector(allocation.node_selector).matches(node.labels, node.name):
-                return unresolvable("resourceclaim not available on the node")
-        return None
+        def check(node: NodeFacts) -> Status | None:
+            claims = to_allocate(need, node, classes)
+            if claims:
+                try:
+                    if devices.allocator.allocate(claims, devices.inventory.offers(node)) is None:
+                        return unresolvable("cannot allocate all claims")
+                except AllocationError as problem:
+                    return error(str(problem))
+            for selector in selectors:
+                if selector is not None and not compile_node_selector(selector).matches(node.labels, node.name):
+                    return unresolvable("resourceclaim not available on the node")
+            return None
+
+        key = tuple(_encode(claim.spec) for claim in need.open), tuple(map(_encode, selectors)), need.extended
+        return Judge(key, frozenset(columns), check)
+
+    def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
+        """For each ``request`` of an open ``claim`` how many devices are ``wanted`` and how many of the node's are
+        ``free`` (tainted ones and those in use are not)."""
+        judge = self.judge(pod, witness.ctx)
+        facts = witness.facts(node)
+        status = None if judge is None else judge.check(facts)
+        if status is None or status.code == ERROR:
+            return status, ()
+        return status, tuple(self._requests(pod, facts, witness.ctx))
+
+    def _requests(self, pod: PodClass, facts: NodeFacts, ctx: Context) -> list[dict[str, Any]]:
+        devices, classes, found = Devices.of(ctx), ctx.informers.device_classes, []
+        offers = devices.inventory.offers(facts)
+        for claim in to_allocate(Claims.of(ctx).wanted(pod), facts, classes):
+            for request in claim.spec.devices.requests:
+                for exact in (request.exactly, *request.first_available):
+                    if exact is None:
+                        continue
+                    try:
+                        free = devices.allocator.usable(claim, exact, offers)
+                    except AllocationError:
+                        continue
+                    found.append(
+                        {
+                            "claim": claim.key if claim.namespace else "extended resources",
+                            "request": request.name,
+                            "deviceClass": exact.device_class_name,
+                            "wanted": None if exact.allocation_mode == "All" else exact.count or 1,
+                            "free": free,
+                            "devices": len(offers),
+                        }
+                    )
+        return found

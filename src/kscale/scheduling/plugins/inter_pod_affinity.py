@@ -1,39 +1,31 @@
 """InterPodAffinity: required affinity and anti-affinity between pods, both ways (``plugins/interpodaffinity``).
 
-The engine keeps counters per topology domain: pods that match all of a pod's affinity terms, pods that match one of its
-anti-affinity terms, and pods that carry an anti-affinity term.
+Decided in C++: ``engine/inter_pod_affinity.hpp``, by counters per topology domain: pods that match all of a pod's
+affinity terms, pods that match one of its anti-affinity terms, and pods that carry an anti-affinity term.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
+from kscale._native import _engine
 from kscale.objects.core import PodAffinityTerm
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
-from kscale.scheduling.plugins.base import NOTHING, Plugin, PreFilter, Status, unresolvable, unschedulable
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NodeFacts
+from kscale.scheduling.plugins.base import MOST_PODS, NOTHING, Numbers, Part, Plugin, PreFilter, Witness
+from kscale.scheduling.rows import Row, Rows
+from kscale.scheduling.status import unresolvable, unschedulable
+from kscale.snapshot.interner import PodClass
+from kscale.snapshot.snapshot import Snapshot
 
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context
-    from kscale.snapshot.interner import PodClass
-
-__all__ = [
-    "AFFINITY",
-    "EXISTING_ANTI_AFFINITY",
-    "OWN_ANTI_AFFINITY",
-    "InterPodAffinity",
-    "Term",
-    "carried_terms",
-    "incoming_terms",
-]
-
-AFFINITY: Status = unresolvable("node(s) didn't match pod affinity rules")
-OWN_ANTI_AFFINITY: Status = unschedulable("node(s) didn't match pod anti-affinity rules")
-EXISTING_ANTI_AFFINITY: Status = unschedulable("node(s) didn't satisfy existing pods anti-affinity rules")
+__all__ = ["InterPodAffinity"]
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class _Term:
     """Which pods a required term means: labels, and namespaces by name or by their labels."""
 
     key: str
@@ -47,7 +39,10 @@ class Term:
         return inside and self.selector.matches(pod.labels)
 
 
-def _terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...]) -> tuple[Term, ...]:
+_Terms = tuple[_Term, ...]
+
+
+def _terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...]) -> _Terms:
     found = []
     for term in terms:
         selector = compile_selector(term.label_selector)
@@ -55,19 +50,20 @@ def _terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...]) -> tuple[Term, ...
         namespaces = frozenset(term.namespaces)
         if not namespaces and term.namespace_selector is None:
             namespaces = frozenset({pod.namespace})
-        found.append(Term(term.topology_key, selector, namespaces, namespace_selector))
+        found.append(_Term(term.topology_key, selector, namespaces, namespace_selector))
     return tuple(found)
 
 
-def carried_terms(pod: PodClass) -> tuple[Term, ...]:
-    """The anti-affinity terms that a placed pod holds against others; a list that does not parse counts as empty."""
+def _carried_terms(pod: PodClass) -> _Terms:
+    """The anti-affinity terms that a placed pod holds against others, each once; a list that does not parse counts as
+    empty."""
     try:
-        return _terms(pod, pod.anti_affinity)
+        return tuple(dict.fromkeys(_terms(pod, pod.anti_affinity)))
     except SelectorError:
         return ()
 
 
-def incoming_terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...], ctx: Context) -> tuple[Term, ...]:
+def _incoming_terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...], ctx: Context) -> _Terms:
     """A pending pod's own terms: selected namespaces are listed once, then only names count.
 
     ``{}`` stays what it is: it also means namespaces that have no object.
@@ -79,17 +75,163 @@ def incoming_terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...], ctx: Conte
             found.append(term)
             continue
         selected = {name for name, labels in ctx.informers.namespaces.items() if selector.matches(labels)}
-        found.append(Term(term.key, term.selector, term.namespaces | selected, compile_selector(None)))
+        found.append(_Term(term.key, term.selector, term.namespaces | selected, compile_selector(None)))
     return tuple(found)
+
+
+def _means_all(terms: Iterable[_Term]) -> Callable[[PodClass], bool]:
+    """Whether every one of some terms means a pod, whatever labels its namespace has."""
+    wanted = tuple(terms)
+    return lambda pod: all(term.means(pod, None) for term in wanted)
+
+
+class _TermIndex:
+    """Terms by one label that a pod must have to be meant, so that a pod is compared with few of them."""
+
+    def __init__(self) -> None:
+        self._by_label: dict[tuple[str, str], list[_Term]] = {}
+        self._rest: list[_Term] = []
+        self._order: dict[_Term, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._order)
+
+    def add(self, term: _Term) -> bool:
+        """Whether it is new."""
+        if term in self._order:
+            return False
+        self._order[term] = len(self._order)
+        if term.selector.nothing:
+            return True
+        pinned = next((r for r in term.selector.requirements if r.operator in ("in", "=", "==")), None)
+        if pinned is None:
+            self._rest.append(term)
+        else:
+            for value in dict.fromkeys(pinned.values):
+                self._by_label.setdefault((pinned.key, value), []).append(term)
+        return True
+
+    def meaning(self, pod: PodClass, ctx: Context) -> list[_Term]:
+        """The terms that mean a pod, in the order they were added."""
+        if not self._order:
+            return []
+        found = list(self._rest)
+        for item in (pod.labels or {}).items():
+            found += self._by_label.get(item, ())
+        labels = ctx.namespace_labels(pod.namespace)
+        return [term for term in sorted(set(found), key=self._order.__getitem__) if term.means(pod, labels)]
+
+
+class _CarriedTerms(_TermIndex):
+    """Anti-affinity terms of placed pods. ``carriers``: positions in ``placed_classes`` of those that carry one. Kept
+    with a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__()
+        self.carriers: dict[_Term, list[int]] = {}
+        for which, pod in enumerate(snapshot.placed_classes):
+            if pod.anti_affinity:
+                for term in _carried_terms(pod):
+                    self.add(term)
+                    self.carriers.setdefault(term, []).append(which)
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> _CarriedTerms:
+        return snapshot.memo.of(cls, lambda: cls(snapshot))
+
+
+class TermNumbers(Part):
+    """Counter rows of the terms that classes have, or that are held against them. ``terms``: (affinity, anti-affinity)
+    of a class, ``blockers``: the terms that placed pods may hold against it, by its index."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.terms: dict[int, tuple[_Terms, _Terms]] = {}
+        self.blockers: dict[int, list[_Term]] = {}
+        self._rows = rows
+        self._anti: dict[_Term, int] = {}
+        self._groups: dict[_Terms, tuple[int, dict[str, int]]] = {}
+        self._carried: dict[_Term, int] = {}
+        self._known = _TermIndex()
+        self._asked: list[PodClass] = []
+
+    def ask(self, pod: PodClass, ctx: Context) -> None:
+        self._asked.append(pod)
+        if not pod.affinity and not pod.anti_affinity:
+            return
+        try:
+            near = _incoming_terms(pod, pod.affinity, ctx)
+            apart = _incoming_terms(pod, pod.anti_affinity, ctx)
+        except SelectorError:  # its PreFilter fails; no counter is asked
+            return
+        self.terms[pod.index] = near, apart
+        for term in apart:
+            if term not in self._anti:
+                self._anti[term] = self._rows.add(Row(term.key, _means_all([term]), term.selector))
+        if near and near not in self._groups:
+            group, meant = self._rows.add_group(), _means_all(near)
+            self._groups[near] = (
+                group,
+                {
+                    key: self._rows.add(Row(key, meant, near[0].selector, group))
+                    for key in dict.fromkeys(term.key for term in near)
+                },
+            )
+
+    def present(self, pods: Iterable[PodClass]) -> None:
+        for pod in pods:
+            if pod.anti_affinity:
+                for term in _carried_terms(pod):
+                    self._known.add(term)
+
+    def asked(self, ctx: Context, copies: list[NodeFacts]) -> None:
+        if not len(self._known):
+            return
+        for pod in self._asked:
+            found = self._known.meaning(pod, ctx)
+            if found:
+                self.blockers[pod.index] = found
+                for term in found:
+                    if term not in self._carried:
+                        self._carried[term] = self._rows.add(Row(term.key, None))
+
+    def awake(self) -> bool:
+        return bool(self._carried)
+
+    def concerns(self, pod: PodClass) -> bool:
+        return bool(pod.anti_affinity)
+
+    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        near, apart = self.terms.get(pod.index, ((), ())) if asked else ((), ())
+        if near:
+            group, rows = self._groups[near]
+            found["affinity_group"] = group
+            found["self_affine"] = all(term.means(pod, None) for term in near)
+            found["affinity"] = list(rows.values())
+        if apart:
+            found["own_anti"] = [self._anti[term] for term in apart]
+        if asked and pod.index in self.blockers:
+            found["blocked_by"] = [self._carried[term] for term in self.blockers[pod.index]]
+        if pod.anti_affinity and self._carried:
+            carried = [self._carried[term] for term in _carried_terms(pod) if term in self._carried]
+            if carried:
+                found["touch"] = carried
+        return found
 
 
 class InterPodAffinity(Plugin):
     """The node's domains hold the pods that are wanted and none that are not."""
 
     name = "InterPodAffinity"
-    ordinal = 12
+    statuses: ClassVar = {
+        _engine.AFFINITY: unresolvable("node(s) didn't match pod affinity rules"),
+        _engine.OWN_ANTI_AFFINITY: unschedulable("node(s) didn't match pod anti-affinity rules"),
+        _engine.EXISTING_ANTI_AFFINITY: unschedulable("node(s) didn't satisfy existing pods anti-affinity rules"),
+    }
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
+        if not (pod.affinity or pod.anti_affinity or pod.preferred_affinity or pod.preferred_anti_affinity):
+            return NOTHING
         problems = []
         for title, terms in (
             ("requiredAffinityTerms", pod.affinity),
@@ -104,6 +246,51 @@ class InterPodAffinity(Plugin):
         if problems:
             text = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
             return PreFilter(failure=unresolvable(f"parsing pod: {text}"))
+        return NOTHING
+
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
         if pod.affinity or pod.anti_affinity:
-            return NOTHING
-        return PreFilter(skip=not ctx.blocked_by_placed(pod))
+            return False
+        snapshot = ctx.snapshot
+        carried = _CarriedTerms.of(snapshot)
+        for term in carried.meaning(pod, ctx):  # some placed pod, on a node that has the term's key?
+            ids = snapshot.columns.label(term.key).ids
+            if any((ids[snapshot.nodes_of_class(which)] >= 0).any() for which in carried.carriers[term]):
+                return False
+        return True
+
+    def part(self, rows: Rows) -> Part:
+        return TermNumbers(rows)
+
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+        """``rule``, ``term`` (its place in the list), ``topologyKey``, ``domain``, ``matching`` pods there, ``pods``
+        (the first few)."""
+        part = witness.part(TermNumbers)
+        near, apart = part.terms.get(pod.index, ((), ()))
+        means: Callable[[PodClass], bool]
+        if detail == _engine.AFFINITY:
+            keys = list(dict.fromkeys(term.key for term in near))
+            rule, key = "affinity", keys[which]
+            at = [term.key for term in near].index(key)
+            means = _means_all(near)  # a pod counts if it matches all terms of the list
+        elif detail == _engine.OWN_ANTI_AFFINITY:
+            rule, at, key = "anti-affinity", which, apart[which].key
+            means = _means_all([apart[which]])
+        else:
+            blocker = part.blockers[pod.index][which]
+            rule, at, key = "anti-affinity of placed pods", which, blocker.key
+
+            def means(other: PodClass) -> bool:
+                return blocker in _carried_terms(other)
+
+        pods = witness.pods_in_domain(key, node, means)
+        return (
+            {
+                "rule": rule,
+                "term": at,
+                "topologyKey": key,
+                "domain": witness.facts(node).labels.get(key),
+                "matching": len(pods),
+                "pods": pods[:MOST_PODS],
+            },
+        )

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
-
 from kscale.objects.core import NodeSelector
 from kscale.objects.node_selectors import compile_node_selector
-from kscale.scheduling.plugins.base import NAME, NOTHING, SKIP, Plugin, PreFilter, Status, unresolvable
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NAME, NodeFacts
+from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
+from kscale.scheduling.status import Status, unresolvable
+from kscale.snapshot.interner import PodClass
 
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
-
-__all__ = ["NodeAffinity", "selection_columns", "selects"]
+__all__ = ["NodeAffinity", "selection_columns", "selector_columns", "selects"]
 
 
 def selects(pod: PodClass, node: NodeFacts) -> bool:
@@ -39,7 +36,7 @@ def selection_columns(pod: PodClass) -> frozenset[str]:
     return selector_columns(pod.node_affinity) | frozenset(pod.node_selector or ())
 
 
-def named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
+def _named_nodes(selector: NodeSelector | None) -> frozenset[str] | None:
     """The nodes that ``metadata.name In`` fields leave, or None if some term leaves all."""
     if selector is None or not selector.node_selector_terms:
         return None
@@ -59,28 +56,26 @@ class NodeAffinity(Plugin):
     """The node is one that the pod, and the profile, select."""
 
     name = "NodeAffinity"
-    ordinal = 4
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        if pod.node_affinity is None and ctx.profile.added_affinity is None and pod.node_selector is None:
-            return SKIP
-        names = named_nodes(pod.node_affinity)
+        names = _named_nodes(pod.node_affinity)
         if names is None:
             return NOTHING
         return PreFilter(nodes=names) if names else PreFilter(failure=unresolvable("pod affinity terms conflict"))
 
-    def pod_key(self, pod: PodClass, ctx: Context) -> Hashable | None:
-        if pod.node_affinity is None and ctx.profile.added_affinity is None and not pod.node_selector:
-            return None
-        return pod.selection_id
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        return pod.node_affinity is None and ctx.profile.added_affinity is None and pod.node_selector is None
 
-    def columns(self, pod: PodClass, ctx: Context) -> frozenset[str]:
-        return selection_columns(pod) | selector_columns(ctx.profile.added_affinity)
-
-    def check(self, pod: PodClass, node: NodeFacts, ctx: Context) -> Status | None:
+    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         added = ctx.profile.added_affinity
-        if added is not None and not compile_node_selector(added).matches(node.labels, node.name):
-            return unresolvable("node(s) didn't match scheduler-enforced node affinity")
-        if not selects(pod, node):
-            return unresolvable("node(s) didn't match Pod's node affinity/selector")
-        return None
+        if pod.node_affinity is None and added is None and not pod.node_selector:
+            return None
+
+        def check(node: NodeFacts) -> Status | None:
+            if added is not None and not compile_node_selector(added).matches(node.labels, node.name):
+                return unresolvable("node(s) didn't match scheduler-enforced node affinity")
+            if not selects(pod, node):
+                return unresolvable("node(s) didn't match Pod's node affinity/selector")
+            return None
+
+        return Judge(pod.selection_id, selection_columns(pod) | selector_columns(added), check)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
-
-from kscale.scheduling.plugins.base import FEATURES, NOTHING, SKIP, Plugin, PreFilter, Status, unresolvable
-
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import FEATURES, NodeFacts
+from kscale.scheduling.plugins.base import Judge, Plugin
+from kscale.scheduling.status import Status, unresolvable
+from kscale.snapshot.interner import PodClass
 
 __all__ = ["NodeDeclaredFeatures"]
 
@@ -18,16 +15,16 @@ class NodeDeclaredFeatures(Plugin):
     """Every inferred feature is in ``status.declaredFeatures``."""
 
     name = "NodeDeclaredFeatures"
-    ordinal = 14
 
-    def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        return NOTHING if pod.features else SKIP
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        return not pod.features
 
-    def pod_key(self, pod: PodClass, ctx: Context) -> Hashable | None:
-        return pod.features or None
+    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        wanted = pod.features
+        if not wanted:
+            return None
 
-    def columns(self, pod: PodClass, ctx: Context) -> frozenset[str]:
-        return frozenset({FEATURES})
+        def check(node: NodeFacts) -> Status | None:
+            return None if wanted <= node.features else unresolvable("node(s) didn't match Pod's required features")
 
-    def check(self, pod: PodClass, node: NodeFacts, ctx: Context) -> Status | None:
-        return None if pod.features <= node.features else unresolvable("node(s) didn't match Pod's required features")
+        return Judge(wanted, frozenset({FEATURES}), check)

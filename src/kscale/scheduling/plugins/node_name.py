@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
-
-from kscale.scheduling.plugins.base import NAME, NOTHING, Plugin, PreFilter, Status, unresolvable
-
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NAME, NodeFacts
+from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
+from kscale.scheduling.status import Status, unresolvable
+from kscale.snapshot.interner import PodClass
 
 __all__ = ["NodeName"]
 
@@ -18,18 +15,16 @@ class NodeName(Plugin):
     """``spec.nodeName`` empty, or the node's name."""
 
     name = "NodeName"
-    ordinal = 1
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         return PreFilter(nodes=frozenset({pod.node_name})) if pod.node_name else NOTHING
 
-    def pod_key(self, pod: PodClass, ctx: Context) -> Hashable | None:
-        return pod.node_name or None
-
-    def columns(self, pod: PodClass, ctx: Context) -> frozenset[str]:
-        return frozenset({NAME})
-
-    def check(self, pod: PodClass, node: NodeFacts, ctx: Context) -> Status | None:
-        if pod.node_name in ("", node.name):
+    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        wanted = pod.node_name
+        if not wanted:
             return None
-        return unresolvable("node(s) didn't match the requested node name")
+
+        def check(node: NodeFacts) -> Status | None:
+            return None if wanted == node.name else unresolvable("node(s) didn't match the requested node name")
+
+        return Judge(wanted, frozenset({NAME}), check)

@@ -1,25 +1,73 @@
-"""NodePorts: host ports, one user each (upstream: ``plugins/nodeports``). The engine keeps the ports in use."""
+"""NodePorts: host ports, one user each (upstream: ``plugins/nodeports``). Decided in C++: ``engine/node_ports.hpp``."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
-from kscale.scheduling.plugins.base import NOTHING, SKIP, Plugin, PreFilter, Status, unschedulable
+from kscale.scheduling.context import Context
+from kscale.scheduling.plugins.base import MOST_PODS, Numbers, Part, Plugin, Witness
+from kscale.scheduling.rows import Rows
+from kscale.scheduling.status import unschedulable
+from kscale.snapshot.interner import HostPort, PodClass
 
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context
-    from kscale.snapshot.interner import PodClass
+__all__ = ["NodePorts", "PortNumbers"]
 
-__all__ = ["PORT_TAKEN", "NodePorts"]
+_ANY = "0.0.0.0"
 
-PORT_TAKEN: Status = unschedulable("node(s) didn't have free ports for the requested pod ports")
+
+class PortNumbers(Part):
+    """Numbers of the ports that some class asks for: (protocol, port) pairs, and those with an address of their own."""
+
+    def __init__(self) -> None:
+        self._keys: dict[tuple[str, int], int] = {}
+        self._specific: dict[HostPort, int] = {}
+
+    def ask(self, pod: PodClass, ctx: Context) -> None:
+        for _, protocol, port in pod.ports:
+            self._keys.setdefault((protocol, port), len(self._keys))
+
+    def awake(self) -> bool:
+        return bool(self._keys)
+
+    def concerns(self, pod: PodClass) -> bool:
+        return bool(pod.ports)
+
+    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+        found = [self._number(port) for port in pod.ports if port[1:] in self._keys]
+        return {"ports": found} if found else {}
+
+    def _number(self, port: HostPort) -> tuple[int, int]:
+        key = self._keys[port[1:]]
+        return key, -1 if port[0] == _ANY else self._specific.setdefault(port, len(self._specific))
+
+    def sizes(self) -> dict[str, int]:
+        return {"n_port_keys": len(self._keys), "n_ports": len(self._specific)}
 
 
 class NodePorts(Plugin):
     """No host port of the pod is in use: 0.0.0.0 collides with every address, other addresses as plain text."""
 
     name = "NodePorts"
-    ordinal = 5
+    statuses: ClassVar = {0: unschedulable("node(s) didn't have free ports for the requested pod ports")}
 
-    def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        return NOTHING if pod.ports else SKIP
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        return not pod.ports
+
+    def part(self, rows: Rows) -> Part:
+        return PortNumbers()
+
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+        """``port``, and the ``pods`` of the node that have it."""
+        found = []
+        for ip, protocol, port in pod.ports:
+
+            def clashes(other: PodClass, ip: str = ip, protocol: str = protocol, port: int = port) -> bool:
+                return any(
+                    (taken[1], taken[2]) == (protocol, port) and (ip == taken[0] or _ANY in (ip, taken[0]))
+                    for taken in other.ports
+                )
+
+            pods = witness.pods_on(node, clashes)
+            if pods:
+                found.append({"port": f"{protocol} {ip}:{port}", "pods": pods[:MOST_PODS]})
+        return tuple(found)

@@ -1,39 +1,47 @@
-"""NodeResourcesFit: pod count, cpu, memory, ephemeral storage and scalar resources (``plugins/noderesources``)."""
+"""NodeResourcesFit: pod count, cpu, memory, ephemeral storage and scalar resources (``plugins/noderesources``).
+
+Decided in C++: ``engine/node_resources_fit.hpp``.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from kscale.objects.requests import CPU, EPHEMERAL_STORAGE, MEMORY, is_extended
-from kscale.scheduling.plugins.base import UNRESOLVABLE, UNSCHEDULABLE, Plugin, Status
+from kscale.scheduling.context import Context
+from kscale.scheduling.plugins.base import Numbers, Plugin, Witness
+from kscale.scheduling.status import UNRESOLVABLE, UNSCHEDULABLE, Status
+from kscale.snapshot.interner import PodClass
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+__all__ = ["NodeResourcesFit", "counted"]
 
-    from kscale.scheduling.context import Context
-    from kscale.snapshot.interner import PodClass
-
-__all__ = ["NodeResourcesFit", "insufficient"]
-
-FIXED = (CPU, MEMORY, EPHEMERAL_STORAGE)
+_FIXED = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
-def insufficient(
+def counted(pod: PodClass, ctx: Context) -> dict[str, int]:
+    """The pod's demand without what the profile's arguments ignore."""
+    ignored, groups = ctx.profile.ignored_resources, ctx.profile.ignored_resource_groups
+    if not ignored and not groups:
+        return pod.demand
+    return {
+        name: amount
+        for name, amount in pod.demand.items()
+        if not (is_extended(name) and (name in ignored or name.partition("/")[0] in groups))
+    }
+
+
+def _insufficient(
     demand: Mapping[str, int], free: Mapping[str, int], allocatable: Mapping[str, int], slots: int
-) -> tuple[Status | None, tuple[tuple[str, int, int], ...]]:
-    """The status of the Filter, and (resource, asked, free) of everything that is short.
-
-    ``demand`` leaves out what the profile ignores. Reasons: pod count, cpu, memory, ephemeral storage, then the scalar
-    resources by name (upstream: map order).
-    """
+) -> tuple[Status | None, Numbers]:
+    """Reasons: pod count, cpu, memory, ephemeral storage, then the scalar resources by name (upstream: map order)."""
     reasons = ["Too many pods"] if slots < 1 else []
-    short: list[tuple[str, int, int]] = [("pods", 1, slots)] if slots < 1 else []
+    short = [{"resource": "pods", "asked": 1, "free": slots}] if slots < 1 else []
     never = False
-    for name in (*FIXED, *sorted(set(demand) - set(FIXED))):
+    for name in (*_FIXED, *sorted(set(demand) - set(_FIXED))):
         asked = demand.get(name, 0)
         if asked > 0 and asked > free.get(name, 0):
             reasons.append(f"Insufficient {name}")
-            short.append((name, asked, free.get(name, 0)))
+            short.append({"resource": name, "asked": asked, "free": free.get(name, 0)})
             never = never or asked > allocatable.get(name, 0)
     if not reasons:
         return None, ()
@@ -41,18 +49,11 @@ def insufficient(
 
 
 class NodeResourcesFit(Plugin):
-    """What the pod asks for is free. The engine keeps what is free."""
+    """What the pod asks for is free."""
 
     name = "NodeResourcesFit"
-    ordinal = 6
 
-    def counted(self, pod: PodClass, ctx: Context) -> dict[str, int]:
-        """The pod's demand without what the profile's arguments ignore."""
-        ignored, groups = ctx.profile.ignored_resources, ctx.profile.ignored_resource_groups
-        if not ignored and not groups:
-            return pod.demand
-        return {
-            name: amount
-            for name, amount in pod.demand.items()
-            if not (is_extended(name) and (name in ignored or name.partition("/")[0] in groups))
-        }
+    def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
+        """The ``resource`` that is short, how much is ``asked`` and ``free`` of it."""
+        free, slots = witness.room(node)
+        return _insufficient(witness.demand(number, node), free, witness.allocatable(node), slots)

@@ -1,95 +1,58 @@
 """NodeVolumeLimits: attachable volumes per driver (``plugins/nodevolumelimits``, the CSI one).
 
-The engine counts handles per node and driver; which handle a volume is depends on the node's CSINode only through
-migration of in-tree volumes.
+Decided in C++: ``engine/node_volume_limits.hpp`` counts handles per node and driver; which handle a volume is depends
+on the node's CSINode only through migration of in-tree volumes. Beforehand, here: volumes that cannot be resolved, and
+drivers that must be there and are not.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any, ClassVar
 
-from kscale.scheduling.plugins.base import (
-    CSI,
-    NAME,
-    NOTHING,
-    SKIP,
-    Plugin,
-    PreFilter,
-    Status,
-    error,
-    unresolvable,
-    unschedulable,
-)
-from kscale.scheduling.volumes import claim_names, claim_of, class_name, not_found, not_owned
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from kscale.objects.storage import CSINode, PersistentVolumeClaim
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
+from kscale._native import _engine
+from kscale.objects.storage import CSINode, PersistentVolumeClaim
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import CSI, NAME, NodeFacts
+from kscale.scheduling.in_tree_volumes import migrated, provisioned_by, translated
+from kscale.scheduling.plugins.base import Judge, Numbers, Part, Plugin, Witness
+from kscale.scheduling.rows import Rows
+from kscale.scheduling.status import Status, error, unresolvable, unschedulable
+from kscale.scheduling.volumes import Volumes, claim_names, class_name, not_found, not_owned
+from kscale.snapshot.interner import PodClass
 
-__all__ = ["TOO_MANY", "Attached", "NodeVolumeLimits", "attachments", "limits", "migrated", "resolve"]
+__all__ = ["NodeVolumeLimits"]
 
-TOO_MANY: Status = unschedulable("node(s) exceed max volume count")
-_MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
-
-# Field of a volume source, its in-tree plug-in, the CSI driver it migrates to, and the field its handle is read from.
-_IN_TREE = (
-    ("aws_elastic_block_store", "kubernetes.io/aws-ebs", "ebs.csi.aws.com", "volume_id"),
-    ("gce_persistent_disk", "kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "pd_name"),
-    ("azure_disk", "kubernetes.io/azure-disk", "disk.csi.azure.com", "disk_uri"),
-    ("azure_file", "kubernetes.io/azure-file", "file.csi.azure.com", "share_name"),
-    ("cinder", "kubernetes.io/cinder", "cinder.csi.openstack.org", "volume_id"),
-    ("vsphere_volume", "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "volume_path"),
-    ("portworx_volume", "kubernetes.io/portworx-volume", "pxd.portworx.com", "volume_id"),
-)
-
-Attached = tuple[str, str, int]
-"""(driver, volume handle, in-tree plug-in it has to be migrated from or -1)"""
+_Attached = tuple[str, str, int]
+"""(driver, volume handle, in-tree plug-in it has to be migrated from or -1)."""
 
 
-def migrated(csi_node: CSINode | None) -> int:
-    """In-tree plug-ins whose volumes the node's CSI drivers serve: a bit each."""
-    if csi_node is None:
-        return 0
-    moved = (csi_node.metadata.annotations or {}).get(_MIGRATED, "").split(",")
-    return sum(1 << i for i, (_, plugin, _, _) in enumerate(_IN_TREE) if plugin in moved)
-
-
-def _in_tree(source: Any) -> Attached | None:
-    for i, (field, _, driver, key) in enumerate(_IN_TREE):
-        part = getattr(source, field, None)
-        if part is not None:
-            return driver, getattr(part, key), i
-    return None
-
-
-def _of_claim(claim: PersistentVolumeClaim, ctx: Context) -> Attached | None:
-    volume = ctx.informers.volumes.get(claim.spec.volume_name) if claim.spec.volume_name else None
+def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | None:
+    volume = volumes.volume(claim.spec.volume_name) if claim.spec.volume_name else None
     if volume is None:
-        storage_class = ctx.informers.storage_classes.get(class_name(claim))
-        driver = storage_class.provisioner if storage_class else ""
-        if not driver:
+        storage_class = volumes.storage_class(class_name(claim))
+        if storage_class is None or not storage_class.provisioner:
             return None
-        handle = f"\0{claim.namespace}/{claim.name}"
-        for i, (_, plugin, csi_driver, _) in enumerate(_IN_TREE):
-            if driver == plugin:
-                return csi_driver, handle, i
-        return driver, handle, -1
+        driver, plugin = provisioned_by(storage_class.provisioner)
+        return driver, f"\0{claim.namespace}/{claim.name}", plugin
     if volume.spec.csi is not None:
         return volume.spec.csi.driver, volume.spec.csi.volume_handle, -1
-    return _in_tree(volume.spec)
+    return translated(volume.spec)
 
 
-def resolve(pod: PodClass, ctx: Context, *, incoming: bool) -> tuple[Attached, ...] | Status:
+def _resolve(pod: PodClass, volumes: Volumes, *, incoming: bool) -> tuple[_Attached, ...] | Status:
     """The pod's attachable volumes, each once, or what is wrong with one of them."""
-    found: dict[Attached, None] = {}
+    found: dict[_Attached, None] = {}
     for volume in pod.volumes:
-        inline = _in_tree(volume)
+        inline = translated(volume)
         if inline:
             found[inline] = None
     for name, ephemeral in claim_names(pod):
-        claim = claim_of(pod, name, ctx)
+        claim = volumes.claim(pod.namespace, name)
         if claim is None:
             if incoming:
                 missing = not_found("persistentvolumeclaim", name)
@@ -97,13 +60,13 @@ def resolve(pod: PodClass, ctx: Context, *, incoming: bool) -> tuple[Attached, .
             continue
         if ephemeral and (problem := not_owned(pod, claim)):
             return error(problem)
-        attached = _of_claim(claim, ctx)
+        attached = _of_claim(claim, volumes)
         if attached:
             found[attached] = None
     return tuple(found)
 
 
-def limits(csi_node: CSINode | None) -> dict[str, int]:
+def _limits(csi_node: CSINode | None) -> dict[str, int]:
     """Driver -> how many volumes the node takes; drivers without a limit are left out."""
     if csi_node is None:
         return {}
@@ -114,46 +77,167 @@ def limits(csi_node: CSINode | None) -> dict[str, int]:
     }
 
 
-def attachments(ctx: Context) -> dict[str, list[tuple[str, str]]]:
+def _attachments(ctx: Context) -> dict[str, list[tuple[str, str]]]:
     """Node name -> CSI volumes that VolumeAttachment objects say are there."""
     found: dict[str, dict[tuple[str, str], None]] = {}
+    volumes = Volumes.of(ctx)
     for entry in ctx.informers.attachments:
         name = entry.spec.source.persistent_volume_name
-        volume = ctx.informers.volumes.get(name) if name else None
+        volume = volumes.volume(name) if name else None
         if volume is not None and volume.spec.csi is not None:
             handle = (entry.spec.attacher, volume.spec.csi.volume_handle)
             found.setdefault(entry.spec.node_name, {})[handle] = None
     return {node: list(handles) for node, handles in found.items()}
 
 
+class _BrokenNodes(dict[str, str]):
+    """Nodes whose placed pods have a generic ephemeral claim that is somebody else's -> upstream's text. Kept with a
+    snapshot."""
+
+    @classmethod
+    def of(cls, ctx: Context) -> _BrokenNodes:
+        return ctx.snapshot.memo.of(cls, lambda: cls._made(ctx))
+
+    @classmethod
+    def _made(cls, ctx: Context) -> _BrokenNodes:
+        snapshot, found = ctx.snapshot, cls()
+        for which, pod in enumerate(snapshot.placed_classes):
+            if any(volume.ephemeral is not None for volume in pod.volumes):
+                status = _resolve(pod, Volumes.of(ctx), incoming=False)
+                if isinstance(status, Status):
+                    for n in snapshot.nodes_of_class(which):
+                        found.setdefault(snapshot.nodes[n], status.reasons[0])
+        return found
+
+    def __hash__(self) -> int:  # type: ignore[override]  # it never changes, and stands for itself in keys
+        return id(self)
+
+
+class _NodeLimits:
+    """``limits``: of each node, ``migrated``: uint32[nodes], ``drivers``: those that some node limits. Kept with a
+    snapshot."""
+
+    def __init__(self, nodes: list[CSINode | None]) -> None:
+        self.limits = [_limits(csi_node) for csi_node in nodes]
+        self.migrated: NDArray[np.uint32] = np.array([migrated(csi_node) for csi_node in nodes], dtype=np.uint32)
+        self.drivers = frozenset(driver for found in self.limits for driver in found)
+
+    @classmethod
+    def of(cls, ctx: Context) -> _NodeLimits:
+        return ctx.snapshot.memo.of(cls, lambda: cls([ctx.csi_node(name) for name in ctx.snapshot.nodes]))
+
+
+class VolumeNumbers(Part):
+    """Numbers of the drivers that some class asks for and some node limits, and of volumes by handle."""
+
+    def __init__(self) -> None:
+        self._asked: dict[str, None] = {}
+        self.drivers: dict[str, int] = {}
+        self._handles: dict[tuple[str, str], int] = {}
+
+    def ask(self, pod: PodClass, ctx: Context) -> None:
+        if not pod.volumes:
+            return
+        attached = _resolve(pod, Volumes.of(ctx), incoming=True)
+        if isinstance(attached, tuple):
+            self._asked.update(dict.fromkeys(driver for driver, _, _ in attached))
+
+    def asked(self, ctx: Context, copies: list[NodeFacts]) -> None:
+        if not self._asked:
+            return
+        limited = _NodeLimits.of(ctx).drivers.union(*(_limits(facts.csi_node) for facts in copies))
+        for driver in self._asked:
+            if driver in limited:
+                self.drivers.setdefault(driver, len(self.drivers))
+
+    def awake(self) -> bool:
+        return bool(self.drivers)
+
+    def concerns(self, pod: PodClass) -> bool:
+        return bool(pod.volumes)
+
+    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+        attached = _resolve(pod, Volumes.of(ctx), incoming=False) if pod.volumes and self.drivers else ()
+        found = [
+            (self._handle(driver, handle), self.drivers[driver], plugin)
+            for driver, handle, plugin in (attached if isinstance(attached, tuple) else ())
+            if driver in self.drivers
+        ]
+        return {"volumes": found} if found else {}
+
+    def _handle(self, driver: str, handle: str) -> int:
+        return self._handles.setdefault((driver, handle), len(self._handles))
+
+    def declare(self, engine: _engine.Engine, ctx: Context) -> None:
+        if not self.drivers:
+            return
+        of_nodes = _NodeLimits.of(ctx)
+        for driver in self.drivers:
+            engine.add_driver(np.array([found.get(driver, -1) for found in of_nodes.limits], dtype=np.int32))
+        engine.set_migrated(of_nodes.migrated)
+        index = ctx.snapshot.columns.index
+        for name, attached in _attachments(ctx).items():
+            for driver, handle in attached if name in index else ():
+                if driver in self.drivers:
+                    engine.attach(index[name], self._handle(driver, handle), self.drivers[driver])
+
+    def of_copy(self, facts: NodeFacts) -> dict[str, Any]:
+        bound = _limits(facts.csi_node)
+        return {
+            "limits": [bound.get(driver, -1) for driver in self.drivers],
+            "migrated": migrated(facts.csi_node),
+        }
+
+
 class NodeVolumeLimits(Plugin):
-    """Static part: volumes that cannot be resolved, and drivers that must be there and are not."""
+    """The node takes the volumes of the pod beside those that it has."""
 
     name = "NodeVolumeLimits"
-    ordinal = 8
+    statuses: ClassVar = {0: unschedulable("node(s) exceed max volume count")}
 
-    def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        inline = any(getattr(volume, field) is not None for volume in pod.volumes for field, *_ in _IN_TREE)
-        return NOTHING if pod.has_claims or inline else SKIP
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        return not (pod.has_claims or any(translated(volume) for volume in pod.volumes))
 
-    def pod_key(self, pod: PodClass, ctx: Context) -> Hashable | None:
-        return pod.index if not self.prefilter(pod, ctx).skip else None
-
-    def columns(self, pod: PodClass, ctx: Context) -> frozenset[str]:
-        return frozenset({CSI, NAME}) if ctx.broken_attachment else frozenset({CSI})
-
-    def check(self, pod: PodClass, node: NodeFacts, ctx: Context) -> Status | None:
-        wanted = resolve(pod, ctx, incoming=True)
+    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        if not pod.volumes or self.skips(pod, ctx):
+            return None
+        volumes = Volumes.of(ctx)
+        wanted = _resolve(pod, volumes, incoming=True)
         if isinstance(wanted, Status):
-            return wanted
-        moved = migrated(node.csi_node)
-        counted = [driver for driver, _, plugin in wanted if plugin < 0 or moved >> plugin & 1]
-        drivers = {driver.name for driver in node.csi_node.spec.drivers} if node.csi_node else set()
-        for driver in counted:
-            csi_driver = ctx.informers.csi_drivers.get(driver)
-            opted_in = csi_driver is not None and csi_driver.spec.prevent_pod_scheduling_if_missing
-            if opted_in and driver not in drivers:
-                return unschedulable(f"{driver} CSI driver is not installed on the node")
-        if counted and limits(node.csi_node) and node.name in ctx.broken_attachment:
-            return error(ctx.broken_attachment[node.name])
-        return None
+            return Judge(wanted, frozenset(), partial(_everywhere, wanted))
+        broken = _BrokenNodes.of(ctx)
+        needed = tuple((driver, plugin) for driver, _, plugin in wanted if _must_be_there(driver, volumes))
+        if not needed and not broken:
+            return None
+        attached = tuple(dict.fromkeys(plugin for _, _, plugin in wanted))
+
+        def check(node: NodeFacts) -> Status | None:
+            moved = migrated(node.csi_node)
+            drivers = {driver.name for driver in node.csi_node.spec.drivers} if node.csi_node else set()
+            for driver, plugin in needed:
+                if (plugin < 0 or moved >> plugin & 1) and driver not in drivers:
+                    return unschedulable(f"{driver} CSI driver is not installed on the node")
+            counts = any(plugin < 0 or moved >> plugin & 1 for plugin in attached)
+            if counts and node.name in broken and _limits(node.csi_node):
+                return error(broken[node.name])
+            return None
+
+        key: Hashable = needed, (attached, broken) if broken else None
+        return Judge(key, frozenset({CSI, NAME}) if broken else frozenset({CSI}), check)
+
+    def part(self, rows: Rows) -> Part:
+        return VolumeNumbers()
+
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+        """``driver`` and its ``limit``."""
+        driver = next(name for name, number in witness.part(VolumeNumbers).drivers.items() if number == which)
+        return ({"driver": driver, "limit": _limits(witness.facts(node).csi_node).get(driver)},)
+
+
+def _everywhere(status: Status, node: NodeFacts) -> Status | None:  # noqa: ARG001  (the same on every node)
+    return status
+
+
+def _must_be_there(driver: str, volumes: Volumes) -> bool:
+    found = volumes.driver(driver)
+    return found is not None and bool(found.spec.prevent_pod_scheduling_if_missing)

@@ -1,52 +1,49 @@
 """PodTopologySpread: how unevenly matching pods may be spread over a label's values (``plugins/podtopologyspread``).
 
-The engine keeps one counter row per (namespace, key, selector, inclusion rules): pods per domain, registered domains
-and their minimum. Pods whose constraints share a row share the counting.
+Decided in C++: ``engine/pod_topology_spread.hpp``, by one counter row for each (namespace, key, selector, inclusion
+rules): pods per domain, registered domains and their minimum. Pods whose constraints share a row share the counting.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
-from kscale.objects.core import TopologySpreadConstraint
+from kscale._native import _engine
+from kscale.objects.core import Taint, TopologySpreadConstraint
 from kscale.objects.selectors import IN, Requirement, Selector, SelectorError, compile_selector
 from kscale.objects.taints import first_untolerated
-from kscale.scheduling.plugins.base import (
-    NOTHING,
-    SKIP,
-    TAINTS,
-    Plugin,
-    PreFilter,
-    Status,
-    error,
-    unresolvable,
-    unschedulable,
-)
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import HOSTNAME, TAINTS, NodeFacts
+from kscale.scheduling.plugins.base import NOTHING, Numbers, Part, Plugin, PreFilter, Witness
 from kscale.scheduling.plugins.node_affinity import selection_columns, selects
+from kscale.scheduling.rows import Eligibility, Row, Rows
+from kscale.scheduling.status import error, unresolvable, unschedulable
+from kscale.snapshot.interner import PodClass
 
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
-
-__all__ = ["MISSING_KEY", "SKEW", "HardConstraint", "PodTopologySpread", "SpreadRow", "hard_constraints"]
+__all__ = ["PodTopologySpread", "SpreadNumbers", "spreads_over_hosts"]
 
 _REASON = "node(s) didn't match pod topology spread constraints"
-SKEW: Status = unschedulable(_REASON)
-MISSING_KEY: Status = unresolvable(f"{_REASON} (missing required label)")
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadRow:
-    """What identifies a counter row. ``selection``, ``tolerations``: facets of the pod, where a policy honors them."""
+class _Inclusion:
+    """Which nodes count: those that have all ``keys`` and, where a policy honours them, pass the pod's selection and
+    tolerations (facets of the pod)."""
+
+    keys: frozenset[str]
+    selection: int | None
+    tolerations: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _SpreadRow:
+    """What identifies a counter row."""
 
     namespace: str
     key: str
     selector: Selector
-    selection: int | None
-    tolerations: int | None
-    keys: frozenset[str]
+    inclusion: _Inclusion
 
     def counts(self, pod: PodClass) -> bool:
         """Whether a placed pod of this class counts. A selector of everything counts nothing: upstream's shortcut."""
@@ -56,16 +53,16 @@ class SpreadRow:
 
 
 @dataclass(frozen=True, slots=True)
-class HardConstraint:
+class _HardConstraint:
     """A DoNotSchedule constraint of a pod, with its row."""
 
-    row: SpreadRow
+    row: _SpreadRow
     max_skew: int
     min_domains: int
     self_match: bool
 
 
-def hard_constraints(pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...]:
+def _hard_constraints(pod: PodClass, ctx: Context) -> tuple[_HardConstraint, ...]:
     """The pod's own hard constraints in spec order, or the profile's defaults if it has none at all.
 
     Raises SelectorError when a selector of a hard constraint is broken.
@@ -81,21 +78,23 @@ def hard_constraints(pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...]:
             if extra and not selector.nothing:
                 selector = Selector(selector.requirements + extra)
             found.append((constraint, selector))
-    else:
-        hard = [c for c in ctx.profile.default_constraints or () if c.when_unsatisfiable == "DoNotSchedule"]
+    elif ctx.profile.default_constraints:
+        hard = [c for c in ctx.profile.default_constraints if c.when_unsatisfiable == "DoNotSchedule"]
         default = _default_selector(pod, ctx) if hard else Selector()
         if not default.empty:
             found = [(constraint, default) for constraint in hard]
     keys = frozenset(constraint.topology_key for constraint, _ in found)
     return tuple(
-        HardConstraint(
-            row=SpreadRow(
+        _HardConstraint(
+            row=_SpreadRow(
                 namespace=pod.namespace,
                 key=constraint.topology_key,
                 selector=selector,
-                selection=pod.selection_id if (constraint.node_affinity_policy or "Honor") == "Honor" else None,
-                tolerations=pod.tolerations_id if constraint.node_taints_policy == "Honor" else None,
-                keys=keys,
+                inclusion=_Inclusion(
+                    keys=keys,
+                    selection=pod.selection_id if (constraint.node_affinity_policy or "Honor") == "Honor" else None,
+                    tolerations=pod.tolerations_id if constraint.node_taints_policy == "Honor" else None,
+                ),
             ),
             max_skew=constraint.max_skew,
             min_domains=1 if constraint.min_domains is None else constraint.min_domains,
@@ -129,37 +128,119 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
     return Selector(tuple(Requirement(key, IN, (value,)) for key, value in sorted(wanted.items())) + more)
 
 
+class SpreadNumbers(Part):
+    """Counter rows of the constraints that classes have. ``constraints``: those of a class, by its index."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.constraints: dict[int, tuple[_HardConstraint, ...]] = {}
+        self._rows = rows
+        self._numbers: dict[_SpreadRow, int] = {}
+        self._eligibility: dict[_Inclusion, Eligibility] = {}
+        self._honouring: dict[int, PodClass] = {}
+
+    def ask(self, pod: PodClass, ctx: Context) -> None:
+        if not pod.spread and not ctx.profile.default_constraints:
+            return
+        try:
+            constraints = _hard_constraints(pod, ctx)
+        except SelectorError:  # its PreFilter fails; no counter is asked
+            return
+        self.constraints[pod.index] = constraints
+        for constraint in constraints:
+            self.number(constraint.row, pod)
+
+    def number(self, row: _SpreadRow, pod: PodClass) -> int:
+        """The number of a row that a class has."""
+        found = self._numbers.get(row)
+        if found is None:
+            counter = Row(row.key, row.counts, row.selector, eligibility=self._eligible(row.inclusion, pod))
+            found = self._numbers[row] = self._rows.add(counter)
+            if row.inclusion.tolerations is not None:
+                self._honouring[found] = pod
+        return found
+
+    def _eligible(self, inclusion: _Inclusion, pod: PodClass) -> Eligibility:
+        found = self._eligibility.get(inclusion)
+        if found is None:
+            columns = set(inclusion.keys)
+            if inclusion.selection is not None:
+                columns |= selection_columns(pod)
+            if inclusion.tolerations is not None:
+                columns.add(TAINTS)
+
+            def counts(node: NodeFacts) -> bool:
+                if not all(key in node.labels for key in inclusion.keys):
+                    return False
+                if inclusion.selection is not None and not selects(pod, node):
+                    return False
+                return inclusion.tolerations is None or first_untolerated(pod.tolerations, node.taints) is None
+
+            found = self._eligibility[inclusion] = Eligibility(frozenset(columns), counts)
+        return found
+
+    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+        constraints = self.constraints.get(pod.index) if asked else None
+        if not constraints:
+            return {}
+        return {
+            "spread": [(self._numbers[c.row], c.max_skew, c.min_domains, int(c.self_match)) for c in constraints],
+        }
+
+    def leaving(self, taint: Taint) -> list[int]:
+        """The rows that stop counting a node once it carries the taint."""
+        return [
+            number
+            for number, pod in self._honouring.items()
+            if first_untolerated(pod.tolerations, (taint,)) is not None
+        ]
+
+
 class PodTopologySpread(Plugin):
     """No domain gets more than ``maxSkew`` above the least."""
 
     name = "PodTopologySpread"
-    ordinal = 11
+    statuses: ClassVar = {
+        _engine.SKEW: unschedulable(_REASON),
+        _engine.MISSING_KEY: unresolvable(f"{_REASON} (missing required label)"),
+    }
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         try:
-            constraints = hard_constraints(pod, ctx)
+            _hard_constraints(pod, ctx)
         except SelectorError as problem:
             text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {problem}"
             return PreFilter(failure=error(text))
-        return NOTHING if constraints else SKIP
+        return NOTHING
 
-    def eligibility_columns(self, pod: PodClass, row: SpreadRow) -> frozenset[str]:
-        """Node columns that decide whether a row counts a node."""
-        columns = set(row.keys)
-        if row.selection is not None:
-            columns |= selection_columns(pod)
-        if row.tolerations is not None:
-            columns.add(TAINTS)
-        return frozenset(columns)
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        return not _hard_constraints(pod, ctx)
 
-    def eligible(self, pod: PodClass, row: SpreadRow, node: NodeFacts) -> bool:
-        """Whether a row counts a node: it has all keys of the pod, and passes what the policies honor."""
-        if not all(key in node.labels for key in row.keys):
-            return False
-        if row.selection is not None and not selects(pod, node):
-            return False
-        return row.tolerations is None or first_untolerated(pod.tolerations, node.taints) is None
+    def part(self, rows: Rows) -> Part:
+        return SpreadNumbers(rows)
 
-    def row_key(self, row: SpreadRow) -> Hashable:
-        """Rows with equal keys are one row."""
-        return row
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+        """``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there,
+        ``self``, ``minimum``, ``maxSkew``."""
+        part = witness.part(SpreadNumbers)
+        constraint = part.constraints[pod.index][which]
+        key = constraint.row.key
+        found = {"constraint": which, "topologyKey": key, "domain": witness.facts(node).labels.get(key)}
+        if detail == _engine.MISSING_KEY:
+            return (found,)
+        counts, registered, domains, least = witness.engine.row(part.number(constraint.row, pod))
+        domain = witness.engine.domain(witness.key(key), node)
+        known = domain < len(registered) and registered[domain] > 0
+        return (
+            found
+            | {
+                "matching": int(counts[domain]) if known else 0,
+                "self": int(constraint.self_match),
+                "minimum": 0 if domains < constraint.min_domains else int(least),
+                "maxSkew": constraint.max_skew,
+            },
+        )
+
+
+def spreads_over_hosts(pod: PodClass) -> bool:
+    """Whether any constraint, soft ones included, has the hostname key: the estimator's retry looks at that."""
+    return any(constraint.topology_key == HOSTNAME for constraint in pod.spread or ())

@@ -6,28 +6,21 @@ Cluster Autoscaler does not assume bindings, so the verdict is constant within a
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import TYPE_CHECKING
 
+import msgspec
+
+from kscale.objects.base import enc_hook
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import SelectorError, compile_selector
-from kscale.scheduling.plugins.base import (
-    NAME,
-    NOTHING,
-    SKIP,
-    Plugin,
-    PreFilter,
-    Status,
-    error,
-    unresolvable,
-)
+from kscale.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NAME, NodeFacts
+from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
 from kscale.scheduling.plugins.node_affinity import selector_columns
-from kscale.scheduling.volumes import SELECTED_NODE, claim_names, claim_of, class_name, not_found, not_owned
-
-if TYPE_CHECKING:
-    from kscale.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
-    from kscale.scheduling.context import Context, NodeFacts
-    from kscale.snapshot.interner import PodClass
+from kscale.scheduling.status import Status, error, unresolvable
+from kscale.scheduling.volumes import SELECTED_NODE, Volumes, claim_names, class_name, not_found, not_owned
+from kscale.snapshot.interner import PodClass
 
 __all__ = ["VolumeBinding"]
 
@@ -39,6 +32,8 @@ _NO_MATCH = "node(s) didn't match PersistentVolume's node affinity"
 _NO_VOLUME = "node(s) didn't find available persistent volumes to bind"
 _NO_ROOM = "node(s) did not have enough free storage"
 _GONE = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
+
+_encode = msgspec.json.Encoder(enc_hook=enc_hook, order="sorted").encode
 
 
 def _bound(claim: PersistentVolumeClaim) -> bool:
@@ -63,23 +58,20 @@ class VolumeBinding(Plugin):
     """All claims of the pod are usable from the node."""
 
     name = "VolumeBinding"
-    ordinal = 9
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        names = list(claim_names(pod))
-        if not names:
-            return SKIP
+        if not pod.has_claims:
+            return NOTHING
+        volumes = Volumes.of(ctx)
         immediate = False
-        for name, ephemeral in names:
-            claim = claim_of(pod, name, ctx)
-            problem = self._unusable(pod, name, claim, ephemeral)
+        for name, ephemeral in claim_names(pod):
+            problem = _unusable(pod, name, volumes.claim(pod.namespace, name), ephemeral)
             if problem:
                 return PreFilter(failure=unresolvable(problem))
-        for name, _ in names:
-            claim = claim_of(pod, name, ctx)
-            if claim is None or _bound(claim):
+        for claim in volumes.claims_of(pod):
+            if _bound(claim):
                 continue
-            storage_class = ctx.informers.storage_classes.get(class_name(claim))
+            storage_class = volumes.storage_class(class_name(claim))
             if storage_class is not None and not storage_class.volume_binding_mode:
                 return PreFilter(failure=error(f'VolumeBindingMode not set for StorageClass "{class_name(claim)}"'))
             waits = storage_class is not None and storage_class.volume_binding_mode == "WaitForFirstConsumer"
@@ -88,150 +80,162 @@ class VolumeBinding(Plugin):
             return PreFilter(failure=unresolvable("pod has unbound immediate PersistentVolumeClaims"))
         return NOTHING
 
-    def _unusable(self, pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:
-        if claim is None:
-            if ephemeral:
-                return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
-            return not_found("persistentvolumeclaim", name)
-        if claim.status.phase == "Lost":
-            return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
-        if claim.metadata.deletion_timestamp:
-            return f'persistentvolumeclaim "{name}" is being deleted'
-        return not_owned(pod, claim) if ephemeral else None
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        return not pod.has_claims
 
-    def pod_key(self, pod: PodClass, ctx: Context) -> Hashable | None:
-        return pod.index if pod.has_claims else None
-
-    def columns(self, pod: PodClass, ctx: Context) -> frozenset[str]:
-        columns: set[str] = set()
-        for name, _ in claim_names(pod):
-            claim = claim_of(pod, name, ctx)
-            if claim is None:
-                continue
-            if _bound(claim):
-                volume = ctx.informers.volumes.get(claim.spec.volume_name)
-                if volume is not None and volume.spec.node_affinity:
-                    columns |= selector_columns(volume.spec.node_affinity.required)
-                continue
-            if SELECTED_NODE in (claim.metadata.annotations or {}):
-                columns.add(NAME)
-            for volume in ctx.volumes_of_class(class_name(claim)):
-                if volume.spec.node_affinity:
-                    columns |= selector_columns(volume.spec.node_affinity.required)
-            storage_class = ctx.informers.storage_classes.get(class_name(claim))
-            for term in storage_class.allowed_topologies if storage_class else ():
-                columns.update(requirement.key for requirement in term.match_label_expressions)
-            columns |= ctx.capacity_columns
-        return frozenset(columns)
-
-    def check(self, pod: PodClass, node: NodeFacts, ctx: Context) -> Status | None:
-        claims = [claim for name, _ in claim_names(pod) if (claim := claim_of(pod, name, ctx)) is not None]
-        reasons = []
-        bound = self._check_bound([claim for claim in claims if _bound(claim)], node, ctx)
-        if bound == _NO_MATCH:
-            reasons.append(bound)
-        waiting = self._check_waiting([claim for claim in claims if not _bound(claim)], node, ctx)
-        if waiting:
-            reasons.append(waiting)
-        if bound == _GONE:
-            reasons.append(bound)
-        return unresolvable(*reasons) if reasons else None
-
-    def _check_bound(self, claims: list[PersistentVolumeClaim], node: NodeFacts, ctx: Context) -> str | None:
-        for claim in claims:
-            volume = ctx.informers.volumes.get(claim.spec.volume_name)
-            if volume is None:
-                return _GONE
-            if not _reaches(volume, node):
-                return _NO_MATCH
-        return None
-
-    def _check_waiting(self, claims: list[PersistentVolumeClaim], node: NodeFacts, ctx: Context) -> str | None:
-        provision, match = [], []
-        for claim in claims:
-            selected = (claim.metadata.annotations or {}).get(SELECTED_NODE)
-            if selected is None:
-                match.append(claim)
-            elif selected != node.name:
-                return _NO_VOLUME
-            else:
-                provision.append(claim)
-        chosen: set[str] = set()
-        for claim in sorted(match, key=_request):
-            volume = self._best_volume(claim, node, ctx, chosen)
-            if volume is None:
-                provision.append(claim)
-            else:
-                chosen.add(volume.name)
-        for claim in provision:
-            storage_class = ctx.informers.storage_classes.get(class_name(claim))
-            if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
-                return _NO_VOLUME
-            if not self._allowed(storage_class, node):
-                return _NO_VOLUME
-            if not self._has_capacity(claim, storage_class, node, ctx):
-                return _NO_ROOM
-        return None
-
-    def _best_volume(
-        self, claim: PersistentVolumeClaim, node: NodeFacts, ctx: Context, chosen: set[str]
-    ) -> PersistentVolume | None:
-        """A volume that names the claim, else the smallest that is free, large enough and reachable."""
-        try:
-            selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None
-        except SelectorError:
+    def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
+        if not pod.has_claims:
             return None
-        best: PersistentVolume | None = None
-        for volume in ctx.volumes_of_class(class_name(claim)):
-            spec = volume.spec
-            if volume.name in chosen or _capacity(volume) < _request(claim) or volume.metadata.deletion_timestamp:
-                continue
-            if (spec.volume_mode or "Filesystem") != (claim.spec.volume_mode or "Filesystem"):
-                continue
-            if (spec.volume_attributes_class_name or "") != (claim.spec.volume_attributes_class_name or ""):
-                continue
-            holder = spec.claim_ref
-            if holder is not None:
-                same = (holder.namespace, holder.name) == (claim.namespace, claim.name)
-                if same and holder.uid in ("", claim.metadata.uid):
-                    return volume if _reaches(volume, node) else None
-                continue
-            if volume.status.phase != "Available" or not _reaches(volume, node):
-                continue
-            if selector is not None and not selector.matches(volume.metadata.labels):
-                continue
-            if not set(claim.spec.access_modes) <= set(spec.access_modes):
-                continue
-            if best is None or _capacity(volume) < _capacity(best):
-                best = volume
-        return best
+        volumes = Volumes.of(ctx)
+        claims = volumes.claims_of(pod)
+        held = [volumes.volume(claim.spec.volume_name) for claim in claims if _bound(claim)]
+        waiting = [claim for claim in claims if not _bound(claim)]
+        columns: set[str] = set()
+        key: list[Hashable] = []
+        for volume in held:
+            required = volume.spec.node_affinity.required if volume is not None and volume.spec.node_affinity else None
+            columns |= selector_columns(required)
+            key.append(None if volume is None else b"" if required is None else _encode(required))
+        if waiting:
+            columns |= _columns_of_waiting(waiting, volumes)
+            key += [pod.index, volumes]  # what claims may find depends on too much to be spelled out
 
-    def _allowed(self, storage_class: StorageClass, node: NodeFacts) -> bool:
-        if not storage_class.allowed_topologies:
-            return True
-        return any(
-            term.match_label_expressions
-            and all(node.labels.get(each.key) in each.values for each in term.match_label_expressions)
-            for term in storage_class.allowed_topologies
-        )
+        def check(node: NodeFacts) -> Status | None:
+            reasons = []
+            bound = _check_bound(held, node)
+            if bound == _NO_MATCH:
+                reasons.append(bound)
+            provided = _check_waiting(waiting, node, volumes) if waiting else None
+            if provided:
+                reasons.append(provided)
+            if bound == _GONE:
+                reasons.append(bound)
+            return unresolvable(*reasons) if reasons else None
 
-    def _has_capacity(
-        self, claim: PersistentVolumeClaim, storage_class: StorageClass, node: NodeFacts, ctx: Context
-    ) -> bool:
-        driver = ctx.informers.csi_drivers.get(storage_class.provisioner)
-        if driver is None or not driver.spec.storage_capacity:
+        return Judge(tuple(key), frozenset(columns), check)
+
+
+def _unusable(pod: PodClass, name: str, claim: PersistentVolumeClaim | None, ephemeral: bool) -> str | None:
+    if claim is None:
+        if ephemeral:
+            return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
+        return not_found("persistentvolumeclaim", name)
+    if claim.status.phase == "Lost":
+        return f'persistentvolumeclaim "{name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
+    if claim.metadata.deletion_timestamp:
+        return f'persistentvolumeclaim "{name}" is being deleted'
+    return not_owned(pod, claim) if ephemeral else None
+
+
+def _columns_of_waiting(claims: list[PersistentVolumeClaim], volumes: Volumes) -> set[str]:
+    columns: set[str] = set()
+    for claim in claims:
+        if SELECTED_NODE in (claim.metadata.annotations or {}):
+            columns.add(NAME)
+        for volume in volumes.candidates(claim):
+            if volume.spec.node_affinity:
+                columns |= selector_columns(volume.spec.node_affinity.required)
+        storage_class = volumes.storage_class(class_name(claim))
+        for term in storage_class.allowed_topologies if storage_class else ():
+            columns.update(requirement.key for requirement in term.match_label_expressions)
+        columns |= volumes.capacity_columns
+    return columns
+
+
+def _check_bound(held: list[PersistentVolume | None], node: NodeFacts) -> str | None:
+    for volume in held:
+        if volume is None:
+            return _GONE
+        if not _reaches(volume, node):
+            return _NO_MATCH
+    return None
+
+
+def _check_waiting(claims: list[PersistentVolumeClaim], node: NodeFacts, volumes: Volumes) -> str | None:
+    provision, match = [], []
+    for claim in claims:
+        selected = (claim.metadata.annotations or {}).get(SELECTED_NODE)
+        if selected is None:
+            match.append(claim)
+        elif selected != node.name:
+            return _NO_VOLUME
+        else:
+            provision.append(claim)
+    chosen: set[str] = set()
+    for claim in sorted(match, key=_request):
+        volume = _best_volume(claim, node, volumes, chosen)
+        if volume is None:
+            provision.append(claim)
+        else:
+            chosen.add(volume.name)
+    for claim in provision:
+        storage_class = volumes.storage_class(class_name(claim))
+        if storage_class is None or storage_class.provisioner in ("", _NO_PROVISIONER):
+            return _NO_VOLUME
+        if not _allowed(storage_class, node):
+            return _NO_VOLUME
+        if not _has_capacity(claim, storage_class, node, volumes):
+            return _NO_ROOM
+    return None
+
+
+def _best_volume(
+    claim: PersistentVolumeClaim, node: NodeFacts, volumes: Volumes, chosen: set[str]
+) -> PersistentVolume | None:
+    """A volume that names the claim, else the smallest that is free, large enough and reachable."""
+    try:
+        selector = compile_selector(claim.spec.selector) if claim.spec.selector is not None else None
+    except SelectorError:
+        return None
+    best: PersistentVolume | None = None
+    for volume in volumes.candidates(claim):
+        spec = volume.spec
+        if volume.name in chosen or _capacity(volume) < _request(claim) or volume.metadata.deletion_timestamp:
+            continue
+        if (spec.volume_mode or "Filesystem") != (claim.spec.volume_mode or "Filesystem"):
+            continue
+        if (spec.volume_attributes_class_name or "") != (claim.spec.volume_attributes_class_name or ""):
+            continue
+        if spec.claim_ref is not None:
+            if spec.claim_ref.uid in ("", claim.metadata.uid):
+                return volume if _reaches(volume, node) else None
+            continue
+        if not _reaches(volume, node):
+            continue
+        if selector is not None and not selector.matches(volume.metadata.labels):
+            continue
+        if not set(claim.spec.access_modes) <= set(spec.access_modes):
+            continue
+        if best is None or _capacity(volume) < _capacity(best):
+            best = volume
+    return best
+
+
+def _allowed(storage_class: StorageClass, node: NodeFacts) -> bool:
+    if not storage_class.allowed_topologies:
+        return True
+    return any(
+        term.match_label_expressions
+        and all(node.labels.get(each.key) in each.values for each in term.match_label_expressions)
+        for term in storage_class.allowed_topologies
+    )
+
+
+def _has_capacity(claim: PersistentVolumeClaim, storage_class: StorageClass, node: NodeFacts, volumes: Volumes) -> bool:
+    driver = volumes.driver(storage_class.provisioner)
+    if driver is None or not driver.spec.storage_capacity:
+        return True
+    size = (claim.spec.resources.requests or {}).get("storage")
+    if size is None:
+        return True
+    for entry in volumes.capacities:
+        room = entry.maximum_volume_size if entry.maximum_volume_size is not None else entry.capacity
+        if entry.storage_class_name != storage_class.name or room is None or entry.node_topology is None:
+            continue
+        try:
+            reachable = compile_selector(entry.node_topology).matches(node.labels)
+        except SelectorError:
+            continue
+        if reachable and room.value() >= size.value():
             return True
-        size = (claim.spec.resources.requests or {}).get("storage")
-        if size is None:
-            return True
-        for entry in ctx.informers.capacities:
-            room = entry.maximum_volume_size if entry.maximum_volume_size is not None else entry.capacity
-            if entry.storage_class_name != storage_class.name or room is None or entry.node_topology is None:
-                continue
-            try:
-                reachable = compile_selector(entry.node_topology).matches(node.labels)
-            except SelectorError:
-                continue
-            if reachable and room.value() >= size.value():
-                return True
-        return False
+    return False

@@ -1,33 +1,29 @@
 """VolumeRestrictions: inline disks and ReadWriteOncePod claims (``plugins/volumerestrictions``).
 
-The engine counts disks in use per node and users of a claim anywhere.
+Decided in C++: ``engine/volume_restrictions.hpp`` counts disks in use per node and users of a claim anywhere.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any, ClassVar
 
-from kscale.scheduling.plugins.base import NOTHING, SKIP, Plugin, PreFilter, Status, unresolvable, unschedulable
-from kscale.scheduling.volumes import claim_names, claim_of, not_found
+from kscale._native import _engine
+from kscale.scheduling.context import Context
+from kscale.scheduling.plugins.base import MOST_PODS, NOTHING, Numbers, Part, Plugin, PreFilter, Witness
+from kscale.scheduling.rows import Rows
+from kscale.scheduling.status import unresolvable, unschedulable
+from kscale.scheduling.volumes import ClaimUsers, Volumes, claim_names, not_found
+from kscale.snapshot.interner import PodClass
 
-if TYPE_CHECKING:
-    from kscale.scheduling.context import Context
-    from kscale.snapshot.interner import PodClass
+__all__ = ["VolumeRestrictions"]
 
-__all__ = ["CLAIM_IN_USE", "DISK_CONFLICT", "DiskUse", "VolumeRestrictions", "disks", "exclusive_claims"]
-
-DISK_CONFLICT: Status = unschedulable("node(s) had no available disk")
-CLAIM_IN_USE: Status = unschedulable(
-    "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"
-)
-
-DiskUse = tuple[tuple[str, ...], bool]
+_DiskUse = tuple[tuple[str, ...], bool]
 """(identity, read only): two pods on a node must not share an identity unless both read only."""
 
 
-def disks(pod: PodClass) -> tuple[DiskUse, ...]:
+def _disks(pod: PodClass) -> tuple[_DiskUse, ...]:
     """Inline disks; an EBS volume is never shared, an RBD image has an identity per monitor."""
-    found: list[DiskUse] = []
+    found: list[_DiskUse] = []
     for volume in pod.volumes:
         if (gce := volume.gce_persistent_disk) is not None:
             found.append((("gce", gce.pd_name), gce.read_only))
@@ -42,29 +38,114 @@ def disks(pod: PodClass) -> tuple[DiskUse, ...]:
     return tuple(found)
 
 
-def exclusive_claims(pod: PodClass, ctx: Context) -> tuple[str, ...]:
+def _exclusive_claims(pod: PodClass, ctx: Context) -> tuple[str, ...]:
     """Names of the pod's claims with access mode ReadWriteOncePod, each once."""
+    volumes = Volumes.of(ctx)
     found = []
     for name, ephemeral in claim_names(pod):
-        claim = None if ephemeral else claim_of(pod, name, ctx)
+        claim = None if ephemeral else volumes.claim(pod.namespace, name)
         if claim is not None and "ReadWriteOncePod" in claim.spec.access_modes:
             found.append(name)
     return tuple(dict.fromkeys(found))
+
+
+class DiskNumbers(Part):
+    """Numbers of the inline disks and the exclusive claims that some class asks for."""
+
+    def __init__(self) -> None:
+        self._disks: dict[tuple[str, ...], int] = {}
+        self._claims: dict[tuple[str, str], int] = {}
+
+    def ask(self, pod: PodClass, ctx: Context) -> None:
+        if not pod.volumes:
+            return
+        for identity, _ in _disks(pod):
+            self._disks.setdefault(identity, len(self._disks))
+        for name in _exclusive_claims(pod, ctx):
+            self._claims.setdefault((pod.namespace, name), len(self._claims))
+
+    def awake(self) -> bool:
+        return bool(self._disks or self._claims)
+
+    def concerns(self, pod: PodClass) -> bool:
+        return bool(pod.volumes)
+
+    def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if not pod.volumes:
+            return found
+        disks = [(self._disks[identity], read_only) for identity, read_only in _disks(pod) if identity in self._disks]
+        used = dict.fromkeys(name for name, ephemeral in claim_names(pod) if not ephemeral)
+        claims = [self._claims[pod.namespace, name] for name in used if (pod.namespace, name) in self._claims]
+        if disks:
+            found["disks"] = disks
+        if claims:
+            found["claims"] = claims
+        if asked and claims:
+            found["rwop"] = [self._claims[pod.namespace, name] for name in _exclusive_claims(pod, ctx)]
+        return found
+
+    def declare(self, engine: _engine.Engine, ctx: Context) -> None:
+        for _ in self._claims:
+            engine.add_claim()
 
 
 class VolumeRestrictions(Plugin):
     """No disk conflict on the node, no exclusive claim in use anywhere."""
 
     name = "VolumeRestrictions"
-    ordinal = 7
+    statuses: ClassVar = {
+        _engine.DISK_CONFLICT: unschedulable("node(s) had no available disk"),
+        _engine.CLAIM_IN_USE: unschedulable(
+            "node(s) unavailable due to PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by "
+            "another pod"
+        ),
+    }
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
-        for name, ephemeral in claim_names(pod):
-            if not ephemeral and claim_of(pod, name, ctx) is None:
-                return PreFilter(failure=unresolvable(not_found("persistentvolumeclaim", name)))
-        in_use = any(ctx.claim_in_use(pod.namespace, name) for name in exclusive_claims(pod, ctx))
-        return NOTHING if in_use or disks(pod) or _inline(pod) else SKIP
+        if pod.has_claims:
+            volumes = Volumes.of(ctx)
+            for name, ephemeral in claim_names(pod):
+                if not ephemeral and volumes.claim(pod.namespace, name) is None:
+                    return PreFilter(failure=unresolvable(not_found("persistentvolumeclaim", name)))
+        return NOTHING
 
+    def skips(self, pod: PodClass, ctx: Context) -> bool:
+        if not pod.volumes:
+            return True
+        users = ClaimUsers.of(ctx.snapshot)
+        in_use = any(users.get((pod.namespace, name), 0) > 0 for name in _exclusive_claims(pod, ctx))
+        return not (in_use or _disks(pod) or any(v.rbd is not None for v in pod.volumes))
 
-def _inline(pod: PodClass) -> bool:
-    return any(v.rbd is not None for v in pod.volumes)
+    def part(self, rows: Rows) -> Part:
+        return DiskNumbers()
+
+    def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
+        """``disk`` or ``claim``, and the ``pods`` that use it."""
+        return self._of_disks(pod, node, witness) if detail == _engine.DISK_CONFLICT else self._of_claims(pod, witness)
+
+    def _of_disks(self, pod: PodClass, node: int, witness: Witness) -> Numbers:
+        found = []
+        for identity, read_only in _disks(pod):
+
+            def uses(other: PodClass, identity: tuple[str, ...] = identity, read_only: bool = read_only) -> bool:
+                return any(of == identity and not (read_only and only) for of, only in _disks(other))
+
+            pods = witness.pods_on(node, uses)
+            if pods:
+                found.append({"disk": "/".join(identity), "pods": pods[:MOST_PODS]})
+        return tuple(found)
+
+    def _of_claims(self, pod: PodClass, witness: Witness) -> Numbers:
+        found = []
+        for name in _exclusive_claims(pod, witness.ctx):
+
+            def uses(other: PodClass, name: str = name) -> bool:
+                return other.namespace == pod.namespace and any(
+                    used == name and not ephemeral for used, ephemeral in claim_names(other)
+                )
+
+            users = witness.pods_anywhere(uses)
+            if users:
+                found.append({"claim": f"{pod.namespace}/{name}", "pods": users[:MOST_PODS]})
+        return tuple(found)

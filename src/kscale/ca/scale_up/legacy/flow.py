@@ -12,7 +12,6 @@ from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
 from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up, upcoming_count
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.estimator.legacy import basic_estimate, old_binpacking_estimate
-from kscale.ca.estimator.reasons import verdicts_on_new_node
 from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, RANDOM
@@ -29,7 +28,6 @@ from kscale.objects.nodegroups import Groups
 from kscale.scheduling.pods import shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.scheduling.unmodelled import unmodelled_of
 from kscale.scheduling.verdict import Verdict
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -103,7 +101,7 @@ class _Run:
         self.leader = [i if s < 0 else first.setdefault(s, i) for i, s in enumerate(shape.tolist())]
         self.session = Session(snapshot, self.unique, list(self.templates.values()), profile)
         self.which = {name: i for i, name in enumerate(self.templates)}
-        found.unmodelled = unmodelled_of(self.session)
+        found.unmodelled = self.session.unmodelled
         self.passing: dict[str, list[int]] = {}
 
     # -- limits and nodes on their way ---------------------------------------------------------------------------
@@ -149,7 +147,7 @@ class _Run:
     def _fitting(self, group: str) -> list[int]:
         """The pods that fit an empty node of the group."""
         numbers = sorted({int(self.class_of[i]) for i in self.leader})
-        verdicts = verdicts_on_new_node(self.session, self.templates[group], self.which[group], numbers, 0)
+        verdicts = self.session.verdicts_on_copy(self.which[group], 0, numbers)
         of_pod = [verdicts[int(self.class_of[i])] for i in self.leader]
         self.found.verdicts[group] = {i: verdict for i, verdict in enumerate(of_pod) if not verdict.ok}
         return [i for i, verdict in enumerate(of_pod) if verdict.ok]

@@ -147,7 +147,7 @@ def _pending(done: LegacyScaleUp | None, keys: Sequence[str], helped: set[int], 
                 pods=[key],
                 why=why,
                 rejected={
-                    name: GroupRejection(plugin=no.plugin, reasons=list(no.reasons), numbers=list(no.numbers))
+                    name: GroupRejection(plugin=no.plugin, reasons=list(no.why), numbers=list(no.numbers))
                     for name, no in verdicts.items()
                 },
                 taken_by=taken_by,

@@ -13,7 +13,7 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import controller_of, is_mirror_pod
-from kscale.scheduling.context import HOSTNAME
+from kscale.scheduling.facts import HOSTNAME
 from kscale.scheduling.session import Session
 from kscale.snapshot.cluster import Cluster
 

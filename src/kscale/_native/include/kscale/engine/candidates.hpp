@@ -9,12 +9,12 @@ namespace kscale::engine {
 // The nodes from `base` on that a class has not failed on since the last time its verdict could have improved: a
 // union-find whose representative of i is the first candidate at or after i.
 struct Engine::Candidates {
-  u64 stamp = 0;
+  Stamp stamp;
   i32 base = 0;
   std::vector<i32> next;  // nodes - base + 1 entries; the last is "none"
 
   i32 end() const { return base + static_cast<i32>(next.size()) - 1; }
-  void start(i32 from, i32 nodes, u64 now) {
+  void start(i32 from, i32 nodes, Stamp now) {
     stamp = now;
     base = from;
     next.resize(static_cast<std::size_t>(nodes - from) + 1);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "kscale/engine/types.hpp"
 
 namespace kscale::engine {
@@ -30,9 +32,22 @@ struct Entry {
 };
 
 struct Mark {
-  std::size_t journal;
+  std::size_t entries;
   i32 nodes;
   std::vector<i32> domains;  // number of domains per key
+};
+
+// The log of changes since the first open fork. Nodes that were added inside a fork need no entries: they go with it.
+struct Journal {
+  std::vector<Entry> entries;
+  std::vector<Mark> marks;
+  i32 floor = 0;                // nodes below it need entries
+  bool counters_copied = false; // counters are kept as copies instead
+
+  bool open() const { return !marks.empty(); }
+  bool keeps(i32 node) const { return node < floor; }
+  bool counters() const { return !marks.empty() && !counters_copied; }
+  void log(Undo what, i32 a, i32 b, i32 c, i64 value) { entries.push_back({what, a, b, c, value}); }
 };
 
 }  // namespace kscale::engine

@@ -1,6 +1,8 @@
 #pragma once
 
-#include "kscale/engine/engine.hpp"
+#include <vector>
+
+#include "kscale/engine/search.hpp"
 
 namespace kscale::engine {
 
@@ -9,34 +11,6 @@ enum Drain : u8 { kMovesUnlessBudget, kMoves, kDaemon, kWaits, kSkipped, kBlocks
 
 // What became of a candidate.
 enum Fate : std::int8_t { kRemovable, kBlocked, kNoPlace, kNotThere, kNotLooked };
-
-// Circular first fit as Engine::any_node does it, for a time in which nodes only fill up: what a pod failed on stays
-// remembered, by kind of demand. A failure on a node that an undone step had filled is forgotten with it.
-class Search {
- public:
-  explicit Search(Engine& engine);
-  void open(const u8* acceptable);  // which nodes may be found: uint8[nodes], or null = all
-  void close(i32 node);
-  void reopen(i32 node);
-  i32 find(i32 pod, const u8* acceptable);  // a node or -1; moves the cursor on success
-  void placed(i32 node) { filled_[static_cast<std::size_t>(node)] = step_; }
-  void begin() { ++step_; dropped_.clear(); }
-  void undo();                      // what was placed since begin() is off its nodes again
-
- private:
-  struct Dropped {
-    i32 kind, node;
-  };
-  i32 scan(i32 kind, i32 pod, i32 from, i32 to);
-
-  Engine& engine_;
-  std::vector<i32> kind_;                  // [class], -1 = verdicts depend on other nodes
-  std::vector<std::vector<u64>> failed_;   // [kind][words]
-  std::vector<u64> open_;
-  std::vector<u32> filled_;                // [node] the last step that put a pod there
-  std::vector<Dropped> dropped_;
-  u32 step_ = 1;
-};
 
 // Disruption budgets: those of pod p are ids[start[s]..start[s + 1]) with s = set_of[p].
 struct Budgets {
@@ -113,39 +87,5 @@ class Removal {
 // devices cannot be copied: there it is done in place, and the engine ends as it began. False: out of memory.
 bool judge_alone(Engine& engine, const Removal& removal, const RemovalInput& in, const Budgets& budgets,
                  RemovalOutput& out, i32 threads, i32* user_failed, Interrupted interrupted, void* context);
-
-struct LossInput {
-  const i32* start;        // [n_parts + 1] into nodes
-  const i32* nodes;        // what is lost together
-  i32 n_parts;
-  const u8* stays;         // [pods] goes with its node and needs no other
-};
-
-struct LossOutput {
-  i32* moving;             // [n_parts] pods that look for a place
-  i32* homeless;           // [n_parts] pods that find none
-  i32* first;              // [n_parts][n_first] some of these, then -1
-  i32 n_first;
-};
-
-// What each loss of nodes would do to the pods on them, each on its own; the engine ends as it began. The pods go by
-// priority, then as `rank` has them (order of appearance), each to the first node that takes it.
-class Losses {
- public:
-  Losses(Engine& engine, i32 pods, const i32* pod_class, const i64* priority, const i32* node);
-  // Parts `from` to `to` of the input.
-  void run(const LossInput& in, i32 from, i32 to, LossOutput& out, Interrupted interrupted, void* context);
-
- private:
-  static std::size_t at(i32 i) { return static_cast<std::size_t>(i); }
-  Engine& engine_;
-  Search search_;
-  std::vector<i32> class_;
-  std::vector<i64> priority_;
-  std::vector<std::vector<i32>> on_node_;
-};
-
-// How many more of a class that looks at each node alone fit on the nodes that are not cordoned, `most` at most.
-i64 more_of(Engine& engine, i32 pod, i64 most);
 
 }  // namespace kscale::engine

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.scheduling.context import Context, NodeFacts
-from kscale.scheduling.plugins.base import CORDON, CSI, DEVICES, FEATURES, NAME, TAINTS
+from kscale.scheduling.context import Context
+from kscale.scheduling.devices.devices import Devices
+from kscale.scheduling.facts import CORDON, CSI, DEVICES, FEATURES, NAME, TAINTS, NodeFacts
 
 __all__ = ["NodeClasses"]
 
@@ -149,7 +150,8 @@ class NodeClasses:
         return np.concatenate([kept.codes, extra.codes])
 
     def _device_contents(self, known: dict[Hashable, int], nodes: range) -> _DeviceContents:
-        contents = (self.ctx.device_content(self.facts(i)) for i in nodes)
+        devices = Devices.of(self.ctx)
+        contents = (devices.content(self.facts(i)) for i in nodes)
         codes = np.fromiter((known.setdefault(content, len(known)) for content in contents), np.int64, len(nodes))
         return _DeviceContents(codes, known)
 

@@ -93,13 +93,13 @@ class Estimation {
     while (pod < end) {
       const i32 c = class_of(pod);
       if (last_ >= 0) {
-        const u32 verdict = engine_.check_single(c, last_);
+        const Code verdict = engine_.check_single(c, last_);
         if (verdict == kFits) {
           pod = fill(pod, end, last_);
           continue;
         }
         // Another node may bring the minimum up: any node of the cluster will do, real ones included.
-        if (engine_.hostname_spread(c) && verdict == code(kPodTopologySpread, kSkew)) {
+        if (engine_.pods().hostname_spread(c) && verdict == code(kPodTopologySpread, kSkew)) {
           const i32 node = engine_.any_node(c, other_than_last_.data());
           if (node >= 0) {
             engine_.place(c, node);

@@ -1,6 +1,42 @@
-# Part of _engine.pyx: taking nodes away, what losing them would do, and how many more of a pod fit.
+# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
+"""Taking nodes away, what losing them would do, and how many more of a pod fit."""
+
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libcpp cimport bool as cbool
+from libcpp.memory cimport make_unique, unique_ptr
+from libcpp.vector cimport vector
+
+from kscale._native._columns cimport in_range, indices, starts
+from kscale._native._engine cimport Engine, Interrupted, c_Engine, interrupted
+
+import numpy as np
+
+from kscale.errors import NativeError
+
+
+cdef extern from "kscale/engine/losses.hpp" namespace "kscale::engine" nogil:
+    cdef struct c_LossInput "kscale::engine::LossInput":
+        const int32_t* start
+        const int32_t* nodes
+        int32_t n_parts
+        const uint8_t* stays
+    cdef struct c_LossOutput "kscale::engine::LossOutput":
+        int32_t* moving
+        int32_t* homeless
+        int32_t* first
+        int32_t n_first
+    cdef cppclass c_Losses "kscale::engine::Losses":
+        c_Losses(c_Engine&, int32_t, const int32_t*, const int64_t*, const int32_t*) except +
+        void run(const c_LossInput&, int32_t, int32_t, c_LossOutput&, Interrupted, void*) except +
+    int64_t c_more_of "kscale::engine::more_of"(c_Engine&, int32_t, int64_t)
+
 
 cdef extern from "kscale/engine/removal.hpp" namespace "kscale::engine" nogil:
+    const int8_t kRemovable
+    const int8_t kBlocked
+    const int8_t kNoPlace
+    const int8_t kNotThere
+    const int8_t kNotLooked
     cdef struct c_Budgets "kscale::engine::Budgets":
         const int32_t* set_of
         const int32_t* start
@@ -29,31 +65,17 @@ cdef extern from "kscale/engine/removal.hpp" namespace "kscale::engine" nogil:
         c_Removal(c_Engine&, int32_t, const int32_t*, const int32_t*, const int64_t*, const int32_t*) except +
         void set_hints(const int32_t*)
         void put(int32_t, int32_t) except +
-        void run(const c_RemovalInput&, const c_Budgets&, c_RemovalOutput&, c_Interrupted, void*) except +
+        void run(const c_RemovalInput&, const c_Budgets&, c_RemovalOutput&, Interrupted, void*) except +
         int32_t pods()
         const vector[int32_t]& on(int32_t)
         int32_t hint(int32_t)
         cbool hinted(int32_t)
     cbool c_judge_alone "kscale::engine::judge_alone"(
         c_Engine&, const c_Removal&, const c_RemovalInput&, const c_Budgets&, c_RemovalOutput&, int32_t,
-        int32_t*, c_Interrupted, void*) except +
-    cdef struct c_LossInput "kscale::engine::LossInput":
-        const int32_t* start
-        const int32_t* nodes
-        int32_t n_parts
-        const uint8_t* stays
-    cdef struct c_LossOutput "kscale::engine::LossOutput":
-        int32_t* moving
-        int32_t* homeless
-        int32_t* first
-        int32_t n_first
-    cdef cppclass c_Losses "kscale::engine::Losses":
-        c_Losses(c_Engine&, int32_t, const int32_t*, const int64_t*, const int32_t*) except +
-        void run(const c_LossInput&, int32_t, int32_t, c_LossOutput&, c_Interrupted, void*) except +
-    int64_t c_more_of "kscale::engine::more_of"(c_Engine&, int32_t, int64_t)
+        int32_t*, Interrupted, void*) except +
 
 
-REMOVABLE, BLOCKED, NO_PLACE, NOT_THERE, NOT_LOOKED = range(5)
+REMOVABLE, BLOCKED, NO_PLACE, NOT_THERE, NOT_LOOKED = kRemovable, kBlocked, kNoPlace, kNotThere, kNotLooked
 
 
 cdef class Removals:
@@ -77,9 +99,9 @@ cdef class Removals:
             raise NativeError("removals: shapes differ")
         if engine.e.depth():
             raise NativeError("removals: inside a fork")
-        _check_indices(runs_as, 0, engine.e.classes(), "runs_as")
-        _check_indices(moves_as, 0, engine.e.classes(), "moves_as")
-        _check_indices(node, -1, engine.e.nodes(), "node")
+        indices(runs_as, 0, engine.e.classes(), "runs_as")
+        indices(moves_as, 0, engine.e.classes(), "moves_as")
+        indices(node, -1, engine.e.nodes(), "node")
         self.engine = engine
         self.epoch = engine.epoch
         self.n_nodes = engine.e.nodes()
@@ -98,19 +120,19 @@ cdef class Removals:
         """Where pods went last time: int32[pods], -1 = no hint. None of them counts as new."""
         if hint.shape[0] != self.r.pods():
             raise NativeError("set_hints: one hint a pod")
-        _check_indices(hint, -1, self.engine.e.nodes(), "hint")
+        indices(hint, -1, self.engine.e.nodes(), "hint")
         if hint.shape[0]:
             self.r.set_hints(&hint[0])
 
     def put(self, pod, node):
         """A pod that was nowhere, and that the engine has placed on a node by now."""
         self._same_engine()
-        self.r.put(_in_range(pod, 0, self.r.pods(), "pod"), self.engine._node(node))
+        self.r.put(in_range(pod, 0, self.r.pods(), "pod"), self.engine.node(node))
 
     def on(self, node):
         """The pods of a node now, in node order: int32[n]."""
         self._same_engine()
-        cdef const vector[int32_t]* found = &self.r.on(_in_range(node, 0, self.engine.e.nodes(), "node"))
+        cdef const vector[int32_t]* found = &self.r.on(in_range(node, 0, self.engine.e.nodes(), "node"))
         return _array(found[0])
 
     def new_hints(self):
@@ -161,10 +183,10 @@ cdef class Removals:
             raise NativeError("removals: shapes differ")
         if atomic is not None and atomic.shape[0] != n:
             raise NativeError("removals: atomic has one entry a candidate")
-        _check_indices(candidates, -1, engine.e.nodes(), "candidates")
-        _check_starts(set_start, set_ids.shape[0])
-        _check_indices(set_of, 0, <int32_t>(set_start.shape[0] - 1), "set_of")
-        _check_indices(set_ids, 0, <int32_t>allowed.shape[0], "set_ids")
+        indices(candidates, -1, engine.e.nodes(), "candidates")
+        starts(set_start, set_ids.shape[0], "set_start")
+        indices(set_of, 0, <int32_t>(set_start.shape[0] - 1), "set_of")
+        indices(set_ids, 0, <int32_t>allowed.shape[0], "set_ids")
         fate = np.empty(n, dtype=np.int8)
         risky = np.empty(n, dtype=np.uint8)
         pod = np.empty(n, dtype=np.int32)
@@ -194,15 +216,15 @@ cdef class Removals:
         problems = []
         with nogil:
             if threads:
-                enough = c_judge_alone(engine.e[0], self.r[0], given, budgets, out, threads, &failed, _interrupted,
+                enough = c_judge_alone(engine.e[0], self.r[0], given, budgets, out, threads, &failed, interrupted,
                                        <void*>problems)
             else:
-                self.r.run(given, budgets, out, _interrupted, <void*>problems)
+                self.r.run(given, budgets, out, interrupted, <void*>problems)
         if problems:
             raise problems[0]
         if not enough:
             raise MemoryError("removals: copies of the engine")
-        engine._callbacks_worked()
+        engine.callbacks_worked()
         if failed >= 0:
             raise NativeError(f"plug-in {engine.users[failed].name!r} failed")
         return fate, risky, pod, start, _array(out.pods), _array(out.to)
@@ -235,10 +257,10 @@ def losses(Engine engine not None, const int32_t[::1] pod_class not None, const 
         raise NativeError("losses: shapes differ")
     if engine.e.depth():
         raise NativeError("losses: inside a fork")
-    _check_indices(pod_class, 0, engine.e.classes(), "pod_class")
-    _check_indices(node, -1, engine.e.nodes(), "node")
-    _check_indices(nodes, 0, engine.e.nodes(), "nodes")
-    _check_starts(start, nodes.shape[0])
+    indices(pod_class, 0, engine.e.classes(), "pod_class")
+    indices(node, -1, engine.e.nodes(), "node")
+    indices(nodes, 0, engine.e.nodes(), "nodes")
+    starts(start, nodes.shape[0], "start")
     cdef Py_ssize_t i
     seen = np.full(engine.e.nodes(), -1, dtype=np.int64)
     cdef int64_t[::1] last = seen
@@ -267,16 +289,16 @@ def losses(Engine engine not None, const int32_t[::1] pod_class not None, const 
     with nogil:
         work = make_unique[c_Losses](engine.e[0], <int32_t>n, &pod_class[0] if n else NULL, &priority[0] if n else NULL,
                                      &node[0] if n else NULL)
-        work.get().run(given, 0, <int32_t>parts, out, _interrupted, <void*>problems)
+        work.get().run(given, 0, <int32_t>parts, out, interrupted, <void*>problems)
     if problems:
         raise problems[0]
-    engine._callbacks_worked()
+    engine.callbacks_worked()
     return moving, homeless, first
 
 
 def more_of(Engine engine not None, pod, most):
     """How many more of a class that looks at each node alone fit on nodes that are not cordoned, ``most`` at most."""
-    cdef int32_t p = _in_range(pod, 0, engine.e.classes(), "pod")
+    cdef int32_t p = in_range(pod, 0, engine.e.classes(), "pod")
     cdef int64_t limit = most
     cdef int64_t found
     if not engine.e.local(p):

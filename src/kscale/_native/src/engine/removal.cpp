@@ -1,101 +1,11 @@
 #include "kscale/engine/removal.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <limits>
-#include <numeric>
-#include <string>
-#include <unordered_map>
 
 #include "kscale/parallel.hpp"
 
 namespace kscale::engine {
-
-// ---- search --------------------------------------------------------------------------------------------------------
-
-Search::Search(Engine& engine) : engine_(engine), filled_(static_cast<std::size_t>(engine.nodes()), 0) {
-  const std::size_t n = static_cast<std::size_t>(engine.resources()) * sizeof(i64);
-  const std::size_t words = (filled_.size() + 63) / 64;
-  constexpr std::size_t most = std::size_t{32} << 20;  // words in all: a quarter of a gigabyte
-  std::unordered_map<std::string, i32> kinds;
-  // A negative amount (a sum that wrapped) gives room back when it is placed: then nothing may be remembered.
-  bool fills = true;
-  for (i32 pod = 0; pod < engine.classes() && fills; ++pod)
-    for (i32 r = 0; r < engine.resources(); ++r) fills = fills && engine.occupancy(pod)[r] >= 0;
-  for (i32 pod = 0; pod < engine.classes(); ++pod) {
-    i32 kind = -1;
-    if (fills && engine.local(pod)) {
-      std::string key(reinterpret_cast<const char*>(engine.request(pod)), n);
-      const i32 row = engine.static_row(pod);
-      key.append(reinterpret_cast<const char*>(&row), sizeof row);
-      if (const Extra* extra = engine.extra(pod); extra && !extra->ports.empty())
-        key.append(reinterpret_cast<const char*>(&pod), sizeof pod);
-      const auto known = kinds.find(key);
-      if (known != kinds.end()) {
-        kind = known->second;
-      } else if ((failed_.size() + 1) * words <= most) {
-        kind = static_cast<i32>(failed_.size());
-        kinds.emplace(std::move(key), kind);
-        failed_.emplace_back(words, 0);
-      }
-    }
-    kind_.push_back(kind);
-  }
-  open(nullptr);
-}
-
-void Search::open(const u8* acceptable) {
-  open_.assign((filled_.size() + 63) / 64, 0);
-  for (i32 node = 0; node < engine_.nodes(); ++node)
-    if (!acceptable || acceptable[node]) reopen(node);
-}
-
-void Search::close(i32 node) { open_[static_cast<std::size_t>(node / 64)] &= ~(u64{1} << (node % 64)); }
-
-void Search::reopen(i32 node) {
-  if (engine_.alive(node) && !engine_.cordoned(node))
-    open_[static_cast<std::size_t>(node / 64)] |= u64{1} << (node % 64);
-}
-
-void Search::undo() {
-  for (const Dropped& d : dropped_)
-    if (filled_[static_cast<std::size_t>(d.node)] == step_)
-      failed_[static_cast<std::size_t>(d.kind)][static_cast<std::size_t>(d.node / 64)] &= ~(u64{1} << (d.node % 64));
-  ++step_;
-  dropped_.clear();
-}
-
-i32 Search::scan(i32 kind, i32 pod, i32 from, i32 to) {
-  auto& failed = failed_[static_cast<std::size_t>(kind)];
-  for (i32 base = from & ~63; base < to; base += 64) {
-    const std::size_t word = static_cast<std::size_t>(base / 64);
-    u64 mask = open_[word] & ~failed[word];
-    if (base < from) mask &= ~u64{0} << (from - base);
-    if (to - base < 64) mask &= (u64{1} << (to - base)) - 1;
-    while (mask) {
-      const i32 node = base + static_cast<i32>(std::countr_zero(mask));
-      if (engine_.check(pod, node) == kFits) return node;
-      mask &= mask - 1;
-      failed[word] |= u64{1} << (node % 64);
-      dropped_.push_back({kind, node});
-    }
-  }
-  return -1;
-}
-
-i32 Search::find(i32 pod, const u8* acceptable) {
-  const i32 kind = kind_[static_cast<std::size_t>(pod)];
-  if (kind < 0) return engine_.any_node(pod, acceptable);
-  const i32 count = engine_.alive_nodes();
-  if (count == 0 || engine_.prefilter_failed(pod)) return -1;
-  const i32 start = engine_.at_position(static_cast<i32>((engine_.cursor + 1) % count));
-  i32 found = scan(kind, pod, start, engine_.nodes());
-  if (found < 0) found = scan(kind, pod, 0, start);
-  if (found >= 0) engine_.cursor = engine_.position(found);
-  return found;
-}
-
-// ---- removal -------------------------------------------------------------------------------------------------------
 
 Removal::Removal(Engine& engine, i32 pods, const i32* runs_as, const i32* moves_as, const i64* priority,
                  const i32* node)
@@ -116,7 +26,7 @@ Removal::Removal(Engine& engine, i32 pods, const i32* runs_as, const i32* moves_
 
 Removal::Removal(const Removal& other, Engine& engine)
     : engine_(engine),
-      search_(engine),
+      search_(other.search_, engine),
       runs_as_(other.runs_as_),
       moves_as_(other.moves_as_),
       hint_(other.hint_),
@@ -340,71 +250,6 @@ bool judge_alone(Engine& engine, const Removal& removal, const RemovalInput& in,
     if (*user_failed < 0) *user_failed = failed[part];
   }
   return true;
-}
-
-// ---- losses --------------------------------------------------------------------------------------------------------
-
-Losses::Losses(Engine& engine, i32 pods, const i32* pod_class, const i64* priority, const i32* node)
-    : engine_(engine),
-      search_(engine),
-      class_(pod_class, pod_class + pods),
-      priority_(priority, priority + pods),
-      on_node_(at(engine.nodes())) {
-  for (i32 p = 0; p < pods; ++p)
-    if (node[p] >= 0) on_node_[at(node[p])].push_back(p);
-}
-
-void Losses::run(const LossInput& in, i32 from, i32 to, LossOutput& out, Interrupted interrupted, void* context) {
-  const i64 cursor = engine_.cursor;
-  std::vector<i32> moving, classes;
-  for (i32 part = from; part < to; ++part) {
-    if (interrupted && ((part - from) & 63) == 63 && interrupted(context)) return;
-    engine_.cursor = cursor;
-    engine_.fork();
-    search_.begin();
-    moving.clear();
-    for (i32 i = in.start[part]; i < in.start[part + 1]; ++i) {
-      const i32 node = in.nodes[i];
-      classes.clear();
-      for (const i32 pod : on_node_[at(node)]) {
-        classes.push_back(class_[at(pod)]);
-        if (!in.stays[pod]) moving.push_back(pod);
-      }
-      engine_.vacate(node, classes.data(), static_cast<i32>(classes.size()));
-      engine_.remove_ghost(node);
-      search_.close(node);
-    }
-    std::sort(moving.begin(), moving.end(), [this](i32 a, i32 b) {
-      const i64 x = priority_[at(a)], y = priority_[at(b)];
-      return x != y ? x > y : a < b;
-    });
-    i32 homeless = 0;
-    i32* first = out.first + static_cast<std::ptrdiff_t>(part) * out.n_first;
-    std::fill(first, first + out.n_first, -1);
-    for (const i32 pod : moving) {
-      const i32 found = search_.find(class_[at(pod)], nullptr);
-      if (found >= 0) {
-        engine_.place(class_[at(pod)], found);
-        search_.placed(found);
-      } else if (homeless++ < out.n_first) {
-        first[homeless - 1] = pod;
-      }
-    }
-    out.moving[part] = static_cast<i32>(moving.size());
-    out.homeless[part] = homeless;
-    engine_.revert();
-    search_.undo();
-    for (i32 i = in.start[part]; i < in.start[part + 1]; ++i) search_.reopen(in.nodes[i]);
-  }
-  engine_.cursor = cursor;
-}
-
-i64 more_of(Engine& engine, i32 pod, i64 most) {
-  if (engine.prefilter_failed(pod)) return 0;
-  i64 total = 0;
-  for (i32 node = 0; node < engine.nodes() && total < most; ++node)
-    if (engine.alive(node) && !engine.cordoned(node)) total += std::min(most, engine.capacity(pod, node));
-  return std::min(total, most);
 }
 
 }  // namespace kscale::engine

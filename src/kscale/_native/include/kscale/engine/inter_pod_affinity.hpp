@@ -1,0 +1,48 @@
+#pragma once
+
+#include "kscale/engine/plugins.hpp"
+#include "kscale/engine/topology.hpp"
+
+namespace kscale::engine {
+
+// InterPodAffinity: the node's domains hold the pods that are wanted, and none that are not. The Python side, which
+// finds the rows, is kscale/scheduling/plugins/inter_pod_affinity.py. The term that fails: its place in `which`.
+inline Code check_inter_pod_affinity(const Topology& topology, const Extra& extra, i32 node, i32* which) {
+  if (extra.affinity_group >= 0) {
+    bool keys = true;
+    bool all = true;
+    i32 i = 0;
+    for (const i32 r : extra.affinity) {
+      const Row& row = topology.row(r);
+      if (topology.domain(row.key, node) < 0) {
+        keys = false;
+        if (which) *which = i;
+        break;
+      }
+      if (all && topology.count_at(row, node) <= 0) {
+        all = false;
+        if (which) *which = i;
+      }
+      ++i;
+    }
+    // The first of a group of pods that want each other may go anywhere that has the keys.
+    const bool first = extra.self_affine && topology.total(extra.affinity_group) == 0;
+    if (!keys || !(all || first)) return code(kInterPodAffinity, kAffinity);
+  }
+  const auto held = [&](const std::vector<i32>& rows) {
+    i32 i = 0;
+    for (const i32 r : rows) {
+      if (topology.count_at(topology.row(r), node) > 0) {
+        if (which) *which = i;
+        return true;
+      }
+      ++i;
+    }
+    return false;
+  };
+  if (held(extra.own_anti)) return code(kInterPodAffinity, kOwnAntiAffinity);
+  if (held(extra.blocked_by)) return code(kInterPodAffinity, kExistingAntiAffinity);
+  return kFits;
+}
+
+}  // namespace kscale::engine

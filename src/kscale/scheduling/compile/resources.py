@@ -1,0 +1,106 @@
+"""Resources as columns: what classes ask and take of each, and what nodes have free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.requests import is_scalar
+from kscale.scheduling.context import Context
+from kscale.scheduling.devices.claims import Claims
+from kscale.scheduling.devices.counting import PLENTY, DeviceCounting
+from kscale.scheduling.plugins.node_resources_fit import counted
+from kscale.snapshot.columns import FIXED_RESOURCES
+from kscale.snapshot.interner import PodClass
+
+__all__ = ["Resources"]
+
+
+class Resources:
+    """``names``: the columns: cpu, memory, ephemeral storage, scalar resources by name, then counted devices.
+
+    ``pods``: classes by number, the first ``asked`` of them are asked about; ``devices``: what is counted of devices.
+    """
+
+    def __init__(
+        self, ctx: Context, pods: Sequence[PodClass], asked: int, more: Iterable[str], devices: DeviceCounting | None
+    ) -> None:
+        self._ctx = ctx
+        self._devices = devices
+        self._claims = Claims.of(ctx)
+        self._demands: list[Mapping[str, int]] = [counted(pod, ctx) for pod in pods]
+        self._taken: list[Mapping[str, int]] = [pod.occupancy for pod in pods]
+        scalars = {name for demand in self._demands[:asked] for name, amount in demand.items() if amount > 0}
+        scalars.update(more)
+        self.names: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars.difference(FIXED_RESOURCES)))
+        if devices is not None and devices.columns:
+            self.names += devices.columns
+            for i, pod in enumerate(pods[:asked]):
+                self._demands[i] = {**self._demands[i], **devices.demand(pod)}
+                self._taken[i] = {**self._taken[i], **devices.taken(pod)}
+
+    def amounts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """(what classes ask, what they take): int64[classes, resources] each."""
+        return self._matrix(self._demands), self._matrix(self._taken)
+
+    def _matrix(self, amounts: Sequence[Mapping[str, int]]) -> NDArray[np.int64]:
+        found = np.zeros((len(amounts), len(self.names)), dtype=np.int64)
+        for r, name in enumerate(self.names):
+            found[:, r] = [each.get(name, 0) for each in amounts]
+        return found
+
+    def free(self, existing: int) -> NDArray[np.int64]:
+        """What existing nodes have free: int64[resources, nodes]."""
+        return np.stack([self._free(name, existing) for name in self.names])
+
+    def _free(self, name: str, existing: int) -> NDArray[np.int64]:
+        if self._is_device(name) and self._devices is not None:
+            return self._devices.free(name)[:existing]
+        snapshot = self._ctx.snapshot
+        free = snapshot.free(name)
+        if self._delegated(name):
+            have = snapshot.columns.allocatable.get(name)
+            free[(np.zeros_like(free) if have is None else have) <= 0] += PLENTY
+        return free
+
+    def free_of_copy(self, extra: int, allocatable: Mapping[str, int], taken: Mapping[str, int]) -> list[int]:
+        """What a new node has free, ``extra`` its place among all nodes."""
+        found = []
+        for name in self.names:
+            if self._is_device(name) and self._devices is not None:
+                found.append(int(self._devices.free(name)[extra]))
+                continue
+            have = allocatable.get(name, 0)
+            free = _wrap(have - taken.get(name, 0))
+            found.append(free + PLENTY if self._delegated(name) and have <= 0 else free)
+        return found
+
+    def readable(self, free: Iterable[int]) -> dict[str, int]:
+        """Free amounts by resource, as people know them."""
+        amounts = zip(self.names, free, strict=True)
+        return {name: n - PLENTY * (n > PLENTY // 2) for name, n in amounts if not self._is_device(name)}
+
+    def demand(self, number: int, allocatable: Mapping[str, int]) -> Mapping[str, int]:
+        """What NodeResourcesFit counts of a class on a node with so much of everything."""
+        found = self._demands[number]
+        if not self._ctx.dra:
+            return found
+        return {
+            name: amount
+            for name, amount in found.items()
+            if not self._is_device(name) and not (allocatable.get(name, 0) <= 0 and self._delegated(name))
+        }
+
+    def _delegated(self, name: str) -> bool:
+        """Whether DynamicResources sees to a resource where nodes have none of it: a device class stands for it."""
+        return self._ctx.dra and is_scalar(name) and self._claims.delegable(name)
+
+    @staticmethod
+    def _is_device(name: str) -> bool:
+        return name.startswith("\0")
+
+
+def _wrap(value: int) -> int:
+    return (value + 2**63) % 2**64 - 2**63

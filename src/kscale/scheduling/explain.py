@@ -1,0 +1,196 @@
+"""Why a pod does not fit a node: the one place where verdicts get their texts and numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _engine
+from kscale.objects.requests import to_integers
+from kscale.scheduling.compile.copies import Copies
+from kscale.scheduling.compile.domains import Domains
+from kscale.scheduling.compile.node_classes import NodeClasses
+from kscale.scheduling.compile.pod_classes import PodClasses
+from kscale.scheduling.compile.resources import Resources
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NodeFacts
+from kscale.scheduling.plugins import PROFILE
+from kscale.scheduling.plugins.base import Numbers, Part, Plugin
+from kscale.scheduling.status import ERROR, UNRESOLVABLE, UNSCHEDULABLE
+from kscale.scheduling.verdict import FAILING_PREDICATE, FILTERED_OUT, PREFILTER_FAILED, Verdict
+from kscale.snapshot.interner import PodClass
+
+__all__ = ["Explainer"]
+
+P = TypeVar("P", bound=Part)
+_BY_ORDINAL = {plugin.ordinal: plugin for plugin in PROFILE}
+
+
+class Explainer:
+    """Explains verdicts of a session, and is what its plug-ins ask (:class:`kscale.scheduling.plugins.base.Witness`).
+
+    ``added``: nodes that were added, as (template, number of the copy).
+    """
+
+    def __init__(
+        self,
+        ctx: Context,
+        engine: _engine.Engine,
+        classes: PodClasses,
+        nodes: NodeClasses,
+        resources: Resources,
+        domains: Domains,
+        copies: Copies,
+        added: Mapping[int, tuple[int, int]],
+    ) -> None:
+        self.ctx = ctx
+        self.engine = engine
+        self._classes = classes
+        self._nodes = nodes
+        self._resources = resources
+        self._domains = domains
+        self._copies = copies
+        self._added = added
+
+    # -- verdicts ----------------------------------------------------------------------------------------------------
+
+    def verdict(self, number: int, node: int) -> Verdict:
+        """The first failing plug-in, where upstream stops. ``pod`` and ``node`` are left empty."""
+        code = self.engine.check(number, node)
+        if code == _engine.FITS:
+            return Verdict(ok=True)
+        if code == _engine.PREFILTER_FAILED:
+            return self.prefilter_failed(number)
+        if code == _engine.FILTERED:
+            choosers = ", ".join(sorted(self._classes.outcomes[number].choosers))
+            return _no(choosers, UNRESOLVABLE, unexpected=FILTERED_OUT)
+        ordinal, detail = code & 0xFF, code >> 8
+        if ordinal == _engine.USER_PREDICATE:
+            predicate = self.ctx.profile.predicates[detail]
+            return _no(predicate.name, UNSCHEDULABLE, (predicate.reason,))
+        found = self._alone(_BY_ORDINAL[ordinal], number, node)
+        if found is not None:
+            return _broken(found) if found.code == ERROR else found
+        # Only counted devices are short, which the engine takes for resources: the first behind it that says no does.
+        running = (plugin for plugin in self._running(number) if plugin.ordinal > ordinal)
+        later = (self._alone(plugin, number, node) for plugin in running)
+        return next((no for no in later if no is not None), _DEVICES_SHORT)
+
+    def prefilter_failed(self, number: int) -> Verdict:
+        """The verdict of a PreFilter that fails."""
+        outcome = self._classes.outcomes[number]
+        assert outcome.failure is not None
+        return _no(outcome.plugin, outcome.failure.code, outcome.failure.reasons, unexpected=PREFILTER_FAILED)
+
+    def verdicts(self, number: int, node: int) -> list[Verdict]:
+        """Every failing Filter on its own, in profile order."""
+        found = (self._alone(plugin, number, node) for plugin in self._running(number))
+        return [no for no in found if no is not None]
+
+    def _running(self, number: int) -> Sequence[Plugin]:
+        """The plug-ins whose Filter runs: not disabled, and their PreFilter neither skipped nor failed."""
+        pod, ctx = self._classes.pods[number], self.ctx
+        return [
+            plugin
+            for plugin in PROFILE
+            if plugin.name not in ctx.profile.disabled_filters
+            and plugin.prefilter(pod, ctx).failure is None
+            and not plugin.skips(pod, ctx)
+        ]
+
+    def _alone(self, plugin: Plugin, number: int, node: int) -> Verdict | None:
+        status, numbers = plugin.explain(self._classes.pods[number], number, node, self)
+        return None if status is None else _no(plugin.name, status.code, status.reasons, numbers=numbers)
+
+    # -- what plug-ins ask -------------------------------------------------------------------------------------------
+
+    def facts(self, node: int) -> NodeFacts:
+        """What predicates read of a node."""
+        copy = self._added.get(node)
+        return self._nodes.facts(node) if copy is None else self._copies.facts_of(*copy)
+
+    def part(self, kind: type[P]) -> P:
+        """The part of a plug-in in the engine."""
+        return self._classes.part(kind)
+
+    def key(self, name: str) -> int:
+        """The number of a topology key in the engine."""
+        return self._domains.keys[name]
+
+    def room(self, node: int) -> tuple[dict[str, int], int]:
+        """(free amounts by resource, free pod places)."""
+        return self._resources.readable(self.engine.free(node).tolist()), self.engine.slots(node)
+
+    def allocatable(self, node: int) -> Mapping[str, int]:
+        """What a node has in all."""
+        copy = self._added.get(node)
+        if copy is not None:
+            return to_integers(self._copies.templates[copy[0]].node.status.allocatable or {})
+        columns = self.ctx.snapshot.columns.allocatable
+        return {resource: int(column[node]) for resource, column in columns.items()}
+
+    def demand(self, number: int, node: int) -> Mapping[str, int]:
+        """What NodeResourcesFit counts of a class on a node."""
+        return self._resources.demand(number, self.allocatable(node))
+
+    def pods_on(self, node: int, means: Callable[[PodClass], bool]) -> list[str]:
+        """The pods of an existing node that are meant, in order of appearance."""
+        snapshot = self.ctx.snapshot
+        rows = np.flatnonzero(snapshot.placed_node == node).tolist()
+        classes = snapshot.interner.classes
+        return [snapshot.placed_key(row) for row in rows if means(classes[int(snapshot.placed_class[row])])]
+
+    def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
+        """The pods that are meant in the topology domain of an existing node, in order of appearance."""
+        ids = self.ctx.snapshot.columns.label(key).ids
+        if node >= len(ids) or ids[node] < 0:
+            return []
+        return self._placed(means, lambda nodes: ids[nodes] == ids[node])
+
+    def pods_anywhere(self, means: Callable[[PodClass], bool]) -> list[str]:
+        """The placed pods that are meant, in order of appearance."""
+        return self._placed(means, lambda nodes: np.ones(len(nodes), dtype=bool))
+
+    def _placed(
+        self, means: Callable[[PodClass], bool], where: Callable[[NDArray[np.int32]], NDArray[np.bool_]]
+    ) -> list[str]:
+        snapshot = self.ctx.snapshot
+        _, starts, order = snapshot.by_class
+        chosen = [np.zeros(0, dtype=np.int64)]
+        for i, other in enumerate(snapshot.placed_classes):
+            if means(other):
+                rows = order[starts[i] : starts[i + 1]]
+                chosen.append(rows[where(snapshot.placed_node[rows])])
+        return [snapshot.placed_key(row) for row in np.sort(np.concatenate(chosen)).tolist()]
+
+
+def _broken(no: Verdict) -> Verdict:
+    """What upstream makes of a Filter that could not decide."""
+    reasons = (f'running "{no.plugin}" filter plugin: {no.reasons[0]}',)
+    return msgspec.structs.replace(no, reasons=reasons, unexpected=f'unexpected filter status "{ERROR}"')
+
+
+def _no(
+    plugin: str,
+    code: str,
+    reasons: tuple[str, ...] = (),
+    *,
+    unexpected: str = "",
+    numbers: Numbers = (),
+) -> Verdict:
+    return Verdict(
+        ok=False,
+        type=FAILING_PREDICATE,
+        plugin=plugin,
+        code=code,
+        reasons=reasons,
+        unexpected=unexpected,
+        numbers=numbers,
+    )
+
+
+_DEVICES_SHORT = _no("DynamicResources", UNRESOLVABLE, ("cannot allocate all claims",))

@@ -1,0 +1,128 @@
+"""Counter rows: pods per topology domain, for the plug-ins that look at where other pods are.
+
+A row counts the pods that are meant, whatever else they ask for: what is meant is seen from a pod's identity, its
+namespace, labels and whether it is being deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.objects.selectors import Selector
+from kscale.scheduling.facts import NodeFacts
+from kscale.snapshot.interner import PodClass
+
+__all__ = ["Eligibility", "Row", "Rows"]
+
+Label = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Eligibility:
+    """Which nodes a row counts pods on: ``columns`` of the node decide."""
+
+    columns: frozenset[str]
+    counts: Callable[[NodeFacts], bool]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Row:
+    """``key``: the topology key; ``meant``: whether a pod counts, None = the pods that say so themselves; ``selector``:
+    what it has to match in any case; ``group``: affinity group whose total it feeds, -1 = none; ``eligibility``: None =
+    every node counts."""
+
+    key: str
+    meant: Callable[[PodClass], bool] | None
+    selector: Selector | None = None
+    group: int = -1
+    eligibility: Eligibility | None = None
+
+
+@dataclass(slots=True)
+class _Counted:
+    """The rows that count an identity: those that count nodes too, the others; ``upto``: rows that were looked at."""
+
+    upto: int = 0
+    spread: list[int] = field(default_factory=list)
+    rows: list[int] = field(default_factory=list)
+
+
+class Rows:
+    """All rows of an engine, numbered as they come. ``keys``: topology keys, ``eligibilities``: what decides which
+    nodes count, in order of first use; ``groups``: how many affinity groups there are."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.keys: dict[str, int] = {}
+        self.groups = 0
+        self.eligibilities: dict[Eligibility, int] = {}
+        self._by_label: dict[Label, list[int]] = {}
+        self._anywhere: list[int] = []
+        self._counted: dict[int, _Counted] = {}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def add_group(self) -> int:
+        """Another affinity group."""
+        self.groups += 1
+        return self.groups - 1
+
+    def add(self, row: Row) -> int:
+        """Another row; its number."""
+        number = len(self.rows)
+        self.rows.append(row)
+        self.keys.setdefault(row.key, len(self.keys))
+        if row.eligibility is not None:
+            self.eligibilities.setdefault(row.eligibility, len(self.eligibilities))
+        if row.meant is not None:
+            labels = _required(row.selector)
+            for label in labels or ():
+                self._by_label.setdefault(label, []).append(number)
+            if labels is None:
+                self._anywhere.append(number)
+        return number
+
+    def counted(self, pod: PodClass) -> tuple[list[int], list[int]]:
+        """(rows with eligibility, other rows) that count a pod of this class, but for those it names itself."""
+        known = self._counted.get(pod.identity_id)
+        if known is None:
+            known = self._counted[pod.identity_id] = _Counted()
+        if known.upto < len(self.rows):
+            candidates = [n for n in self._anywhere if n >= known.upto]
+            for label in (pod.labels or {}).items():
+                candidates += [n for n in self._by_label.get(label, ()) if n >= known.upto]
+            for number in sorted(set(candidates)):
+                row = self.rows[number]
+                if row.meant is not None and row.meant(pod):
+                    (known.rows if row.eligibility is None else known.spread).append(number)
+            known.upto = len(self.rows)
+        return known.spread, known.rows
+
+    def columns(self) -> frozenset[str]:
+        """Node columns that decide which nodes rows count."""
+        return frozenset().union(*(each.columns for each in self.eligibilities))
+
+    def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]:
+        """(key, group, eligibility; -1 = none) of each row by number: int32[n]."""
+        rows, count = self.rows, len(self.rows)
+        eligible = (-1 if row.eligibility is None else self.eligibilities[row.eligibility] for row in rows)
+        return (
+            np.fromiter((self.keys[row.key] for row in rows), np.int32, count),
+            np.fromiter((row.group for row in rows), np.int32, count),
+            np.fromiter(eligible, np.int32, count),
+        )
+
+
+def _required(selector: Selector | None) -> list[Label] | None:
+    """Labels of which a pod must have one to match; None = it need not have any."""
+    if selector is None:
+        return None
+    if selector.nothing:
+        return []
+    pinned = next((r for r in selector.requirements if r.operator in ("in", "=", "==")), None)
+    return None if pinned is None else [(pinned.key, value) for value in dict.fromkeys(pinned.values)]
