@@ -6,7 +6,7 @@ _pod_classes   what pod classes have beyond requests: read once, shared by engin
 _packing       the binpacking estimator and the hinting simulator, on an engine
 _removals      taking nodes away from an engine, what losing them would do, how many more of a pod fit
 _scoring       compiled scorers, run over every pod and node
-_knapsack      the bounded vector knapsack behind lower bounds
+_bin_pricing   many kinds of bins priced at once: what proves lower bounds
 _projection    lists of JSON objects reduced to what rules keep
 _names         rows by name
 _numeric       Go's float to integer conversions as amd64 makes them
