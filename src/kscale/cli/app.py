@@ -18,6 +18,7 @@ Adding a command takes one file and one line:
    ``Answer.record`` is what ``-o json|yaml`` prints, whole. ``_view`` makes a ``View`` (headline, tables, footer).
    Output is never printed by the command: it returns its Answer (or None when it wrote what it writes by itself).
    A module's ``EPILOG`` is shown at the end of its help (``DUMP_HELP`` for commands that read a cluster).
+   Its ``COMMAND`` is the class of the command, if it is not typer's (``GoCommand`` for ``kscale run``).
    Bad input raises ``kscale.InputError``, bad usage ``typer.BadParameter``; both end with status 2 and no traceback.
 2. One ``Entry`` in ``kscale/cli/registry.py``: words, module, line of help, section. A name of two words
    (``"replay hpa"``) makes a command below a group. The module is imported only when the command runs.
@@ -134,7 +135,10 @@ def _command(entry: registry.Entry) -> Any:
     made = typer.Typer(rich_markup_mode=None, add_completion=False)
     module = import_module(entry.module)
     name = entry.name.split()[-1]
-    made.command(name, short_help=entry.help, epilog=getattr(module, "EPILOG", None), **_HELP)(callback(module.command))
+    kind = getattr(module, "COMMAND", None)
+    made.command(name, cls=kind, short_help=entry.help, epilog=getattr(module, "EPILOG", None), **_HELP)(
+        callback(module.command)
+    )
     return typer.main.get_command(made)
 
 

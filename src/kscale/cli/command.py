@@ -26,16 +26,16 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
         else:
             flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
-    def run(context: typer.Context, **values: Any) -> int:
+    def run(typer_context: typer.Context, **values: Any) -> int:
         arguments: dict[str, Any] = {
             name: group(**{option: values.pop(option) for option in fields(group)}) for name, group in groups.items()
         }
         show = next((value for value in arguments.values() if isinstance(value, Show)), Show())
-        show.adopt(context.find_root().params)
+        show.adopt(typer_context.find_root().params)
         answer = function(**arguments, **values)
         return show.emit(answer) if answer is not None else 0
 
-    context = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
+    context = inspect.Parameter("typer_context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
     run.__signature__ = inspect.Signature([context, *flat])  # type: ignore[attr-defined]  # read by inspect
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in [context, *flat]}
     run.__doc__ = function.__doc__

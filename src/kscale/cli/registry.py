@@ -16,7 +16,7 @@ class Entry(NamedTuple):
     section: str = "Capacity"
 
 
-SECTIONS = ("Capacity", "Autoscalers", "Tools")  # in the order of the help
+SECTIONS = ("Capacity", "Autoscalers", "Live", "Tools")  # in the order of the help
 
 # Order here is the order of the help within a section.
 COMMANDS: tuple[Entry, ...] = (

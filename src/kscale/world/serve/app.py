@@ -12,7 +12,7 @@ from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.snapshotz import BusyError, SnapshotDesk
 from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["Server", "endpoints", "parse_address"]
+__all__ = ["Handler", "Server", "endpoints", "parse_address"]
 
 Handler = Callable[[Any], Awaitable[Any]]
 Check = Callable[[], str]

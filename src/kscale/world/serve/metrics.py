@@ -88,8 +88,10 @@ class MetricStore:
         for metric in metrics:
             self.describe(metric)
 
-    def describe(self, metric: Metric) -> None:
+    def describe(self, metric: Metric, help_text: str = "") -> None:
         """Adds a metric. One of that name that is described in the same way is no matter."""
+        if help_text:
+            self._help[metric.name] = help_text
         known = self._families.get(metric.name)
         if known is None:
             self._families[metric.name] = _Family(metric)

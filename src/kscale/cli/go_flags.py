@@ -1,0 +1,75 @@
+"""Flags as Go's programs take them: ``--leader-elect=false`` beside ``--no-leader-elect``, and words for those of
+upstream's that would have no effect here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from typing import Any, ClassVar, Final
+
+from typer.core import TyperCommand
+
+__all__ = ["GoCommand", "given_flags"]
+
+_TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
+_SECRET: Final = ("password", "token", "secret")
+_flags: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("flags", default=())
+
+
+def given_flags() -> tuple[tuple[str, str], ...]:
+    """All flags of the command that runs, with their values as text; those that may hold a secret do not show it."""
+    return _flags.get()
+
+
+class GoCommand(TyperCommand):
+    """A command whose flags are those of a program in Go.
+
+    ``refused``: flags that upstream has and this program does not take, and why.
+    """
+
+    refused: ClassVar[Mapping[str, str]] = {}
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Reads the arguments."""
+        switches = {name: no for parameter in self.params for name, no in _switches(parameter)}
+        rest: list[str] = super().parse_args(ctx, [self._translated(each, switches, ctx) for each in args])
+        _flags.set(tuple(_shown(self.params, ctx.params)))
+        return rest
+
+    def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str:
+        name, is_given, value = argument.partition("=")
+        why = self.refused.get(name.removeprefix("--")) if name.startswith("--") else None
+        if why is not None:
+            ctx.fail(f"{name} is not taken: {why}")
+        if not is_given or name not in switches:
+            return argument
+        if value not in _TRUE | _FALSE:
+            ctx.fail(f'invalid argument "{value}" for {name}: true or false is expected')
+        return name if value in _TRUE else switches[name]
+
+
+def _switches(parameter: Any) -> list[tuple[str, str]]:
+    """A flag that is either on or off, and its opposite."""
+    off = [name for name in parameter.secondary_opts if name.startswith("--")]
+    return [(name, off[0]) for name in parameter.opts] if off else []
+
+
+def _shown(parameters: Any, values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    found = []
+    for parameter in parameters:
+        names = [name for name in parameter.opts if name.startswith("--")]
+        if not names or names[0] == "--help" or parameter.name not in values:
+            continue
+        name, value = names[0], values[parameter.name]
+        secret = any(word in name for word in _SECRET) and not name.endswith("-file")
+        found.append((name, "<hidden>" if secret and value else _text(value)))
+    return found
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return ""
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

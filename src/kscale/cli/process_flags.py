@@ -1,0 +1,150 @@
+"""Flags that every running program has: where the cluster is, endpoints, logs, and the lease."""
+
+from __future__ import annotations
+
+import os
+import socket
+import uuid
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from kscale.cli.options import OptionGroup
+from kscale.effects import timedelta_of
+from kscale.errors import InputError, Problem
+from kscale.objects.durations import parse_duration
+
+if TYPE_CHECKING:
+    from kscale.drivers.leader_election import LeaderElectionOptions
+    from kscale.world.serve.tls import ReloadingContext
+
+__all__ = ["LeaseFlags", "ProcessFlags", "go_duration"]
+
+_PROCESS: Final = "Process"
+_LEASE: Final = "Leader election"
+_TIME: Final = {"metavar": "DURATION", "rich_help_panel": _LEASE}
+
+
+@dataclass
+class ProcessFlags(OptionGroup):
+    """What the process of every program is told. A program with another default has a subclass."""
+
+    kubeconfig: Annotated[
+        str,
+        typer.Option(
+            "--kubeconfig",
+            metavar="FILE",
+            help="How to reach the cluster; empty: KUBECONFIG, ~/.kube/config, or the service account of this pod.",
+            rich_help_panel=_PROCESS,
+        ),
+    ] = ""
+    context: Annotated[
+        str, typer.Option("--context", metavar="NAME", help="Of the kubeconfig.", rich_help_panel=_PROCESS)
+    ] = ""
+    address: Annotated[
+        str,
+        typer.Option(
+            "--address",
+            metavar="HOST:PORT",
+            help="Where /metrics and /health-check are served; empty: nowhere.",
+            rich_help_panel=_PROCESS,
+        ),
+    ] = ":8085"
+    tls_cert_file: Annotated[
+        str,
+        typer.Option(
+            "--tls-cert-file", metavar="FILE", help="Serve over TLS; may be replaced.", rich_help_panel=_PROCESS
+        ),
+    ] = ""
+    tls_private_key_file: Annotated[
+        str, typer.Option("--tls-private-key-file", metavar="FILE", help="Its key.", rich_help_panel=_PROCESS)
+    ] = ""
+    verbosity: Annotated[
+        int, typer.Option("--v", "-v", metavar="LEVEL", min=0, help="Logs; 4: with details.", rich_help_panel=_PROCESS)
+    ] = 0
+    log_format: Annotated[
+        str, typer.Option("--log-format", metavar="text|json", help="One line a thing.", rich_help_panel=_PROCESS)
+    ] = "text"
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Decide and say what would be done; write nothing (no lease, no events, no status).",
+            rich_help_panel=_PROCESS,
+        ),
+    ] = False
+
+    def tls(self) -> ReloadingContext | None:
+        """What endpoints are served with; None: without TLS. Raises InputError."""
+        if bool(self.tls_cert_file) != bool(self.tls_private_key_file):
+            raise InputError("--tls-cert-file and --tls-private-key-file go together")
+        if not self.tls_cert_file:
+            return None
+        from kscale.world.serve.tls import ReloadingContext
+
+        return ReloadingContext(self.tls_cert_file, self.tls_private_key_file)
+
+
+@dataclass
+class LeaseFlags(OptionGroup):
+    """Upstream's flags of leader election. A program with another default has a subclass."""
+
+    leader_elect: Annotated[
+        bool,
+        typer.Option(
+            "--leader-elect/--no-leader-elect", help="Act only while holding a lease.", rich_help_panel=_LEASE
+        ),
+    ] = True
+    leader_elect_lease_duration: Annotated[
+        str, typer.Option("--leader-elect-lease-duration", help="Others wait so long before they take it.", **_TIME)
+    ] = "15s"
+    leader_elect_renew_deadline: Annotated[
+        str, typer.Option("--leader-elect-renew-deadline", help="So long renewal may fail.", **_TIME)
+    ] = "10s"
+    leader_elect_retry_period: Annotated[
+        str, typer.Option("--leader-elect-retry-period", help="Between two tries.", **_TIME)
+    ] = "2s"
+    leader_elect_resource_lock: Annotated[
+        str, typer.Option("--leader-elect-resource-lock", help="leases is all there is.", rich_help_panel=_LEASE)
+    ] = "leases"
+    leader_elect_resource_name: Annotated[
+        str, typer.Option("--leader-elect-resource-name", help="The lease.", rich_help_panel=_LEASE)
+    ] = ""
+    leader_elect_resource_namespace: Annotated[
+        str, typer.Option("--leader-elect-resource-namespace", help="Where it is.", rich_help_panel=_LEASE)
+    ] = "kube-system"
+
+    def election(self, *, identity: str = "", namespace: str = "") -> LeaderElectionOptions | None:
+        """As options; None: without. ``identity``: empty is the host's name and something unique; ``namespace``: not
+        the flag's. Raises InputError for what upstream refuses."""
+        if not self.leader_elect:
+            return None
+        if self.leader_elect_resource_lock != "leases":
+            raise InputError(
+                Problem(f"Invalid lock-type {self.leader_elect_resource_lock}", field="--leader-elect-resource-lock")
+            )
+        from kscale.drivers.leader_election import LeaderElectionOptions
+
+        return LeaderElectionOptions(
+            identity=identity or f"{host_name()}_{uuid.uuid4()}",
+            resource_name=self.leader_elect_resource_name,
+            resource_namespace=namespace or self.leader_elect_resource_namespace,
+            lease_duration=go_duration(self.leader_elect_lease_duration, "--leader-elect-lease-duration"),
+            renew_deadline=go_duration(self.leader_elect_renew_deadline, "--leader-elect-renew-deadline"),
+            retry_period=go_duration(self.leader_elect_retry_period, "--leader-elect-retry-period"),
+        )
+
+
+def host_name() -> str:
+    """What a candidate is called: the pod's name, as its host has it."""
+    return os.environ.get("HOSTNAME") or socket.gethostname()
+
+
+def go_duration(text: str, flag: str) -> timedelta:
+    """A duration as Go writes it. Raises InputError."""
+    try:
+        return timedelta_of(parse_duration(text))
+    except ValueError as error:
+        raise InputError(Problem(f'invalid argument "{text}": {error}', field=flag)) from None

@@ -1,0 +1,295 @@
+"""A driver as a whole process: client, informers, live runner, leader election, events, health and endpoints, put
+together once for every program.
+
+A program only says what it is made of (:class:`Program`); :func:`run_process` runs it until it is told to stop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kscale.drivers.correlator import CorrelatorOptions
+from kscale.drivers.driver import Driver
+from kscale.drivers.event_recorder import EventRecorder
+from kscale.drivers.health import Healthy
+from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector
+from kscale.drivers.live import Live, drive, lead
+from kscale.drivers.pretending import pretending
+from kscale.effects import Event, Machine, Metric, Observation
+from kscale.world.clock import SteadyClock, SystemClock
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.informer import WATCH_METRICS
+from kscale.world.kubernetes.performer import Performer
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.stores import KubernetesStores
+from kscale.world.protocols import Clock, Metrics, NodeGroups, PerformLive, Ranker
+from kscale.world.serve.app import Handler, Server, endpoints
+from kscale.world.serve.metrics import MetricStore
+from kscale.world.serve.snapshotz import SnapshotDesk
+from kscale.world.serve.tls import ReloadingContext
+
+__all__ = ["Build", "ProcessOptions", "Program", "Surroundings", "run_process"]
+
+_log = logging.getLogger(__name__)
+_BUILD_INFO: Final = Metric("kscale_build_info", "gauge", ("program", "version"))
+_CLOUD_CALLS: Final = 16
+_AT_END: Final = 10.0
+_EVENTS_AT_END: Final = 2.0
+_SAY_WHAT_IS_MISSING: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessOptions:
+    """What the process of every program is told, whatever it decides.
+
+    ``address``: where endpoints are served (empty: nowhere); ``tls``: over TLS. ``election``: None: without one.
+    ``dry_run``: it decides and says what it would do; nothing is written, not even a lease, an event or a status.
+    """
+
+    address: str = ""
+    tls: ReloadingContext | None = None
+    election: LeaderElectionOptions | None = None
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a program may be built on. ``clock`` is what others go by, ``steady`` is never set."""
+
+    client: Client
+    resources: Resources
+    clock: Clock
+    steady: Clock
+    metrics: MetricStore
+    dry_run: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """What one program is made of.
+
+    - ``metrics``: every metric that its machines observe; ``help_texts`` of them.
+    - ``health``: what ``/health-check`` says, by a clock that is never set; None: always well. ``monitored`` is called
+      when it begins to lead.
+    - ``groups``, ``source``, ``ranker``: the cloud, the metrics APIs and the ranker, if its machines ask them.
+    - ``correlation``: how events are counted and thinned out; None: by client-go's rules.
+    - ``csi``, ``dra``: how the snapshot is looked at.
+    - ``beside`` runs next to the driver while it leads, and never ends by itself.
+    - ``before`` is run before it tries to lead, and ``at_end`` when it is told to stop (not when it loses the lease).
+    - ``releases``: it gives the lease up at its end.
+    - ``handlers``: more paths that are served; ``desk``: where ``/snapshotz`` waits.
+    - ``close`` lets go of what it holds.
+    """
+
+    driver: Driver[Any]
+    metrics: Sequence[Metric] = ()
+    help_texts: Mapping[str, str] = field(default_factory=dict)
+    health: Healthy | None = None
+    monitored: Callable[[], None] = lambda: None
+    groups: NodeGroups | None = None
+    source: Metrics | None = None
+    ranker: Ranker | None = None
+    correlation: CorrelatorOptions | None = None
+    csi: bool = False
+    dra: bool = False
+    beside: Sequence[Callable[[], Awaitable[None]]] = ()
+    before: Machine | None = None
+    at_end: Machine | None = None
+    releases: bool = True
+    handlers: Mapping[str, Handler] = field(default_factory=dict)
+    desk: SnapshotDesk | None = None
+    close: Callable[[], None] = lambda: None
+
+
+Build = Callable[[Surroundings], Program]
+"""Makes a program on what a process has. Raises :class:`~kscale.InputError` for what it cannot be made of."""
+
+
+async def run_process(
+    build: Build,
+    client: Client,
+    options: ProcessOptions,
+    *,
+    version: str,
+    stop: asyncio.Event,
+    clock: Clock | None = None,
+    rng: random.Random | None = None,
+    served: Callable[[Server], None] = lambda _: None,
+) -> None:
+    """Runs a program until ``stop`` is set: what is under way then is given up, as when a process ends.
+
+    ``served`` is told the server once it listens. Raises
+    :class:`~kscale.drivers.live.LostLeadershipError`, :class:`~kscale.InputError` (it cannot start), and whatever a
+    machine or an informer could not cope with.
+    """
+    clock = clock or SystemClock()
+    steady = SteadyClock(clock)
+    metrics = MetricStore([_BUILD_INFO, *WATCH_METRICS, *LEADER_METRICS])
+    around = Surroundings(
+        client=client,
+        resources=Resources(client),
+        clock=clock,
+        steady=steady,
+        metrics=metrics,
+        dry_run=options.dry_run,
+    )
+    program = build(around)
+    try:
+        for metric in program.metrics:
+            metrics.describe(metric, program.help_texts.get(metric.name, ""))
+        labels = {"program": program.driver.name, "version": version}
+        metrics.observe([Observation(name=_BUILD_INFO.name, labels=labels)])
+        await _Process(program, around, options, stop, rng or random.Random(), served).run()
+    finally:
+        program.close()
+
+
+class _Process:
+    def __init__(
+        self,
+        program: Program,
+        around: Surroundings,
+        options: ProcessOptions,
+        stop: asyncio.Event,
+        rng: random.Random,
+        served: Callable[[Server], None],
+    ) -> None:
+        self.program, self.around, self.options, self.stop, self.rng = program, around, options, stop, rng
+        self.served = served
+        self.turn = asyncio.Lock()
+        self.elector = None if options.dry_run or options.election is None else LeaderElector(options.election)
+        self.leads = False
+        self.stores = KubernetesStores(
+            around.client,
+            program.driver.watches,
+            around.clock,
+            resources=around.resources,
+            csi=program.csi,
+            dra=program.dra,
+            turn=self.turn,
+            rng=rng,
+            observe=lambda seen: around.metrics.observe([seen]),
+        )
+        self.recorder: EventRecorder | None = None
+
+    async def run(self) -> None:
+        around, options = self.around, self.options
+        worker = ThreadPoolExecutor(1, thread_name_prefix="decide")
+        cloud = ThreadPoolExecutor(_CLOUD_CALLS, thread_name_prefix="cloud")
+        performer: PerformLive = Performer(
+            around.client,
+            around.clock,
+            resources=around.resources,
+            stores=self.stores,
+            groups=self.program.groups,
+            metrics=self.program.source,
+            ranker=self.program.ranker,
+            emit=self._emit,
+            observe=around.metrics.observe,
+            threads=cloud,
+            turn=self.turn,
+        )
+        if options.dry_run:
+            performer = pretending(performer, around.clock)
+        live = Live(performer, around.clock, worker=worker, turn=self.turn, rng=self.rng)
+        other = Live(performer, around.steady, rng=self.rng)
+        self.recorder = EventRecorder(
+            other, around.clock, component=self.program.driver.name, options=self.program.correlation
+        )
+        try:
+            async with AsyncExitStack() as stack:
+                if options.address:
+                    handlers = endpoints(
+                        metrics=around.metrics, health=self._health, ready=self._ready, snapshot=self.program.desk
+                    )
+                    server = Server(handlers | dict(self.program.handlers), options.address, tls=options.tls)
+                    self.served(await stack.enter_async_context(server))
+                await self._until_stopped(live, other)
+        finally:
+            for pool in (worker, cloud):
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    async def _until_stopped(self, live: Live, other: Live) -> None:
+        """Whatever ends first ends all."""
+        assert self.recorder is not None
+        sending = asyncio.create_task(self.recorder.run())
+        working = asyncio.create_task(self._lead(live, other))
+        stopping = asyncio.create_task(self.stop.wait())
+        tasks: list[asyncio.Task[Any]] = [working, stopping, sending]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if stopping.done() and not working.done():
+                working.cancel()  # a machine is closed after the step that it is in
+                with suppress(asyncio.CancelledError):
+                    await working
+            for task in (sending, working):
+                if task.done() and not task.cancelled():
+                    task.result()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_EVENTS_AT_END):
+                    await self.recorder.drained()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _lead(self, live: Live, other: Live) -> None:
+        async with live:  # its background ends with this task
+            if self.program.before is not None:
+                await other.run(self.program.before)
+            if self.elector is None:
+                await self._work(live, other)
+            else:
+                await lead(self.elector, other, lambda: self._work(live, other), release=self.program.releases)
+
+    async def _work(self, live: Live, other: Live) -> None:
+        self.leads = True
+        self.program.monitored()
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.stores.run())
+                group.create_task(self._say_what_is_missing())
+                for each in self.program.beside:
+                    group.create_task(_awaited(each))
+                await drive(self.program.driver, self.stores, live, self.around.clock)
+        except BaseExceptionGroup as faults:
+            raise faults.exceptions[0] from None
+        finally:
+            if self.stop.is_set() and self.program.at_end is not None:
+                await other.run(self.program.at_end, other.scope.within(_AT_END))
+
+    async def _say_what_is_missing(self) -> None:
+        while True:
+            await asyncio.sleep(_SAY_WHAT_IS_MISSING)
+            for watch, error in self.stores.waiting_for():
+                why = error.message if error is not None else "no answer yet"
+                _log.warning("waiting for the list of %s (%s): %s", watch.kind, watch.api_version, why)
+
+    def _emit(self, events: Sequence[Event]) -> None:
+        if self.options.dry_run:
+            for event in events:
+                _log.info("dry run: event %s %s %s: %s", event.type, event.reason, event.about, event.message)
+        elif self.recorder is not None:
+            self.recorder.emit(events)
+
+    def _health(self) -> str:
+        now = self.around.steady.now()
+        found = "" if self.program.health is None else self.program.health.check(now)
+        return found or ("" if self.elector is None else self.elector.check(now))
+
+    def _ready(self) -> str:
+        """A candidate that waits for the lease is ready to take over."""
+        if not self.leads or self.stores.synced:
+            return ""
+        return f"waiting for the lists of {', '.join(sorted({watch.kind for watch, _ in self.stores.waiting_for()}))}"
+
+
+async def _awaited(work: Callable[[], Awaitable[None]]) -> None:
+    await work()

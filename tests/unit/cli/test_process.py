@@ -1,0 +1,172 @@
+"""What every ``kscale run`` program has: flags as Go takes them, logs, exit statuses, and no secret in any line."""
+
+from __future__ import annotations
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, ClassVar
+
+import pytest
+import typer
+
+from kscale.cli.command import callback
+from kscale.cli.failures import guarded
+from kscale.cli.go_flags import GoCommand, given_flags
+from kscale.cli.logs import set_up_logs
+from kscale.cli.process import FAILED, run_program
+from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.terminal import Terminal
+from kscale.drivers.live import LostLeadershipError
+from kscale.drivers.process import Program, Surroundings
+from kscale.errors import InputError
+
+SEEN: list[Any] = []
+SECRET = "s3cr3t-t0ken"
+
+
+@dataclass
+class Own(LeaseFlags):
+    leader_elect_resource_name: Annotated[str, typer.Option("--leader-elect-resource-name")] = "tally"
+    prometheus_bearer_token: Annotated[str, typer.Option("--prometheus-bearer-token")] = ""
+
+
+class Tally(GoCommand):
+    refused: ClassVar[dict[str, str]] = {"aws-use-static-instance-list": "there is no AWS here"}
+
+
+def command(*, process: ProcessFlags, lease: Own) -> None:
+    """Counts."""
+    SEEN.append((process, lease, given_flags()))
+    run_program("tally", process, build, election=lease.election(identity="me"))
+
+
+def build(around: Surroundings) -> Program:
+    raise LostLeadershipError("lost master")
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    log = logging.getLogger("kscale")
+    before = (log.handlers, log.propagate, log.level)
+    yield
+    log.handlers, log.propagate, log.level = before[0], before[1], before[2]
+    SEEN.clear()
+
+
+@pytest.fixture
+def kubeconfig(tmp_path: Path) -> str:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "users": [{"name": "u", "user": {"token": SECRET}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+    }
+    path = tmp_path / "config"
+    path.write_text(json.dumps(config))
+    return str(path)
+
+
+def run(*arguments: str) -> tuple[int, str]:
+    app = typer.Typer(rich_markup_mode=None, add_completion=False, pretty_exceptions_enable=False)
+    app.command("tally", cls=Tally)(callback(command))
+    stderr = io.StringIO()
+    made = typer.main.get_command(app)
+    code = guarded(lambda: made.main(list(arguments), "tally", standalone_mode=False), Terminal(stderr=stderr))
+    return code, stderr.getvalue()
+
+
+def test_it_says_what_it_is_and_hides_what_is_secret(kubeconfig: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _ = run("--kubeconfig", kubeconfig, f"--prometheus-bearer-token={SECRET}", "--address=", "--log-format=json")
+    assert code == FAILED
+    text = capsys.readouterr().err
+    assert SECRET not in text
+    first, flags, server, last = map(json.loads, text.splitlines())
+    assert first["msg"].startswith("kscale tally ")
+    assert flags["--prometheus-bearer-token"] == "<hidden>"
+    assert flags["--leader-elect-lease-duration"] == "15s"
+    assert flags["--leader-elect"] == "true"
+    assert server["msg"] == "API server http://127.0.0.1:9"
+    assert (last["level"], last["msg"]) == ("critical", "lost master")
+
+
+@pytest.mark.parametrize(
+    ("argument", "leads"),
+    [
+        ("--leader-elect=false", False),
+        ("--leader-elect=T", True),
+        ("--no-leader-elect", False),
+        ("--leader-elect", True),
+    ],
+)
+def test_switches_as_go_has_them(argument: str, leads: bool, kubeconfig: str) -> None:
+    assert run("--kubeconfig", kubeconfig, argument, "--address=")[0] == FAILED
+    ((_, lease, flags),) = SEEN
+    assert lease.leader_elect is leads
+    assert dict(flags)["--leader-elect"] == str(leads).lower()
+
+
+def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:
+    code, said = run("--kubeconfig", kubeconfig, "--aws-use-static-instance-list=true")
+    assert code == 2
+    assert "--aws-use-static-instance-list is not taken: there is no AWS here" in said
+    code, said = run("--leader-elect=perhaps")
+    assert code == 2
+    assert 'invalid argument "perhaps" for --leader-elect' in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--log-format", "xml"], "'xml' is neither text nor json"),
+        (["--address", "nowhere"], "'nowhere' is no address to listen on"),
+        (["--tls-cert-file", "x"], "--tls-cert-file and --tls-private-key-file go together"),
+        (["--kubeconfig", "/does/not/exist"], "/does/not/exist"),
+        (["--leader-elect-lease-duration", "soon"], "--leader-elect-lease-duration"),
+        (["--leader-elect-resource-lock", "endpoints"], "Invalid lock-type endpoints"),
+    ],
+)
+def test_what_it_cannot_start_with(arguments: list[str], said: str, kubeconfig: str) -> None:
+    code, text = run("--kubeconfig", kubeconfig, *arguments)
+    assert code == 2
+    assert said in text
+
+
+def test_the_lease_as_options() -> None:
+    found = Own(leader_elect_renew_deadline="4s").election(identity="me", namespace="here")
+    assert found is not None
+    assert (found.resource_name, found.resource_namespace, found.identity) == ("tally", "here", "me")
+    assert (found.lease_duration, found.renew_deadline) == (timedelta(seconds=15), timedelta(seconds=4))
+    assert Own(leader_elect=False).election() is None
+    one, other = (Own().election() for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert one.identity != other.identity
+    with pytest.raises(InputError):
+        Own(leader_elect_retry_period="never").election()
+
+
+@pytest.mark.parametrize("format_", ["text", "json"])
+def test_a_line_is_one_line(format_: str) -> None:
+    stream = io.StringIO()
+    set_up_logs(0, format_, stream=stream)
+    log = logging.getLogger("kscale.somewhere")
+    log.info("a pod named %s", "x\ny\x1b[2J", extra={"more": "z\n"})
+    log.debug("not said")
+    set_up_logs(4, format_, stream=stream)
+    log.debug("said")
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert "\x1b" not in stream.getvalue()
+    if format_ == "json":
+        assert json.loads(lines[0])["more"] == "z\n"
+        assert json.loads(lines[1])["level"] == "debug"
+    else:
+        assert lines[0].startswith("I ")
+        assert "more=" in lines[0]

@@ -1,0 +1,222 @@
+"""A program as a whole process, in virtual time, against the fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.leader_election import LeaderElectionOptions
+from kscale.drivers.live import LostLeadershipError
+from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.effects import (
+    SECOND,
+    Create,
+    Event,
+    InBackground,
+    Metric,
+    Moment,
+    Observation,
+    Patch,
+    Progress,
+    Steps,
+)
+from kscale.objects.core import ConfigMap, ObjectReference
+from kscale.objects.meta import ObjectMeta
+from kscale.world.kubernetes.transport import Answer
+from kscale.world.protocols import Change, Watch
+from unit.world.fake_api_server import status
+from unit.world.informer_cases import pod, until
+from unit.world.test_informer import FakeApi, against_fake
+
+ROUNDS = Metric("rounds_total", "counter")
+ELECTION = LeaderElectionOptions(identity="one", resource_name="tally", resource_namespace="default")
+
+
+class Tally:
+    """Each second: writes the number of pods, starts a slow job in the background, says so."""
+
+    name = "tally"
+    watches = (Watch(kind="Pod", api_version="v1"),)
+
+    def __init__(self) -> None:
+        self.due: Moment = 0
+        self.ended: list[str] = []
+
+    def notice(self, change: Change, now: Moment) -> None:
+        raise AssertionError(change)
+
+    def next_due(self) -> Moment | None:
+        return self.due
+
+    def observe(self, stores: Any, now: Moment) -> int:
+        self.due = now + SECOND
+        return len(stores.cluster.keys("Pod"))
+
+    def steps(self, sight: int, now: Moment) -> Steps[None]:
+        progress = Progress(now)
+        yield from progress.observe(Observation(name=ROUNDS.name))
+        made = ConfigMap(metadata=ObjectMeta(name=f"tally-{sight}", namespace="default"), data={"pods": str(sight)})
+        done = yield from progress.act(Create(made))
+        if done.error is None:
+            about = ObjectReference(api_version="v1", kind="ConfigMap", namespace="default", name=made.name)
+            yield from progress.emit(Event(regarding=about, type="Normal", reason="Counted", message=f"{sight} pods"))
+            yield from progress.act(InBackground(self.slow))
+
+    def slow(self, now: Moment) -> Steps[None]:
+        progress = Progress(now)
+        try:
+            yield from progress.wait(3600 * SECOND)
+            patch = Patch(kind="ConfigMap", name="late", namespace="default", patch={"data": {"late": "yes"}})
+            yield from progress.act(patch)
+            self.ended.append("done")
+        finally:
+            self.ended.append("closed")
+
+
+def forget(now: Moment) -> Steps[None]:
+    progress = Progress(now)
+    made = ConfigMap(metadata=ObjectMeta(name="farewell", namespace="default"))
+    yield from progress.act(Create(made))
+
+
+class Run:
+    def __init__(self, api: FakeApi, options: ProcessOptions, **more: Any) -> None:
+        self.api, self.driver, self.stop = api, Tally(), asyncio.Event()
+        self.around: list[Surroundings] = []
+        self.closed = 0
+
+        def build(around: Surroundings) -> Program:
+            self.around.append(around)
+            return Program(driver=self.driver, metrics=[ROUNDS], at_end=forget, close=self.close, **more)
+
+        self.task = asyncio.create_task(
+            run_process(build, api.client, options, version="1", stop=self.stop, clock=api.clock)
+        )
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def maps(self) -> list[str]:
+        return [each["metadata"]["name"] for each in self.api.server.all("configmaps")]
+
+
+def against(case: Callable[[FakeApi], Awaitable[None]]) -> FakeApi:
+    return against_fake(case)
+
+
+def test_it_leads_watches_writes_reports_and_ends() -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        run = Run(api, ProcessOptions(election=ELECTION))
+        await until(lambda: run.maps() == ["tally-1"])
+        await api.create("pods", pod("b"))
+        await until(lambda: run.maps() == ["tally-1", "tally-2"])
+        metrics = run.around[0].metrics
+        assert (metrics.value("rounds_total") or 0) >= 2
+        assert metrics.value("kscale_build_info", program="tally", version="1") == 1
+        assert api.server.get("leases.coordination.k8s.io", "tally", "default")["spec"]["holderIdentity"] == "one"
+        run.stop.set()
+        await run.task
+        assert run.driver.ended == ["closed", "closed"]  # given up, and not done
+        assert run.maps() == ["farewell", "tally-1", "tally-2"]
+        assert run.closed == 1
+        assert api.server.get("leases.coordination.k8s.io", "tally", "default")["spec"]["holderIdentity"] == ""
+        said = [each["message"] for each in api.server.all("events") if each["reason"] == "Counted"]
+        assert said == ["1 pods", "2 pods"]
+
+    against(case)
+
+
+def test_a_dry_run_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def case(api: FakeApi) -> None:
+        await api.create("pods", pod("a"))
+        run = Run(api, ProcessOptions(election=ELECTION, dry_run=True))
+        with caplog.at_level("INFO", "kscale"):
+            await until(lambda: (run.around[0].metrics.value("rounds_total") or 0) > 3 if run.around else False)
+            run.stop.set()
+            await run.task
+        assert all(api.server.asked(method) == [] for method in ("POST", "PATCH", "PUT", "DELETE"))
+
+    against(case)
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("dry run: Create ") and "tally-1" in line for line in lines)
+    assert "dry run: event Normal Counted ConfigMap/default/tally-1: 1 pods" in lines
+
+
+def test_the_lease_that_is_lost_ends_it() -> None:
+    async def case(api: FakeApi) -> None:
+        run = Run(api, ProcessOptions(election=ELECTION))
+        await until(lambda: run.maps() == ["tally-0"])
+        lease = api.server.get("leases.coordination.k8s.io", "tally", "default")
+        spec = {**lease["spec"], "holderIdentity": "another", "leaseDurationSeconds": 3600}
+        api.server.put("leases.coordination.k8s.io", {**lease, "spec": spec})
+        with pytest.raises(LostLeadershipError):
+            await run.task
+        assert run.driver.ended == ["closed"]
+        assert run.maps() == ["tally-0"]  # what is done at an end is for the leader to do
+        assert run.closed == 1
+
+    against(case)
+
+
+def test_a_candidate_that_waits_can_be_told_to_stop() -> None:
+    async def case(api: FakeApi) -> None:
+        first = Run(api, ProcessOptions(election=ELECTION))
+        await until(lambda: first.maps() == ["tally-0"])
+        second = LeaderElectionOptions(identity="two", resource_name="tally", resource_namespace="default")
+        waiting = Run(api, ProcessOptions(election=second))
+        await asyncio.sleep(60)
+        assert waiting.around[0].metrics.value("rounds_total") is None
+        waiting.stop.set()
+        await waiting.task
+        assert not first.task.done()
+        first.stop.set()
+        await first.task
+
+    against(case)
+
+
+def test_what_runs_beside_it_and_fails_ends_it() -> None:
+    async def broken() -> None:
+        await asyncio.sleep(5)
+        raise ValueError("it broke")
+
+    async def case(api: FakeApi) -> None:
+        run = Run(api, ProcessOptions(), beside=[broken])
+        with pytest.raises(ValueError, match="it broke"):
+            await run.task
+        assert run.maps() == ["tally-0"]
+
+    against(case)
+
+
+def test_what_cannot_be_listed_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    async def case(api: FakeApi) -> None:
+        refusal = status(403, "Forbidden", "pods is forbidden: no")
+        api.server.fault = lambda call: Answer(403, {}, json.dumps(refusal).encode()) if "/pods" in call.path else None
+        run = Run(api, ProcessOptions())
+        await asyncio.sleep(25)
+        run.stop.set()
+        await run.task
+
+    with caplog.at_level("WARNING", "kscale"):
+        against(case)
+    assert "waiting for the list of Pod (v1): pods is forbidden: no" in [each.getMessage() for each in caplog.records]
+
+
+def test_health_is_the_programs() -> None:
+    async def case(api: FakeApi) -> None:
+        health = HealthCheck(HealthCheckOptions(max_startup_time=timedelta(minutes=1)), api.clock.now())
+        begun: list[bool] = []
+        run = Run(api, ProcessOptions(), health=health, monitored=lambda: begun.append(True))
+        await until(lambda: bool(begun))
+        run.stop.set()
+        await run.task
+
+    against(case)
