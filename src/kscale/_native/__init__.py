@@ -7,6 +7,7 @@ _packing       the binpacking estimator and the hinting simulator, on an engine
 _removals      taking nodes away from an engine, what losing them would do, how many more of a pod fit
 _scoring       compiled scorers, run over every pod and node
 _bin_pricing   many kinds of bins priced at once: what proves lower bounds
+_pod_metrics   lists of pod metrics as columns
 _projection    lists of JSON objects reduced to what rules keep
 _names         rows by name
 _numeric       Go's float to integer conversions as amd64 makes them

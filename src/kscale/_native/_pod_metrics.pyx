@@ -1,0 +1,121 @@
+# cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
+"""A PodMetricsList out of its JSON text (kscale/pod_metrics.hpp)."""
+
+import numpy as np
+
+from libc.stddef cimport size_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy
+from libcpp.vector cimport vector
+
+
+cdef extern from "<string_view>" namespace "std" nogil:
+    cdef cppclass string_view:
+        const char* data() noexcept
+        size_t size() noexcept
+
+
+cdef extern from "kscale/pod_metrics.hpp" namespace "kscale::pod_metrics" nogil:
+    cdef enum class Odd(uint8_t):
+        pass
+
+    cdef struct OddText:
+        Odd what
+        int64_t row
+        int32_t resource
+        string_view text
+
+    cdef cppclass Texts:
+        const vector[string_view]& texts() noexcept
+
+    cdef cppclass c_List "kscale::pod_metrics::PodMetricsList":
+        vector[string_view] name
+        vector[int32_t] name_space
+        vector[int32_t] labels
+        vector[int64_t] time
+        vector[int64_t] window
+        vector[int64_t] container_end
+        vector[int32_t] container
+        vector[vector[int64_t]] amount
+        vector[vector[uint8_t]] present
+        Texts namespaces
+        Texts label_texts
+        Texts containers
+        Texts resources
+        vector[OddText] odd
+        bint read(const char*, size_t) except +
+
+
+ODD = ("time", "window", "amount")
+
+
+cdef str decoded(const string_view& text):
+    return text.data()[:text.size()].decode("utf-8") if text.size() else ""
+
+
+cdef list decoded_all(const vector[string_view]& texts):
+    cdef size_t i
+    return [decoded(texts[i]) for i in range(texts.size())]
+
+
+cdef object int64s(const vector[int64_t]& values):
+    out = np.empty(values.size(), np.int64)
+    cdef int64_t[::1] to = out
+    if values.size():
+        memcpy(&to[0], values.data(), values.size() * sizeof(int64_t))
+    return out
+
+
+cdef object int32s(const vector[int32_t]& values):
+    out = np.empty(values.size(), np.int32)
+    cdef int32_t[::1] to = out
+    if values.size():
+        memcpy(&to[0], values.data(), values.size() * sizeof(int32_t))
+    return out
+
+
+cdef object uint8s(const vector[uint8_t]& values):
+    out = np.empty(values.size(), np.uint8)
+    cdef uint8_t[::1] to = out
+    if values.size():
+        memcpy(&to[0], values.data(), values.size())
+    return out
+
+
+def read(const unsigned char[::1] text):
+    """What a list says, or None where it is not written in the plain way (then nothing is said of why).
+
+    (names, namespaces by number int32[n], labels by number int32[n] (-1: absent), times int64[n] ns (the lowest: absent),
+    windows int64[n] ns, where the containers of each end int64[n], names of containers by number int32[k], amounts
+    int64[k] in milli-units and whether they are there uint8[k] by resource; then the texts behind the numbers: namespaces,
+    labels (JSON objects), containers, resources; then (what, row, resource, text) of what must be read in another way).
+    Raises UnicodeDecodeError for names that are not UTF-8.
+    """
+    cdef c_List found
+    cdef size_t size = text.shape[0], i
+    cdef bint plain
+    if not size:
+        return None
+    with nogil:
+        plain = found.read(<const char*> &text[0], size)
+    if not plain:
+        return None
+    return (
+        decoded_all(found.name),
+        int32s(found.name_space),
+        int32s(found.labels),
+        int64s(found.time),
+        int64s(found.window),
+        int64s(found.container_end),
+        int32s(found.container),
+        [int64s(found.amount[i]) for i in range(found.amount.size())],
+        [uint8s(found.present[i]) for i in range(found.present.size())],
+        decoded_all(found.namespaces.texts()),
+        decoded_all(found.label_texts.texts()),
+        decoded_all(found.containers.texts()),
+        decoded_all(found.resources.texts()),
+        [
+            (ODD[<int> found.odd[i].what], found.odd[i].row, found.odd[i].resource, decoded(found.odd[i].text))
+            for i in range(found.odd.size())
+        ],
+    )

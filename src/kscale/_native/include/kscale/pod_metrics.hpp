@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+// A PodMetricsList of metrics.k8s.io out of its JSON text: a row a pod, a row a container.
+namespace kscale::pod_metrics {
+
+inline constexpr std::int64_t kZeroTime = INT64_MIN;
+
+enum class Odd : std::uint8_t { time, window, amount };
+
+// Something written in a way that only the slow reader knows: where it belongs, and its text.
+struct OddText {
+  Odd what;
+  std::int64_t row;       // of the pod; of the container for an amount
+  std::int32_t resource;  // of an amount
+  std::string_view text;
+};
+
+// Texts by number, in order of first appearance.
+class Texts {
+ public:
+  std::int32_t number(std::string_view text) {
+    const auto [at, fresh] = numbers_.try_emplace(text, static_cast<std::int32_t>(texts_.size()));
+    if (fresh) texts_.push_back(text);
+    return at->second;
+  }
+  const std::vector<std::string_view>& texts() const noexcept { return texts_; }
+
+ private:
+  std::unordered_map<std::string_view, std::int32_t> numbers_;
+  std::vector<std::string_view> texts_;
+};
+
+// All views point into the text that was read.
+struct PodMetricsList {
+  std::vector<std::string_view> name;
+  std::vector<std::int32_t> name_space, labels;  // by number; labels are JSON objects, -1: none are told
+  std::vector<std::int64_t> time, window;        // nanoseconds
+  std::vector<std::int64_t> container_end;
+  std::vector<std::int32_t> container;             // names by number
+  std::vector<std::vector<std::int64_t>> amount;   // by resource and container: milli-units, away from zero
+  std::vector<std::vector<std::uint8_t>> present;  // by resource and container
+  Texts namespaces, label_texts, containers, resources;
+  std::vector<OddText> odd;
+
+  // False where the text is not plain: escapes, keys that come twice, other types, no JSON. Then nothing of it counts.
+  bool read(const char* text, std::size_t size);
+};
+
+}  // namespace kscale::pod_metrics
