@@ -28,6 +28,7 @@ from kscale._native import (
     _numeric,
     _packing,
     _pod_classes,
+    _pod_metrics,
     _projection,
     _reconcile,
     _removals,
@@ -57,6 +58,7 @@ MODULES = [
     _numeric,
     _packing,
     _pod_classes,
+    _pod_metrics,
     _projection,
     _reconcile,
     _removals,
@@ -109,6 +111,7 @@ def reconcile_columns() -> dict[str, np.ndarray]:
         "active": ([1, 1], np.uint8), "current": ([3, 3], np.int32), "proposal": ([9, 1], np.int32),
         "scale_error": ([0, 0], np.uint8), "minimum": ([1, 1], np.int32), "maximum": ([5, 5], np.int32),
         "object_metric": ([0, 0], np.uint8), "behavior": ([1, 0], np.uint8), "selector_error": ([0, 0], np.uint8),
+        "refused": ([1, 0], np.uint8),
         "fresh": ([0, 1], np.uint8), "metrics_begin": ([0, 1], np.int64), "metrics_end": ([1, 2], np.int64),
         "replicas": ([9, 1], np.int32), "metric_error": ([0, 0], np.uint8),
         "status": ([[1, 1, 1, 1]] * 2, np.uint8), "reason": ([[0, 0, 0, 0]] * 2, np.uint8),
@@ -377,6 +380,8 @@ fragments = st.sampled_from(
 def test_any_text_is_read_or_left_to_others(text: bytes) -> None:
     with contextlib.suppress(*REFUSED):  # UnicodeDecodeError is one
         _usage_text.csv_rows(text, ROLES, 10**9)
+    with contextlib.suppress(*REFUSED):
+        _pod_metrics.read(text)
     for room in (0, 1, 5):
         assert -1 <= _usage_text.points(text, np.zeros(room, np.int64), np.zeros(room)) <= room
 

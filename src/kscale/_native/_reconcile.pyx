@@ -72,6 +72,7 @@ cdef extern from "kscale/hpa/decide.hpp" namespace "kscale::hpa" nogil:
         const uint8_t* object_metric
         const uint8_t* behavior
         const uint8_t* selector_error
+        const uint8_t* refused
         const uint8_t* fresh
         const int64_t* metrics_begin
         const int64_t* metrics_end
@@ -243,16 +244,17 @@ cdef TargetColumns targets_of(object targets, list keep, Py_ssize_t* n) except *
     cdef const uint8_t[::1] object_metric = field(targets, "object_metric", keep)
     cdef const uint8_t[::1] behavior = field(targets, "behavior", keep)
     cdef const uint8_t[::1] selector_error = field(targets, "selector_error", keep)
+    cdef const uint8_t[::1] refused = field(targets, "refused", keep)
     cdef const uint8_t[::1] fresh = field(targets, "fresh", keep)
     cdef const int64_t[::1] begin = field(targets, "metrics_begin", keep), end = field(targets, "metrics_end", keep)
     all_same(n[0], {"current": current.shape[0], "minimum": minimum.shape[0], "maximum": maximum.shape[0],
                     "object_metric": object_metric.shape[0], "behavior": behavior.shape[0],
-                    "selector_error": selector_error.shape[0], "fresh": fresh.shape[0],
+                    "selector_error": selector_error.shape[0], "refused": refused.shape[0], "fresh": fresh.shape[0],
                     "metrics_begin": begin.shape[0], "metrics_end": end.shape[0]})
     if not n[0]:
-        return TargetColumns(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
+        return TargetColumns(NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)
     return TargetColumns(&scale_error[0], &current[0], &minimum[0], &maximum[0], &object_metric[0], &behavior[0],
-                         &selector_error[0], &fresh[0], &begin[0], &end[0])
+                         &selector_error[0], &refused[0], &fresh[0], &begin[0], &end[0])
 
 
 def branches(targets, const uint8_t[:, ::1] status, bint scale_to_zero, bint legacy=False):
@@ -274,7 +276,7 @@ def decide(targets, const int32_t[::1] replicas, const uint8_t[::1] metric_error
            int64_t now, int64_t downscale_window, bint scale_to_zero, bint legacy=False, Py_ssize_t threads=1):
     """Branch, desired, proposal, stabilized, best, invalid, first_invalid, rescaled, reason, events, error of every row.
 
-    Targets: ``scale_error``, ``object_metric``, ``behavior``, ``selector_error``, ``fresh`` uint8[n]; ``current``,
+    Targets: ``scale_error``, ``object_metric``, ``behavior``, ``selector_error``, ``refused``, ``fresh`` uint8[n]; ``current``,
     ``minimum``, ``maximum`` int32[n]; ``metrics_begin``/``metrics_end`` int64[n] into ``replicas`` and
     ``metric_error``. ``past``, ``added``, ``removed`` and the conditions ([n, 4]) are written to. Raises
     ``NativeError`` when columns differ in length or point outside.

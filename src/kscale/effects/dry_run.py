@@ -16,7 +16,7 @@ from kscale.effects.reports import Emit, Event, Observation, Observe
 from kscale.effects.virtual_time import VirtualTime
 from kscale.errors import KscaleError
 
-__all__ = ["DryRun", "Respond", "UnansweredError", "as_if_done"]
+__all__ = ["DryRun", "Refuse", "Respond", "UnansweredError", "as_if_done"]
 
 _T = TypeVar("_T")
 
@@ -42,8 +42,14 @@ class DryRun(Generic[_T]):
     observations: list[Observation] = field(default_factory=list)
 
 
-def as_if_done(steps: Steps[_T], *, now: Moment, respond: Respond | None = None) -> DryRun[_T]:
-    """Runs a machine: every action succeeds at once, and waiting takes its time.
+Refuse = Callable[[Action], ApiError | None]
+"""What stands against an action that is no question; None: nothing, it succeeds."""
+
+
+def as_if_done(
+    steps: Steps[_T], *, now: Moment, respond: Respond | None = None, refuse: Refuse | None = None
+) -> DryRun[_T]:
+    """Runs a machine: every action succeeds at once but what ``refuse`` refuses, and waiting takes its time.
 
     ``now``: the moment at which the machine was begun; ``respond``: answers questions (``Get``, ``List``, ``GetScale``,
     ``GetMetric``, ``RankOptions``). What the machine starts in the background is run to its end too. Raises
@@ -63,7 +69,7 @@ def as_if_done(steps: Steps[_T], *, now: Moment, respond: Respond | None = None)
         actions.append(action)
         answer = ANSWERS.get(type(action))
         if answer is None or not answer.question:
-            return Outcome(at=at)
+            return Outcome(at=at, error=None if refuse is None else refuse(action))
         if respond is None:
             raise UnansweredError(f"{type(action).__name__} asks for {answer.words}: nobody answers in a dry run")
         found = respond(action)

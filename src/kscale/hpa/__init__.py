@@ -11,7 +11,8 @@ from __future__ import annotations
 from kscale.hpa.admission import Admission, admit
 from kscale.hpa.calculation import Replicas, Tolerances
 from kscale.hpa.conversion import from_v1, to_v1
-from kscale.hpa.decide import Decisions, decide, decide_columns
+from kscale.hpa.decide import decide
+from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.dump import Dump, read_dump
 from kscale.hpa.metrics import METRICS

@@ -78,25 +78,57 @@ class History:
     @classmethod
     def recommendations(cls, rows: Sequence[Sequence[Recommendation]]) -> History:
         """Of recommendations."""
-        return cls._of([[(each.replicas, each.time, False) for each in row] for row in rows])
+        entries = [each for row in rows for each in row]
+        return cls._of(rows, [each.replicas for each in entries], [each.time for each in entries], None)
 
     @classmethod
     def events(cls, rows: Sequence[Sequence[ScaleEvent]]) -> History:
         """Of scale events."""
-        return cls._of([[(each.change, each.time, each.outdated) for each in row] for row in rows])
+        entries = [each for row in rows for each in row]
+        flags = [each.outdated for each in entries]
+        return cls._of(rows, [each.change for each in entries], [each.time for each in entries], flags)
 
     @classmethod
-    def _of(cls, rows: Sequence[Sequence[tuple[int, int, bool]]]) -> History:
+    def _of(
+        cls, rows: Sequence[Sequence[object]], values: list[int], times: list[int], outdated: list[bool] | None
+    ) -> History:
+        """Of entries one after the other, those of each row behind each other."""
         size = np.array([len(row) for row in rows], np.int64)
         capacity = size + 2
         end = np.cumsum(capacity, dtype=np.int64)
         total = int(end[-1]) if len(rows) else 0
         begin = end - capacity
-        values, times, outdated = np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
-        for row, first in zip(rows, begin.tolist(), strict=True):
-            for i, (value, time, flag) in enumerate(row, first):
-                values[i], times[i], outdated[i] = value, time, flag
-        return cls(begin, capacity, size, values, times, outdated)
+        out = cls(
+            begin, capacity, size, np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
+        )
+        if values:
+            at = np.repeat(begin - (np.cumsum(size) - size), size) + np.arange(len(values))
+            out.values[at], out.times[at] = values, times
+            if outdated is not None:
+                out.outdated[at] = outdated
+        return out
+
+    def take(self, rows: NDArray[np.int64]) -> History:
+        """Some rows, in another order; the entries are shared."""
+        order = self.begin[rows]
+        if len(rows) and bool((order[1:] <= order[:-1]).any()):
+            return self._packed(rows)
+        return History(order, self.capacity[rows], self.size[rows], self.values, self.times, self.outdated)
+
+    def _packed(self, rows: NDArray[np.int64]) -> History:
+        """Kernels want the rows one behind the other."""
+        size = self.size[rows]
+        capacity = size + 2
+        begin = np.cumsum(capacity) - capacity
+        total = int(capacity.sum())
+        within = np.arange(int(size.sum())) - np.repeat(np.cumsum(size) - size, size)
+        source, target = np.repeat(self.begin[rows], size) + within, np.repeat(begin, size) + within
+        out = History(
+            begin, capacity, size, np.zeros(total, np.int32), np.zeros(total, np.int64), np.zeros(total, np.uint8)
+        )
+        for name in ("values", "times", "outdated"):
+            getattr(out, name)[target] = getattr(self, name)[source]
+        return out
 
     def with_room(self) -> History:
         """A copy that may be written to, with room for two more entries in every row."""

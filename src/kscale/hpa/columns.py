@@ -22,7 +22,8 @@ __all__ = ["MetricRows", "PodTable", "SampleTable", "TargetColumns"]
 @dataclass(frozen=True, slots=True)
 class TargetColumns:
     """One row an HPA. ``scale_error`` 0 none, 1 internal, 2 spec; ``selector_error`` 0 none, 1 required, 2 invalid,
-    3 deleted, 4 pods could not be listed, 5 ambiguous; ``metrics_begin``/``metrics_end`` into the rows of
+    3 deleted, 4 pods could not be listed, 5 ambiguous; ``refused`` whether a scale that is written is refused for good;
+    ``metrics_begin``/``metrics_end`` into the rows of
     :class:`MetricRows`; the rest as of the spec and the scale.
     """
 
@@ -33,6 +34,7 @@ class TargetColumns:
     object_metric: NDArray[np.uint8]
     behavior: NDArray[np.uint8]
     selector_error: NDArray[np.uint8]
+    refused: NDArray[np.uint8]
     fresh: NDArray[np.uint8]
     metrics_begin: NDArray[np.int64]
     metrics_end: NDArray[np.int64]

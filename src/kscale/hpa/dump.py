@@ -14,7 +14,8 @@ from kscale.effects import ZERO_TIME, ApiError, Moment, from_text, moment
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
 from kscale.hpa.admission import admit
-from kscale.hpa.decide import Decisions, decide
+from kscale.hpa.decide import decide
+from kscale.hpa.decisions import Decisions
 from kscale.hpa.keda import check_shape, guessed, hpa_of, unmodelled
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists

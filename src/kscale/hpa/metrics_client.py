@@ -6,9 +6,9 @@ Upstream: ``pkg/controller/podautoscaler/metrics/client.go`` and the metrics RES
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
-from kscale.effects import SECOND, GetMetric, Moment, Outcome, Progress, StepsOf, from_text
+from kscale.effects import GetMetric, Moment, Outcome, Progress, StepsOf, from_text
 from kscale.hpa.calculation import MetricsError, PodValues, wrap
 from kscale.hpa.pod_groups import Sample
 from kscale.objects.autoscaling import CrossVersionObjectReference
@@ -22,8 +22,6 @@ from kscale.objects.metrics import (
 )
 
 __all__ = ["RESTMetricsClient", "object_query", "pod_usage"]
-
-_DEFAULT_WINDOW: Final = 60 * SECOND
 
 
 class RESTMetricsClient:
@@ -62,8 +60,8 @@ class RESTMetricsClient:
         answer: MetricValueList = _fetched("custom", (yield from self._progress.act(asked)))
         samples = {}
         for item in answer.items:
-            window = _DEFAULT_WINDOW if item.seconds is None else item.seconds * SECOND
-            samples[item.described_object.name] = Sample(item.value.milli_value(), from_text(item.timestamp), window)
+            value = item.value.milli_value()
+            samples[item.described_object.name] = Sample(value, from_text(item.timestamp), item.window_ns)
         return PodValues(samples, from_text(answer.items[0].timestamp))
 
     def get_object_metric(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,7 +140,7 @@ def pod_requests(
     return out, -1, ""
 
 
-def pod_request(pod: Pod, container: str, resource: str, options: HPAOptions) -> int | str:
+def pod_request(pod: Any, container: str, resource: str, options: HPAOptions) -> int | str:
     """The request of one pod in milli, of one container or of all; a text where it has none."""
     spec = pod.spec
     level = options.enabled("PodLevelResources")

@@ -5,8 +5,8 @@ Upstream asks servers; the lists are what ``kubectl get --raw`` prints of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 
 from kscale.effects import ApiError, GetMetric
 from kscale.effects.outcomes import NOT_FOUND
@@ -21,6 +21,7 @@ from kscale.objects.metrics import (
     PodMetrics,
     PodMetricsList,
 )
+from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import EVERYTHING, Selector
 
@@ -28,6 +29,7 @@ __all__ = ["MetricLists"]
 
 
 _Labels = tuple[tuple[str, str], ...]
+_Series = dict[_Labels, tuple[int, list[ExternalMetricValue]]]
 
 
 def _asked(item: MetricValue) -> str | None:
@@ -48,44 +50,77 @@ def _is_of(item: MetricValue, kind: str) -> bool:
     return described.kind == name and (not described.api_version or group_of(described.api_version) == group)
 
 
-def _is_asked(item: ExternalMetricValue, selector: Selector) -> bool:
-    """Whether the server would have answered a value; one without labels does not say which it was asked for with."""
-    return item.metric_labels is None or selector.matches(item.metric_labels)
-
-
 def _selector(text: str) -> Selector:
     return parse_selector(text) if text else EVERYTHING
 
 
-@dataclass(slots=True)
 class MetricLists:
     """Metrics by namespace, answering :class:`~kscale.effects.GetMetric`.
 
-    An API whose list is absent (``resource``, ``custom``, ``external`` false) fails as an unregistered API does.
+    An API whose list is absent (``resource``, ``custom``, ``external`` false) fails as an unregistered API does. Of
+    pods only the labels are known that :meth:`know_pods` was told, or that items carry. Single owner: not for use from
+    several threads at once.
     """
 
-    resource: bool = False
-    custom: bool = False
-    external: bool = False
-    _pods: dict[str, dict[str, PodMetrics]] = field(default_factory=dict)
-    _custom: dict[tuple[str, str], dict[tuple[str, ...], MetricValue]] = field(default_factory=dict)
-    _external: dict[tuple[str, str], dict[_Labels, tuple[int, list[ExternalMetricValue]]]] = field(default_factory=dict)
-    _labels: dict[tuple[str, str], Mapping[str, str]] = field(default_factory=dict)
+    __slots__ = ("_custom", "_external", "_index", "_labels", "_parts", "_seen", "custom", "external", "resource")
+
+    def __init__(self, *, resource: bool = False, custom: bool = False, external: bool = False) -> None:
+        self.resource, self.custom, self.external = resource, custom, external
+        self._parts: list[PodUsage] = []
+        self._seen: set[str] = set()
+        self._custom: dict[tuple[str, str], dict[tuple[str, ...], MetricValue]] = {}
+        self._external: dict[tuple[str, str], _Series] = {}
+        self._labels: dict[tuple[str, str], Mapping[str, str]] = {}
+        self._index = _Index()
+
+    def __repr__(self) -> str:
+        custom = sum(map(len, self._custom.values()))
+        external = sum(len(items) for series in self._external.values() for _, items in series.values())
+        told = (
+            (self.resource, f"{len(self._seen):,} pods"),
+            (self.custom, f"{custom:,} custom values"),
+            (self.external, f"{external:,} external values"),
+        )
+        return f"<MetricLists: {', '.join(text for there, text in told if there) or 'nothing'}>"
 
     def know_pods(self, pods: Iterable[Pod]) -> None:
-        """Labels of pods, for lists whose items carry none."""
+        """Tell the labels of pods, which items of the resource and custom metrics APIs may lack."""
         for pod in pods:
             self._labels[pod.metadata.namespace, pod.metadata.name] = pod.metadata.labels or {}
+        self._index = _Index()
 
-    def add_pod_metrics(self, items: Iterable[PodMetrics]) -> list[str]:
-        """Items of a PodMetricsList; returns what was there already, of which the last counts."""
-        self.resource, again = True, []
-        for item in items:
-            of = self._pods.setdefault(item.metadata.namespace, {})
-            if item.metadata.name in of:
-                again.append(f"PodMetrics {item.metadata.namespace}/{item.metadata.name}")
-            of[item.metadata.name] = item
+    def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:
+        """A PodMetricsList as the API prints it, read natively; returns as :meth:`add_pod_metrics`.
+
+        Raises :class:`~kscale.errors.InputError` with the field's path; ``source`` names where it is from.
+        """
+        return self._add_usage(PodUsage.from_json(data, source))
+
+    def add_pod_metrics(self, items: Iterable[PodMetrics] | PodUsage) -> list[str]:
+        """Items of a PodMetricsList; returns those that were there already, in words: the last counts.
+
+        Raises :class:`~kscale.errors.InputError` for an item whose time or window cannot be read.
+        """
+        return self._add_usage(items if isinstance(items, PodUsage) else PodUsage.of(items))
+
+    def _add_usage(self, usage: PodUsage) -> list[str]:
+        again, seen = [], self._seen
+        if len(seen.union(usage.keys)) != len(seen) + len(usage.keys):
+            for key in usage.keys:
+                if key in seen:
+                    again.append(f"PodMetrics {key}")
+                seen.add(key)
+        else:
+            seen.update(usage.keys)
+        self.resource = True
+        self._parts.append(usage)
+        self._index.by_label = None
         return again
+
+    def replace_pod_metrics(self, usage: PodUsage) -> None:
+        """Another list in place of all that were given: the next round of a controller."""
+        self._parts, self._seen = [usage], set(usage.keys)
+        self.resource, self._index.by_label = True, None
 
     def add_custom(self, items: Iterable[MetricValue]) -> list[str]:
         """Items of a MetricValueList, of pods and of other objects; returns as :meth:`add_pod_metrics`."""
@@ -97,6 +132,7 @@ class MetricLists:
             if key in of:
                 again.append(f"MetricValue {item.name} of {described.kind} {described.namespace}/{described.name}")
             of[key] = item
+        self._index = _Index()
         return again
 
     def add_external(self, namespace: str, items: Iterable[ExternalMetricValue], number: int = 0) -> list[str]:
@@ -112,6 +148,7 @@ class MetricLists:
                 again.append(f"ExternalMetricValue {namespace}/{item.metric_name}")
                 del of[labels]
             of.setdefault(labels, (number, []))[1].append(item)
+        self._index = _Index()
         return again
 
     def untold(self, namespace: str, metric: str, selector: str) -> bool:
@@ -128,6 +165,29 @@ class MetricLists:
         """The external metrics of a namespace."""
         return [metric for of, metric in self._external if of == namespace]
 
+    # -- for a batch -------------------------------------------------------------------------------------------------
+
+    def usage(self) -> PodUsage:
+        """All items of the resource metrics API as columns."""
+        if len(self._parts) != 1:
+            self._parts = [PodUsage.joined(self._parts)]
+        return self._parts[0]
+
+    def usage_of_custom(self, metric: str, metric_selector: str) -> PodUsage:
+        """The values of a custom metric of pods, of all namespaces, as columns; the resource bears the metric's name.
+
+        Raises :class:`~kscale.errors.InputError` for a value whose time cannot be read.
+        """
+        key = (metric, metric_selector)
+        found = self._index.custom.get(key)
+        if found is None:
+            namespaces = [of for of, name in self._custom if name == metric]
+            items = [each for of in namespaces for each in self._custom_values(of, metric, "Pod", metric_selector)]
+            found = self._index.custom[key] = PodUsage.of_values(metric, items, self._labels)
+        return found
+
+    # -- one query ---------------------------------------------------------------------------------------------------
+
     def __call__(
         self, query: GetMetric
     ) -> PodMetricsList | MetricValueList | MetricValue | ExternalMetricValueList | ApiError:
@@ -135,39 +195,87 @@ class MetricLists:
         if not getattr(self, query.api):
             return ApiError(f"the {query.api} metrics API is not part of the input", code=404, reason=NOT_FOUND)
         if query.api == "resource":
-            selector = _selector(query.selector)
-            items = self._pods.get(query.namespace, {})
-            return PodMetricsList(items=[each for each in items.values() if selector.matches(self._pod_labels(each))])
+            selector, usage = _selector(query.selector), self.usage()
+            rows = [row for row in self._rows(query.namespace, selector) if selector.matches(self._labels_of(row))]
+            return PodMetricsList(items=[usage.item(row) for row in rows])
         if query.api == "external":
-            metric = _selector(query.metric_selector)
-            series = self._external.get((query.namespace, query.metric), {}).values()
-            values = [each for _, group in series for each in group]
-            return ExternalMetricValueList(items=[each for each in values if _is_asked(each, metric)])
+            return ExternalMetricValueList(items=list(self._external_values(query)))
         return self._custom_metric(query)
 
-    def _pod_labels(self, item: PodMetrics) -> Mapping[str, str]:
-        if item.metadata.labels is not None:
-            return item.metadata.labels
-        return self._labels.get((item.metadata.namespace, item.metadata.name), {})
+    def _rows(self, namespace: str, selector: Selector) -> list[int]:
+        """Rows of the usage that a selector may match."""
+        if self._index.by_label is None:
+            by_label: dict[tuple[str, ...], list[int]] = defaultdict(list)
+            last = {key: row for row, key in enumerate(self.usage().keys)}  # the last counts, in the first's place
+            for key, row in last.items():
+                of = key.partition("/")[0]
+                by_label[(of,)].append(row)
+                for name, value in self._labels_of(row).items():
+                    by_label[of, name, value].append(row)
+            self._index.by_label = by_label
+        label = selector.exact_label()
+        return self._index.by_label.get((namespace, *(label or ())), [])
+
+    def _labels_of(self, row: int) -> Mapping[str, str]:
+        usage = self.usage()
+        if usage.labels[row] >= 0:
+            return usage.label_sets[int(usage.labels[row])]
+        namespace, _, name = usage.keys[row].partition("/")
+        return self._labels.get((namespace, name), {})
+
+    def _external_values(self, query: GetMetric) -> Iterator[ExternalMetricValue]:
+        """The values a server would answer; those without labels do not say which they were asked for with."""
+        where = (query.namespace, query.metric)
+        index = self._index.external.get(where)
+        if index is None:
+            index = self._index.external[where] = defaultdict(list)
+            numbered = enumerate(each for _, group in self._external.get(where, {}).values() for each in group)
+            for entry in numbered:
+                labels = entry[1].metric_labels
+                for label in (None, "none") if labels is None else (None, *labels.items()):
+                    index[label].append(entry)
+        selector = _selector(query.metric_selector)
+        exact = selector.exact_label()
+        entries = index[None] if exact is None else sorted(index["none"] + index[exact], key=lambda entry: entry[0])
+        for _, each in entries:
+            if each.metric_labels is None or selector.matches(each.metric_labels):
+                yield each
 
     def _custom_metric(self, query: GetMetric) -> MetricValueList | MetricValue | ApiError:
-        items = [
-            each for each in self._custom.get((query.namespace, query.metric), {}).values() if _is_of(each, query.kind)
-        ]
-        # What says which labels it was asked for goes before what does not.
-        exact = [each for each in items if (_asked(each) or "") == query.metric_selector]
-        items = exact or [each for each in items if _asked(each) is None]
+        where = (query.namespace, query.metric, query.kind, query.metric_selector)
         if not query.name:
             selector = _selector(query.selector)
             return MetricValueList(
                 items=[
                     each
-                    for each in items
+                    for each in self._custom_values(*where)
                     if selector.matches(self._labels.get((query.namespace, each.described_object.name), {}))
                 ]
             )
-        for each in items:
-            if each.described_object.name == query.name:
-                return each
+        named = self._index.named.get(where)
+        if named is None:
+            named = self._index.named[where] = {}
+            for each in self._custom_values(*where):
+                named.setdefault(each.described_object.name, each)
+        if query.name in named:
+            return named[query.name]
         text = f"the server could not find the metric {query.metric} for {query.kind} {query.name}"
         return ApiError(text, code=404, reason=NOT_FOUND)
+
+    def _custom_values(self, namespace: str, metric: str, kind: str, selector: str) -> list[MetricValue]:
+        items = [each for each in self._custom.get((namespace, metric), {}).values() if _is_of(each, kind)]
+        # What says which labels it was asked for goes before what does not.
+        exact = [each for each in items if (_asked(each) or "") == selector]
+        return exact or [each for each in items if _asked(each) is None]
+
+
+class _Index:
+    """What was looked up by, until the lists change."""
+
+    __slots__ = ("by_label", "custom", "external", "named")
+
+    def __init__(self) -> None:
+        self.by_label: dict[tuple[str, ...], list[int]] | None = None
+        self.custom: dict[tuple[str, str], PodUsage] = {}
+        self.external: dict[tuple[str, str], dict[object, list[tuple[int, ExternalMetricValue]]]] = {}
+        self.named: dict[tuple[str, ...], dict[str, MetricValue]] = {}

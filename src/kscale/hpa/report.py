@@ -10,12 +10,11 @@ import msgspec
 
 from kscale.effects import DryRun, Moment, moment, to_text
 from kscale.hpa.calculation import Replicas, Tolerances
-from kscale.hpa.decide import Decisions
 from kscale.hpa.dump import Dump
 from kscale.hpa.metric_sources import MetricError, source_of, status_quantity, tolerances_of, value_target
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.records import Reconciliation
-from kscale.hpa.state import ControllerState, HPAState
+from kscale.hpa.state import ControllerState
 from kscale.objects.autoscaling import (
     ExternalMetricSource,
     HorizontalPodAutoscaler,
@@ -154,21 +153,9 @@ def hpa_report(
         missing=dump.missing(),
         unmodelled={each: texts for each, texts in dump.unmodelled.items() if each in told},
         duplicates=dump.duplicates,
-        state=_next(decisions, every, rows, state),
+        state=ControllerState(hpas=dict(decisions.state.hpas)),
         without_state=[key for key in dump.hpas if key not in state.hpas] if state is not None and not fresh else [],
     )
-
-
-def _next(
-    decisions: Decisions,
-    hpas: Sequence[HorizontalPodAutoscaler],
-    rows: Sequence[DryRun[Reconciliation]],
-    before: ControllerState | None,
-) -> ControllerState:
-    states: dict[str, HPAState] = {} if before is None else {**before.hpas}
-    for number, (hpa, row) in enumerate(zip(hpas, rows, strict=True)):
-        states[f"{hpa.metadata.namespace}/{hpa.metadata.name}"] = decisions.memory.state(number, row.value.state)
-    return ControllerState(hpas=states)
 
 
 def _decision(hpa: HorizontalPodAutoscaler, run: DryRun[Reconciliation], best: int, options: HPAOptions) -> HPADecision:

@@ -64,6 +64,11 @@ class SelectorStore:
         """Namespaces with a registered HPA."""
         return tuple(self._namespaces)
 
+    def entries(self, namespace: str) -> Mapping[str, Selector]:
+        """The selectors of a namespace by name."""
+        names = self._namespaces.get(namespace)
+        return {} if names is None else names.selectors
+
     def matching(self, namespace: str, label_sets: Iterable[Mapping[str, str] | None], limit: int = 0) -> list[str]:
         """Names of the HPAs whose selector matches any of the label sets, sorted; at most ``limit`` (0: all)."""
         names = self._namespaces.get(namespace)

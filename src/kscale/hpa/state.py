@@ -81,9 +81,7 @@ class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel",
 
     def to_json(self) -> bytes:
         """JSON text that :meth:`from_json` reads."""
-        return msgspec.json.encode(
-            {"apiVersion": API_VERSION, "kind": "HPAControllerState", **msgspec.to_builtins(self)}
-        )
+        return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "HPAControllerState", "hpas": dict(self.hpas)})
 
     @classmethod
     def from_json(cls, data: bytes | str) -> ControllerState:

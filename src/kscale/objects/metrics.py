@@ -4,6 +4,8 @@ external.metrics.k8s.io.
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from kscale.objects.base import ApiStruct, Int64, ResourceList
@@ -23,6 +25,8 @@ __all__ = [
     "PodMetrics",
     "PodMetricsList",
 ]
+
+_DEFAULT_WINDOW: Final = 60 * 10**9  # upstream: metricServerDefaultMetricWindow
 
 
 class ContainerMetrics(ApiStruct):
@@ -86,9 +90,10 @@ class MetricValue(ApiStruct):
         return self.metric.name if self.metric is not None else self.metric_name
 
     @property
-    def seconds(self) -> int | None:
-        """The window, by whichever version named it."""
-        return self.window_seconds if self.window_seconds is not None else self.window
+    def window_ns(self) -> int:
+        """The window in nanoseconds, by whichever version named it; a minute where none did. Wraps as int64 does."""
+        seconds = self.window_seconds if self.window_seconds is not None else self.window
+        return _DEFAULT_WINDOW if seconds is None else (seconds * 10**9 + 2**63) % 2**64 - 2**63
 
 
 class MetricValueList(ApiStruct):

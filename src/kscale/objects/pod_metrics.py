@@ -5,7 +5,7 @@ Upstream: ``metrics.k8s.io`` and what ``pkg/controller/podautoscaler/metrics/cli
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -16,7 +16,7 @@ from kscale._native import _names, _pod_metrics
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import from_json
 from kscale.objects.durations import parse_duration
-from kscale.objects.metrics import ContainerMetrics, PodMetrics, PodMetricsList
+from kscale.objects.metrics import ContainerMetrics, MetricValue, PodMetrics, PodMetricsList
 from kscale.objects.quantity import DECIMAL_SI, Quantity, QuantityError
 from kscale.objects.times import nanoseconds
 
@@ -25,6 +25,7 @@ __all__ = ["PodUsage"]
 _ZERO_TIME: Final = -(2**63)
 _LAST: Final = 2**63 - 1
 _Labels = dict[str, str]
+_FIELDS: Final = {"time": "timestamp", "window": "window"}
 _LABELS: Final = msgspec.json.Decoder(_Labels)
 
 
@@ -42,6 +43,7 @@ class PodUsage:
     __slots__ = (
         "_amount",
         "_present",
+        "_running",
         "_table",
         "container",
         "containers",
@@ -79,6 +81,7 @@ class PodUsage:
         self.resources = resources
         self._amount, self._present = amount, present
         self._table: _names.NameTable | None = None
+        self._running: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     @classmethod
     def from_json(cls, data: bytes | memoryview, source: str = "") -> PodUsage:
@@ -103,7 +106,9 @@ class PodUsage:
                 else:
                     amount[resource][row] = Quantity(text).milli_value()
             except (ValueError, QuantityError) as error:
-                raise InputError(Problem(str(error), source, f"items[{row}]", what)) from None
+                item = row if what in ("time", "window") else int(np.searchsorted(ends, row, side="right"))
+                field = _FIELDS.get(what) or f"containers[].usage.{resources[resource]}"
+                raise InputError(Problem(f"{error}: {text!r}", source, f"items[{item}]", field)) from None
         prefix = [f"{each}/" for each in namespaces]
         keys = [prefix[number] + name for number, name in zip(namespace.tolist(), names, strict=True)]
         label_sets = [_LABELS.decode(text) for text in label_texts]
@@ -165,6 +170,46 @@ class PodUsage:
         )
 
     @classmethod
+    def of_values(
+        cls, metric: str, items: Sequence[MetricValue], labels: Mapping[tuple[str, str], Mapping[str, str]]
+    ) -> PodUsage:
+        """Of the values of a custom metric of pods, which carry no labels; the amount bears the metric's name.
+
+        ``labels``: of pods, by (namespace, name). Raises :class:`~kscale.errors.InputError` for what is no time.
+        """
+        namespaces, numbers = _Numbers(), np.full(len(items), -1, np.int32)
+        label_sets: list[_Labels] = []
+        keys, namespace, time = [], [], []
+        for row, item in enumerate(items):
+            described = item.described_object
+            keys.append(f"{described.namespace}/{described.name}")
+            namespace.append(namespaces.number(described.namespace))
+            known = labels.get((described.namespace, described.name))
+            if known is not None:
+                numbers[row] = len(label_sets)
+                label_sets.append(dict(known))
+            try:
+                time.append(_moment(item.timestamp))
+            except ValueError as error:
+                raise InputError(Problem(str(error), "", f"{metric} of {keys[-1]}", "timestamp")) from None
+        n = len(items)
+        return cls(
+            keys,
+            np.array(namespace, np.int32),
+            namespaces.texts,
+            numbers,
+            label_sets,
+            np.array(time, np.int64),
+            np.array([each.window_ns for each in items], np.int64),
+            np.arange(1, n + 1, dtype=np.int64),
+            np.zeros(n, np.int32),
+            [""],
+            [metric],
+            [np.array([each.value.milli_value() for each in items], np.int64)],
+            [np.ones(n, np.uint8)],
+        )
+
+    @classmethod
     def joined(cls, parts: Sequence[PodUsage]) -> PodUsage:
         """All rows of several, in order."""
         if len(parts) == 1:
@@ -178,29 +223,37 @@ class PodUsage:
         present = [np.zeros(total, np.uint8) for _ in resources.texts]
         keys: list[str] = []
         label_sets: list[_Labels] = []
-        columns: dict[str, list[NDArray[np.int32] | NDArray[np.int64]]] = {name: [] for name in _JOINED}
+        namespace, labels, container = [], [], []
+        ends = []
         at = 0
         for part in parts:
             keys += part.keys
-            columns["namespace"].append(_renumbered(part.namespace, part.namespaces, namespaces))
-            columns["container"].append(_renumbered(part.container, part.containers, containers))
-            columns["labels"].append(np.where(part.labels < 0, -1, part.labels + len(label_sets)).astype(np.int32))
+            namespace.append(_renumbered(part.namespace, part.namespaces, namespaces))
+            container.append(_renumbered(part.container, part.containers, containers))
+            labels.append(np.where(part.labels < 0, -1, part.labels + len(label_sets)).astype(np.int32))
             label_sets += part.label_sets
-            columns["time"].append(part.time)
-            columns["window"].append(part.window)
-            columns["ends"].append(part.ends + at)
+            ends.append(part.ends + at)
             end = at + len(part.container)
-            for name, values, there in zip(part.resources, part._amount, part._present, strict=True):
+            for name, values, there in part.columns():
                 number = resources.number(name)
                 amount[number][at:end], present[number][at:end] = values, there
             at = end
-        flat = {
-            name: np.concatenate(found) if found else np.empty(0, _JOINED[name]) for name, found in columns.items()
-        }
+        no_number, no_time = np.empty(0, np.int32), np.empty(0, np.int64)
         return cls(
-            keys, flat["namespace"], namespaces.texts, flat["labels"], label_sets, flat["time"], flat["window"],
-            flat["ends"], flat["container"], containers.texts, resources.texts, amount, present,
-        )  # type: ignore[arg-type]  # fmt: skip  # of the types in _JOINED
+            keys,
+            np.concatenate([no_number, *namespace]),
+            namespaces.texts,
+            np.concatenate([no_number, *labels]),
+            label_sets,
+            np.concatenate([no_time, *(part.time for part in parts)]),
+            np.concatenate([no_time, *(part.window for part in parts)]),
+            np.concatenate([no_time, *ends]),
+            np.concatenate([no_number, *container]),
+            containers.texts,
+            resources.texts,
+            amount,
+            present,
+        )
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -221,28 +274,46 @@ class PodUsage:
             self._table = _names.NameTable(self.keys)
         return self._table.rows(keys)
 
-    def amounts(self, resource: str, container: str = "") -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """(milli-units, whether it counts) of every pod: of one container, or of all.
+    def amounts(
+        self, resource: str, container: str = "", rows: NDArray[np.int64] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+        """(milli-units, whether it counts) of the pods of some rows (None: all): of one container, or of all.
 
         A pod whose containers do not all have the resource, or which lacks the named one, does not count.
         """
-        n = len(self)
+        if rows is None:
+            rows = np.arange(len(self))
+        n = len(rows)
         if resource not in self.resources or (container and container not in self.containers):
             return np.zeros(n, np.int64), np.zeros(n, np.uint8)
         number = self.resources.index(resource)
-        amount, present = self._amount[number], self._present[number]
-        if container:
-            rows = np.flatnonzero(self.container == self.containers.index(container))
-            pods = np.searchsorted(self.ends, rows, side="right")
-            pods, first = np.unique(pods, return_index=True)  # of a name that comes twice the first counts
-            value, counts = np.zeros(n, np.int64), np.zeros(n, np.uint8)
-            value[pods], counts[pods] = amount[rows[first]], present[rows[first]]
-            return value, counts
         begins = np.append(0, self.ends)
-        sums = np.append(0, np.cumsum(amount))[begins]
-        there = np.append(0, np.cumsum(present, dtype=np.int64))[begins]
-        count = np.diff(begins)
-        return np.diff(sums), ((np.diff(there) == count) & (count > 0)).astype(np.uint8)
+        begin, end = begins[rows], self.ends[rows]
+        if container:
+            amount, present = self._amount[number], self._present[number]
+            count = end - begin
+            of = np.repeat(np.arange(n), count)
+            each = np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(len(of))
+            named = np.flatnonzero(self.container[each] == self.containers.index(container))
+            pods, first = np.unique(of[named], return_index=True)  # of a name that comes twice the first counts
+            value, counts = np.zeros(n, np.int64), np.zeros(n, np.uint8)
+            value[pods], counts[pods] = amount[each[named[first]]], present[each[named[first]]]
+            return value, counts
+        sums, there = self._sums(number)
+        counts = (there[end] - there[begin] == end - begin) & (end > begin)
+        return np.where(counts, sums[end] - sums[begin], 0), counts.astype(np.uint8)
+
+    def _sums(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Running sums over all containers; they wrap as int64 does, and so do the differences."""
+        found = self._running.get(number)
+        if found is None:
+            present = np.append(0, np.cumsum(self._present[number], dtype=np.int64))
+            found = self._running[number] = np.append(0, np.cumsum(self._amount[number])), present
+        return found
+
+    def columns(self) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.uint8]]]:
+        """(resource, milli-units, whether it is told) of every container."""
+        return zip(self.resources, self._amount, self._present, strict=True)
 
     def item(self, row: int) -> PodMetrics:
         """One row as an object."""
@@ -259,7 +330,7 @@ class PodUsage:
                 name=self.containers[self.container[i]],
                 usage={
                     resource: Quantity.from_int(int(amount[i]), DECIMAL_SI, -3)
-                    for resource, amount, present in zip(self.resources, self._amount, self._present, strict=True)
+                    for resource, amount, present in self.columns()
                     if present[i]
                 },
             )
@@ -280,30 +351,22 @@ class PodUsage:
         same = np.array_equal(self.ends[rows] - begins, counts) and changes.resources == self.resources
         if not same or not all(
             self.containers[mine] == changes.containers[other]
-            for mine, other in set(zip(self.container[target].tolist(), changes.container[source].tolist(), strict=True))
+            for mine, other in set(
+                zip(self.container[target].tolist(), changes.container[source].tolist(), strict=True)
+            )
         ):
             raise ValueError("other containers or resources than before")
         time, window = self.time.copy(), self.window.copy()
         time[rows], window[rows] = changes.time, changes.window
         amount, present = [each.copy() for each in self._amount], [each.copy() for each in self._present]
-        for i in range(len(self.resources)):
-            amount[i][target], present[i][target] = changes._amount[i][source], changes._present[i][source]
+        for i, (_, values, there) in enumerate(changes.columns()):
+            amount[i][target], present[i][target] = values[source], there[source]
         out = PodUsage(
             self.keys, self.namespace, self.namespaces, self.labels, self.label_sets, time, window, self.ends,
             self.container, self.containers, self.resources, amount, present,
         )  # fmt: skip
         out._table = self._table
         return out
-
-
-_JOINED: Final = {
-    "namespace": np.int32,
-    "labels": np.int32,
-    "time": np.int64,
-    "window": np.int64,
-    "ends": np.int64,
-    "container": np.int32,
-}
 
 
 class _Numbers:

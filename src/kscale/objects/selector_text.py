@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import lru_cache
 from typing import Final
 
 from kscale.objects.names import go_quote, qualified_name_errors
@@ -13,6 +15,9 @@ _SPECIAL: Final = "=!(),><"
 _BLANK: Final = " \t\r\n"
 _SYMBOLS: Final = (")", ",", "!", "==", "=", ">", "<", "!=", "(")
 _OPERATORS: Final = {"=": "=", "==": "==", "!=": "!=", ">": "gt", "<": "lt", "in": "in", "notin": "notin"}
+_KEYWORDS: Final = frozenset({"in", "notin"})
+_NAME: Final = "[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_PLAIN: Final = re.compile(f"({_NAME})=({_NAME})")  # what workloads mostly have
 _END: Final = "end"
 _WORD: Final = "word"
 _ERROR: Final = "error"
@@ -157,8 +162,14 @@ class _Parser:
                 raise SelectorError(f"found '{text}', expected: ',', or identifier")
 
 
+@lru_cache(maxsize=1 << 15)
 def parse_selector(text: str) -> Selector:
     """A selector from its text form; raises :class:`SelectorError` with upstream's text."""
+    plain = _PLAIN.fullmatch(text)
+    if plain is not None:
+        key, value = plain.groups()
+        if key not in _KEYWORDS and value not in _KEYWORDS:
+            return Selector((Requirement(key, "=", (value,)),))
     requirements = _Parser(text).selector()
     requirements.sort(key=lambda item: item.key)
     return Selector(tuple(requirements))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from threading import Lock
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -23,6 +24,9 @@ from kscale.snapshot.pod_table import GONE, PodTable
 from kscale.snapshot.record import PodRecord
 
 __all__ = ["PodIndex", "PodSelection", "PodSelections", "SelectorLike"]
+
+_T = TypeVar("_T")
+_M = TypeVar("_M")
 
 SelectorLike = Selector | LabelSelector | str | None
 """A compiled selector, one of an object, its text (``app=web,tier in (a,b)``), or None, which selects nothing."""
@@ -121,6 +125,45 @@ class PodSelection:
             raise KeyError(shape)
         return found.exemplar
 
+    def pod(self, position: int) -> Pod:
+        """One of them, made when asked for."""
+        return self._table.record(int(self.rows[position])).pod
+
+    def part(self, shape: int, decoder: msgspec.json.Decoder[_T]) -> _T | Pod:
+        """What a decoder reads of the text of a shape; where there is none, the pod that stands for it. Cheaper than
+        :meth:`exemplar` where little of a pod is read."""
+        found = self._table.interner.shapes[shape]
+        if found is None:
+            raise KeyError(shape)
+        return found.part(decoder)
+
+    @property
+    def label_numbers(self) -> NDArray[np.int32]:
+        """Equal numbers: equal labels and namespace; see :meth:`labels`."""
+        return self._table.interner.identity_of(self._table.column("class_of")[self.rows])
+
+    def labels(self, number: int) -> dict[str, str] | None:
+        """The labels behind a number."""
+        return self._table.interner.identities[number].labels
+
+    def at(self, rows: NDArray[np.int64]) -> PodSelection:
+        """The pods of some rows of the same table."""
+        return PodSelection(self._table, rows)
+
+    @property
+    def table_keys(self) -> Sequence[str]:
+        """``namespace/name`` by row, of all rows of the table; those of pods that are gone mean nothing."""
+        return self._table.keys
+
+    @property
+    def population(self) -> object:
+        """Another object whenever pods come, go, or change labels or requests: while it stays, so do all rows."""
+        return self._table.population
+
+    def memo(self, kind: type[_M]) -> _M:
+        """What somebody else remembers of the shapes and labels of these pods, for as long as these are numbered."""
+        return self._table.interner.memo.of(kind, kind)
+
     def label_sets(self) -> list[dict[str, str] | None]:
         """The different labels that they have, in no order."""
         interner = self._table.interner
@@ -152,10 +195,11 @@ class PodSelections:
 class _Found:
     """What a selector matched of some candidates, a list that only grows."""
 
-    __slots__ = ("candidates", "matched", "seen", "selector")
+    __slots__ = ("candidates", "exact", "matched", "seen", "selector")
 
-    def __init__(self, selector: Selector, candidates: list[int]) -> None:
+    def __init__(self, selector: Selector, candidates: list[int], *, exact: bool = False) -> None:
         self.selector = selector
+        self.exact = exact
         self.candidates = candidates
         self.matched: list[int] = []
         self.seen = 0
@@ -209,9 +253,14 @@ class _Identities:
             return _Found(compiled, everything)
         shelves, _ = self._by_label.setdefault((namespace, label[0]), ({}, [0]))
         self._shelve(namespace, label[0])
-        return _Found(compiled, shelves.setdefault(label[1], []))
+        exact = len(compiled.requirements) == 1
+        return _Found(compiled, shelves.setdefault(label[1], []), exact=exact)
 
     def _match(self, interner: Interner, found: _Found) -> None:
+        if found.exact:  # candidates are those that have the label
+            found.matched += found.candidates[found.seen :]
+            found.seen = len(found.candidates)
+            return
         for number in found.candidates[found.seen :]:
             if found.selector.matches(interner.identities[number].labels):
                 found.matched.append(number)

@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kscale.effects import SECOND, Action, ApiError, DryRun, GetMetric, GetScale, List, as_if_done, from_text, to_text
+from kscale.effects import (
+    SECOND,
+    Action,
+    ApiError,
+    DryRun,
+    GetMetric,
+    GetScale,
+    List,
+    PutScale,
+    as_if_done,
+    from_text,
+    to_text,
+)
+from kscale.errors import InputError
+from kscale.hpa.batch_pods import batch_pods
 from kscale.hpa.conditions import find
-from kscale.hpa.decide import BRANCHES, REASONS, Decisions, decide, decide_columns
+from kscale.hpa.decide import decide
+from kscale.hpa.decisions import BRANCHES, REASONS, Decisions
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.encode import Observed, encode
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES
@@ -23,12 +41,13 @@ from kscale.hpa.reconcile import reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
-from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, MetricSpec, Scale, ScaleSpec, ScaleStatus
 from kscale.objects.core import Pod
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.objects.selector_text import parse_selector
+from kscale.snapshot.cluster import Cluster
 
 NOW = from_text("2026-03-01T12:00:00Z")
 NAMES = ("a", "b", "c")
@@ -145,6 +164,8 @@ class World:
     metrics: MetricLists
     state: ControllerState
     options: HPAOptions
+    indexed: bool = False
+    asked: bool = False
 
 
 @st.composite
@@ -179,11 +200,11 @@ def worlds(draw: st.DrawFn) -> World:
         all_pods += [from_dict(pod, Pod) for pod in own]
         named = [pod["metadata"]["name"] for pod in own if draw(st.integers(0, 4))]
         named += [f"{name}-gone"] if draw(st.integers(0, 4)) == 0 else []
-        labels = {"app": app}
+        labelled = st.sampled_from([{"labels": {"app": app}}] * 3 + [{}])
         lists.add_pod_metrics(
             from_dict(
                 {
-                    "metadata": {"name": pod, "namespace": "ns", "labels": labels},
+                    "metadata": {"name": pod, "namespace": "ns", **draw(labelled)},
                     "timestamp": ago(draw(ages)),
                     "window": "30s",
                     "containers": [{"name": "main", "usage": {"cpu": draw(quantities), "memory": draw(quantities)}}],
@@ -226,6 +247,7 @@ def worlds(draw: st.DrawFn) -> World:
     lags = draw(st.lists(quantities, max_size=3))
     lists.add_external("ns", [from_dict({"metricName": "lag", "value": lag}, ExternalMetricValue) for lag in lags])
     lists.know_pods(all_pods)
+    hpas[0].spec.metrics = draw(st.sampled_from([hpas[0].spec.metrics] * 9 + [[MetricSpec(type="Pods")]]))
     profile = draw(st.sampled_from(["current", "current", "legacy"]))
     gates = {"HPAScaleToZero": draw(st.booleans())}
     if profile == "current":
@@ -236,10 +258,15 @@ def worlds(draw: st.DrawFn) -> World:
         feature_gates=gates,
         profile=profile,
     )
-    return World(hpas, scales, all_pods, lists, ControllerState(hpas=states), options)
+    state = ControllerState(hpas=states)
+    return World(hpas, scales, all_pods, lists, state, options, indexed=draw(st.booleans()), asked=draw(st.booleans()))
 
 
-def one_by_one(world: World, store: SelectorStore) -> list[DryRun[Reconciliation]]:
+def one_by_one(
+    world: World, store: SelectorStore, refusals: Mapping[str, ApiError] | None = None
+) -> list[DryRun[Reconciliation] | InputError]:
+    """Each by itself, in order; the error of one that upstream would crash on."""
+
     def answer(key: str, action: Action) -> Any:
         if isinstance(action, GetScale):
             return world.scales[key]
@@ -254,25 +281,34 @@ def one_by_one(world: World, store: SelectorStore) -> list[DryRun[Reconciliation
             return world.metrics(action)
         raise AssertionError(action)
 
-    out = []
+    out: list[DryRun[Reconciliation] | InputError] = []
     for hpa in world.hpas:
         key = f"{hpa.metadata.namespace}/{hpa.metadata.name}"
         machine = reconcile(hpa, world.state.get(key), now=NOW, options=world.options, selectors=store)
-        out.append(as_if_done(machine, now=NOW, respond=lambda action, key=key: answer(key, action)))  # type: ignore[misc]  # the lambda's default is bound on purpose
+        refusal = (refusals or {}).get(key)
+        try:
+            out.append(
+                as_if_done(
+                    machine,
+                    now=NOW,
+                    respond=lambda action, key=key: answer(key, action),  # type: ignore[misc]  # bound on purpose
+                    refuse=lambda action, refusal=refusal: refusal if isinstance(action, PutScale) else None,  # type: ignore[misc]  # the same
+                )
+            )
+        except InputError as error:
+            out.append(error)
     return out
 
 
-def batch(world: World, threads: int = 1) -> Decisions:
-    return decide(
-        world.hpas,
-        world.scales,
-        world.pods,
-        world.metrics,
-        options=world.options,
-        state=world.state,
-        now=NOW,
-        threads=threads,
-    )
+def batch(world: World, **more: Any) -> Decisions:
+    given: dict[str, Any] = {"options": world.options, "state": world.state, "now": NOW, **more}
+    pods: Any = world.pods
+    if world.indexed:
+        pods = Cluster()
+        for pod in world.pods:
+            pods.apply({"apiVersion": "v1", "kind": "Pod", **to_dict(pod)})
+    metrics = (lambda query: world.metrics(query)) if world.asked else world.metrics
+    return decide(world.hpas, world.scales, pods, metrics, **given)
 
 
 def decisive(want: Reconciliation) -> int:
@@ -297,32 +333,38 @@ def reason_of(want: Reconciliation) -> str:
     return "metric_above"
 
 
-def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], before: HPAState) -> None:
+def told(column: Any, row: int) -> int | None:
+    """A value of a masked column; what is masked is nothing a caller could take for a size."""
+    assert not np.ma.getmaskarray(column)[row] or column.data[row] == -1
+    return None if np.ma.getmaskarray(column)[row] else int(column[row])
+
+
+def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], *, refused: bool = False) -> None:
     want = run.value
     branch = BRANCHES[decisions.branch[row]]
-    if want.desired_replicas is None:
+    if want.desired_replicas is None and not refused:
         assert branch in ("no_scale", "failed")
-    else:
-        assert decisions.desired[row] == want.desired_replicas
+    assert told(decisions.desired, row) == want.desired_replicas
+    assert told(decisions.current, row) == want.current_replicas
+    assert told(decisions.proposal, row) == want.proposal
+    assert told(decisions.stabilized, row) == (None if want.normalized is None else want.normalized.stabilized)
     assert bool(decisions.rescaled[row]) == (want.scale_written is not None)
     assert ("none", "internal", "spec")[decisions.error[row]] == want.error_class
-    told = {each.reason for each in run.events}
+    said = {each.reason for each in run.events}
     events = int(decisions.events[row])
-    assert bool(events & 1) == ("FailedGetScale" in told)
-    assert bool(events & 2) == bool(told & {"SelectorRequired", "InvalidSelector", "AmbiguousSelector"})
+    assert bool(events & 1) == ("FailedGetScale" in said)
+    assert bool(events & 2) == bool(said & {"SelectorRequired", "InvalidSelector", "AmbiguousSelector"})
     failed = [i for i, each in enumerate(want.metrics) if isinstance(each, MetricError)]
     assert decisions.invalid[row] == len(failed)
     assert decisions.first_invalid[row] == (failed[0] if failed else -1)
     assert decisions.best[row] == decisive(want)
     assert REASONS[decisions.reason[row]] == reason_of(want)
     of_metrics = {each.reason for each in want.metrics if isinstance(each, MetricError)}
-    assert bool(events & 4) == bool(told & of_metrics)
-    assert bool(events & 8) == ("FailedComputeMetricsReplicas" in told)
-    assert bool(events & 16) == ("SuccessfulRescale" in told)
-    if want.normalized is not None:
-        assert decisions.proposal[row] == want.proposal
-        assert decisions.stabilized[row] == want.normalized.stabilized
-    assert decisions.memory.state(row, want.state) == want.state
+    assert bool(events & 4) == bool(said & of_metrics)
+    assert bool(events & 8) == ("FailedComputeMetricsReplicas" in said)
+    assert bool(events & 16) == ("SuccessfulRescale" in said)
+    assert bool(events & 32) == ("FailedRescale" in said)
+    assert decisions.state.get(f"{want.namespace}/{want.name}") == want.state
     columns = decisions.memory.conditions
     for j, type_ in enumerate(CONDITION_TYPES):
         condition = find(want.status.conditions, type_)
@@ -337,24 +379,71 @@ def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], before:
         assert to_text(int(columns.time[row, j])) == condition.last_transition_time
 
 
-@settings(max_examples=60, deadline=None)
+def store_of(world: World) -> SelectorStore:
+    """The selectors of all, before the first is checked."""
+    observed = Observed.of(world.hpas, world.scales, batch_pods(world.pods), world.metrics, None, RESTMapper())
+    encoded, _ = encode(observed, world.state, world.options)
+    return encoded.store()
+
+
+@settings(max_examples=80, deadline=None)
 @given(worlds())
 def test_a_batch_decides_as_the_step_machine_does(world: World) -> None:
     decisions = batch(world)
-    observed = Observed(world.hpas, world.scales, world.pods, world.metrics, None, RESTMapper())
-    encoded, memory = encode(observed, world.state, world.options)
-    for row, want in enumerate(one_by_one(world, encoded.selectors)):
-        compare(decisions, row, want, world.state.get(f"{want.value.namespace}/{want.value.name}"))
+    for row, want in enumerate(one_by_one(world, store_of(world))):
+        if isinstance(want, InputError):
+            assert str(decisions.problems[row]) == str(want)
+            key = decisions.keys[row]
+            assert (decisions.error[row], decisions.events[row], told(decisions.desired, row)) == (2, 0, None)
+            assert decisions.state.get(key) == world.state.get(key)
+            continue
+        compare(decisions, row, want)
         assert repr(decisions[row]) == repr(want)  # a ratio may be NaN, which equals nothing
-    threaded = decide_columns(encoded, memory, now=NOW, options=world.options, threads=3)
-    for name in ("branch", "desired", "proposal", "stabilized", "best", "rescaled", "reason", "events", "error"):
+    threaded = batch(world, threads=3)
+    again = batch(world, previous=batch(world))
+    for name in COLUMNS:
         assert np.array_equal(getattr(decisions, name), getattr(threaded, name))
+        assert np.array_equal(getattr(decisions, name), getattr(again, name))
+    assert decisions.state == again.state
+
+
+COLUMNS = ("branch", "desired", "proposal", "stabilized", "best", "rescaled", "reason", "events", "error")
+
+
+@settings(max_examples=40, deadline=None)
+@given(worlds(), st.booleans())
+def test_refused_writes(world: World, conflict: bool) -> None:
+    decisions = batch(world)
+    error = ApiError("the object has been modified", code=409, reason="Conflict") if conflict else ApiError("no")
+    refusals = {"ns/a": error, "ns/b": error}
+    refused = decisions.refused(refusals)
+    for row, want in enumerate(one_by_one(world, store_of(world), refusals)):
+        if not isinstance(want, InputError):
+            compare(refused, row, want, refused=True)
+            assert repr(refused[row]) == repr(want)
+    for name in COLUMNS:
+        assert np.array_equal(getattr(decisions, name)[2:], getattr(refused, name)[2:])
+
+
+@settings(max_examples=20, deadline=None)
+@given(worlds())
+def test_decisions_pickle(world: World) -> None:
+    decisions = batch(world)
+    again = pickle.loads(pickle.dumps(decisions))
+    for name in COLUMNS:
+        assert np.array_equal(getattr(decisions, name), getattr(again, name))
+    assert (again.state, again.keys, repr(again)) == (decisions.state, decisions.keys, repr(decisions))
+    with pytest.raises(TypeError, match="only decisions made from objects"):
+        again[0]
 
 
 @settings(max_examples=30, deadline=None)
 @given(worlds())
 def test_the_state_survives_json(world: World) -> None:
     assert ControllerState.from_json(world.state.to_json()) == world.state
+    after = batch(world).state
+    assert ControllerState.from_json(after.to_json()) == after
+    assert batch(world, state=after).state == batch(world, state=ControllerState.from_json(after.to_json())).state
 
 
 def test_no_hpas_at_all() -> None:

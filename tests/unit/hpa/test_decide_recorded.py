@@ -49,7 +49,7 @@ def test_recorded_first_steps() -> None:
             mapper=RESTMapper(adapter.SERVED),
         )
         assert (int(found.desired[0]) if found.rescaled[0] else None) == want["scale_update"], case["name"]
-        remembered = found.memory.state(0, state).recommendations or ()
+        remembered = found.state.get(key).recommendations or ()
         assert [{"replicas": each.replicas, "time": to_text(each.time)} for each in remembered] == want["state"][
             "recommendations"
         ], case["name"]

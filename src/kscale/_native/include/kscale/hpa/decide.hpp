@@ -6,8 +6,8 @@
 
 #include "kscale/hpa/behavior_batch.hpp"
 
-// One reconcile over columns: the order of kscale/hpa/reconcile.py, with codes in place of texts and every write a
-// success. The two are held together by tests.
+// One reconcile over columns: the order of kscale/hpa/reconcile.py, with codes in place of texts; a write succeeds
+// or is refused for good. The two are held together by tests.
 namespace kscale::hpa {
 
 enum class Branch : std::uint8_t { no_scale, disabled, above_max, below_min, metrics, failed };
@@ -39,6 +39,7 @@ enum ConditionReason : std::uint8_t {
   scale_down_limit,
   is_scaled_to_zero,
   not_scaled_to_zero,
+  failed_update_scale,
 };
 
 enum class SelectorError : std::uint8_t { none, required, invalid, deleted, unlisted, ambiguous };
@@ -50,6 +51,7 @@ enum Event : std::uint8_t {
   event_metric_failed = 4,
   event_failed_compute = 8,
   event_rescale = 16,
+  event_failed_rescale = 32,
 };
 
 enum class ErrorClass : std::uint8_t { none, internal, spec };
@@ -62,7 +64,8 @@ struct TargetColumns {
   const std::uint8_t* object_metric;  // has an Object or External metric
   const std::uint8_t* behavior;
   const std::uint8_t* selector_error;
-  const std::uint8_t* fresh;  // never reconciled
+  const std::uint8_t* refused;  // a write of the scale fails for good
+  const std::uint8_t* fresh;    // never reconciled
   const std::int64_t* metrics_begin;
   const std::int64_t* metrics_end;
 };
@@ -256,6 +259,12 @@ inline void decide_row(const DecideInput& in, std::ptrdiff_t i, const Histories&
   out.desired[i] = desired;
   // The paths to the limits always write; only the metrics path compares.
   if (path == Branch::disabled || (path == Branch::metrics && desired == current)) return;
+  if (t.refused[i]) {
+    out.error[i] = static_cast<std::uint8_t>(ErrorClass::internal);
+    out.events[i] |= event_failed_rescale;
+    conditions.set(i, able_to_scale, false, failed_update_scale, now);
+    return;
+  }
   out.rescaled[i] = 1;
   out.events[i] |= event_rescale;
   conditions.set(i, able_to_scale, true, succeeded_rescale, now);

@@ -185,7 +185,7 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
     added.reserve();
     removed.reserve();
     const DecideInput given{
-        {&zero, &size, &in.minimum, &in.maximum, &object_metric, &behavior, &zero, &fresh, &metrics_begin, &metrics_end},
+        {&zero, &size, &in.minimum, &in.maximum, &object_metric, &behavior, &zero, &zero, &fresh, &metrics_begin, &metrics_end},
         {proposals.data(), errors.data()},
         up.columns(in.up),
         down.columns(in.down),

@@ -1,0 +1,283 @@
+"""Specs of many HPAs as columns. What many have in common is read once: metrics and behaviors by what they say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.effects import SECOND, ApiError, GetScale, from_text
+from kscale.effects.outcomes import NOT_FOUND
+from kscale.errors import InputError
+from kscale.hpa.behavior import Rules
+from kscale.hpa.calculation import MODES, Tolerances
+from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, ConditionColumns
+from kscale.hpa.metric_sources import resource_target, source_of, tolerances_of, value_target
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.replica_calculator import selector_text
+from kscale.objects.autoscaling import (
+    ContainerResourceMetricSource,
+    ExternalMetricSource,
+    HorizontalPodAutoscaler,
+    MetricSpec,
+    ObjectMetricSource,
+    PodsMetricSource,
+    ResourceMetricSource,
+    Scale,
+)
+from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
+
+__all__ = ["Metric", "SpecColumns", "conditions_of", "no_scale", "read_specs", "target_resources"]
+
+_MODE: Final = {name: number for number, name in enumerate(MODES)}
+_encode = msgspec.msgpack.Encoder(enc_hook=str).encode
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One metric of a spec, as far as it does not depend on whose it is.
+
+    ``source`` None: of a type that is not known, or malformed (``problem``). ``mode`` indexes ``MODES``; ``target``
+    None: there is none; ``selector`` None: it cannot be sent.
+    """
+
+    mode: int
+    source: Any
+    target: int | None = None
+    resource: str = ""
+    container: str = ""
+    selector: str | None = ""
+    problem: InputError | None = None
+
+    @property
+    def of_usage(self) -> bool:
+        """Whether it is answered by a list of pod metrics."""
+        return bool(self.resource) and self.target is not None
+
+
+@dataclass(frozen=True, slots=True)
+class SpecColumns:
+    """One row an HPA; the rest by number of what HPAs have in common.
+
+    ``minimum``, ``maximum`` int32[n]; ``metrics`` int32[n] into ``metric_lists``; ``behavior`` int32[n] into ``rules``
+    (up, down), ``tolerances`` and ``has_behavior`` uint8; ``object_metric`` uint8 by metric list.
+    """
+
+    minimum: NDArray[np.int32]
+    maximum: NDArray[np.int32]
+    metrics: NDArray[np.int32]
+    metric_lists: list[list[Metric]]
+    object_metric: NDArray[np.uint8]
+    behavior: NDArray[np.int32]
+    has_behavior: NDArray[np.uint8]
+    up: Rules
+    down: Rules
+    tolerances: list[Tolerances]
+
+
+def read_specs(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions) -> SpecColumns:
+    """The specs of HPAs in their order."""
+    specs = [hpa.spec for hpa in hpas]
+    metrics, lists = _shared([spec.metrics for spec in specs])
+    behavior, first = _shared([spec.behavior for spec in specs])
+    whose = [hpas[row] for row in first]
+    behaviors = [hpa.spec.behavior for hpa in whose]
+    window = options.downscale_stabilization_seconds
+    metric_lists = [specs[row].metrics or [] for row in lists]
+    return SpecColumns(
+        minimum=np.array([1 if spec.min_replicas is None else spec.min_replicas for spec in specs], np.int32),
+        maximum=np.array([spec.max_replicas for spec in specs], np.int32),
+        metrics=metrics,
+        metric_lists=[[_metric(spec, options) for spec in each] for each in metric_lists],
+        object_metric=np.array(
+            [any(spec.type in ("Object", "External") for spec in each) for each in metric_lists], np.uint8
+        ),
+        behavior=behavior,
+        has_behavior=np.array([each is not None for each in behaviors], np.uint8),
+        up=Rules.of([None if each is None else each.scale_up for each in behaviors], 0),
+        down=Rules.of([None if each is None else each.scale_down for each in behaviors], window),
+        tolerances=[tolerances_of(hpa, options) for hpa in whose],
+    )
+
+
+def _shared(values: Sequence[Any]) -> tuple[NDArray[np.int32], list[int]]:
+    """(number of each, the first row of each number): equal ones have equal numbers."""
+    numbers: dict[bytes, int] = {}
+    found: list[int] = []
+    first: list[int] = []
+    for row, text in enumerate(map(_encode, values)):
+        number = numbers.get(text)
+        if number is None:
+            number = numbers[text] = len(first)
+            first.append(row)
+        found.append(number)
+    return np.array(found, np.int32), first
+
+
+def _metric(spec: MetricSpec, options: HPAOptions) -> Metric:
+    try:
+        source = source_of(spec, options)
+    except InputError as error:
+        return Metric(_MODE["usage"], None, problem=error)
+    if source is None:
+        return Metric(_MODE["usage"], None)
+    if isinstance(source, (ResourceMetricSource, ContainerResourceMetricSource)):
+        mode, target = resource_target(source.target)
+        container = source.container if isinstance(source, ContainerResourceMetricSource) else ""
+        return Metric(_MODE[mode], source, target, source.name, container)
+    try:
+        selector: str | None = selector_text(source.metric.selector)
+    except ValueError:
+        selector = None
+    if isinstance(source, PodsMetricSource):
+        assert source.target.average_value is not None  # source_of has looked
+        return Metric(_MODE["usage"], source, source.target.average_value.milli_value(), selector=selector)
+    mode, target = value_target(source)
+    return Metric(_MODE[mode], source, target, selector=selector)
+
+
+def is_value(metric: Metric) -> bool:
+    """Whether it is not of pods."""
+    return isinstance(metric.source, (ObjectMetricSource, ExternalMetricSource))
+
+
+# -- targets -------------------------------------------------------------------------------------------------------
+
+
+def target_resources(
+    hpas: Sequence[HorizontalPodAutoscaler], mapper: RESTMapper
+) -> tuple[NDArray[np.uint8], list[tuple[str, ...]]]:
+    """(error class of the reference, the group-resources to ask) of each HPA's target: 0 none, 1 internal, 2 spec."""
+    known: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
+    get = attrgetter("spec.scale_target_ref.api_version", "spec.scale_target_ref.kind")
+    found = []
+    for reference in map(get, hpas):
+        answer = known.get(reference)
+        if answer is None:
+            answer = known[reference] = _resources(*reference, mapper)
+        found.append(answer)
+    return np.array([error for error, _ in found], np.uint8), [resources for _, resources in found]
+
+
+def _resources(api_version: str, kind: str, mapper: RESTMapper) -> tuple[int, tuple[str, ...]]:
+    try:
+        group, _ = parse_group_version(api_version)
+    except RESTMappingError:
+        return 2, ()
+    try:
+        resources = mapper.resources(group, kind)
+    except RESTMappingError:
+        return 1, ()
+    return (0, resources) if resources else (1, ())
+
+
+def no_scale(query: GetScale) -> ApiError:
+    """The API server's answer for a target that does not exist."""
+    return ApiError(f'{query.resource} "{query.name}" not found', code=404, reason=NOT_FOUND)
+
+
+def scale_columns(
+    scales: Sequence[Scale | ApiError],
+) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32], list[str]]:
+    """(whether there is one, spec replicas, status replicas, selectors) of scales."""
+    there = [isinstance(each, Scale) for each in scales]
+    get = attrgetter("spec.replicas", "status.replicas", "status.selector")
+    nothing = (0, 0, "")
+    found = [get(each) if ok else nothing for each, ok in zip(scales, there, strict=True)]
+    return (
+        np.array(there, np.bool_),
+        np.array([spec for spec, _, _ in found], np.int32),
+        np.array([status for _, status, _ in found], np.int32),
+        [selector for _, _, selector in found],
+    )
+
+
+# -- conditions ----------------------------------------------------------------------------------------------------
+
+_TYPE: Final = {name: number for number, name in enumerate(CONDITION_TYPES)}
+_ACTIVE: Final = _TYPE["ScalingActive"]
+_REASON: Final[Mapping[str, int]] = {reason: code for code, reason in enumerate(CONDITION_REASONS)}
+_FAILED: Final = _REASON["MetricFailed"]
+_STATUS: Final = {"True": 1, "False": 2}
+_SECONDS: Final = len("2026-03-01T12:00:00Z")
+
+
+class _Codes(dict[tuple[str, str, str], int]):
+    """Type, status and reason of a condition as one number; -1: of a type that is none of ours."""
+
+    def __missing__(self, key: tuple[str, str, str]) -> int:
+        type_, status, reason = key
+        number = _TYPE.get(type_)
+        if number is None:
+            out = -1
+        else:
+            code = _REASON.get(reason, 0)
+            code = _FAILED if number == _ACTIVE and not code else code
+            out = number << 16 | _STATUS.get(status, 3) << 8 | code
+        if len(self) < 1 << 16:
+            self[key] = out
+        return out
+
+
+_CODES: Final = _Codes()
+_what = attrgetter("type", "status", "reason")
+_when = attrgetter("last_transition_time")
+
+
+def conditions_of(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
+    """The conditions in the status of each HPA."""
+    n = len(hpas)
+    lists = [hpa.status.conditions or () for hpa in hpas]
+    flat = list(chain.from_iterable(lists))
+    codes = np.fromiter(map(_CODES.__getitem__, map(_what, flat)), np.int64, len(flat))
+    of = np.repeat(np.arange(n), np.fromiter(map(len, lists), np.int64, n))
+    ours = codes >= 0
+    codes, where = codes[ours], of[ours] * len(CONDITION_TYPES) + (codes[ours] >> 16)
+    out = ConditionColumns(np.zeros((n, 4), np.uint8), np.zeros((n, 4), np.uint8), np.zeros((n, 4), np.int64))
+    out.status.reshape(-1)[where] = codes >> 8 & 255
+    out.reason.reshape(-1)[where] = codes & 255
+    out.time.reshape(-1)[where] = _moments(list(map(_when, flat)), ours)
+    return out
+
+
+def _moments(texts: list[str | None], ours: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """Times of those texts that are ours; where all are written as the API writes them, all at once."""
+    if texts and None not in texts and set(map(len, texts)) == {_SECONDS}:  # type: ignore[arg-type]  # none is None
+        letters = np.array(texts, f"U{_SECONDS}").view(np.uint32).reshape(-1, _SECONDS)[ours]
+        digits = letters[:, _DIGITS].astype(np.int64) - ord("0")
+        if not (letters[:, _MARKS] != _MARK_TEXT).any() and not ((digits < 0) | (digits > 9)).any():
+            usual = _seconds(digits)
+            if usual is not None:
+                return usual * SECOND
+    known: dict[str | None, int] = {}
+    for text in texts:
+        if text not in known:
+            known[text] = from_text(text)
+    return np.array([known[text] for text in texts], np.int64)[ours]
+
+
+_MARKS: Final = np.array([4, 7, 10, 13, 16, 19])
+_MARK_TEXT: Final = np.array([ord(mark) for mark in "--T::Z"], np.uint32)
+_DIGITS: Final = np.array([at for at in range(_SECONDS) if at not in _MARKS.tolist()])
+
+
+def _seconds(digits: NDArray[np.int64]) -> NDArray[np.int64] | None:
+    """Seconds since 1970 of YYYYMMDDhhmmss; None where one of them is no usual date."""
+    pairs = digits[:, 4:].reshape(-1, 5, 2) @ np.array([10, 1])
+    year = digits[:, :4] @ np.array([1000, 100, 10, 1])
+    month, day, hour, minute, second = pairs.T
+    usual = (year > 1700) & (year < 2200) & (month >= 1) & (month <= 12) & (day >= 1)
+    if not (usual & (hour < 24) & (minute < 60) & (second < 60)).all():
+        return None
+    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]") + (day - 1)
+    if (days.astype("datetime64[M]") != months).any():
+        return None  # a month is not that long
+    out: NDArray[np.int64] = days.astype(np.int64) * 86400 + hour * 3600 + minute * 60 + second
+    return out

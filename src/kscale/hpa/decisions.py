@@ -1,0 +1,265 @@
+"""What a batch of reconciles decided: one row an HPA.
+
+Decisions are codes; texts and objects of one HPA are made when asked for, by running its step machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from datetime import datetime
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _reconcile
+from kscale.effects import (
+    Action,
+    ApiError,
+    DryRun,
+    GetMetric,
+    GetScale,
+    List,
+    Moment,
+    PutScale,
+    as_if_done,
+    moment,
+)
+from kscale.hpa.columns import CalculatorColumns, calculate
+from kscale.hpa.encode import Encoded, Observed
+from kscale.hpa.memory import Histories, Memory, StatesOf
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.reconcile import Reconciling, reconcile
+from kscale.hpa.records import Reconciliation
+from kscale.hpa.state import ControllerState
+
+__all__ = ["BRANCHES", "REASONS", "Decisions", "Origin", "decide_columns"]
+
+BRANCHES: Final = ("no_scale", "disabled", "above_max", "below_min", "metrics", "failed")
+REASONS: Final = ("none", "above_max", "below_min", "metric_above", "all_below")
+
+_NO_SCALE, _METRICS, _FAILED = 0, 4, 5
+FAILED_RESCALE: Final = 32
+
+Masked = np.ma.MaskedArray[Any, np.dtype[np.int32]]
+"""int32, masked (and -1 beneath) where there is nothing to tell."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What was decided from: for explaining, and for the next round."""
+
+    observed: Observed
+    given: Encoded
+    memory: Memory
+    state: ControllerState
+    options: HPAOptions
+    now: Moment
+    threads: int
+
+
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class Decisions:
+    """One row an HPA, in the order given; ``keys``: ``namespace/name``.
+
+    - ``branch`` uint8 (:data:`BRANCHES`);
+    - ``current``, ``desired``, ``proposal``, ``stabilized``: masked int32. No ``current``: the scale could not be
+      read; no ``desired``: the size stays, nothing could be decided or the write was refused; ``proposal`` (of the
+      metrics) and ``stabilized`` only where metrics decided;
+    - ``best``, ``first_invalid`` int32: rows among the HPA's metrics or -1; ``invalid`` the number that failed;
+    - ``rescaled`` uint8: the scale is written; ``reason`` uint8 (:data:`REASONS`);
+    - ``events`` uint8: bits 1 FailedGetScale, 2 selector, 4 metric failed, 8 FailedComputeMetricsReplicas,
+      16 SuccessfulRescale, 32 FailedRescale; ``error`` uint8: 0 none, 1 internal, 2 spec;
+    - ``metrics``: what the calculator said of every metric; ``problems``: what of an HPA was malformed, by its row.
+
+    ``state`` is what to pass next time. ``decisions[i]`` tells everything of one HPA. Pickles without what it was
+    decided from, which explaining needs.
+    """
+
+    keys: Sequence[str]
+    branch: NDArray[np.uint8]
+    current: Masked
+    desired: Masked
+    proposal: Masked
+    stabilized: Masked
+    best: NDArray[np.int32]
+    invalid: NDArray[np.int32]
+    first_invalid: NDArray[np.int32]
+    rescaled: NDArray[np.uint8]
+    reason: NDArray[np.uint8]
+    events: NDArray[np.uint8]
+    error: NDArray[np.uint8]
+    metrics: CalculatorColumns
+    memory: Memory
+    problems: Mapping[int, Exception] = field(default_factory=dict)
+    refusals: Mapping[str, ApiError] = field(default_factory=dict)
+    origin: Origin | None = None
+    carried: ControllerState | None = None
+
+    @classmethod
+    def of(
+        cls, columns: tuple[NDArray[Any], ...], given: Encoded, metrics: CalculatorColumns, memory: Memory
+    ) -> Decisions:
+        """Of what the kernel says."""
+        branch, desired, proposal, stabilized, best, invalid, first_invalid, rescaled, reason, events, error = columns
+        unknown = branch == _NO_SCALE
+        undecided = unknown | (branch == _FAILED)
+        by_metrics = branch == _METRICS
+        unread = unknown.copy()
+        for row in given.problems:
+            unread[row] = isinstance(given.scales[row], ApiError)
+        return cls(
+            keys=(),
+            branch=branch,
+            current=_masked(given.targets.current, unread),
+            desired=_masked(desired, undecided | (events & FAILED_RESCALE != 0)),
+            proposal=_masked(proposal, ~by_metrics),
+            stabilized=_masked(stabilized, ~by_metrics),
+            best=best,
+            invalid=invalid,
+            first_invalid=first_invalid,
+            rescaled=rescaled,
+            reason=reason,
+            events=events,
+            error=error,
+            metrics=metrics,
+            memory=memory,
+            problems=given.problems,
+        )
+
+    def __len__(self) -> int:
+        return len(self.branch)
+
+    def __repr__(self) -> str:
+        up = int(((self.rescaled != 0) & (self.desired > self.current).filled(False)).sum())
+        texts = [f"{up:,} up", f"{int(self.rescaled.sum()) - up:,} down"]
+        if failed := int(np.ma.getmaskarray(self.desired).sum()):
+            texts.append(f"{failed:,} undecided")
+        return f"<Decisions of {len(self):,} HPAs: {', '.join(texts)}>"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        state = self.state if self.origin is not None else self.carried
+        return _unpickled, ({**values, "origin": None, "carried": state, "problems": dict(self.problems)},)
+
+    @property
+    def state(self) -> ControllerState:
+        """What is remembered of every HPA afterwards, and of those of the state before that are not in the batch."""
+        if self.origin is None:
+            if self.carried is None:
+                raise TypeError("decisions made from columns alone have no states: pass their memory on")
+            return self.carried
+        before = self.origin.state.hpas
+        rows = {key: row for row, key in enumerate(self.keys)}
+        others: Mapping[str, Any]
+        if isinstance(before, StatesOf) and before.rows.keys() <= rows.keys() and not before.others:
+            others = {}
+        else:
+            others = {key: before[key] for key in before if key not in rows}
+        return ControllerState(hpas=StatesOf(rows, self.memory.histories, self.origin.given.rest, others))
+
+    def machine(self, row: int) -> Reconciling:
+        """The step machine of one HPA: for a driver to perform, where writing goes another way than it should."""
+        origin = self._known()
+        row = range(len(self))[row]
+        return reconcile(
+            origin.observed.hpas[row],
+            origin.state.get(self.keys[row]),
+            now=origin.now,
+            options=origin.options,
+            selectors=origin.given.store(),
+            mapper=origin.observed.mapper,
+        )
+
+    def __getitem__(self, row: int) -> DryRun[Reconciliation]:
+        """Everything about one HPA, texts included; only for decisions made from objects.
+
+        Raises what :attr:`problems` holds of it.
+        """
+        origin = self._known()
+        row = range(len(self))[row]
+        refusal = self.refusals.get(self.keys[row])
+        return as_if_done(
+            self.machine(row),
+            now=origin.now,
+            respond=lambda action: _answer(action, row, origin),
+            refuse=lambda action: refusal if isinstance(action, PutScale) else None,
+        )
+
+    def refused(self, errors: Mapping[str, ApiError]) -> Decisions:
+        """What is decided where writing the scale failed for good, by the HPA's ``namespace/name``: no event is
+        stored, and its conditions tell. Those that write nothing have nothing to be refused."""
+        origin = self._known()
+        all_errors = {**self.refusals, **errors}
+        flags = np.fromiter((key in all_errors for key in self.keys), np.uint8, len(self.keys))
+        given = replace(origin.given, targets=replace(origin.given.targets, refused=flags))
+        again = decide_columns(given, origin.memory, now=origin.now, options=origin.options, threads=origin.threads)
+        return replace(again, keys=self.keys, refusals=all_errors, origin=origin)
+
+    def _known(self) -> Origin:
+        if self.origin is None:
+            raise TypeError("only decisions made from objects, in this process, have texts")
+        return self.origin
+
+
+def decide_columns(
+    given: Encoded, memory: Memory, *, now: datetime | Moment, options: HPAOptions | None = None, threads: int = 1
+) -> Decisions:
+    """Decides from columns. Nothing that is passed in is changed; the result does not depend on ``threads``."""
+    options, time = options or HPAOptions(), moment(now)
+    answers = calculate(
+        given.rows, given.pods, given.samples, given.requests, given.values, options=options, now=time, threads=threads
+    )
+    error = (answers.error != 0).astype(np.uint8)
+    np.copyto(error, 2, where=given.rows.invalid != 0)
+    before = memory.histories
+    past, added, removed = before.past.with_room(), before.added.with_room(), before.removed.with_room()
+    conditions = memory.conditions.copy()
+    columns: tuple[NDArray[Any], ...] = _reconcile.decide(
+        replace(given.targets, fresh=before.fresh),
+        answers.replicas,
+        error,
+        given.up,
+        given.down,
+        past,
+        added,
+        removed,
+        conditions.status,
+        conditions.reason,
+        conditions.time,
+        time,
+        options.downscale_stabilization_ns,
+        options.enabled("HPAScaleToZero"),
+        options.legacy,
+        threads,
+    )
+    fresh = before.fresh * (columns[0] == 0).astype(np.uint8)
+    if given.problems:  # nothing of them is decided, and nothing changes
+        rows = np.array(sorted(given.problems))
+        columns[0][rows], columns[9][rows] = BRANCHES.index("failed"), 0
+        old = memory.conditions
+        conditions.status[rows], conditions.reason[rows] = old.status[rows], old.reason[rows]
+        conditions.time[rows] = old.time[rows]
+    after = Memory(Histories(fresh, past, added, removed), conditions)
+    return Decisions.of(columns, given, answers, after)
+
+
+def _unpickled(values: dict[str, Any]) -> Decisions:
+    return Decisions(**values)
+
+
+def _masked(values: NDArray[np.int32], nothing: NDArray[np.bool_]) -> Masked:
+    out: Masked = np.ma.MaskedArray(np.where(nothing, np.int32(-1), values), nothing, fill_value=-1)
+    return out
+
+
+def _answer(action: Action, row: int, origin: Origin) -> Any:
+    observed, given = origin.observed, origin.given
+    if isinstance(action, GetScale):
+        return given.scales[row]
+    if isinstance(action, List):
+        return given.pods_of(row, observed.pods)
+    if isinstance(action, GetMetric):
+        return given.answer(row, action, observed.metrics)
+    return None

@@ -1,0 +1,163 @@
+"""A PodMetricsList as columns: read natively as by the structs of its objects."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale._native import _pod_metrics
+from kscale.errors import InputError
+from kscale.hpa.metrics_client import pod_usage
+from kscale.objects.decode import from_dict
+from kscale.objects.metrics import MetricValue, PodMetrics
+from kscale.objects.pod_metrics import PodUsage
+
+texts = st.one_of(st.sampled_from(["web-1", "a", "log", "main"]), st.text(st.characters(codec="utf-8"), max_size=6))
+amounts = st.one_of(
+    st.integers(0, 10**12).map(lambda value: f"{value}n"),
+    st.sampled_from(["0", "1", "250m", "1.5", "10Mi", "2048Ki", "9E", "-3", "1e3", "12k", "0.0001", "+5", "1_0"]),
+)
+windows = st.sampled_from(["30s", "15.123s", "1m0s", "0s", "1h2m3.5s", "100ms"])
+times = st.sampled_from(["2026-03-01T12:00:00Z", "2026-03-01T12:00:00.123456Z", "2026-03-01T13:00:00+01:00", None])
+items = st.fixed_dictionaries(
+    {
+        "metadata": st.fixed_dictionaries(
+            {"name": texts, "namespace": texts},
+            optional={"labels": st.dictionaries(texts, texts, max_size=3), "creationTimestamp": st.just("2026-01-01")},
+        ),
+        "timestamp": times,
+        "window": windows,
+    },
+    optional={
+        "containers": st.lists(
+            st.fixed_dictionaries(
+                {"name": texts, "usage": st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), amounts)}
+            ),
+            max_size=3,
+        )
+    },
+)
+
+
+def document(items: Any) -> bytes:
+    return json.dumps({"kind": "PodMetricsList", "apiVersion": "metrics.k8s.io/v1beta1", "items": items}).encode()
+
+
+def same(left: PodUsage, right: PodUsage) -> None:
+    assert left.keys == right.keys
+    for row in range(len(left)):
+        one, other = left.item(row), right.item(row)
+        assert one == other, row
+    for name in ("time", "window", "ends"):
+        assert np.array_equal(getattr(left, name), getattr(right, name))
+
+
+def readable(items: Any) -> bool:
+    try:
+        PodUsage.of([from_dict(each, PodMetrics) for each in items])
+    except (InputError, ValueError):
+        return False
+    return True
+
+
+@given(st.lists(items, max_size=6), st.booleans())
+def test_native_and_objects(given_items: list[dict[str, Any]], escaped: bool) -> None:
+    data = json.dumps({"items": given_items}, ensure_ascii=escaped).encode()
+    if not readable(given_items):
+        with pytest.raises(InputError):
+            PodUsage.from_json(data)
+        return
+    objects = [from_dict(each, PodMetrics) for each in given_items]
+    native, slow = PodUsage.from_json(data), PodUsage.of(objects)
+    same(native, slow)
+    same(pickle.loads(pickle.dumps(native)), slow)
+    for resource in ("cpu", "memory", "gpu", "none"):
+        for container in ("", "main", "log"):
+            want = [pod_usage(each, resource, container) for each in objects]
+            value, counts = native.amounts(resource, container)
+            assert [int(v) if there else None for v, there in zip(value, counts, strict=True)] == want
+    if len(objects) > 1:
+        same(PodUsage.joined([PodUsage.of(objects[:1]), PodUsage.of(objects[1:])]), slow)
+
+
+@given(st.binary(max_size=60), st.integers(0, 200), st.integers(0, 255))
+def test_damaged_bytes(noise: bytes, at: int, byte: int) -> None:
+    whole = document([{"metadata": {"name": "a", "namespace": "b"}, "window": "1s", "timestamp": None}])
+    damaged = whole[: at % len(whole)] + bytes([byte]) + whole[at % len(whole) + 1 :]
+    for data in (noise, damaged, whole[: at % len(whole)]):
+        try:
+            _pod_metrics.read(data)
+            PodUsage.from_json(data)
+        except (InputError, UnicodeDecodeError):
+            pass
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"timestamp": "soon"}, "items[1]: timestamp: "),
+        ({"window": "long"}, "items[1]: window: "),
+        ({"containers": [{"name": "a", "usage": {"cpu": "much"}}]}, "items[1]: containers[].usage.cpu: "),
+    ],
+)
+def test_what_cannot_be_read_is_named(change: dict[str, Any], text: str) -> None:
+    item = {
+        "metadata": {"name": "a", "namespace": "b"},
+        "window": "1s",
+        "timestamp": "2026-03-01T12:00:00Z",
+        "containers": [{"name": "a", "usage": {"cpu": "1"}}],
+    }
+    with pytest.raises(InputError) as caught:
+        PodUsage.from_json(document([item, item | change]), "metrics.json")
+    assert str(caught.value).startswith(f"metrics.json: {text}")
+
+
+def test_the_last_of_a_pod_counts() -> None:
+    entry = {"metadata": {"name": "a", "namespace": "b"}, "window": "1s"}
+    used = [{"containers": [{"name": "main", "usage": {"cpu": f"{n}m"}}]} for n in (1, 2)]
+    usage = PodUsage.from_json(document([entry | each for each in used]))
+    assert usage.rows(["b/a", "b/c"]).tolist() == [1, -1]
+
+
+def test_rows_that_change() -> None:
+    def usage(*of: tuple[str, str]) -> PodUsage:
+        listed = [
+            {
+                "metadata": {"name": name, "namespace": "b"},
+                "window": "1s",
+                "containers": [{"name": "main", "usage": {"cpu": cpu}}],
+            }
+            for name, cpu in of
+        ]
+        return PodUsage.from_json(document(listed))
+
+    before = usage(("x", "1"), ("y", "2"), ("z", "3"))
+    after = before.with_changes(usage(("z", "30"), ("x", "10")))
+    assert after.amounts("cpu")[0].tolist() == [10_000, 2000, 30_000]
+    assert before.amounts("cpu")[0].tolist() == [1000, 2000, 3000]
+    with pytest.raises(KeyError, match="b/other"):
+        before.with_changes(usage(("other", "1")))
+    with pytest.raises(ValueError, match="other containers"):
+        before.with_changes(
+            PodUsage.from_json(document([{"metadata": {"name": "x", "namespace": "b"}, "window": "1s"}]))
+        )
+
+
+def test_values_of_a_custom_metric() -> None:
+    value = {
+        "describedObject": {"kind": "Pod", "namespace": "b", "name": "x"},
+        "metric": {"name": "qps"},
+        "timestamp": "2026-03-01T12:00:00Z",
+        "value": "2500m",
+    }
+    usage = PodUsage.of_values("qps", [from_dict(value, MetricValue)], {("b", "x"): {"app": "x"}})
+    assert (usage.amounts("qps")[0].tolist(), usage.window.tolist()) == ([2500], [60 * 10**9])
+    assert usage.label_sets[int(usage.labels[0])] == {"app": "x"}
+    with pytest.raises(InputError, match="soon"):
+        PodUsage.of_values("qps", [from_dict(value | {"timestamp": "soon"}, MetricValue)], {})
