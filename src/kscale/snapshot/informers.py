@@ -10,6 +10,7 @@ import msgspec
 from kscale.objects.core import Service
 from kscale.objects.meta import KubeObject
 from kscale.objects.policy import PodDisruptionBudget
+from kscale.objects.quota import CapacityQuota
 from kscale.objects.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kscale.objects.storage import (
     CSIDriver,
@@ -27,7 +28,7 @@ INFORMED_KINDS = frozenset(
     {
         "Namespace", "Service", "ReplicationController", "ReplicaSet", "StatefulSet", "PersistentVolume",
         "PersistentVolumeClaim", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment",
-        "ResourceClaim", "ResourceSlice", "DeviceClass", "DaemonSet", "Job", "PodDisruptionBudget",
+        "ResourceClaim", "ResourceSlice", "DeviceClass", "DaemonSet", "Job", "PodDisruptionBudget", "CapacityQuota",
     }
 )  # fmt: skip
 
@@ -52,6 +53,7 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
     device_classes: dict[str, DeviceClass]
     workloads: list[KubeObject]
     budgets: list[PodDisruptionBudget]
+    quotas: list[CapacityQuota]
 
     @classmethod
     def of(cls, objects: dict[str, dict[str, Any]]) -> Informers:
@@ -114,5 +116,6 @@ _FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
     "device_classes": _by_name("DeviceClass"),
     "workloads": (frozenset(_WORKLOADS), lambda objects: [each for kind in _WORKLOADS for each in _all(objects, kind)]),
     "budgets": _listed("PodDisruptionBudget"),
+    "quotas": _listed("CapacityQuota"),
 }
 """Field -> (the kinds it is made of, how)."""

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
 from typing import Final
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.objects.core import Pod
+from kscale.errors import InputError
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner, PodClass
@@ -304,6 +308,55 @@ class Snapshot:
             added=(*self._added, *pods),
         )
 
+    def with_nodes(
+        self, fresh: Sequence[NodeTemplate] = (), *, without: Collection[str] = (), replaced: Sequence[Node] = ()
+    ) -> Snapshot:
+        """Another snapshot: without some nodes and what runs on them, with others in the place of those of their names,
+        and with new ones at the end, their pods and devices with them.
+
+        Raises InputError for a new node whose name another one has, KeyError for one to be left out or replaced that is
+        not there.
+        """
+        known = self.columns.index
+        for name, count in Counter(each.node.metadata.name for each in fresh).items():
+            if count > 1 or (name in known and name not in without):
+                raise InputError(f"there are two nodes {name}")
+        columns = self.columns.changed(without, replaced, [each.node for each in fresh])
+        base, kept = self, slice(None)
+        if without:
+            stays = np.ones(len(self.columns), dtype=np.bool_)
+            stays[[known[name] for name in without]] = False
+            base, kept = self.keeping(stays[self.placed_node]), np.flatnonzero(stays)
+        number = np.full(len(self.columns), -1, dtype=np.int32)
+        number[kept] = np.arange(len(columns) - len(fresh), dtype=np.int32)
+
+        def of_nodes(column: NDArray[np.int64]) -> NDArray[np.int64]:
+            return np.append(column[kept], np.zeros(len(fresh), dtype=np.int64))
+
+        records, homes = [], []
+        for home, each in enumerate(fresh, len(columns) - len(fresh)):
+            for pod in each.pods:
+                record = PodRecord(pod)
+                record.pod_class = self.interner.classify(pod, placed=True)
+                records.append(record)
+                homes.append(home)
+        made = Snapshot(
+            interner=self.interner,
+            nodes=columns,
+            informers=_with_devices(self.informers, fresh),
+            used={name: of_nodes(column) for name, column in base.used.items()},
+            pod_count=of_nodes(base.pod_count),
+            table=self.table,
+            placed_rows=base._placed_rows,
+            placed_node=number[base.placed_node],
+            pending_rows=self._pending_rows,
+            counts=base.counts,
+            csi=self.csi,
+            dra=self.dra,
+            added=base._added,
+        )
+        return made.with_placed(records, homes) if records else made
+
     def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:
         """Another snapshot with only some of the placed pods: bool[M], in the order of ``placed_class``."""
         used = {name: column.copy() for name, column in self.used.items()}
@@ -329,3 +382,16 @@ class Snapshot:
             dra=self.dra,
             added=tuple(pod for pod, kept in zip(self._added, of_added, strict=True) if kept),
         )
+
+
+def _with_devices(informers: Informers, fresh: Sequence[NodeTemplate]) -> Informers:
+    """What the informers hold besides, once the nodes are there."""
+    csi_nodes = {each.csi_node.name: each.csi_node for each in fresh if each.csi_node is not None}
+    slices = [found for each in fresh for found in each.resource_slices]
+    if not csi_nodes and not slices:
+        return informers
+    return replace(
+        informers,
+        csi_nodes={**informers.csi_nodes, **csi_nodes},
+        resource_slices=[*informers.resource_slices, *slices],
+    )
