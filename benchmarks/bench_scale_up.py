@@ -18,7 +18,7 @@ import pytest
 
 import kscale
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.scale_up.decision import ScaleUpPlan
+from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_down.planner import scale_down
-    from kscale.ca.scale_up.decision import ScaleUpPlan
     from kscale.ca.scale_up.loop import scale_up
+    from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
     from kscale.objects.quantity import Quantity
@@ -52,7 +52,7 @@ _LAZY: dict[str, str] = {
     "place": "kscale.scheduling.place",
     "read_groups": "kscale.capacity.groups",
     "scale_up": "kscale.ca.scale_up.loop",
-    "ScaleUpPlan": "kscale.ca.scale_up.decision",
+    "ScaleUpPlan": "kscale.ca.scale_up.plan",
     "scale_down": "kscale.ca.scale_down.planner",
     "ScaleDownPlan": "kscale.ca.scale_down.plan",
     "plugin": "kscale.plugin",

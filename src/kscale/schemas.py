@@ -22,7 +22,7 @@ DOCUMENTS: dict[str, str] = {
     "RecommendationReport": "kscale.vpa.report",
     "ReplayReport": "kscale.hpa.replay_report",
     "ScaleDownReport": "kscale.capacity.scale_down",
-    "ScaleUpPlan": "kscale.ca.scale_up.report:ScaleUpPlanRecord",
+    "ScaleUpPlan": "kscale.ca.scale_up.records:ScaleUpPlanRecord",
     "SchemaList": "kscale.schemas",
     "Validation": "kscale.capacity.validation",
 }

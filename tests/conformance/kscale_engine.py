@@ -7,9 +7,9 @@ from typing import Any
 import kscale
 from conformance.building import container, node, pod
 from golden_support import adapter, decoded
-from kscale.ca.estimator import basic_estimate, old_binpacking_estimate
 from kscale.ca.estimator.fast_path import best_fast_path
 from kscale.ca.estimator.limiter import stricter
+from kscale.ca.legacy.estimators import basic_estimate, old_binpacking_estimate
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.snapshot.cluster import Cluster
 

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from kscale.ca.cluster_state import ClusterState, is_cluster_healthy
+from kscale.ca.cluster_state import ClusterStateRegistry, is_cluster_healthy
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.regarding import status_event
@@ -74,7 +74,7 @@ class Repair(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def repair_steps(
-    state: ClusterState, groups: Groups, *, now: datetime | Moment, options: AutoscalingOptions | None = None
+    state: ClusterStateRegistry, groups: Groups, *, now: datetime | Moment, options: AutoscalingOptions | None = None
 ) -> StepsOf[Repairing, Repair]:
     """All repairs of one loop, in upstream's order, up to what ends the loop.
 
@@ -94,7 +94,13 @@ def repair_steps(
 
 
 def remove_old_unregistered_steps(
-    p: Progress, state: ClusterState, groups: Groups, repair: Repair, *, now: Moment, options: AutoscalingOptions
+    p: Progress,
+    state: ClusterStateRegistry,
+    groups: Groups,
+    repair: Repair,
+    *,
+    now: Moment,
+    options: AutoscalingOptions,
 ) -> StepsOf[DeleteNodes | Emit, None]:
     """Deletes instances that have not registered within their group's provision time, the oldest first.
 
@@ -149,7 +155,13 @@ def delete_created_with_errors_steps(
 
 
 def fix_node_group_size_steps(
-    p: Progress, state: ClusterState, groups: Groups, repair: Repair, *, now: Moment, options: AutoscalingOptions
+    p: Progress,
+    state: ClusterStateRegistry,
+    groups: Groups,
+    repair: Repair,
+    *,
+    now: Moment,
+    options: AutoscalingOptions,
 ) -> StepsOf[DecreaseTargetSize, None]:
     """Lowers the target of groups that have had fewer nodes than that for longer than they take to come."""
     for group in groups:
@@ -173,7 +185,9 @@ def fix_node_group_size_steps(
             repair.fixed.append(group.id)
 
 
-def _late(state: ClusterState, groups: Groups, now: Moment, options: AutoscalingOptions) -> dict[str, list[str]]:
+def _late(
+    state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions
+) -> dict[str, list[str]]:
     """Instances that should have registered, by group. Upstream has no order among them; here the oldest goes first."""
     late: dict[str, list[str]] = {}
     for name, item in sorted(state.unregistered.items(), key=lambda entry: (entry[1].since, entry[0])):

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from kscale.ca.cluster_state import ClusterState
+from kscale.ca.cluster_state import ClusterStateRegistry
+from kscale.ca.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_down.candidates import GroupChanges, register_change
-from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.state_version_1 import upgraded
 from kscale.effects import Moment, moment
@@ -86,7 +86,7 @@ class LoopState(
     """
 
     cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
-    cluster: ClusterState = msgspec.field(default_factory=ClusterState)
+    cluster: ClusterStateRegistry = msgspec.field(default_factory=ClusterStateRegistry)
     scale_up: ScaleUpState = msgspec.field(default_factory=ScaleUpState)
     scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)
     templates: dict[str, RememberedTemplate] = {}

@@ -322,11 +322,11 @@ class Snapshot:
             if count > 1 or (name in known and name not in without):
                 raise InputError(f"there are two nodes {name}")
         columns = self.columns.changed(without, replaced, [each.node for each in fresh])
-        base, kept = self, slice(None)
-        if without:
-            stays = np.ones(len(self.columns), dtype=np.bool_)
-            stays[[known[name] for name in without]] = False
-            base, kept = self.keeping(stays[self.placed_node]), np.flatnonzero(stays)
+        stays = np.ones(len(self.columns), dtype=np.bool_)
+        stays[[known[name] for name in without]] = False
+        kept = np.flatnonzero(stays)
+        base = self.keeping(stays[self.placed_node]) if without else self
+        rows, added = base.placed_parts
         number = np.full(len(self.columns), -1, dtype=np.int32)
         number[kept] = np.arange(len(columns) - len(fresh), dtype=np.int32)
 
@@ -347,13 +347,13 @@ class Snapshot:
             used={name: of_nodes(column) for name, column in base.used.items()},
             pod_count=of_nodes(base.pod_count),
             table=self.table,
-            placed_rows=base._placed_rows,
+            placed_rows=rows,
             placed_node=number[base.placed_node],
             pending_rows=self._pending_rows,
             counts=base.counts,
             csi=self.csi,
             dra=self.dra,
-            added=base._added,
+            added=added,
         )
         return made.with_placed(records, homes) if records else made
 

@@ -12,7 +12,7 @@ from kscale import ca
 from kscale.ca import quota
 from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import (
-    ClusterState,
+    ClusterStateRegistry,
     backoff_status,
     is_group_healthy,
     is_safe_to_scale_up,
@@ -109,7 +109,7 @@ def _scale_up(
     provider: Provider,
     nodes: list[Node],
     templates: dict[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     options: ca.AutoscalingOptions,
     now: Moment,
 ) -> dict[str, Any]:
@@ -196,7 +196,7 @@ def _min_size(
     provider: Provider,
     nodes: list[Node],
     templates: dict[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     options: ca.AutoscalingOptions,
     now: Moment,
 ) -> dict[str, Any]:
@@ -397,9 +397,9 @@ def quotas_of(given: dict[str, Any]) -> list[quota.Quota] | ca.AutoscalerError:
 
 def history(
     given: dict[str, Any], provider: Provider, nodes: list[Node], options: ca.AutoscalingOptions, now: Moment
-) -> tuple[ClusterState, list[dict[str, str]]]:
+) -> tuple[ClusterStateRegistry, list[dict[str, str]]]:
     """The cluster state after the recorded history and an update at ``now``, and the events of the way there."""
-    state = ClusterState()
+    state = ClusterStateRegistry()
     machines = {node.metadata.name: True for node in nodes}
     events: list[Event] = []
     for item in [*(given.get("history") or []), {"op": "update_nodes", "at": given["now"]}]:
@@ -417,7 +417,9 @@ def history(
     return state, golden_ca.sorted_events(events)
 
 
-def cluster_state(state: ClusterState, groups: Groups, now: Moment, options: ca.AutoscalingOptions) -> dict[str, Any]:
+def cluster_state(
+    state: ClusterStateRegistry, groups: Groups, now: Moment, options: ca.AutoscalingOptions
+) -> dict[str, Any]:
     return {
         "upcoming": {name: item.count for name, item in upcoming_nodes(state, groups, now).items()},
         "groups": {

@@ -13,7 +13,7 @@ from kscale import ca
 from kscale.ca.backoff import Backoff, ScaleUpError, backed_off, drop_stale, record_failure
 from kscale.ca.cluster_state import (
     AcceptableRange,
-    ClusterState,
+    ClusterStateRegistry,
     GroupReadiness,
     IncorrectSize,
     ScaleDownRequest,
@@ -86,7 +86,7 @@ def _timeout(message: str) -> ScaleUpError:
 def test_ok_with_scale_up() -> None:
     options = _options()
     groups = Groups([_group("g1", 5, "a"), _group("g2", 1, "b")])
-    state = register_scale_up(ClusterState(), groups["g1"], 4, N, options)
+    state = register_scale_up(ClusterStateRegistry(), groups["g1"], 4, N, options)
     update = update_nodes(state, [_node("a"), _node("b")], groups, now=N, options=options)
     assert is_cluster_healthy(update.state, options)
     assert update.state.failures == {}
@@ -97,7 +97,7 @@ def test_ok_with_scale_up() -> None:
 def test_empty_group_that_grows_and_is_taken_back() -> None:
     options = _options()
     empty = Groups([_group("g1", 0, min_size=0)])
-    state = update_nodes(ClusterState(), [], empty, now=N - span(seconds=5), options=options).state
+    state = update_nodes(ClusterStateRegistry(), [], empty, now=N - span(seconds=5), options=options).state
     assert is_cluster_healthy(state, options)
     assert is_group_healthy(state, "g1", options)
     assert not is_scaling_up(state, "g1")
@@ -123,7 +123,7 @@ def test_health(targets: tuple[int, int], ready: tuple[bool, bool], startup: int
     options = _options(max_node_startup_time=timedelta(minutes=startup))
     groups = Groups([_group("g1", targets[0], "a"), _group("g2", targets[1], "b")])
     nodes = [_node("a", ready=ready[0]), _node("b", ready=ready[1])]
-    state = update_nodes(ClusterState(), nodes, groups, now=N, options=options).state
+    state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N, options=options).state
     assert is_cluster_healthy(state, options) is cluster
     assert is_group_healthy(state, "g1", options) is first
     assert not is_group_healthy(state, "unknown", options)
@@ -134,7 +134,7 @@ def test_start_up_time(startup: int, unready: int, starting: int) -> None:
     own = group_options(max_node_startup_time=startup * 60.0)
     groups = Groups([_group("g1", 1, "a", options=own), _group("g2", 1, "b", options=own)])
     nodes = [_node("a"), _node("b", ready=False, created=-30)]
-    state = update_nodes(ClusterState(), nodes, groups, now=N, options=_options()).state
+    state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N, options=_options()).state
     assert (len(state.total.unready), len(state.total.not_started)) == (unready, starting)
     assert upcoming_nodes(state, groups, N) == {}
 
@@ -148,7 +148,7 @@ def test_not_started(ready: bool, tainted: bool, starting: int, up: int) -> None
         young.spec.taints = [Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")]
     options = _options(max_node_startup_time=timedelta(minutes=35))
     groups = Groups([_group("g1", 1, "a"), _group("g2", 1, "b")])
-    state = update_nodes(ClusterState(), [_node("a"), young], groups, now=N, options=options).state
+    state = update_nodes(ClusterStateRegistry(), [_node("a"), young], groups, now=N, options=options).state
     assert (len(state.total.not_started), len(state.total.ready)) == (starting, up)
 
 
@@ -156,8 +156,8 @@ def test_start_up_time_leaks_to_nodes_of_no_group() -> None:
     own = group_options()
     groups = Groups([_group("g", 1, "a", options=own)])
     loose = _node("loose", ready=False, created=-1)
-    first = update_nodes(ClusterState(), [loose, _node("a")], groups, now=N, options=_options()).state
-    second = update_nodes(ClusterState(), [_node("a"), loose], groups, now=N, options=_options()).state
+    first = update_nodes(ClusterStateRegistry(), [loose, _node("a")], groups, now=N, options=_options()).state
+    second = update_nodes(ClusterStateRegistry(), [_node("a"), loose], groups, now=N, options=_options()).state
     assert (first.total.not_started, second.total.unready) == (["loose"], ["loose"])
 
 
@@ -165,7 +165,7 @@ def test_suspended_nodes() -> None:
     asleep = _node("b")
     asleep.status.conditions = [Condition(type="Suspended", status="True")]
     groups = Groups([_group("g1", 2, "a", "b")])
-    state = update_nodes(ClusterState(), [_node("a"), asleep], groups, now=N, options=_options()).state
+    state = update_nodes(ClusterStateRegistry(), [_node("a"), asleep], groups, now=N, options=_options()).state
     known = state.readiness["g1"]
     assert (known.registered, known.ready, known.suspended) == (["a", "b"], ["a"], ["b"])
     assert is_group_healthy(state, "g1", _options())
@@ -174,15 +174,15 @@ def test_suspended_nodes() -> None:
 def test_nodes_without_machine() -> None:
     groups = Groups([_group("g1", 1, "a", "b")])
     nodes = [_node("a"), _node("b"), _node("loose")]
-    answered = update_nodes(ClusterState(), nodes, groups, now=N, has_instance={"b": False}).state
+    answered = update_nodes(ClusterStateRegistry(), nodes, groups, now=N, has_instance={"b": False}).state
     assert answered.readiness["g1"].deleted == ["b"]
     nodes[1].spec.taints = [Taint(key="ToBeDeletedByClusterAutoscaler", effect="NoSchedule")]
-    assert update_nodes(ClusterState(), nodes, groups, now=N).state.readiness["g1"].deleted == ["b"]
+    assert update_nodes(ClusterStateRegistry(), nodes, groups, now=N).state.readiness["g1"].deleted == ["b"]
 
 
 def test_size_of_the_cluster() -> None:
     groups = Groups([_group("g1", 5, "a"), _group("g2", 1, "b")])
-    state = update_nodes(ClusterState(), [_node("a"), _node("b"), _node("loose")], groups, now=N).state
+    state = update_nodes(ClusterStateRegistry(), [_node("a"), _node("b"), _node("loose")], groups, now=N).state
     assert autoscaled_nodes_count(state) == (2, 6)
     state = update_nodes(state, [_node("a"), _node("a"), _node("b")], groups, now=N).state
     assert autoscaled_nodes_count(state) == (3, 6)
@@ -195,7 +195,7 @@ def test_a_request_follows_what_is_added_and_taken() -> None:
     options = _options(max_node_provision_time=timedelta(seconds=10))
     group = _group("g1", 100)
     later = N + MINUTE
-    state = register_scale_up(ClusterState(), group, 100, N, options)
+    state = register_scale_up(ClusterStateRegistry(), group, 100, N, options)
     seen = [state.scale_up_requests["g1"]]
     for delta in (-20, 30):
         state = register_scale_up(state, group, delta, later, options)
@@ -214,7 +214,7 @@ def test_a_request_follows_what_is_added_and_taken() -> None:
 def test_an_overdue_request_is_given_up() -> None:
     options = _options(max_node_provision_time=timedelta(minutes=2))
     groups = Groups([_group("g1", 5, "a")])
-    state = register_scale_up(ClusterState(), groups["g1"], 4, N - span(minutes=3), options)
+    state = register_scale_up(ClusterStateRegistry(), groups["g1"], 4, N - span(minutes=3), options)
     steps = update_nodes_steps(state, [_node("a")], groups, now=N, options=options)
     ran = performed(steps, lambda action: ApiError("cloud provider error"), now=N)
     update = ran.value
@@ -241,7 +241,7 @@ def test_an_overdue_request_is_given_up() -> None:
 def test_the_whole_request_is_taken_back_even_if_some_nodes_came() -> None:
     options = _options(max_node_provision_time=timedelta(minutes=2))
     groups = Groups([_group("g1", 5, "a", "b", "c")])
-    state = register_scale_up(ClusterState(), groups["g1"], 4, N - span(minutes=3), options)
+    state = register_scale_up(ClusterStateRegistry(), groups["g1"], 4, N - span(minutes=3), options)
     ran = as_if_done(update_nodes_steps(state, [_node(n) for n in "abc"], groups, now=N, options=options), now=N)
     assert ran.actions == [DecreaseTargetSize(group="g1", delta=-4)]
     assert (ran.value.state.ranges["g1"].current_target, ran.value.groups["g1"].size) == (5, 1)
@@ -249,7 +249,7 @@ def test_the_whole_request_is_taken_back_even_if_some_nodes_came() -> None:
 
 def test_deletions_are_expected_for_a_while() -> None:
     groups = Groups([_group("g1", 1, "a")])
-    state = register_scale_down(ClusterState(), "g1", "x", N - span(minutes=5))
+    state = register_scale_down(ClusterStateRegistry(), "g1", "x", N - span(minutes=5))
     assert update_nodes(state, [], groups, now=N - MINUTE).state.ranges["g1"].max_nodes == 2
     assert update_nodes(state, [], groups, now=N).state.scale_down_requests == []
 
@@ -260,7 +260,7 @@ def test_instances_that_could_not_be_made() -> None:
     broken = InstanceStatus(state="creating", error=error)
     group = _group("g1", 2, instances=["x", "y"], instance_status={"x": broken, "y": broken})
     groups = Groups([group])
-    state = register_scale_up(ClusterState(), group, 2, N, options)
+    state = register_scale_up(ClusterStateRegistry(), group, 2, N, options)
     update = update_nodes(state, [], groups, now=N, options=options)
     assert [event.message for event in update.events] == [
         "Failed adding 2 nodes to group g1 due to OutOfResource.RESOURCE_POOL_EXHAUSTED; source errors: none left"
@@ -280,7 +280,7 @@ def test_back_off_through_timeouts() -> None:
     nodes = [_node(name) for name in "abc"]
     groups = Groups([_group("g1", 4, "a", "b", "c")])
     now = N
-    state = register_scale_up(ClusterState(), groups["g1"], 1, now - span(seconds=180), options)
+    state = register_scale_up(ClusterStateRegistry(), groups["g1"], 1, now - span(seconds=180), options)
     state = update_nodes(state, nodes, groups, now=now, options=options).state
     assert is_group_healthy(state, "g1", options)
     assert not is_safe_to_scale_up(state, "g1", now, options)
@@ -309,7 +309,7 @@ def test_of_a_group_without_template_back_off_is_not_known() -> None:
     options = _options(max_node_provision_time=timedelta(minutes=2))
     groups = Groups([_group("g1", 4, "a", "b", "c")])
     nodes = [_node(name) for name in "abc"]
-    state = register_scale_up(ClusterState(), groups["g1"], 1, N - span(seconds=180), options)
+    state = register_scale_up(ClusterStateRegistry(), groups["g1"], 1, N - span(seconds=180), options)
     state = update_nodes(state, nodes, groups, now=N, options=options).state
     state = register_scale_up(state, groups["g1"], 1, N, options)
     assert backoff_status(state, "g1", N) is not None
@@ -371,7 +371,7 @@ def test_upcoming_nodes() -> None:
         _group("g4", 1, "d"),
         _group("g5", 2, "e1", "e2"),
     ])  # fmt: skip
-    state = ClusterState()
+    state = ClusterStateRegistry()
     for name, delta in (("g1", 6), ("g2", 1), ("g3", 2)):
         state = register_scale_up(state, groups[name], delta, N, options)
     state = update_nodes(state, nodes, groups, now=N, options=options, has_instance={"e2": True}).state
@@ -382,7 +382,7 @@ def test_upcoming_nodes() -> None:
 
 def test_no_request_no_upcoming_nodes() -> None:
     groups = Groups([_group("g1", 3, "a")])
-    state = update_nodes(ClusterState(), [_node("a")], groups, now=N).state
+    state = update_nodes(ClusterStateRegistry(), [_node("a")], groups, now=N).state
     assert upcoming_nodes(state, groups, N) == {}
     state = register_scale_up(state, groups["g1"], 2, N, _options())
     assert upcoming_nodes(state, groups, N)["g1"].count == 2
@@ -393,7 +393,7 @@ def test_no_request_no_upcoming_nodes() -> None:
 def test_instances_without_node() -> None:
     options = _options(max_node_provision_time=timedelta(seconds=10))
     groups = Groups([_group("g1", 2, "a", instances=["a", "b"])])
-    state = register_scale_up(ClusterState(), groups["g1"], 1, N - MINUTE, options)
+    state = register_scale_up(ClusterStateRegistry(), groups["g1"], 1, N - MINUTE, options)
     state = update_nodes(state, [_node("a")], groups, now=N - MINUTE, options=options).state
     assert list(state.unregistered) == ["b"]
     assert upcoming_nodes(state, groups, N - MINUTE)["g1"].count == 1
@@ -407,7 +407,7 @@ def test_instances_without_node() -> None:
 
 def test_groups_that_are_being_created() -> None:
     groups = Groups([_group("ng", 2, upcoming=True), _group("ng2", 1)])
-    state = register_scale_up(ClusterState(), groups["ng2"], 1, N, _options())
+    state = register_scale_up(ClusterStateRegistry(), groups["ng2"], 1, N, _options())
     assert {k: v.count for k, v in upcoming_nodes(state, groups, N).items()} == {"ng": 2}
     state = update_nodes(state, [], groups, now=N).state
     assert {k: v.count for k, v in upcoming_nodes(state, groups, N).items()} == {"ng": 2, "ng2": 1}
@@ -424,7 +424,7 @@ def test_groups_that_are_being_created() -> None:
 )
 def test_recalculate(target: int, ready: int, request_size: int, expected: AcceptableRange, upcoming: int) -> None:
     group = _group("g", target)
-    state = ClusterState(readiness={"g": GroupReadiness(ready=[str(i) for i in range(ready)])})
+    state = ClusterStateRegistry(readiness={"g": GroupReadiness(ready=[str(i) for i in range(ready)])})
     state = register_scale_up(state, group, request_size, N, _options())
     state = recalculate(state, Groups([group]))
     assert state.ranges["g"] == expected
@@ -434,9 +434,9 @@ def test_recalculate(target: int, ready: int, request_size: int, expected: Accep
 
 def test_recalculate_without_answer_expects_nothing() -> None:
     group = _group("g", 4, target_size_error="down")
-    assert recalculate(ClusterState(), Groups([group])).ranges["g"] == AcceptableRange()
+    assert recalculate(ClusterStateRegistry(), Groups([group])).ranges["g"] == AcceptableRange()
     with pytest.raises(ca.AutoscalerError, match="down"):
-        update_nodes(ClusterState(), [], Groups([group]), now=N)
+        update_nodes(ClusterStateRegistry(), [], Groups([group]), now=N)
 
 
 # -- ranges and sizes ------------------------------------------------------------------------------------------
@@ -461,7 +461,7 @@ def test_ranges(
     expected: tuple[tuple[int, int], tuple[int, int]],
 ) -> None:
     groups = Groups([_group("g1", 10), _group("g2", 20)])
-    state = ClusterState()
+    state = ClusterStateRegistry()
     for i, name in enumerate(("g1", "g2")):
         state = register_scale_up(state, groups[name], requests[i], N, _options())
         for number in range(deletions[i]):
@@ -502,7 +502,7 @@ def test_incorrect_sizes(
         names = [f"{name}-{number}" for number in range(registered[i])]
         nodes += [_node(item) for item in names]
         described.append(_group(name, target, *names, instances=[*names, *(f"{name}-u{n}" for n in range(waiting[i]))]))
-    state = ClusterState(incorrect_sizes=sizes(old))
+    state = ClusterStateRegistry(incorrect_sizes=sizes(old))
     state = update_nodes(state, nodes, Groups(described), now=N).state
     assert state.incorrect_sizes == sizes(expected)
 
@@ -510,16 +510,16 @@ def test_incorrect_sizes(
 def test_the_state_survives_json() -> None:
     options = _options()
     groups = Groups([_group("g1", 5, "a", instances=["a", "b"])])
-    state = register_scale_up(ClusterState(), groups["g1"], 4, N, options)
+    state = register_scale_up(ClusterStateRegistry(), groups["g1"], 4, N, options)
     state = register_scale_down(state, "g1", "x", N)
     state = register_failed_scale_up(state, "g1", _ERROR, 1, N, options)
     state = update_nodes(state, [_node("a")], groups, now=N, options=options).state
-    assert msgspec.json.decode(msgspec.json.encode(state), type=ClusterState) == state
+    assert msgspec.json.decode(msgspec.json.encode(state), type=ClusterStateRegistry) == state
 
 
 def test_functions_leave_the_state_they_were_given() -> None:
     groups = Groups([_group("g1", 5, "a")])
-    state = register_scale_up(ClusterState(), groups["g1"], 4, N - span(hours=1), _options())
+    state = register_scale_up(ClusterStateRegistry(), groups["g1"], 4, N - span(hours=1), _options())
     before = msgspec.json.encode(state)
     update_nodes(state, [_node("a")], groups, now=N, options=_options())
     register_failed_scale_up(state, "g1", _ERROR, 1, N, _options())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from builders import GPU, GPU_LABEL, T0, at, node
-from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.gpu import GpuConfig
 from kscale.ca.node_lists import RESOURCE_NOT_READY, STARTUP_TAINT, node_lists
 from kscale.ca.nodes import readiness
@@ -57,7 +57,7 @@ def test_nodes_that_are_ready_in_name_only() -> None:
     copies = {n.metadata.name: readiness(n) for n in found.all}
     assert [copies["none"].ready, copies["none"].reason] == [False, RESOURCE_NOT_READY]
     assert readiness(nodes[2]).ready
-    state = update_nodes(ClusterState(), found.all, Groups(), now=T0).state
+    state = update_nodes(ClusterStateRegistry(), found.all, Groups(), now=T0).state
     assert state.total.resource_unready == ["none", "zero"]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from builders import N0, node
 from kscale import ca
-from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.repair import Repair, repair_steps
 from kscale.effects import SECOND, ApiError, DecreaseTargetSize, DeleteNodes, DryRun, as_if_done
 from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, NodeGroupOptions
@@ -39,10 +39,10 @@ def group(
     )
 
 
-def seen(groups: Groups, options: ca.AutoscalingOptions, members: list[str]) -> ClusterState:
+def seen(groups: Groups, options: ca.AutoscalingOptions, members: list[str]) -> ClusterStateRegistry:
     """What is known an hour ago, by a first look."""
     nodes = [node(name, 1, 1, ready=True) for name in members]
-    return update_nodes(ClusterState(), nodes, groups, now=N0 - 60 * MINUTE, options=options).state
+    return update_nodes(ClusterStateRegistry(), nodes, groups, now=N0 - 60 * MINUTE, options=options).state
 
 
 def repair(
@@ -130,7 +130,7 @@ def test_an_unhealthy_cluster_is_left_alone() -> None:
     groups = Groups([group("g", 4, 4, 4)])
     options = ca.AutoscalingOptions(max_node_provision_time=LIMIT)
     nodes = [node(f"g-{i}", 1, 1, ready=False) for i in range(4)]
-    state = update_nodes(ClusterState(), nodes, groups, now=N0, options=options).state
+    state = update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=options).state
     ran = as_if_done(repair_steps(state, groups, now=N0, options=options), now=N0)
     found, told = ran.value, [event.message for event in ran.events]
     assert (found.healthy, found.ends_loop) == (False, True)

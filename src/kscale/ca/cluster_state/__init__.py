@@ -17,7 +17,7 @@ from kscale.ca.cluster_state.registering import (
 from kscale.ca.cluster_state.sizes import autoscaled_nodes_count, recalculate
 from kscale.ca.cluster_state.state import (
     AcceptableRange,
-    ClusterState,
+    ClusterStateRegistry,
     GroupReadiness,
     IncorrectSize,
     ScaleDownRequest,
@@ -30,7 +30,7 @@ from kscale.ca.cluster_state.update import ClusterUpdate, Updating, update_nodes
 
 __all__ = [
     "AcceptableRange",
-    "ClusterState",
+    "ClusterStateRegistry",
     "ClusterUpdate",
     "GroupReadiness",
     "IncorrectSize",

@@ -3,26 +3,28 @@
 from __future__ import annotations
 
 from kscale.ca.backoff import Backoff, backed_off
-from kscale.ca.cluster_state.state import ClusterState
+from kscale.ca.cluster_state.state import ClusterStateRegistry
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Moment
 
 __all__ = ["backoff_status", "is_cluster_healthy", "is_group_healthy", "is_safe_to_scale_up"]
 
 
-def backoff_status(state: ClusterState, group: str, now: Moment, *, has_template: bool = True) -> Backoff | None:
+def backoff_status(
+    state: ClusterStateRegistry, group: str, now: Moment, *, has_template: bool = True
+) -> Backoff | None:
     """The back-off in force for a group; a group without template is never in back-off."""
     return backed_off(state.backoffs, group, now) if has_template else None
 
 
-def is_cluster_healthy(state: ClusterState, options: AutoscalingOptions) -> bool:
+def is_cluster_healthy(state: ClusterStateRegistry, options: AutoscalingOptions) -> bool:
     """Healthy unless more nodes than ``ok_total_unready_count`` and than the percentage of all are unready."""
     unready = len(state.total.unready)
     share = options.max_total_unready_percentage / 100.0 * state.node_count
     return not (unready > options.ok_total_unready_count and unready > share)
 
 
-def is_group_healthy(state: ClusterState, group: str, options: AutoscalingOptions) -> bool:
+def is_group_healthy(state: ClusterStateRegistry, group: str, options: AutoscalingOptions) -> bool:
     """Healthy unless too many nodes are missing. A group of unknown size is not."""
     expected = state.ranges.get(group)
     if expected is None:
@@ -37,7 +39,7 @@ def is_group_healthy(state: ClusterState, group: str, options: AutoscalingOption
 
 
 def is_safe_to_scale_up(
-    state: ClusterState, group: str, now: Moment, options: AutoscalingOptions, *, has_template: bool = True
+    state: ClusterStateRegistry, group: str, now: Moment, options: AutoscalingOptions, *, has_template: bool = True
 ) -> bool:
     """Healthy and not in back-off."""
     if not is_group_healthy(state, group, options):

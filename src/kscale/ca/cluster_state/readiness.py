@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from kscale.ca.cluster_state.state import ClusterState, GroupReadiness, UnregisteredNode
+from kscale.ca.cluster_state.state import ClusterStateRegistry, GroupReadiness, UnregisteredNode
 from kscale.ca.node_lists import RESOURCE_NOT_READY
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of, readiness
 from kscale.ca.options import AutoscalingOptions
@@ -105,7 +105,9 @@ def find_unregistered(
     return found
 
 
-def sort_unregistered(state: ClusterState, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions) -> None:
+def sort_unregistered(
+    state: ClusterStateRegistry, groups: Groups, now: Moment, defaults: NodeGroupAutoscalingOptions
+) -> None:
     """Puts the state's unregistered instances into its lists: for long, or not yet."""
     for name, item in state.unregistered.items():
         owner = groups[item.group]

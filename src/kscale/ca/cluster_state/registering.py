@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from kscale.ca.backoff import ScaleUpError, record_failure
-from kscale.ca.cluster_state.state import ClusterState, ScaleDownRequest, ScaleUpFailure, ScaleUpRequest
+from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleDownRequest, ScaleUpFailure, ScaleUpRequest
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.nodegroup import NodeGroup, ProviderError
@@ -17,8 +17,8 @@ SCALE_DOWN_TIMEOUT = 300 * SECOND
 
 
 def register_scale_up(
-    state: ClusterState, group: NodeGroup, delta: int, now: Moment, options: AutoscalingOptions
-) -> ClusterState:
+    state: ClusterStateRegistry, group: NodeGroup, delta: int, now: Moment, options: AutoscalingOptions
+) -> ClusterStateRegistry:
     """After a group's size was raised by ``delta`` (or lowered: negative).
 
     A request grows by what is added; adding nodes starts its time anew. Ignored if the group's options cannot be read.
@@ -43,14 +43,14 @@ def register_scale_up(
     return replace(state, scale_up_requests=requests)
 
 
-def register_scale_down(state: ClusterState, group: str, node: str, now: Moment) -> ClusterState:
+def register_scale_down(state: ClusterStateRegistry, group: str, node: str, now: Moment) -> ClusterStateRegistry:
     """After the cloud accepted the deletion of a node."""
     request = ScaleDownRequest(group=group, node=node, time=now, expected_delete_time=later(now, SCALE_DOWN_TIMEOUT))
     return replace(state, scale_down_requests=[*state.scale_down_requests, request])
 
 
 def register_failed_scale_up(
-    state: ClusterState,
+    state: ClusterStateRegistry,
     group: str,
     error: ScaleUpError,
     delta: int,
@@ -58,7 +58,7 @@ def register_failed_scale_up(
     options: AutoscalingOptions,
     *,
     has_template: bool = True,
-) -> ClusterState:
+) -> ClusterStateRegistry:
     """After a scale-up failed. A group without template never enters back-off, as upstream has it."""
     failure = ScaleUpFailure(time=now, delta=delta, error=error)
     failures = {**state.failures, group: [*state.failures.get(group, []), failure]}
@@ -75,6 +75,6 @@ def register_failed_scale_up(
     return replace(state, failures=failures, backoffs=backoffs)
 
 
-def forget_failures(state: ClusterState) -> ClusterState:
+def forget_failures(state: ClusterStateRegistry) -> ClusterStateRegistry:
     """At the start of a loop: what failed in the one before has been told."""
     return replace(state, failures={}) if state.failures else state

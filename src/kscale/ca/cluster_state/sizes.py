@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state.state import AcceptableRange, ClusterState, IncorrectSize
+from kscale.ca.cluster_state.state import AcceptableRange, ClusterStateRegistry, IncorrectSize
 from kscale.ca.errors import AutoscalerError
 from kscale.effects import Moment
 from kscale.objects.nodegroups import Groups
@@ -14,7 +14,7 @@ from kscale.objects.nodegroups import Groups
 __all__ = ["acceptable_ranges", "autoscaled_nodes_count", "incorrect_sizes", "recalculate", "target_sizes"]
 
 
-def recalculate(state: ClusterState, groups: Groups) -> ClusterState:
+def recalculate(state: ClusterStateRegistry, groups: Groups) -> ClusterStateRegistry:
     """The expected sizes anew from the provider's target sizes; all zero if one of those cannot be read."""
     try:
         targets = target_sizes(groups)
@@ -31,7 +31,9 @@ def target_sizes(groups: Groups) -> dict[str, int]:
     return {group.id: group.size for group in groups}
 
 
-def acceptable_ranges(state: ClusterState, groups: Groups, targets: Mapping[str, int]) -> dict[str, AcceptableRange]:
+def acceptable_ranges(
+    state: ClusterStateRegistry, groups: Groups, targets: Mapping[str, int]
+) -> dict[str, AcceptableRange]:
     """The ranges around these target sizes, with what is under way."""
     ranges: dict[str, AcceptableRange] = {}
     for group in groups:
@@ -49,7 +51,7 @@ def acceptable_ranges(state: ClusterState, groups: Groups, targets: Mapping[str,
     return ranges
 
 
-def incorrect_sizes(state: ClusterState, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
+def incorrect_sizes(state: ClusterStateRegistry, groups: Groups, now: Moment) -> dict[str, IncorrectSize]:
     """Groups that have another number of nodes than their target says; since when, if they had it before."""
     found: dict[str, IncorrectSize] = {}
     for group in groups:
@@ -71,7 +73,7 @@ def incorrect_sizes(state: ClusterState, groups: Groups, now: Moment) -> dict[st
     return found
 
 
-def autoscaled_nodes_count(state: ClusterState) -> tuple[int, int]:
+def autoscaled_nodes_count(state: ClusterStateRegistry) -> tuple[int, int]:
     """(nodes of groups that have started, target sizes of the groups)."""
     current = sum(len(known.registered) - len(known.not_started) for known in state.readiness.values())
     return current, sum(item.current_target for item in state.ranges.values())

@@ -9,7 +9,7 @@ from kscale.effects import Moment
 
 __all__ = [
     "AcceptableRange",
-    "ClusterState",
+    "ClusterStateRegistry",
     "GroupReadiness",
     "IncorrectSize",
     "ScaleDownRequest",
@@ -81,7 +81,7 @@ class IncorrectSize(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
     first_observed: Moment
 
 
-class ClusterState(msgspec.Struct, kw_only=True, rename="camel"):
+class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
     """Everything that is kept from loop to loop, by group id. Functions of this package return new states."""
 
     scale_up_requests: dict[str, ScaleUpRequest] = {}

@@ -7,7 +7,7 @@ from collections.abc import Container
 import msgspec
 
 from kscale.ca.cluster_state.health import backoff_status
-from kscale.ca.cluster_state.state import ClusterState
+from kscale.ca.cluster_state.state import ClusterStateRegistry
 from kscale.effects import Moment
 from kscale.objects.nodegroups import Groups
 
@@ -21,7 +21,7 @@ class UpcomingNodes(msgspec.Struct, kw_only=True, frozen=True):
     registered: list[str] = []
 
 
-def upcoming_count(state: ClusterState, group: str) -> int:
+def upcoming_count(state: ClusterStateRegistry, group: str) -> int:
     """How many nodes the group should have and has not, whatever became of them; negative for too many."""
     expected = state.ranges.get(group)
     if expected is None:
@@ -34,13 +34,13 @@ def upcoming_count(state: ClusterState, group: str) -> int:
     )
 
 
-def is_scaling_up(state: ClusterState, group: str) -> bool:
+def is_scaling_up(state: ClusterStateRegistry, group: str) -> bool:
     """Whether nodes were asked for and are still to come."""
     return group in state.scale_up_requests and upcoming_count(state, group) > 0
 
 
 def upcoming_nodes(
-    state: ClusterState, groups: Groups, now: Moment, *, templates: Container[str] | None = None
+    state: ClusterStateRegistry, groups: Groups, now: Moment, *, templates: Container[str] | None = None
 ) -> dict[str, UpcomingNodes]:
     """By group, in the provider's order, the nodes that are expected: asked for, not there, not in back-off.
 

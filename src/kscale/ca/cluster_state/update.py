@@ -12,7 +12,7 @@ from kscale.ca.backoff import ScaleUpError, drop_stale
 from kscale.ca.cluster_state.readiness import classify, find_unregistered, sort_unregistered
 from kscale.ca.cluster_state.registering import register_failed_scale_up, register_scale_up
 from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, target_sizes
-from kscale.ca.cluster_state.state import ClusterState
+from kscale.ca.cluster_state.state import ClusterStateRegistry
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.regarding import status_event
@@ -44,13 +44,13 @@ class ClusterUpdate(msgspec.Struct, kw_only=True):
     ``events``: what upstream would have sent, if it was run as if every action succeeded.
     """
 
-    state: ClusterState
+    state: ClusterStateRegistry
     groups: Groups
     events: list[Event] = []
 
 
 def update_nodes(
-    state: ClusterState,
+    state: ClusterStateRegistry,
     nodes: Iterable[Node],
     groups: Groups,
     *,
@@ -69,7 +69,7 @@ def update_nodes(
 
 
 def update_nodes_steps(
-    state: ClusterState,
+    state: ClusterStateRegistry,
     nodes: Iterable[Node],
     groups: Groups,
     *,
@@ -106,7 +106,7 @@ class _Update:
 
     def __init__(
         self,
-        state: ClusterState,
+        state: ClusterStateRegistry,
         groups: Groups,
         targets: dict[str, int],
         now: Moment,

@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from kscale.ca.estimator.binpacking import estimate, estimate_many
-from kscale.ca.estimator.legacy import BasicEstimate, OldBinpackingEstimate, basic_estimate, old_binpacking_estimate
 from kscale.ca.estimator.options import EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.result import EstimateResult
 
 __all__ = [
-    "BasicEstimate",
     "EstimateOptions",
     "EstimateResult",
     "NodeGroupSize",
-    "OldBinpackingEstimate",
-    "basic_estimate",
     "estimate",
     "estimate_many",
-    "old_binpacking_estimate",
 ]

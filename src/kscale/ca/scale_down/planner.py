@@ -85,7 +85,7 @@ def scale_down(
 
     A loop that may not scale down at all (``scale_down_enabled``, graceful degradation) judges nothing.
 
-    With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`~.legacy.planner`).
+    With the ``legacy`` profile in the options the planner of release 1.3 decides (:mod:`kscale.ca.legacy.scale_down`).
 
     Raises InputError for a disruption budget with a broken selector, for a ``now`` that is no moment or is before the
     last loop's, and for what the legacy profile does not know: ``exhaustive``, ``recent_evictions``, ``upcoming``,
@@ -106,7 +106,7 @@ def scale_down(
         return not_tried(before)
     scene = Scene(snapshot, groups, moment(now), options, before)
     if options.legacy:
-        from kscale.ca.scale_down.legacy.planner import legacy_scale_down
+        from kscale.ca.legacy.scale_down import legacy_scale_down
 
         return legacy_scale_down(
             scene,

@@ -9,7 +9,7 @@ import msgspec
 
 from kscale.ca.backoff import ScaleUpError
 from kscale.ca.balancing import ScaleUpInfo
-from kscale.ca.cluster_state import ClusterState, register_failed_scale_up, register_scale_up
+from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, register_scale_up
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, combine
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.regarding import status_event
@@ -30,7 +30,7 @@ class Execution(msgspec.Struct, kw_only=True):
     error: AutoscalerError | None
     failed_groups: list[str]
     resized: list[tuple[ScaleUpInfo, Moment]] = []
-    state: ClusterState
+    state: ClusterStateRegistry
 
 
 class _Resize(msgspec.Struct, frozen=True):
@@ -54,7 +54,7 @@ def execute_steps(
     p: Progress,
     plan: Sequence[ScaleUpInfo],
     groups: Groups,
-    state: ClusterState,
+    state: ClusterStateRegistry,
     *,
     options: AutoscalingOptions,
     atomic: bool = False,
@@ -132,12 +132,12 @@ def _counts(group: NodeGroup | None) -> bool:
 
 
 def _registered(
-    state: ClusterState,
+    state: ClusterStateRegistry,
     done: _Resize,
     group: NodeGroup | None,
     options: AutoscalingOptions,
     known_templates: Container[str] | None,
-) -> ClusterState:
+) -> ClusterStateRegistry:
     delta = done.info.new - done.info.current
     if done.failure is not None:
         return register_failed_scale_up(

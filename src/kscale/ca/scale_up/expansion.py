@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up
+from kscale.ca.cluster_state import ClusterStateRegistry, is_safe_to_scale_up
 from kscale.ca.estimator.binpacking import Repeats, estimate_groups
 from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
 from kscale.ca.estimator.options import NOTHING, THRESHOLDS, EstimateOptions, NodeGroupSize
@@ -66,7 +66,7 @@ class ExpansionFinder:
         groups: Groups,
         nodes: Sequence[Node],
         templates: Mapping[str, NodeTemplate],
-        state: ClusterState,
+        state: ClusterStateRegistry,
         options: AutoscalingOptions,
         inputs: OrchestratorInputs,
         cursor: int,

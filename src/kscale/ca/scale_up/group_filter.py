@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from kscale.ca.cluster_state import ClusterState, backoff_status, is_group_healthy
+from kscale.ca.cluster_state import ClusterStateRegistry, backoff_status, is_group_healthy
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
@@ -41,7 +41,12 @@ class FilteredGroups(msgspec.Struct, kw_only=True):
 
 
 def not_ready_reason(
-    group: NodeGroup, state: ClusterState, now: Moment, options: AutoscalingOptions, *, has_template: bool = True
+    group: NodeGroup,
+    state: ClusterStateRegistry,
+    now: Moment,
+    options: AutoscalingOptions,
+    *,
+    has_template: bool = True,
 ) -> str | None:
     """Why an existing group is not safe to scale up; None if it is."""
     if not is_group_healthy(state, group.id, options):
@@ -71,7 +76,7 @@ def filter_groups(
     *,
     templates: Mapping[str, Node],
     tracker: QuotaTracker,
-    state: ClusterState,
+    state: ClusterStateRegistry,
     node_count: int,
     now: Moment,
     options: AutoscalingOptions,

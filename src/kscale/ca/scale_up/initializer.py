@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
-from kscale.ca.cluster_state import ClusterState
+from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.creation import AsyncInitializer
@@ -29,7 +29,7 @@ class Initialization(msgspec.Struct, kw_only=True):
     """What came of it. ``status`` is None where nothing was left to do; ``warnings`` are what upstream would log."""
 
     initializer: AsyncInitializer
-    state: ClusterState
+    state: ClusterStateRegistry
     status: ScaleUpStatus | None = None
     warnings: list[str] = []
 
@@ -39,7 +39,7 @@ def initialize_steps(
     made: CreatedGroups | ApiError,
     *,
     upcoming_of: Mapping[str, str],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
 ) -> StepsOf[Executing, Initialization]:
@@ -57,7 +57,7 @@ def initialize_in(
     initializer: AsyncInitializer,
     made: CreatedGroups | ApiError,
     upcoming_of: Mapping[str, str],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     options: AutoscalingOptions,
 ) -> StepsOf[Executing, Initialization]:
     """The same within a machine that is under way."""

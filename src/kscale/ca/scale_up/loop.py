@@ -17,6 +17,8 @@ from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import build_chain
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng
+from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
+from kscale.ca.legacy.scale_up_loop import legacy_loop_steps
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
 from kscale.ca.pod_lists.degradation import count_degradation, looks_in_time
@@ -30,13 +32,11 @@ from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.pod_lists.young import without_young
 from kscale.ca.quota import Quota, capacity_quota_limits, cluster_maximum
 from kscale.ca.regarding import status_event
-from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan, events_of_untried
 from kscale.ca.scale_up.inputs import OrchestratorInputs
-from kscale.ca.scale_up.legacy.flow import LEGACY_EXPANDERS
-from kscale.ca.scale_up.legacy.loop import legacy_loop_steps
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, min_size_in
 from kscale.ca.scale_up.orchestrator import Orchestrating, Orchestration, orchestrate_in
-from kscale.ca.scale_up.report import PodCounts
+from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan, events_of_untried
+from kscale.ca.scale_up.records import PodCounts
 from kscale.ca.scale_up.salvo import salvo_in
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import NOT_TRIED, status_events

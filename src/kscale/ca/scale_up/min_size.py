@@ -8,7 +8,7 @@ from datetime import datetime
 import msgspec
 
 from kscale.ca.balancing import ScaleUpInfo
-from kscale.ca.cluster_state import ClusterState, recalculate
+from kscale.ca.cluster_state import ClusterStateRegistry, recalculate
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
@@ -28,7 +28,7 @@ class MinSizeScaleUp(msgspec.Struct, kw_only=True):
     """The outcome, the cluster state after, and the groups with their targets."""
 
     status: ScaleUpStatus
-    state: ClusterState
+    state: ClusterStateRegistry
     groups: Groups
 
 
@@ -37,7 +37,7 @@ def scale_up_to_min_size_steps(
     groups: Groups,
     *,
     templates: Mapping[str, Node],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     now: datetime | Moment,
     options: AutoscalingOptions,
     quotas: Sequence[Quota] | AutoscalerError | None = None,
@@ -59,7 +59,7 @@ def min_size_in(
     nodes: Sequence[Node],
     groups: Groups,
     templates: Mapping[str, Node],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     options: AutoscalingOptions,
     quotas: Sequence[Quota] | AutoscalerError | None,
     known_templates: Container[str] | None,

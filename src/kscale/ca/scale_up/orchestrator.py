@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import ClusterState, recalculate, upcoming_nodes
+from kscale.ca.cluster_state import ClusterStateRegistry, recalculate, upcoming_nodes
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.expander.chain import Expansion, expand_steps, respond_with
 from kscale.ca.expander.registry import GRPC
@@ -23,8 +23,8 @@ from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
 from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
 from kscale.ca.scale_up.inputs import OrchestratorInputs
-from kscale.ca.scale_up.plan import balance_scale_ups
 from kscale.ca.scale_up.pod_groups import PodGroups
+from kscale.ca.scale_up.sharing import balance_scale_ups
 from kscale.ca.scale_up.status import (
     ALL_OR_NOTHING,
     ERROR,
@@ -86,7 +86,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     """
 
     status: ScaleUpStatus
-    state: ClusterState
+    state: ClusterStateRegistry
     options: list[ExpansionOption]
     expansion: Expansion | None
     skipped: dict[str, list[str]]
@@ -114,7 +114,7 @@ def orchestrate_steps(
     *,
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     inputs: OrchestratorInputs | None = None,
@@ -138,7 +138,7 @@ def orchestrate_in(
     groups: Groups,
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     options: AutoscalingOptions,
     inputs: OrchestratorInputs,
     cursor: int,
@@ -415,7 +415,7 @@ def orchestrate(
     *,
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     inputs: OrchestratorInputs | None = None,

@@ -1,58 +1,224 @@
-"""From a number of nodes to sizes of groups (``core/scaleup/orchestrator``: balanceScaleUps)."""
+"""What a scale-up decides: sizes at once; names, texts and reasons when they are asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import Self
 
 from msgspec.structs import replace
 
-from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
-from kscale.ca.errors import AutoscalerError
-from kscale.ca.quota import QuotaTracker
-from kscale.ca.scale_up.group_filter import quota_reasons
-from kscale.objects.core import Node
-from kscale.objects.nodegroup import NodeGroup
+from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.errors import ErrorRecord
+from kscale.ca.pod_lists.waiting import WaitingPods
+from kscale.ca.scale_up.explaining import beyond_limits, choices, pending_pods
+from kscale.ca.scale_up.min_size import MinSizeScaleUp
+from kscale.ca.scale_up.orchestrator import Orchestration
+from kscale.ca.scale_up.records import PendingPods, PodCounts, ScaleUpChoice, ScaleUpPlanRecord
+from kscale.ca.scale_up.status import (
+    IN_COOLDOWN,
+    LIMITED_BY_MAX_NODES_TOTAL,
+    MAX_NODES_REACHED,
+    MadeGroups,
+    RemainingPod,
+    ScaleUpStatus,
+    status_events,
+)
+from kscale.ca.state import LoopState, RememberedTemplate
+from kscale.effects import Event
+from kscale.scheduling.place import PlaceResult
 
-__all__ = ["balance_scale_ups", "group_size"]
+__all__ = ["Preparation", "ScaleUpPlan", "events_of_untried"]
 
 
-def group_size(group: NodeGroup) -> GroupSize:
-    """What balancing reads of a group."""
-    return GroupSize(id=group.id, target=group.size, max=group.max_size, target_error=group.target_size_error)
+@dataclass
+class Preparation:
+    """What a loop knows before it scales up. ``asked``: the pods that need nodes; None: the loop ended before."""
+
+    _: KW_ONLY
+    lists: PodCounts = field(default_factory=PodCounts)
+    placed: PlaceResult | None = None
+    asked: WaitingPods | None = None
+    young: WaitingPods | None = None
+    upcoming: dict[str, int] = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    scale_down_disabled: bool = False
 
 
-def balance_scale_ups(
-    best: NodeGroup,
-    similar: Iterable[NodeGroup],
-    new_nodes: int,
-    *,
-    templates: Mapping[str, Node],
-    tracker: QuotaTracker,
-) -> list[ScaleUpInfo]:
-    """Divides the nodes among the best group and those similar to it, within quotas, which are consumed.
+_WHY_NOT_ASKED = {
+    LIMITED_BY_MAX_NODES_TOTAL: MAX_NODES_REACHED,
+    IN_COOLDOWN: "this loop does not scale up: the pods are too new, or it is reserved for scale-down",
+}
 
-    Similar groups without template or without room for one node take no part. What quotas take from one group is not
-    given to another. Raises :class:`AutoscalerError` if a target size cannot be read.
+
+class ScaleUpPlan:
+    """One loop of scale-up as if everything succeeded (or as its outcomes were).
+
+    ``result``, ``error``, ``scale_ups``, ``min_sizes``, ``lists`` and ``warnings`` are there at once, the rest is made
+    when it is asked for. ``rounds``: every scale-up of the loop, more than one in a salvo, none if the
+    loop ended before. ``record()`` is the whole answer as a document; it says what the fields are.
     """
-    targets = [best]
-    for group in similar:
-        node = templates.get(group.id)
-        if node is not None and not quota_reasons(tracker, group, node, 1):
-            targets.append(group)
-    by_id = {group.id: group for group in targets}
-    plan = balance([group_size(group) for group in targets], new_nodes)
-    capped = (_cap(info, by_id[info.group], templates.get(info.group), tracker) for info in plan)
-    return [info for info in capped if info.new != info.current]
+
+    def __init__(
+        self,
+        *,
+        result: str,
+        before: Preparation,
+        rounds: Sequence[Orchestration] = (),
+        minimum: MinSizeScaleUp | None = None,
+        state: LoopState,
+        examples: Callable[[], dict[str, RememberedTemplate]] = dict,
+    ) -> None:
+        self.rounds = rounds
+        self.bound_effort = 0
+        self._state = state
+        self._examples = examples
+        self._before = before
+        self._minimum = minimum
+        self._events: Sequence[Event] = ()
+        self.result = result
+        self.lists = before.lists
+        self.upcoming = before.upcoming
+        asked = [done.expansion for done in rounds if done.expansion is not None]
+        self.warnings = [*before.warnings, *(text for expansion in asked for text in expansion.warnings)]
+        self.scale_down_disabled = before.scale_down_disabled
+        self.error: ErrorRecord | None = rounds[-1].status.error if rounds else None
+        self.scale_ups: list[ScaleUpInfo] = [info for done in rounds for info in done.status.scale_ups]
+        self.min_sizes: list[ScaleUpInfo] = list(minimum.status.scale_ups) if minimum is not None else []
+
+    # -- numbers -----------------------------------------------------------------------------------------------------
+
+    @property
+    def new_nodes(self) -> int:
+        """How many nodes are added for pods."""
+        return sum(info.new - info.current for info in self.scale_ups)
+
+    @property
+    def triggered_count(self) -> int:
+        """How many pods are helped."""
+        return sum(done.best.pod_count for done in self._good if done.best is not None)
+
+    @property
+    def pending_count(self) -> int:
+        """How many pods stay without a place."""
+        return self.lists.asked - self.triggered_count
+
+    @property
+    def chosen(self) -> str | None:
+        """The group that was chosen (first)."""
+        return next(iter(self._chosen), None)
+
+    @property
+    def _good(self) -> list[Orchestration]:
+        return [done for done in self.rounds if done.status.scale_ups]
+
+    @property
+    def _chosen(self) -> list[str]:
+        return [done.best.group for done in self._good if done.best is not None]
+
+    @property
+    def created_groups(self) -> list[MadeGroups]:
+        """Groups that would be made."""
+        return [made for done in self.rounds for made in done.status.created_groups]
+
+    # -- names and texts ---------------------------------------------------------------------------------------------
+
+    @cached_property
+    def state(self) -> LoopState:
+        """For the next loop."""
+        return replace(self._state, templates=self._examples())
+
+    @cached_property
+    def options(self) -> list[ScaleUpChoice]:
+        """Every group as a way to scale up."""
+        return choices(self.rounds[0], self._chosen, bound_effort=self.bound_effort) if self.rounds else []
+
+    @cached_property
+    def triggered(self) -> list[str]:
+        """The pods that are helped."""
+        return [name for done in self._good for name in done.status.pods_triggered]
+
+    @cached_property
+    def beyond_limits(self) -> list[str]:
+        """Those of the pods that are helped for which the limits leave no node: fewer were permitted than they need."""
+        return [name for done in self._good for name in beyond_limits(done)]
+
+    @cached_property
+    def pending(self) -> list[PendingPods]:
+        """The pods that are not, like ones together, and why."""
+        asked = self._before.asked
+        if asked is None:
+            return []
+        if not self.rounds:
+            names = asked.keys
+            return [PendingPods(pods=names, why=_WHY_NOT_ASKED.get(self.result, self.result))] if names else []
+        helped = set(self.triggered)
+        return pending_pods(self.rounds[-1], [name for name in asked.keys if name not in helped], self.result)
+
+    @cached_property
+    def existing(self) -> dict[str, str]:
+        """Pod -> node, for pods that fit without new nodes."""
+        return self._before.placed.placement if self._before.placed is not None else {}
+
+    @cached_property
+    def young(self) -> list[str]:
+        """Pods that are given some more time."""
+        return self._before.young.keys if self._before.young is not None else []
+
+    @cached_property
+    def not_tried(self) -> list[str]:
+        """Pods that nobody had time for."""
+        return self._before.placed.not_tried if self._before.placed is not None else []
+
+    @property
+    def events(self) -> list[Event]:
+        """Upstream's events, in order, of a plan that was made as if everything succeeded. Whoever runs the steps gets
+        them as actions instead."""
+        return list(self._events)
+
+    def with_events(self, events: Sequence[Event]) -> Self:
+        """The same plan, and what was said on the way."""
+        self._events = events
+        return self
+
+    @cached_property
+    def unmodelled(self) -> list[str]:
+        """What pods use that no rule here looks at."""
+        found = dict.fromkeys(self._before.placed.unmodelled if self._before.placed is not None else ())
+        for done in self.rounds:
+            found |= dict.fromkeys(done.unmodelled)
+        return list(found)
+
+    def record(self) -> ScaleUpPlanRecord:
+        """The whole answer."""
+        return ScaleUpPlanRecord(
+            result=self.result,
+            error=self.error,
+            chosen=self.chosen,
+            scale_ups=self.scale_ups,
+            options=self.options,
+            triggered=self.triggered,
+            beyond_limits=self.beyond_limits,
+            pending=self.pending,
+            existing=self.existing,
+            young=self.young,
+            lists=self.lists,
+            not_tried=self.not_tried,
+            scale_down_disabled=self.scale_down_disabled,
+            upcoming=self.upcoming,
+            created_groups=self.created_groups,
+            min_sizes=self.min_sizes,
+            events=self.events,
+            warnings=self.warnings,
+            unmodelled=self.unmodelled,
+            state=self.state,
+        )
 
 
-def _cap(info: ScaleUpInfo, group: NodeGroup, node: Node | None, tracker: QuotaTracker) -> ScaleUpInfo:
-    delta = info.new - info.current
-    if delta <= 0 or node is None:
-        return info
-    try:
-        allowed = tracker.check(group, node, delta).allowed
-        if allowed > 0:
-            tracker.consume(group, node, allowed)
-    except AutoscalerError:
-        return info
-    return replace(info, new=info.current + allowed) if allowed < delta else info
+def events_of_untried(before: Preparation, result: str) -> list[Event]:
+    """What is told of pods for which no scale-up was tried: that the cluster has all the nodes it may have."""
+    if result != LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
+        return []
+    left = [RemainingPod(pod=name) for name in before.asked.keys]
+    return status_events(ScaleUpStatus(result=result, pods_remain_unschedulable=left))

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.cluster_state import ClusterState
+from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.inputs import OrchestratorInputs
@@ -54,7 +54,7 @@ def salvo_steps(
     *,
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     now: datetime | Moment,
     options: AutoscalingOptions | None = None,
     inputs: OrchestratorInputs | None = None,
@@ -82,7 +82,7 @@ def salvo_in(
     groups: Groups,
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     options: AutoscalingOptions,
     inputs: OrchestratorInputs,
     cursor: int,

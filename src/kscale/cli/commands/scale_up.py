@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
     from kscale.ca.expander.types import ExpanderInput
     from kscale.ca.options import AutoscalingOptions
-    from kscale.ca.scale_up.decision import ScaleUpPlan
-    from kscale.ca.scale_up.report import ExpanderScore, PendingPods, ScaleUpChoice
+    from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.ca.scale_up.records import ExpanderScore, PendingPods, ScaleUpChoice
     from kscale.cli.terminal import Terminal
     from kscale.drivers.grpc_expander import GrpcExpander
     from kscale.objects.core import Node

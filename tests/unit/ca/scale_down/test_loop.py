@@ -11,7 +11,7 @@ import pytest
 import kscale
 from builders import N0, node, owner, pod
 from kscale import ca
-from kscale.ca.cluster_state import ClusterState, register_scale_down
+from kscale.ca.cluster_state import ClusterStateRegistry, register_scale_down
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT
 from kscale.ca.scale_down.candidates import GroupChanges
 from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
@@ -174,7 +174,7 @@ def test_a_delay_of_one_group(kind: str) -> None:
 def test_what_others_remember_stays() -> None:
     """One state goes through the whole loop: scale-down changes its own part and the cursor."""
     state = ca.LoopState(
-        cluster=register_scale_down(ClusterState(), "g", "n0", N0),
+        cluster=register_scale_down(ClusterStateRegistry(), "g", "n0", N0),
         scale_up=ca.ScaleUpState(hints={"pod": "n1"}, degraded_loops=2),
         templates={"g": RememberedTemplate(template={"node": {}}, added=N0)},
     )

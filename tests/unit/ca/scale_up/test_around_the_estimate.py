@@ -9,13 +9,13 @@ import pytest
 from builders import N0, Ran, group_options, node, run_steps
 from kscale import ca
 from kscale.ca.backoff import ScaleUpError
-from kscale.ca.cluster_state import ClusterState, register_failed_scale_up, update_nodes
+from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, update_nodes
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.quota import Quota, QuotaTracker
 from kscale.ca.scale_up.executor import execute_steps
 from kscale.ca.scale_up.group_filter import filter_groups
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, scale_up_to_min_size_steps
-from kscale.ca.scale_up.plan import balance_scale_ups
+from kscale.ca.scale_up.sharing import balance_scale_ups
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, ScaleUpStatus, status_events
 from kscale.effects import IncreaseSize, Progress
 from kscale.objects.core import Node
@@ -37,8 +37,8 @@ def _tracker(**limits: int) -> QuotaTracker:
     return QuotaTracker.maximum([Quota(id="cluster-wide", limits=limits)], [], Groups())
 
 
-def _state(*groups: NodeGroup) -> ClusterState:
-    return update_nodes(ClusterState(), [], Groups(groups), now=N0, options=_OPTIONS).state
+def _state(*groups: NodeGroup) -> ClusterStateRegistry:
+    return update_nodes(ClusterStateRegistry(), [], Groups(groups), now=N0, options=_OPTIONS).state
 
 
 # -- which groups are asked ------------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ def test_groups_that_are_not_safe() -> None:
         _state(group), "g", ScaleUpError(class_="Other", code="x", message="m"), 1, N0, _OPTIONS
     )
 
-    def skipped(state: ClusterState, **more: Any) -> dict[str, list[str]]:
+    def skipped(state: ClusterStateRegistry, **more: Any) -> dict[str, list[str]]:
         return filter_groups(
             [group],
             templates=_templates("g"),
@@ -103,7 +103,7 @@ def test_groups_that_are_not_safe() -> None:
             **more,
         ).skipped
 
-    assert skipped(ClusterState()) == {"g": ["not ready for scale-up"]}
+    assert skipped(ClusterStateRegistry()) == {"g": ["not ready for scale-up"]}
     assert skipped(state) == {"g": ["in backoff after failed scale-up"]}
     assert skipped(state, known_templates=[]) == {}
 
@@ -147,7 +147,9 @@ _DOWN = ca.AutoscalerError("", "down")
 def _execute(*answers: Any, **more: Any) -> Ran:
     options = ca.AutoscalingOptions(parallel_scale_up=more.pop("parallel", False))
     plan = more.pop("plan", _PLAN)
-    return run_steps(execute_steps(Progress(N0), plan, _GROUPS, ClusterState(), options=options, **more), *answers)
+    return run_steps(
+        execute_steps(Progress(N0), plan, _GROUPS, ClusterStateRegistry(), options=options, **more), *answers
+    )
 
 
 def test_success() -> None:
@@ -213,7 +215,7 @@ def test_groups_below_their_minimum() -> None:
         nodes,
         groups,
         templates=_templates("ng1", "ng2", cpu_m=16_000),
-        state=update_nodes(ClusterState(), nodes, groups, now=N0, options=_OPTIONS).state,
+        state=update_nodes(ClusterStateRegistry(), nodes, groups, now=N0, options=_OPTIONS).state,
         now=N0,
         options=_OPTIONS,
         quotas=[Quota(id="cluster-wide", limits={"cpu": 48})],
@@ -229,7 +231,7 @@ def test_groups_below_their_minimum() -> None:
 def test_usage_that_cannot_be_told() -> None:
     groups = Groups([], {"a": "down"})
     steps = scale_up_to_min_size_steps(
-        [node("a", 1, 1)], groups, templates={}, state=ClusterState(), now=N0, options=_OPTIONS
+        [node("a", 1, 1)], groups, templates={}, state=ClusterStateRegistry(), now=N0, options=_OPTIONS
     )
     _, done = run_steps(steps)
     message = 'could not create quotas tracker: failed to get node group for node "a": down'

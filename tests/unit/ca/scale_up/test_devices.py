@@ -7,7 +7,7 @@ from typing import Any
 import kscale
 from builders import N0, run_steps, span, template
 from kscale import ca
-from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.objects.core import PodResourceClaim
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
@@ -82,7 +82,7 @@ def test_claims_of_a_salvo_hold_their_devices() -> None:
         groups,
         nodes=[],
         templates={group.id: templates[group.id] for group in groups},
-        state=update_nodes(ClusterState(), [], groups, now=N0).state,
+        state=update_nodes(ClusterStateRegistry(), [], groups, now=N0).state,
         now=N0,
         dra=True,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from builders import N0, Ran, run_steps
 from kscale import ca
-from kscale.ca.cluster_state import ClusterState
+from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.effects import ApiError, CreatedGroups, IncreaseSize
 from kscale.objects.nodegroup import NodeGroup
 
@@ -18,7 +18,7 @@ _KNOWN = {"ng": "upcoming", "ng-1": "upcoming-1"}
 
 
 def _initialize(initializer: ca.AsyncInitializer, *answers: Any, made: Any = _MADE, known: Any = _KNOWN) -> Ran:
-    steps = ca.initialize_steps(initializer, made, upcoming_of=known, state=ClusterState(), now=N0)
+    steps = ca.initialize_steps(initializer, made, upcoming_of=known, state=ClusterStateRegistry(), now=N0)
     return run_steps(steps, *answers)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from builders import N0, Ran, group_options, node, pod, run_steps, template
 from kscale import ca
-from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.expander.types import Filtered
 from kscale.ca.quota import Quota
 from kscale.effects import CreatedGroups, CreateGroup, IncreaseSize, Steps
@@ -54,7 +54,7 @@ class World:
         options = more.pop("options", ca.AutoscalingOptions(ok_total_unready_count=0))
         candidates = more.get("candidates", ())
         templates = {g.id: g.template for g in (*self.groups, *candidates) if g.template is not None}
-        state = update_nodes(ClusterState(), self.nodes, self.groups, now=N0, options=options).state
+        state = update_nodes(ClusterStateRegistry(), self.nodes, self.groups, now=N0, options=options).state
         return ca.orchestrate_steps(
             Cluster([*self.nodes, *self.placed]).snapshot(),
             pending,
@@ -274,7 +274,7 @@ def test_a_group_that_was_made_and_does_not_tell_its_size() -> None:
 
 def test_a_dry_run_is_the_same_call() -> None:
     world = _two()
-    state = update_nodes(ClusterState(), world.nodes, world.groups, now=N0).state
+    state = update_nodes(ClusterStateRegistry(), world.nodes, world.groups, now=N0).state
     templates = {group.id: group.template for group in world.groups if group.template is not None}
     found = [
         ca.orchestrate(

@@ -7,7 +7,7 @@ from typing import Any
 
 from builders import N0, node, pod, span, template
 from kscale import ca
-from kscale.ca.cluster_state import ClusterState, update_nodes
+from kscale.ca.cluster_state import ClusterStateRegistry, update_nodes
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.effects import Outcome, run_virtually
 from kscale.objects.nodegroup import NodeGroup
@@ -30,7 +30,7 @@ def _salvo(*, took: int = 0, **flags: Any) -> Any:
         groups,
         nodes=[],
         templates=machines,
-        state=update_nodes(ClusterState(), [], groups, now=N0).state,
+        state=update_nodes(ClusterStateRegistry(), [], groups, now=N0).state,
         now=N0,
         options=ca.AutoscalingOptions(**flags),
     )

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from kscale._native import _engine
+from kscale.ca.legacy.pod_checks import pods_to_drain
+from kscale.ca.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.drainability.context import DrainContext
-from kscale.ca.scale_down.legacy.pod_checks import pods_to_drain
-from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
 from kscale.effects import Moment

@@ -13,17 +13,17 @@ from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
+from kscale.ca.legacy.provisioning import legacy_candidates
+from kscale.ca.legacy.scale_up import LegacyScaleUp, ScalingUp1_3, legacy_upcoming, scale_up_1_3
+from kscale.ca.legacy.templates import legacy_templates
 from kscale.ca.node_infos import CachedTemplate, recalled, remembered
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split
 from kscale.ca.regarding import pod_event, status_event
-from kscale.ca.scale_up.decision import Preparation, ScaleUpPlan
-from kscale.ca.scale_up.legacy.flow import LegacyScaleUp, ScalingUp1_3, legacy_upcoming, scale_up_1_3
-from kscale.ca.scale_up.legacy.provisioning import legacy_candidates
-from kscale.ca.scale_up.legacy.templates import legacy_templates
-from kscale.ca.scale_up.report import GroupRejection, PendingPods, PodCounts, ScaleUpChoice
-from kscale.ca.scale_up.reporting import expander_score
+from kscale.ca.scale_up.explaining import expander_score
+from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan
+from kscale.ca.scale_up.records import GroupRejection, PendingPods, PodCounts, ScaleUpChoice
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import (
     ERROR,

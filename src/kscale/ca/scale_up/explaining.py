@@ -11,7 +11,7 @@ from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.go_math import format_fixed
 from kscale.ca.scale_up.orchestrator import Orchestration
 from kscale.ca.scale_up.pod_groups import PodGroup
-from kscale.ca.scale_up.report import ExpanderScore, GroupRejection, PendingPods, ScaleUpChoice
+from kscale.ca.scale_up.records import ExpanderScore, GroupRejection, PendingPods, ScaleUpChoice
 from kscale.ca.scale_up.status import RemainingPod, not_triggered_parts
 
 __all__ = ["beyond_limits", "choices", "expander_score", "pending_pods"]

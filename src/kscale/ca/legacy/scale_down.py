@@ -14,6 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from kscale.ca.errors import AutoscalerError
+from kscale.ca.legacy.pod_checks import pods_to_drain
+from kscale.ca.legacy.removal import LegacySimulator
+from kscale.ca.legacy.usage_tracker import UsageTracker
+from kscale.ca.legacy.utilization import legacy_utilization
 from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is_ready
 from kscale.ca.options import ResourceLimiter
 from kscale.ca.quota import NODES, NodeResources
@@ -22,10 +26,6 @@ from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes, NodeInGroup
 from kscale.ca.scale_down.candidates import prefilter
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.eligibility import Eligibility
-from kscale.ca.scale_down.legacy.pod_checks import pods_to_drain
-from kscale.ca.scale_down.legacy.simulation import LegacySimulator
-from kscale.ca.scale_down.legacy.usage_tracker import UsageTracker
-from kscale.ca.scale_down.legacy.utilization import legacy_utilization
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate

@@ -10,9 +10,9 @@ import pytest
 import kscale
 from builders import N0, node, owner, pod, span
 from kscale import ca
+from kscale.ca.legacy.pod_checks import pods_to_drain
+from kscale.ca.legacy.usage_tracker import MOST_RECORDED, UsageTracker
 from kscale.ca.options import ResourceRange
-from kscale.ca.scale_down.legacy.pod_checks import pods_to_drain
-from kscale.ca.scale_down.legacy.usage_tracker import MOST_RECORDED, UsageTracker
 from kscale.effects import SECOND
 from kscale.errors import InputError
 from kscale.objects.apps import ReplicaSet

@@ -11,11 +11,11 @@ import kscale
 from builders import N0, Ran, at, node, owner, pod, run_steps
 from kscale import ca
 from kscale.ca import AutoscalerError, AutoscalingOptions, ExpanderInput, HourlyPrices, LoopState
+from kscale.ca.legacy.limits import UNKNOWN, apply_limits, exceeded, left_limits, resources_delta
+from kscale.ca.legacy.provisioning import best_label_set, legacy_candidates
+from kscale.ca.legacy.scale_up_loop import schedulable_somewhere
 from kscale.ca.options import ResourceLimiter, ResourceRange
-from kscale.ca.scale_up.decision import ScaleUpPlan
-from kscale.ca.scale_up.legacy.limits import UNKNOWN, apply_limits, exceeded, left_limits, resources_delta
-from kscale.ca.scale_up.legacy.loop import schedulable_somewhere
-from kscale.ca.scale_up.legacy.provisioning import best_label_set, legacy_candidates
+from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.effects import CreateGroup, IncreaseSize
 from kscale.errors import InputError
 from kscale.objects.apps import DaemonSet

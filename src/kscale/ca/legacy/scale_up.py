@@ -9,17 +9,17 @@ import msgspec
 from msgspec.structs import replace
 
 from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
-from kscale.ca.cluster_state import ClusterState, is_safe_to_scale_up, upcoming_count
+from kscale.ca.cluster_state import ClusterStateRegistry, is_safe_to_scale_up, upcoming_count
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
-from kscale.ca.estimator.legacy import basic_estimate, old_binpacking_estimate
 from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, RANDOM
 from kscale.ca.expander.types import ExpanderInput, Option, PodRun, Rng
+from kscale.ca.legacy.estimators import basic_estimate, old_binpacking_estimate
+from kscale.ca.legacy.limits import apply_limits, exceeded, left_limits, resources_delta
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.regarding import status_event
 from kscale.ca.scale_up.executor import Executing, execute_steps
-from kscale.ca.scale_up.legacy.limits import apply_limits, exceeded, left_limits, resources_delta
 from kscale.ca.similarity import Comparator, DifferenceRatios, find_similar
 from kscale.effects import CreateGroup, Emit, Moment, Progress, StepsOf
 from kscale.objects.core import Node
@@ -66,11 +66,11 @@ class LegacyScaleUp(msgspec.Struct, kw_only=True):
     remaining: list[int] = []
     awaiting: list[int] = []
     unmodelled: list[str] = []
-    state: ClusterState
+    state: ClusterStateRegistry
     groups: Groups
 
 
-def legacy_upcoming(state: ClusterState, groups: Groups) -> dict[str, int]:
+def legacy_upcoming(state: ClusterStateRegistry, groups: Groups) -> dict[str, int]:
     """Nodes that were asked for and are not there, by group: whatever they were asked for by."""
     counts = {group.id: upcoming_count(state, group.id) for group in groups}
     return {name: count for name, count in counts.items() if count > 0}
@@ -219,7 +219,7 @@ def scale_up_1_3(
     candidates: Sequence[NodeGroup] = (),
     nodes: Sequence[Node],
     templates: Mapping[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     now: Moment,
     options: AutoscalingOptions,
     expander_input: ExpanderInput,
@@ -278,7 +278,7 @@ def _scale_up(
 def _why_not(
     group: NodeGroup,
     templates: Mapping[str, NodeTemplate],
-    state: ClusterState,
+    state: ClusterStateRegistry,
     now: Moment,
     options: AutoscalingOptions,
     left: Mapping[str, int],

@@ -1,0 +1,1 @@
+"""What Cluster Autoscaler 1.3 decided, behind the option ``profile="legacy"``."""

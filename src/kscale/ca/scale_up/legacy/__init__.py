@@ -1,1 +1,0 @@
-"""Scale-up as Cluster Autoscaler 1.3 decided it, behind the option ``profile="legacy"``."""
