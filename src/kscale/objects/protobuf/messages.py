@@ -19,7 +19,7 @@ INLINE: Final = "inline"
 """The field of a message whose members stand among their parent's in JSON."""
 ENTRY_KEY, ENTRY_VALUE = "key", "value"
 
-_SCALARS: Final = {"int64": 3, "int32": 5, "bool": 8, "text": 9, "bytes": 12}
+_SCALARS: Final = {"double": 1, "int64": 3, "int32": 5, "bool": 8, "text": 9, "bytes": 12}
 _MESSAGE: Final = 11
 _OPTIONAL, _REPEATED = 1, 3
 _KUBERNETES: Final = "k8s.io.api.core.v1"
@@ -31,8 +31,9 @@ IntOrString: 1 type int64?, 2 intVal int32?, 3 strVal text?
 
 
 def message_types(package: str, messages: Iterable[Message]) -> dict[str, Any]:
-    """Classes by name for messages as tables describe them (:mod:`kscale.objects.protobuf.tables`); the type ``bytes``
-    is known as well. Every field knows whether it was set. Raises MissingExtraError without the runtime.
+    """Classes by name for messages as tables describe them (:mod:`kscale.objects.protobuf.tables`); the types
+    ``bytes`` and ``double`` are known as well. Every field knows whether it was set. Raises MissingExtraError without
+    the runtime.
     """
     try:
         from google.protobuf import descriptor_pb2, descriptor_pool, message_factory

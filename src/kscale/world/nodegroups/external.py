@@ -1,0 +1,211 @@
+"""The client of upstream's external gRPC provider (``cloudprovider/externalgrpc``): the cloud is another program."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from kscale.errors import InputError, Problem
+from kscale.objects.core import Node
+from kscale.objects.durations import parse_duration
+from kscale.objects.nodegroup import (
+    NOT_IMPLEMENTED,
+    InstanceStatus,
+    NodeGroup,
+    NodeGroupAutoscalingOptions,
+    NodeGroupOptions,
+    NodeTemplate,
+    ProviderError,
+)
+from kscale.world.nodegroups.external_messages import (
+    SERVICE,
+    external_node,
+    instance_from,
+    message_of,
+    options_from,
+    options_message,
+    template_from,
+)
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
+from kscale.world.rpc import channel, error_text, grpc_library, is_unimplemented, read_certificates
+
+__all__ = ["ExternalGroups", "read_config"]
+
+_log = logging.getLogger(__name__)
+_KEYS: Final = frozenset({"address", "key", "cert", "cacert", "grpc_timeout"})
+_TIMEOUT: Final = "5s"
+_RUNNING: Final = InstanceStatus()
+
+
+def read_config(path: str) -> dict[str, str]:
+    """``--cloud-config``: ``address``, ``key``, ``cert``, ``cacert``, ``grpc_timeout``. Raises InputError."""
+    import yaml
+
+    try:
+        found = yaml.safe_load(Path(path).read_bytes())
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), path)) from None
+    except yaml.YAMLError as error:
+        raise InputError(Problem(f"this is no YAML: {error}", path)) from None
+    if not isinstance(found, dict):
+        raise InputError(Problem("a map of settings is expected", path))
+    if unknown := found.keys() - _KEYS:
+        raise InputError([Problem("unknown setting", path, field=str(name)) for name in sorted(map(str, unknown))])
+    config = {name: "" if found.get(name) is None else str(found[name]) for name in _KEYS}
+    if not config["address"]:
+        raise InputError(Problem("the address of the provider is missing", path, field="address"))
+    if config["cert"] and not (config["key"] and config["cacert"]):
+        raise InputError(Problem("cert, key and cacert go together", path, field="cert"))
+    try:
+        parse_duration(config["grpc_timeout"] or _TIMEOUT)
+    except ValueError as error:
+        raise InputError(Problem(str(error), path, field="grpc_timeout")) from None
+    return config
+
+
+class ExternalGroups(Provider):
+    """Groups of a provider behind ``config`` (:func:`read_config`); over mutual TLS if it names a ``cert``.
+
+    ``nodes``: whose groups are asked for; ``defaults``: what the autoscaler's options say, which is told to the
+    provider. Raises MissingExtraError without grpcio, InputError for certificates that cannot be used.
+    """
+
+    name = "externalgrpc"
+
+    def __init__(
+        self, config: Mapping[str, str], nodes: Nodes, *, defaults: NodeGroupAutoscalingOptions | None = None
+    ) -> None:
+        grpc = grpc_library("the external gRPC provider")
+        self._errors: Any = grpc.RpcError
+        self._nodes = nodes
+        self._defaults = defaults or NodeGroupAutoscalingOptions()
+        self._timeout = parse_duration(config.get("grpc_timeout") or _TIMEOUT) / 1e9
+        self._channel = channel(config["address"], _credentials(grpc, config), what="the external gRPC provider")
+        self._methods: dict[str, Any] = {}
+        self._gpu_label: str | None = None
+
+    @property
+    def gpu_label(self) -> str:  # type: ignore[override]  # an attribute of the base, asked for here
+        """The label of nodes that names their type of GPU: asked for once."""
+        if self._gpu_label is None:
+            try:
+                self._gpu_label = str(self._call("GPULabel").label)
+            except ProviderError as error:
+                _log.error("the label of GPUs: %s", error.message)
+                return ""
+        return self._gpu_label
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        """Looks at the cloud anew. A provider that cannot tell its groups has none, as upstream takes it."""
+        self._call("Refresh")
+        try:
+            found = self._call("NodeGroups").nodeGroups
+        except ProviderError as error:
+            _log.error("the node groups: %s", error.message)
+            return []
+        members = self._members()
+        return [self._described(each, members.get(each.id, [])) for each in found]
+
+    def _members(self) -> dict[str, list[str]]:
+        """The names of nodes by the group that the provider says they are of; all are asked for side by side."""
+        asked = [(node, self._begin("NodeGroupForNode", node=external_node(node))) for node in self._nodes()]
+        found: dict[str, list[str]] = {}
+        for node, answer in asked:
+            if of := self._ended(answer).nodeGroup.id:
+                found.setdefault(of, []).append(node.name)
+        return found
+
+    def _described(self, told: Any, members: list[str]) -> NodeGroup:
+        group: str = told.id
+        size, size_error = self._told(lambda: int(self._call("NodeGroupTargetSize", id=group).targetSize))
+        template, template_error = self._told(lambda: self._template(group))
+        options, options_error = self._told(lambda: self._options(group))
+        instances = [instance_from(each) for each in self._call("NodeGroupNodes", id=group).instances]
+        return NodeGroup(
+            id=group,
+            min_size=told.minSize,
+            max_size=told.maxSize,
+            target_size=0 if size is None else size,
+            target_size_error=size_error,
+            nodes=members,
+            instances=[id_ for id_, _ in instances],
+            instance_status={id_: status for id_, status in instances if status is not None and status != _RUNNING},
+            template=template,
+            template_error=template_error,
+            options=options,
+            options_error=options_error,
+        )
+
+    def _template(self, group: str) -> NodeTemplate | None:
+        try:
+            return template_from(self._call("NodeGroupTemplateNodeInfo", id=group).nodeBytes)
+        except InputError as error:
+            raise ProviderError(f"the template cannot be read: {error}", CLOUD_ERROR) from None
+
+    def _options(self, group: str) -> NodeGroupOptions | None:
+        answer = self._call("NodeGroupGetOptions", id=group, defaults=options_message(self._defaults))
+        told = "nodeGroupAutoscalingOptions"
+        return options_from(getattr(answer, told)) if answer.HasField(told) else None
+
+    def _told(self, ask: Callable[[], Any]) -> tuple[Any, str | None]:
+        """An answer, or the error in its place; what the provider does not implement is no answer, and no error."""
+        try:
+            return ask(), None
+        except ProviderError as error:
+            return None, None if error.message == NOT_IMPLEMENTED else error.message
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        """Raises the target size."""
+        if atomic:
+            raise ProviderError(NOT_IMPLEMENTED)
+        self._call("NodeGroupIncreaseSize", id=group, delta=delta)
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        """Lowers the target size without deleting nodes."""
+        self._call("NodeGroupDecreaseTargetSize", id=group, delta=delta)
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        """Deletes nodes and lowers the target size with them."""
+        if force:
+            raise ProviderError(NOT_IMPLEMENTED)
+        self._call("NodeGroupDeleteNodes", id=group, nodes=[external_node(node) for node in nodes])
+
+    def close(self) -> None:
+        """Tells the provider that this is the end (``Cleanup``), and ends the connection."""
+        try:
+            self._call("Cleanup")
+        except ProviderError as error:
+            _log.error("Cleanup: %s", error.message)
+        self._channel.close()
+
+    def _begin(self, method: str, **given: Any) -> Any:
+        call = self._methods.get(method)
+        if call is None:
+            call = self._methods[method] = self._channel.unary_unary(
+                f"/{SERVICE}/{method}",
+                request_serializer=lambda request: request.SerializeToString(),
+                response_deserializer=message_of(f"{method}Response").FromString,
+            )
+        return call.future(message_of(f"{method}Request")(**given), timeout=self._timeout)
+
+    def _ended(self, answer: Any) -> Any:
+        try:
+            return answer.result()
+        except self._errors as error:
+            text = NOT_IMPLEMENTED if is_unimplemented(error) else error_text(error)
+            raise ProviderError(text, CLOUD_ERROR) from None
+
+    def _call(self, method: str, **given: Any) -> Any:
+        return self._ended(self._begin(method, **given))
+
+
+def _credentials(grpc: Any, config: Mapping[str, str]) -> Any:
+    if not config.get("cert"):
+        return None
+    return grpc.ssl_channel_credentials(
+        root_certificates=read_certificates(config["cacert"]),
+        private_key=Path(config["key"]).read_bytes(),
+        certificate_chain=Path(config["cert"]).read_bytes(),
+    )

@@ -1,0 +1,184 @@
+"""Any :class:`kscale.world.protocols.NodeGroups` as an external gRPC provider: a cloud written in Python, asked by a
+stock Cluster Autoscaler (``--cloud-provider=externalgrpc``) or by kscale."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kscale.errors import InputError
+from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
+from kscale.world.nodegroups.external_messages import (
+    METHODS,
+    SERVICE,
+    defaults_from,
+    instance_message,
+    message_of,
+    node_from,
+    options_message,
+    template_message,
+)
+from kscale.world.protocols import NodeGroups
+from kscale.world.rpc import grpc_library
+
+__all__ = ["ExternalServer"]
+
+_CALLS: Final = 8
+
+
+class ExternalServer:
+    """Serves groups at ``address`` (``host:port``; port 0: any) while it is entered; ``url`` says where.
+
+    ``cert``, ``key``, ``cacert``: files in PEM; clients must show a certificate that ``cacert`` has signed. Without
+    ``cert`` it serves without TLS. A node is of the group that lists its name, or its provider id among its
+    ``instances``, or whose ``node_selector`` it carries. Prices are not told.
+    """
+
+    def __init__(self, groups: NodeGroups, address: str, *, cert: str = "", key: str = "", cacert: str = "") -> None:
+        if bool(cert) != bool(key) or bool(cert) != bool(cacert):
+            raise InputError("cert, key and cacert go together")
+        grpc = grpc_library("serving node groups over gRPC")
+        self._codes: Any = grpc.StatusCode
+        self._groups = groups
+        self._lock = threading.Lock()
+        self._known: list[NodeGroup] | None = None
+        self._server: Any = grpc.server(ThreadPoolExecutor(_CALLS), options=[("grpc.so_reuseport", 0)])
+        answers = {
+            "NodeGroups": self._node_groups,
+            "NodeGroupForNode": self._group_of_node,
+            "GPULabel": lambda _: {"label": groups.gpu_label},
+            "GetAvailableGPUTypes": lambda _: {},
+            "Cleanup": lambda _: {},
+            "Refresh": self._refresh,
+            "NodeGroupTargetSize": self._target_size,
+            "NodeGroupIncreaseSize": self._increase,
+            "NodeGroupDeleteNodes": self._delete,
+            "NodeGroupDecreaseTargetSize": self._decrease,
+            "NodeGroupNodes": self._instances,
+            "NodeGroupTemplateNodeInfo": self._template,
+            "NodeGroupGetOptions": self._options,
+        }
+        methods = {
+            name: grpc.unary_unary_rpc_method_handler(
+                self._answering(name, answers[name]),
+                request_deserializer=message_of(f"{name}Request").FromString,
+                response_serializer=lambda response: response.SerializeToString(),
+            )
+            for name in METHODS
+            if name in answers
+        }
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
+        host = address.rpartition(":")[0]
+        if cert:
+            pair = (Path(key).read_bytes(), Path(cert).read_bytes())
+            credentials = grpc.ssl_server_credentials(
+                [pair], root_certificates=Path(cacert).read_bytes(), require_client_auth=True
+            )
+            port = self._server.add_secure_port(address, credentials)
+        else:
+            port = self._server.add_insecure_port(address)
+        self.url = f"{host}:{port}"
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop(None).wait()
+
+    def wait(self) -> None:
+        """Waits until it is stopped from elsewhere."""
+        self._server.wait_for_termination()
+
+    def _answering(self, name: str, answer: Callable[[Any], dict[str, Any]]) -> Callable[[Any, Any], Any]:
+        def call(request: Any, context: Any) -> Any:
+            try:
+                with self._lock:  # a cloud is asked one thing at a time
+                    return message_of(f"{name}Response")(**answer(request))
+            except ProviderError as error:
+                code = self._codes.UNIMPLEMENTED if is_not_implemented(error.message) else self._codes.UNKNOWN
+                context.abort(code, error.message)
+            except InputError as error:
+                context.abort(self._codes.INTERNAL, str(error))
+
+        return call
+
+    def _now(self) -> list[NodeGroup]:
+        if self._known is None:
+            self._known = list(self._groups.refresh())
+        return self._known
+
+    def _of(self, request: Any) -> NodeGroup:
+        for group in self._now():
+            if group.id == request.id:
+                return group
+        raise ProviderError(f"there is no node group {request.id}")
+
+    def _refresh(self, _request: Any) -> dict[str, Any]:
+        self._known = None
+        self._now()
+        return {}
+
+    def _node_groups(self, _request: Any) -> dict[str, Any]:
+        return {"nodeGroups": [_told(group) for group in self._now()]}
+
+    def _group_of_node(self, request: Any) -> dict[str, Any]:
+        node = node_from(request.node)
+        labels = node.metadata.labels or {}
+        for group in self._now():
+            selector = group.node_selector
+            if (
+                node.name in group.nodes
+                or (node.spec.provider_id and node.spec.provider_id in group.instance_ids)
+                or (selector is not None and selector.items() <= labels.items())
+            ):
+                return {"nodeGroup": _told(group)}
+        return {"nodeGroup": {}}
+
+    def _target_size(self, request: Any) -> dict[str, Any]:
+        group = self._of(request)
+        if group.target_size_error is not None:
+            raise ProviderError(group.target_size_error)
+        return {"targetSize": len(group.nodes) if group.target_size is None else group.target_size}
+
+    def _increase(self, request: Any) -> dict[str, Any]:
+        return self._changed(lambda: self._groups.increase_size(request.id, request.delta))
+
+    def _decrease(self, request: Any) -> dict[str, Any]:
+        return self._changed(lambda: self._groups.decrease_target_size(request.id, request.delta))
+
+    def _delete(self, request: Any) -> dict[str, Any]:
+        nodes = [node_from(each) for each in request.nodes]
+        return self._changed(lambda: self._groups.delete_nodes(request.id, nodes))
+
+    def _changed(self, change: Callable[[], None]) -> dict[str, Any]:
+        try:
+            change()
+        finally:
+            self._known = None  # what was told is not true any more
+        return {}
+
+    def _instances(self, request: Any) -> dict[str, Any]:
+        group = self._of(request)
+        ids: Sequence[str] = group.nodes if group.instances is None else group.instances
+        all_ids = [*ids, *(each for each in group.unregistered_instances if each not in ids)]
+        return {"instances": [instance_message(id_, group.instance_status.get(id_)) for id_ in all_ids]}
+
+    def _template(self, request: Any) -> dict[str, Any]:
+        return {"nodeBytes": template_message(self._of(request).node_template)}
+
+    def _options(self, request: Any) -> dict[str, Any]:
+        group = self._of(request)
+        if group.options is None and group.options_error is None:
+            raise ProviderError("Not implemented")
+        return {"nodeGroupAutoscalingOptions": options_message(group.options_or(defaults_from(request.defaults)))}
+
+
+def _told(group: NodeGroup) -> dict[str, Any]:
+    return {"id": group.id, "minSize": group.min_size, "maxSize": group.max_size, "debug": group.id}

@@ -1,0 +1,55 @@
+"""What a cloud may leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NOT_IMPLEMENTED, NodeGroup, ProviderError
+
+__all__ = ["CLOUD_ERROR", "Nodes", "Provider"]
+
+CLOUD_ERROR = "cloudProviderError"
+"""The type of an error of a cloud."""
+
+Nodes = Callable[[], Sequence[Node]]
+"""The nodes of the cluster as they were when the loop began: what a provider sorts into its groups."""
+
+
+class Provider:
+    """A base for a cloud in Python: a subclass has ``name`` and the methods of
+    :class:`kscale.world.protocols.NodeGroups` that it can answer; the others refuse, as upstream's do."""
+
+    name = ""
+    gpu_label = ""
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        """Looks at the cloud anew, and tells its groups as they are now."""
+        raise NotImplementedError(f"{type(self).__name__} does not tell its groups")
+
+    def has_instance(self, node: Node) -> bool:
+        """Whether the machine of a node still runs."""
+        raise ProviderError(NOT_IMPLEMENTED)
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        """Raises the target size."""
+        raise ProviderError(NOT_IMPLEMENTED)
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        """Lowers the target size without deleting nodes."""
+        raise ProviderError(NOT_IMPLEMENTED)
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        """Deletes nodes and lowers the target size with them."""
+        raise ProviderError(NOT_IMPLEMENTED)
+
+    def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
+        """Makes a group."""
+        raise ProviderError(NOT_IMPLEMENTED)
+
+    def delete_group(self, group: str) -> None:
+        """Removes a group."""
+        raise ProviderError(NOT_IMPLEMENTED)
+
+    def close(self) -> None:
+        """Lets go of connections."""

@@ -1,0 +1,69 @@
+"""Calls over gRPC as Go's clients make and word them (extra ``[grpc]``)."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+from kscale.errors import InputError, MissingExtraError, Problem
+
+__all__ = ["channel", "error_text", "grpc_library", "is_unimplemented", "read_certificates"]
+
+MOST_BYTES: Final = 128 << 20
+_SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does
+
+
+def grpc_library(what: str) -> Any:
+    """The module ``grpc``; raises :class:`~kscale.errors.MissingExtraError`, which says that ``what`` needs it."""
+    try:
+        import grpc
+    except ImportError:
+        raise MissingExtraError(what, "grpc") from None
+    return grpc
+
+
+def channel(url: str, credentials: Any, *, what: str) -> Any:
+    """A connection to a server, made when it is first used. ``credentials`` None: without TLS."""
+    grpc = grpc_library(what)
+    options = [
+        ("grpc.max_receive_message_length", MOST_BYTES),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.enable_http_proxy", int(not _is_loopback(url))),
+    ]
+    if credentials is None:
+        return grpc.insecure_channel(url, options=options)
+    return grpc.secure_channel(url, credentials, options=options)
+
+
+def error_text(error: Any) -> str:
+    """An error of a call as Go's client words it."""
+    code = error.code().name
+    spelled = _SPELLED.get(code) or "".join(part.capitalize() for part in code.split("_"))
+    return f"rpc error: code = {spelled} desc = {error.details()}"
+
+
+def is_unimplemented(error: Any) -> bool:
+    """Whether the server does not know the method."""
+    return bool(error.code().name == "UNIMPLEMENTED")
+
+
+def read_certificates(path: str | os.PathLike[str]) -> bytes:
+    """The file, if there is a certificate in it. Raises InputError, OSError."""
+    data = Path(path).read_bytes()
+    try:
+        ssl.create_default_context(cadata=data.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise InputError(Problem("there is no certificate in it (PEM is expected)", os.fspath(path))) from None
+    return data
+
+
+def _is_loopback(url: str) -> bool:
+    """Whether the server is on this machine: Go's client does not ask a proxy for it, grpcio's would."""
+    host = url.rpartition("/")[2].rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,380 @@
+"""Clouds behind one protocol: a groups file, external gRPC (both ends, over loopback), kwok."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from kscale.effects import Action
+from kscale.errors import InputError
+from kscale.objects.core import Node
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import (
+    InstanceError,
+    InstanceStatus,
+    NodeGroup,
+    NodeGroupAutoscalingOptions,
+    NodeGroupOptions,
+    NodeTemplate,
+    ProviderError,
+)
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.performer import Performer
+from kscale.world.nodegroups.api_cloud import blocking
+from kscale.world.nodegroups.external import ExternalGroups, read_config
+from kscale.world.nodegroups.external_messages import message_of
+from kscale.world.nodegroups.external_server import ExternalServer
+from kscale.world.nodegroups.kwok import KwokGroups
+from kscale.world.nodegroups.kwok_config import groups_of, read_kwok_config, read_nodes
+from kscale.world.nodegroups.provider import Provider
+from kscale.world.nodegroups.static import StaticGroups
+from kscale.world.protocols import NodeGroups
+from unit.world.fake_api_server import FakeApiServer
+
+pytest.importorskip("grpc")
+
+
+def node(name: str, *, provider_id: str = "", **labels: str) -> Node:
+    data = {
+        "metadata": {"name": name, "labels": labels, "annotations": {"a": "b"}},
+        "spec": {"providerID": provider_id},
+        "status": {"capacity": {"cpu": "2", "memory": "4Gi"}, "allocatable": {"cpu": "1900m", "memory": "4Gi"}},
+    }
+    return from_dict(data, Node)
+
+
+NODES = [node("n1", provider_id="x://n1", pool="a"), node("n2", provider_id="x://n2", pool="b"), node("other")]
+DEFAULTS = NodeGroupAutoscalingOptions(
+    scale_down_utilization_threshold=0.5,
+    scale_down_unneeded_time=timedelta(minutes=10),
+    max_node_startup_time=timedelta(minutes=15),
+)
+
+
+class Cloud(Provider):
+    """What a user's Python program may be."""
+
+    name = "mine"
+    gpu_label = "gpu"
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+        self.refreshed = 0
+        self.fails = ""
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        self.refreshed += 1
+        if self.fails:
+            raise ProviderError(self.fails)
+        return [
+            NodeGroup(
+                id="a",
+                max_size=5,
+                min_size=1,
+                target_size=3 + len(self.calls),
+                nodes=["n1"],
+                instances=["x://n1", "x://n3", "x://n4"],
+                instance_status={
+                    "x://n3": InstanceStatus(state="creating", error=InstanceError(class_="OutOfResource", code="Q")),
+                    "x://n4": InstanceStatus(
+                        state="deleting", error=InstanceError(class_="Other", code="X", message="why")
+                    ),
+                },
+                template=NodeTemplate(node=node("template", pool="a")),
+                options=NodeGroupOptions(scale_down_utilization_threshold=0.25, scale_down_unneeded_time=1.5),
+            ),
+            NodeGroup(id="b", node_selector={"pool": "b"}, target_size_error="it is late", template_error="none here"),
+        ]
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        if delta > 3:
+            raise ProviderError("size increase too large, desired: 9 max: 5")
+        self.calls.append(("increase", group, delta))
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        self.calls.append(("delete", group, [(each.name, each.spec.provider_id) for each in nodes]))
+
+
+@pytest.fixture
+def cloud() -> Cloud:
+    return Cloud()
+
+
+@pytest.fixture
+def client(cloud: Cloud) -> Iterator[ExternalGroups]:
+    with ExternalServer(cloud, "127.0.0.1:0") as server:
+        found = ExternalGroups({"address": server.url}, lambda: NODES, defaults=DEFAULTS)
+        yield found
+        found.close()
+
+
+def test_they_are_clouds(client: ExternalGroups, cloud: Cloud) -> None:
+    assert isinstance(client, NodeGroups)
+    assert isinstance(cloud, NodeGroups)
+    assert isinstance(StaticGroups([], list), NodeGroups)
+
+
+def test_what_one_end_tells_the_other_hears(client: ExternalGroups) -> None:
+    a, b = client.refresh()
+    assert (a.id, a.min_size, a.max_size, a.target_size, a.nodes) == ("a", 1, 5, 3, ["n1"])
+    assert a.instances == ["x://n1", "x://n3", "x://n4"]
+    assert a.instance_status == {
+        "x://n3": InstanceStatus(state="creating", error=InstanceError(class_="OutOfResource", code="Q")),
+        "x://n4": InstanceStatus(state="deleting", error=InstanceError(class_="Other", code="X", message="why")),
+    }
+    assert a.node_template.node.status.allocatable == node("x").status.allocatable
+    assert a.node_template.node.metadata.labels == {"pool": "a"}
+    assert (b.id, b.nodes, b.target_size_error) == ("b", ["n2"], "rpc error: code = Unknown desc = it is late")
+    assert b.template_error == "rpc error: code = Unknown desc = none here"
+    assert (b.options, b.options_error) == (None, None)
+    assert client.gpu_label == "gpu"
+
+
+def test_options_that_are_told_replace_all(client: ExternalGroups) -> None:
+    """What the wire does not carry becomes zero, whatever the autoscaler's own options are."""
+    a, _ = client.refresh()
+    assert a.options_or(DEFAULTS) == NodeGroupAutoscalingOptions(
+        scale_down_utilization_threshold=0.25, scale_down_unneeded_time=timedelta(seconds=1.5)
+    )
+
+
+def test_changes_and_refusals(client: ExternalGroups, cloud: Cloud) -> None:
+    client.increase_size("a", 2)
+    client.delete_nodes("a", [NODES[0]])
+    assert cloud.calls == [("increase", "a", 2), ("delete", "a", [("n1", "x://n1")])]
+    assert client.refresh()[0].target_size == 5
+    for refused in (
+        lambda: client.decrease_target_size("a", -1),  # of the cloud: its class does not have it
+        lambda: client.increase_size("a", 1, atomic=True),
+        lambda: client.delete_nodes("a", [NODES[0]], force=True),
+        lambda: client.create_group("c"),
+        lambda: client.delete_group("a"),
+        lambda: client.has_instance(NODES[0]),
+    ):
+        with pytest.raises(ProviderError, match=r"^Not implemented$"):
+            refused()
+    with pytest.raises(ProviderError) as found:
+        client.increase_size("a", 4)
+    assert found.value.message == "rpc error: code = Unknown desc = size increase too large, desired: 9 max: 5"
+    assert found.value.type == "cloudProviderError"
+
+
+def test_a_cloud_that_cannot_be_looked_at(client: ExternalGroups, cloud: Cloud) -> None:
+    cloud.fails = "it is down"
+    with pytest.raises(ProviderError, match="it is down"):
+        client.refresh()
+
+
+def test_messages_are_those_of_the_protocol() -> None:
+    """Bytes put together by hand from the numbers in externalgrpc.proto."""
+    given = message_of("NodeGroupIncreaseSizeRequest")(delta=3, id="small").SerializeToString()
+    assert given == b"\x08\x03\x12\x05small"
+    entry = [{"key": "pool", "value": "a"}]
+    sent = message_of("NodeGroupForNodeRequest")(node={"providerID": "p", "name": "n", "labels": entry})
+    assert sent.SerializeToString() == b"\n\x11\n\x01p\x12\x01n\x1a\t\n\x04pool\x12\x01a"
+    options = message_of("NodeGroupAutoscalingOptions").FromString(
+        b"\x09\x00\x00\x00\x00\x00\x00\xe0?B\x03\x08\xd8\x04"
+    )
+    assert (options.scaleDownUtilizationThreshold, options.scaleDownUnneededDuration.seconds) == (0.5, 600)
+
+
+def test_mutual_tls(cloud: Cloud, tmp_path: Path) -> None:
+    issuer, other = trustme.CA(), trustme.CA()
+    issuer.cert_pem.write_to_path(tmp_path / "ca")
+
+    def files(of: trustme.CA, name: str) -> dict[str, str]:
+        own = of.issue_cert("localhost")
+        own.private_key_pem.write_to_path(tmp_path / f"{name}.key")
+        own.cert_chain_pems[0].write_to_path(tmp_path / f"{name}.cert")
+        return {
+            "cert": str(tmp_path / f"{name}.cert"), "key": str(tmp_path / f"{name}.key"), "cacert": str(tmp_path / "ca")
+        }  # fmt: skip
+
+    with ExternalServer(cloud, "localhost:0", **files(issuer, "server")) as server:
+        trusted = ExternalGroups({"address": server.url, **files(issuer, "client")}, lambda: NODES)
+        assert [group.id for group in trusted.refresh()] == ["a", "b"]
+        trusted.close()
+        for config in ({}, files(other, "stranger")):
+            stranger = ExternalGroups({"address": server.url, "grpc_timeout": "1s", **config}, lambda: NODES)
+            with pytest.raises(ProviderError, match="Unavailable"):
+                stranger.refresh()
+            stranger.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[]", "a map of settings"),
+        ("{}", "the address of the provider is missing"),
+        ("{address: 'x:1', cert: y}", "cert, key and cacert go together"),
+        ("{address: 'x:1', grpc_timeout: soon}", "grpc_timeout"),
+        ("{address: 'x:1', adress: y}", "unknown setting"),
+        ("{", "no YAML"),
+    ],
+)
+def test_a_config_that_cannot_be_used(text: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "c").write_text(text)
+    with pytest.raises(InputError, match=said):
+        read_config(str(tmp_path / "c"))
+
+
+def test_a_config(tmp_path: Path) -> None:
+    (tmp_path / "c").write_text("{address: '127.0.0.1:8086', grpc_timeout: 2s}")
+    assert read_config(str(tmp_path / "c"))["address"] == "127.0.0.1:8086"
+    with pytest.raises(InputError, match="c2"):
+        read_config(str(tmp_path / "c2"))
+
+
+def test_a_groups_file_is_sorted_out_over_the_nodes_and_not_changed() -> None:
+    cloud = StaticGroups(
+        [NodeGroup(id="a", node_selector={"pool": "a"}), NodeGroup(id="b", target_size=4)], lambda: NODES
+    )
+    a, b = cloud.refresh()
+    assert (a.nodes, a.target_size, a.instances, b.target_size) == (["n1"], 1, ["x://n1"], 4)
+    with pytest.raises(ProviderError, match="Not implemented"):
+        cloud.increase_size("a", 1)
+
+
+# -- kwok ----------------------------------------------------------------------------------------------------
+
+CONFIG = "readNodesFrom: configmap\nconfigmap: {name: templates}\nnodegroups: {fromNodeLabelKey: pool}\n"
+TEMPLATES = """
+items:
+- metadata:
+    name: small
+    uid: x
+    labels: {pool: a}
+    annotations: {cluster-autoscaler.kwok.nodegroup/max-count: "3"}
+  status: {allocatable: {cpu: "2", memory: 4Gi, pods: "110"}}
+- metadata: {name: small-2, labels: {pool: a}}
+- metadata: {name: big, labels: {pool: b}, annotations: {cluster-autoscaler.kwok.nodegroup/name: large}}
+"""
+
+
+class Api:
+    """The fake API server on a loop of its own, asked from the test's thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.thread = threading.Thread(target=self.loop.run_forever)
+        self.thread.start()
+        clock = SystemClock()
+        self.server = FakeApiServer(clock)
+        self.ask: Callable[[Action], Any] = blocking(Performer(Client(self.server, clock, qps=-1), clock), self.loop)
+
+    def end(self) -> None:
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join()
+        self.loop.close()
+
+    def configure(self, config: str = CONFIG, templates: str = TEMPLATES) -> None:
+        for name, data in (("kwok-provider-config", {"config": config}), ("templates", {"templates": templates})):
+            self.server.put("configmaps", {"metadata": {"name": name, "namespace": "ns"}, "data": data})
+
+    def names(self) -> list[str]:
+        return [each["metadata"]["name"] for each in self.server.all("nodes")]
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    found = Api()
+    yield found
+    found.end()
+
+
+def test_kwok(api: Api) -> None:
+    api.configure()
+    cloud = KwokGroups(api.ask, namespace="ns", rng=random.Random(1))
+    a, large = cloud.refresh()
+    assert (a.id, a.min_size, a.max_size, a.target_size, a.nodes) == ("a", 0, 3, 0, [])
+    assert (large.id, large.max_size) == ("large", 200)
+    template = a.node_template
+    assert template.node.name == "kwok-fake-small"
+    assert not template.node.metadata.uid
+    assert [(taint.key, taint.effect) for taint in template.node.spec.taints or ()] == [("kwok-provider", "NoSchedule")]
+    assert [pod.metadata.labels for pod in template.pods] == [{"component": "kube-proxy", "tier": "node"}]
+
+    cloud.increase_size("a", 2)
+    first, second = api.names()
+    assert first.startswith("a-")
+    assert len(first) == 7
+    held = api.server.get("nodes", first)
+    assert held["spec"]["providerID"] == f"kwok:{first}"
+    assert held["metadata"]["annotations"]["kwok.x-k8s.io/node"] == "fake"
+    assert held["status"]["allocatable"]["cpu"] == "2"
+    a, _ = cloud.refresh()
+    assert (a.target_size, sorted(a.nodes)) == (2, sorted((first, second)))
+    assert sorted(a.instance_ids) == sorted(f"kwok:{name}" for name in (first, second))
+
+    with pytest.raises(ProviderError, match="size increase too large, desired: 4 max: 3"):
+        cloud.increase_size("a", 2)
+    with pytest.raises(ProviderError, match="existing nodes, targetSize: 2 delta: -1 existingNodes: 2"):
+        cloud.decrease_target_size("a", -1)
+    gone = from_dict(api.server.get("nodes", first), Node)
+    cloud.delete_nodes("a", [gone])
+    assert api.names() == [second]
+    with pytest.raises(ProviderError, match="because it is not managed by kwok"):
+        cloud.delete_nodes("a", [node("n1")])
+    cloud.close()
+    assert api.names() == []
+    with pytest.raises(ProviderError, match="min size reached, nodes will not be deleted"):
+        KwokGroups(api.ask, namespace="ns").delete_nodes("large", [gone])
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ("readNodesFrom: x", r"\(expected: 'label' or 'annotation'\): x"),
+        ("readNodesFrom: configmap", "please specify a value for 'configmap' in kwok config"),
+        ("{readNodesFrom: configmap, configmap: {key: x}}", "please specify 'configmap.name' in kwok config"),
+        ("readNodesFrom: cluster", "please specify a value for 'nodegroups'"),
+        ("{readNodesFrom: cluster, nodegroups: {x: y}}", "currently empty or undefined"),
+        (
+            "{readNodesFrom: cluster, nodegroups: {fromNodeLabelKey: y, fromNodeAnnotationKey: z}}",
+            r"\(you can't use both\)",
+        ),
+        (
+            "{readNodesFrom: cluster, nodegroups: {fromNodeLabelKey: y}, nodes: {gpuConfig: {gpuLabelKey: z}}}",
+            "nodes.gpuConfig.gpuLabelKey or file.nodes.gpuConfig.availableGPUTypes is empty",
+        ),
+    ],
+)
+def test_a_kwok_config_that_cannot_be_used(config: str, said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        read_kwok_config(config)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "said"),
+    [
+        ({"min-count": "one"}, "'one' is not an integer"),
+        ({"min-count": "3", "max-count": "2", "desired-count": "2"}, "max-count 2 is less than min-count 3"),
+        ({"min-count": "1"}, "desired-count 0 is not between 1 and 200"),
+    ],
+)
+def test_templates_that_cannot_be_used(annotations: dict[str, str], said: str) -> None:
+    given = {f"cluster-autoscaler.kwok.nodegroup/{key}": value for key, value in annotations.items()}
+    template = from_dict({"metadata": {"name": "t", "labels": {"pool": "a"}, "annotations": given}}, Node)
+    with pytest.raises(InputError, match=said):
+        groups_of([template], read_kwok_config(CONFIG))
+
+
+def test_templates_of_no_group_and_no_templates(api: Api) -> None:
+    with pytest.raises(InputError, match="no list of nodes"):
+        read_nodes("x: y")
+    with pytest.raises(InputError, match="belongs to no group"):
+        groups_of([node("n")], read_kwok_config(CONFIG))
+    with pytest.raises(InputError, match="ConfigMap ns/kwok-provider-config"):
+        KwokGroups(api.ask, namespace="ns")
+    api.configure(config="")
+    with pytest.raises(InputError, match="has no key config"):
+        KwokGroups(api.ask, namespace="ns")
