@@ -58,7 +58,7 @@ from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
 from kscale.series.usage_reader import read_usage
 from kscale.vpa import RecommenderOptions
-from kscale.vpa.advice import advise
+from kscale.vpa.advice import recommend
 from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histograms
 from kscale.vpa.logic import estimate
 from kscale.vpa.model.aggregates import Store
@@ -347,13 +347,13 @@ ALONE = """
 import json, re, sys
 import kscale
 from kscale.series.usage_reader import read_usage
-from kscale.vpa import advice
+from kscale.vpa.advice import report
 
 dump, history, threads = sys.argv[1], sys.argv[2], int(sys.argv[3])
 fed = []
-take_in = advice.take_in
-advice.take_in = lambda *given: fed.append(take_in(*given)) or fed[0]
-made = advice.advise(kscale.load(dump), read_usage(history, threads=threads), threads=threads)
+take_in = report.take_in
+report.take_in = lambda *given: fed.append(take_in(*given)) or fed[0]
+made = report.recommend(kscale.load(dump), read_usage(history, threads=threads), threads=threads)
 store = fed[0].state.store
 print(json.dumps({
     "samples": made.counts["samples"],
@@ -376,11 +376,11 @@ WAYS = [("parquet", "container"), ("parquet", "time"), ("csv", "container"), ("c
 def test_from_file_to_recommendation(benchmark: Any, recorded: Recorded, form: str, layout: str) -> None:
     path, rows = recorded.write(form, layout)
     cluster = kscale.load(recorded.dump)
-    timed = CpuTime(lambda: advise(cluster, read_usage(path, threads=THREADS), threads=THREADS))
+    timed = CpuTime(lambda: recommend(cluster, read_usage(path, threads=THREADS), threads=THREADS))
     made = benchmark.pedantic(timed, rounds=3 if SCALE < 0.5 else 1)
     assert made.counts["samples"] == 2 * rows
     assert sum(one.cpu.target is not None for one in made.containers) > 0
-    again = advise(cluster, read_usage(path, threads=1), threads=1)
+    again = recommend(cluster, read_usage(path, threads=1), threads=1)
     assert again == made
     command = [sys.executable, "-c", ALONE, str(recorded.dump), str(path), str(THREADS)]
     alone = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)

@@ -19,7 +19,7 @@ DOCUMENTS: dict[str, str] = {
     "FitReport": "kscale.capacity.records",
     "HPAReport": "kscale.hpa.report",
     "HeadroomReport": "kscale.capacity.headroom",
-    "RecommendationReport": "kscale.vpa.report",
+    "RecommendationReport": "kscale.vpa.advice.records",
     "ReplayReport": "kscale.hpa.replay_report",
     "ScaleDownReport": "kscale.capacity.scale_down",
     "ScaleUpPlan": "kscale.ca.scale_up.records:ScaleUpPlanRecord",

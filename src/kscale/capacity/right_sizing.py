@@ -15,8 +15,8 @@ from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.quantity import Quantity
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
+from kscale.vpa.advice.records import ContainerAdvice, Effect, RecommendationReport
 from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
-from kscale.vpa.report import ContainerAdvice, Effect, RecommendationReport
 from kscale.vpa.target import parent_of
 
 __all__ = ["effect_of"]

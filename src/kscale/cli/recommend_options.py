@@ -17,8 +17,8 @@ from kscale.cli.moments import parse_moment
 from kscale.cli.options import OptionGroup
 from kscale.effects import moment
 from kscale.series.usage_reader import UsageFiles
+from kscale.vpa.advice.records import SEVERITIES
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.report import SEVERITIES
 from kscale.vpa.strategies import Strategy, strategies
 
 __all__ = ["History", "Quality", "Settings", "Shape", "fail_level", "recommender_options", "setting_of"]

@@ -15,8 +15,8 @@ from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, Tone, V
 from kscale.cli.recommend_options import Quality, Shape
 from kscale.cli.words import object_name
 from kscale.errors import InputError, Problem
-from kscale.vpa.manifests import patch_of, vpa_of
-from kscale.vpa.report import ContainerAdvice, RecommendationReport, ResourceAdvice
+from kscale.vpa.advice.manifests import patch_of, vpa_of
+from kscale.vpa.advice.records import ContainerAdvice, RecommendationReport, ResourceAdvice
 
 __all__ = ["Advice", "ShowAdvice", "view_of"]
 

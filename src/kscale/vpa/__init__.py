@@ -13,13 +13,34 @@ from kscale.vpa.admission import (
     review,
     review_steps,
 )
+from kscale.vpa.advice import RecommendationReport, recommend
 from kscale.vpa.controllers import ControllerKey, Controllers
 from kscale.vpa.limit_range import LimitRanges
-from kscale.vpa.metrics_sources import external_metrics_steps, usage_of_pods
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
+from kscale.vpa.model import (
+    CPU_SAMPLE,
+    MEMORY_SAMPLE,
+    OOM,
+    RecommenderState,
+    Usage,
+    fork_state,
+    load_state,
+    save_state,
+)
 from kscale.vpa.oom import OutOfMemory, evicted_for_memory, out_of_memory
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
-from kscale.vpa.recommender import RecommenderResult, Round, VpaResult, run_once
+from kscale.vpa.recommender import (
+    PodChanges,
+    RecommenderResult,
+    RecommenderRound,
+    VpaResult,
+    external_metrics_steps,
+    init_from_checkpoints,
+    init_from_checkpoints_steps,
+    pod_changes,
+    recommender_steps,
+    run_once,
+    usage_of_pods,
+)
 from kscale.vpa.scales import KnownScales, ScaleCache, ScaleKey
 from kscale.vpa.updater import (
     UpdaterResult,
@@ -36,17 +57,19 @@ __all__ = [
     "MEMORY_SAMPLE",
     "OOM",
     "AdmissionOptions",
-    "ClusterState",
     "ControllerKey",
     "Controllers",
     "KnownScales",
     "LimitRanges",
     "OutOfMemory",
     "PodAdmission",
+    "PodChanges",
+    "RecommendationReport",
     "RecommenderOptions",
     "RecommenderResult",
+    "RecommenderRound",
+    "RecommenderState",
     "Reviewed",
-    "Round",
     "ScaleCache",
     "ScaleKey",
     "UpdaterOptions",
@@ -62,13 +85,21 @@ __all__ = [
     "admit_vpa",
     "evicted_for_memory",
     "external_metrics_steps",
+    "fork_state",
+    "init_from_checkpoints",
+    "init_from_checkpoints_steps",
     "legacy_updater_steps",
+    "load_state",
     "out_of_memory",
+    "pod_changes",
+    "recommend",
+    "recommender_steps",
     "review",
     "review_steps",
     "run_legacy_updater",
     "run_once",
     "run_updater",
+    "save_state",
     "updater_steps",
     "usage_of_pods",
 ]

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Generator, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, Final
 
-import numpy as np
-
-from kscale.effects import ZERO_TIME, to_text
+from kscale.effects import ZERO_TIME, Moment, to_text
 from kscale.errors import InputError, KscaleError, Problem
 from kscale.objects.decode import to_dict
 from kscale.objects.times import nanoseconds
@@ -18,24 +16,9 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerCheckpointStatus,
 )
 from kscale.vpa.histogram import Histogram, HistogramError, SavedHistogram
-from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store
-from kscale.vpa.model.cluster import ClusterState
-from kscale.vpa.model.vpa import FETCHING_HISTORY, Vpa
+from kscale.vpa.model import Aggregate, AggregateKey, RecommenderState, Store
 
-__all__ = [
-    "VERSION",
-    "CheckpointError",
-    "CheckpointsWritten",
-    "ContainerCheckpoint",
-    "WriteCheckpoints",
-    "checkpoint_steps",
-    "histogram_data",
-    "load",
-    "load_all",
-    "orphaned",
-    "status_data",
-    "store_all",
-]
+__all__ = ["VERSION", "CheckpointError", "checkpoint_status", "histogram_data", "load", "load_all", "status_data"]
 
 VERSION: Final = "v3"
 _YEAR_ONE: Final = nanoseconds("0001-01-01T00:00:00Z")
@@ -43,15 +26,6 @@ _YEAR_ONE: Final = nanoseconds("0001-01-01T00:00:00Z")
 
 class CheckpointError(KscaleError, ValueError):
     """A checkpoint that cannot be used, with upstream's text."""
-
-
-class ContainerCheckpoint(NamedTuple):
-    """The checkpoint of one container name of a VPA. The object is named ``<vpa>-<container>``."""
-
-    namespace: str
-    vpa: str
-    container: str
-    status: VerticalPodAutoscalerCheckpointStatus
 
 
 # -- reading ---------------------------------------------------------------------------------------------------
@@ -102,7 +76,7 @@ def load(store: Store, row: int, status: VerticalPodAutoscalerCheckpointStatus) 
         raise CheckpointError(str(error)) from None
 
 
-def load_all(state: ClusterState, checkpoints: Iterable[VerticalPodAutoscalerCheckpoint], now: int) -> list[str]:
+def load_all(state: RecommenderState, checkpoints: Iterable[VerticalPodAutoscalerCheckpoint], now: Moment) -> list[str]:
     """Load checkpoints into the VPAs that they belong to; texts of what could not be loaded come back.
 
     Of a checkpoint that cannot be loaded nothing is taken in. Raises :class:`InputError`, naming the object and the
@@ -139,100 +113,19 @@ def load_all(state: ClusterState, checkpoints: Iterable[VerticalPodAutoscalerChe
 # -- writing ---------------------------------------------------------------------------------------------------
 
 
-def store_all(state: ClusterState, vpas: Sequence[Vpa], now: int) -> list[ContainerCheckpoint]:
-    """The checkpoints of VPAs, the one written longest ago first; those still fetching history are left out.
-
-    The memory window that is still open is taken out: its peak may yet be replaced.
-    """
-    ready = _in_order(vpas)
-    merged = state.containers_of(ready)
-    rows = {(vpa.key, name): row for row, (vpa, name) in enumerate(merged.names)}
-    _take_out_open_windows(state, ready, merged.store, rows, now)
-    every = np.arange(len(merged.names), dtype=np.int64)
-    saved = zip(merged.names, merged.store.memory.save(every), merged.store.cpu.save(every), strict=True)
-    result = [
-        ContainerCheckpoint(
-            vpa.namespace,
-            vpa.name,
-            name,
-            VerticalPodAutoscalerCheckpointStatus(
-                last_update_time=to_text(now),
-                version=VERSION,
-                cpu_histogram=_saved(cpu),
-                memory_histogram=_saved(memory),
-                first_sample_start=to_text(int(merged.store.first[row])),
-                last_sample_start=to_text(int(merged.store.last[row])),
-                total_samples_count=int(merged.store.samples[row]),
-            ),
-        )
-        for row, ((vpa, name), memory, cpu) in enumerate(saved)
-    ]
-    for vpa in {id(vpa): vpa for vpa, _ in merged.names}.values():
-        vpa.checkpoint_written = now
-    return result
-
-
-class WriteCheckpoints(NamedTuple):
-    """Write these now: the checkpoints of as many VPAs as there are workers."""
-
-    checkpoints: list[ContainerCheckpoint]
-
-
-class CheckpointsWritten(NamedTuple):
-    """How it went: which could not be written, as (namespace, VPA, container), and why to stop, if so."""
-
-    failed: Collection[tuple[str, str, str]] = ()
-    stop: str = ""
-    """``context canceled`` or ``context deadline exceeded``, once the time for checkpoints is over."""
-
-
-def checkpoint_steps(
-    state: ClusterState, vpas: Sequence[Vpa], now: int, *, workers: int = 10
-) -> Generator[WriteCheckpoints, CheckpointsWritten, list[str]]:
-    """``StoreCheckpoints`` as a step machine; texts of what upstream logs come back.
-
-    Each worker finishes a VPA before it looks at the clock, so the checkpoints of ``workers`` VPAs are written even
-    when time is already over. A VPA none of whose checkpoints could be written is as old as before.
-    """
-    ready = _in_order(vpas)
-    for i in range(0, len(ready), workers):
-        batch = ready[i : i + workers]
-        before = {vpa.key: vpa.checkpoint_written for vpa in batch}
-        made = store_all(state, batch, now)
-        outcome = yield WriteCheckpoints(made)
-        written = {(c.namespace, c.vpa) for c in made if (c.namespace, c.vpa, c.container) not in outcome.failed}
-        for vpa in batch:
-            if vpa.key not in written:
-                vpa.checkpoint_written = before[vpa.key]
-        if outcome.stop:
-            return [f"Failed to store all checkpoints within the configured `checkpoints-timeout`: {outcome.stop}"]
-    return []
-
-
-def orphaned(
-    checkpoints: Iterable[VerticalPodAutoscalerCheckpoint],
-    vpas: Iterable[tuple[str, str]],
-    namespaces: Collection[str],
-    ignored: Collection[str] = (),
-) -> list[VerticalPodAutoscalerCheckpoint]:
-    """Checkpoints to delete: those in live namespaces that are not ignored, and whose VPA does not exist.
-
-    ``vpas``: (namespace, name) of all VPAs, whichever recommender they belong to.
-    """
-    existing = set(vpas)
-    return [
-        item
-        for item in checkpoints
-        if item.namespace in namespaces
-        and item.namespace not in ignored
-        and (item.namespace, item.spec.vpa_object_name) not in existing
-    ]
-
-
-def _in_order(vpas: Iterable[Vpa]) -> list[Vpa]:
-    """Those whose history is complete, the one written longest ago first."""
-    ready = [vpa for vpa in vpas if not vpa.condition_is_true(FETCHING_HISTORY)]
-    return sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key))
+def checkpoint_status(
+    store: Store, row: int, memory: SavedHistogram, cpu: SavedHistogram, now: Moment
+) -> VerticalPodAutoscalerCheckpointStatus:
+    """``SaveToCheckpoint``: the checkpoint of an aggregate whose histograms were saved."""
+    return VerticalPodAutoscalerCheckpointStatus(
+        last_update_time=to_text(now),
+        version=VERSION,
+        cpu_histogram=_saved(cpu),
+        memory_histogram=_saved(memory),
+        first_sample_start=to_text(int(store.first[row])),
+        last_sample_start=to_text(int(store.last[row])),
+        total_samples_count=int(store.samples[row]),
+    )
 
 
 def histogram_data(histogram: SavedHistogram) -> dict[str, Any]:
@@ -259,26 +152,3 @@ def _saved(histogram: SavedHistogram) -> HistogramCheckpoint:
         bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()} or None,
         total_weight=histogram.total_weight,
     )
-
-
-def _take_out_open_windows(
-    state: ClusterState, vpas: Sequence[Vpa], merged: Store, rows: dict[tuple[tuple[str, str], str], int], now: int
-) -> None:
-    users: dict[AggregateKey, list[Vpa]] = {}
-    for vpa in vpas:
-        for key in vpa.aggregates:
-            users.setdefault(key, []).append(vpa)
-    target: list[int] = []
-    peak: list[float] = []
-    time: list[int] = []
-    store = state.store
-    for _, pod in sorted(state.pods.items()):
-        for name, container in sorted(pod.containers.items()):
-            end = int(store.window_end[container.slot])
-            if end == ZERO_TIME or now >= end:
-                continue
-            for vpa in users.get(AggregateKey(pod.namespace, name, pod.label_key), ()):
-                target.append(rows[vpa.key, name])
-                peak.append(float(max(store.memory_peak[container.slot], store.oom_peak[container.slot])))
-                time.append(end)
-    merged.memory.add_samples(target, peak, np.ones(len(target)), time, subtract=True)

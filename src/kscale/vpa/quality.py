@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ __all__ = ["Quality"]
 
 Floats = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
+Numbers = npt.NDArray[np.int64]
 
 _NAMES: Final = {CPU: ("cpu", "cores"), MEMORY: ("mem", "bytes")}
 
@@ -26,18 +28,18 @@ class Quality:
     def __init__(self, into: Tally | None = None) -> None:
         self.into = into if into is not None else Tally()
 
-    def samples(self, resource: str, modes: Sequence[str], usage: Floats, recommended: Floats, is_oom: Flags) -> None:
+    def samples(
+        self, resource: str, modes: Sequence[str], mode: Numbers, usage: Floats, recommended: Floats, is_oom: Flags
+    ) -> None:
         """Samples of containers that need a recommendation: cores or bytes, and what was recommended last (0: nothing).
 
-        ``modes[i]`` is the update mode, empty where the VPA names none.
+        ``modes[mode[i]]`` is the update mode, empty where the VPA names none.
         """
-        numbers = {mode: i for i, mode in enumerate(sorted(set(modes)))}
-        of_row = np.array([numbers[mode] for mode in modes], np.int64)
-        for mode, number in numbers.items():
+        for number, name in sorted(enumerate(modes), key=itemgetter(1)):
             for oom in (False, True):
-                chosen = (of_row == number) & (is_oom == oom)
+                chosen = (mode == number) & (is_oom == oom)
                 if chosen.any():
-                    self._group(resource, mode, oom, usage[chosen], recommended[chosen])
+                    self._group(resource, name, oom, usage[chosen], recommended[chosen])
 
     def _group(self, resource: str, mode: str, oom: bool, usage: Floats, recommended: Floats) -> None:
         short, unit = _NAMES[resource]

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from kscale.effects import to_text
+from kscale.effects import Action, ApiError, Create, List, Moment, Outcome, Patch, VirtualTime, to_text
+from kscale.effects.outcomes import NOT_FOUND
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
 from kscale.objects.kinds import find_kind
@@ -21,12 +22,23 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
 )
+from kscale.vpa import (
+    CPU_SAMPLE,
+    MEMORY_SAMPLE,
+    OOM,
+    Controllers,
+    RecommenderOptions,
+    RecommenderResult,
+    RecommenderRound,
+    RecommenderState,
+    Usage,
+    init_from_checkpoints,
+    pod_changes,
+    recommender_steps,
+)
 from kscale.vpa.checkpoint import status_data
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, ClusterState, Usage
-from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.recommender import RecommenderResult, Round, run_once
+from kscale.vpa.recommender.update_vpas import same_status
 from kscale.vpa.resources import cpu_from_cores
-from kscale.vpa.target import Controllers
 
 LISTS = ("target", "lowerBound", "upperBound", "uncappedTarget")
 Event = tuple[tuple[str, str, str], int, int, int]
@@ -85,7 +97,40 @@ def by_value(recommendation: dict[str, Any] | None) -> Any:
     ]
 
 
-def check_round(result: RecommenderResult, state: ClusterState, want: dict[str, Any], is_last: bool) -> None:
+class World:
+    """No checkpoint is there yet, so that each is made whole, and nothing else is either."""
+
+    def __init__(self) -> None:
+        self.statuses: dict[tuple[str, str], VerticalPodAutoscalerStatus] = {}
+        """Those that were written in a round."""
+        self.checkpoints: dict[tuple[str, str], list[dict[str, Any]]] = {}
+        """Of a VPA: those that were made in a round."""
+
+    def __call__(self, action: Action, now: Moment) -> Outcome:
+        match action:
+            case Patch(kind="VerticalPodAutoscaler"):
+                (operation,) = action.patch
+                key = action.namespace, action.name
+                self.statuses[key] = from_dict(operation.value, VerticalPodAutoscalerStatus)
+            case Patch():
+                return Outcome(at=now, error=ApiError(f'"{action.name}" not found', 404, NOT_FOUND))
+            case Create(object=VerticalPodAutoscalerCheckpoint() as made):
+                data = {"container": made.spec.container_name, "status": status_data(made.status)}
+                self.checkpoints.setdefault((made.namespace, made.spec.vpa_object_name), []).append(data)
+        return Outcome(at=now, value=[] if isinstance(action, List) else None)
+
+    def run(self, state: RecommenderState, given: RecommenderRound, now: Moment) -> RecommenderResult:
+        self.statuses, self.checkpoints = {}, {}
+        time = VirtualTime(self, now=now)
+        running = time.start(lambda _: recommender_steps(state, given, now=now))
+        time.run()
+        assert running.value is not None
+        return running.value
+
+
+def check_round(
+    result: RecommenderResult, state: RecommenderState, world: World, want: dict[str, Any], is_last: bool
+) -> None:
     assert [(v.namespace, v.name) for v in result.vpas] == [(v["namespace"], v["name"]) for v in want["vpas"]]
     for ours, theirs in zip(result.vpas, want["vpas"], strict=True):
         recommendation = to_dict(ours.recommendation) if ours.recommendation is not None else None
@@ -94,9 +139,10 @@ def check_round(result: RecommenderResult, state: ClusterState, want: dict[str, 
         assert to_dict(ours.status.conditions) == theirs["conditions"]
         assert not is_last or ours.status.observed_generation == theirs["observed_generation"]
         assert (ours.pod_count, ours.selector) == (theirs["pod_count"], theirs["selector"])
-        assert ours.status_written == theirs["status_written"]
-        written = [{"container": c.container, "status": status_data(c.status)} for c in ours.checkpoints]
-        assert written == (theirs["checkpoints"] or [])
+        key = ours.namespace, ours.name
+        assert ours.status_written == (key in world.statuses) == theirs["status_written"]
+        assert not ours.status_written or same_status(world.statuses[key], ours.status)
+        assert world.checkpoints.get(key, []) == (theirs["checkpoints"] or [])
     errors = [
         {k: v for k, v in {**e._asdict(), "time": to_text(e.time)}.items() if v or k != "resource"}
         for e in result.errors
@@ -119,7 +165,7 @@ def check_round(result: RecommenderResult, state: ClusterState, want: dict[str, 
 
 def check(case: dict[str, Any]) -> None:
     given = case["input"]
-    state = ClusterState(options_of(given.get("options") or {}))
+    world, state = World(), RecommenderState(options_of(given.get("options") or {}))
     controllers = controllers_of(given.get("controllers") or [])
     rounds = given.get("rounds") or [given]
     wants = case["want"]["rounds"] if "rounds" in case["want"] else [case["want"]]
@@ -138,19 +184,13 @@ def check(case: dict[str, Any]) -> None:
         events = events_of(this)
         if not (given.get("options") or {}).get("keep_event_order"):
             events.sort(key=lambda event: event[1])
-        checkpoints = [from_dict(c, VerticalPodAutoscalerCheckpoint) for c in given.get("checkpoints") or ()]
-        result = run_once(
-            state,
-            Round(
-                vpas=vpas,
-                pods=pods,
-                controllers=controllers,
-                usage=[Usage.from_events(events)],
-                checkpoints=checkpoints if number == 0 else [],
-            ),
-            now=nanoseconds(this["now"]),
-        )
-        check_round(result, state, want, number == len(rounds) - 1)
-        written = {(v.namespace, v.name): v.status for v in result.vpas if v.status_written}
-        statuses.update(written)
-        vpas = [msgspec.structs.replace(v, status=written.get((v.namespace, v.name), v.status)) for v in vpas]
+        now = nanoseconds(this["now"])
+        if number == 0 and given.get("checkpoints"):
+            saved = [from_dict(item, VerticalPodAutoscalerCheckpoint) for item in given["checkpoints"]]
+            init_from_checkpoints(state, vpas, saved, controllers=controllers, now=now)
+        usage = [Usage.from_events(events)]
+        this_round = RecommenderRound(vpas=vpas, pods=pod_changes(state, pods), controllers=controllers, usage=usage)
+        result = world.run(state, this_round, now)
+        check_round(result, state, world, want, number == len(rounds) - 1)
+        statuses.update(world.statuses)
+        vpas = [msgspec.structs.replace(v, status=world.statuses.get((v.namespace, v.name), v.status)) for v in vpas]

@@ -9,7 +9,7 @@ from kscale.objects.decode import from_dict
 from kscale.objects.kinds import find_kind
 from kscale.objects.quantity import Quantity
 from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler
-from kscale.vpa import Controllers
+from kscale.vpa import Controllers, PodChanges
 from kscale.vpa.limit_range import LimitRanges
 
 Pair = tuple[str | None, str | None]
@@ -49,6 +49,11 @@ def pod(
     }  # fmt: skip
     body = {"metadata": metadata, "spec": {"containers": list(containers)}, "status": status or {"phase": "Running"}}
     return from_dict(body, Pod)
+
+
+def seen(*pods: Pod) -> PodChanges:
+    """Pods that are new, or have changed."""
+    return PodChanges(changed=pods)
 
 
 def recommended(name: str, target: Pair | None, lower: Pair | None = None, upper: Pair | None = None) -> dict[str, Any]:

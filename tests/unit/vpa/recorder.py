@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from kscale.vpa import ClusterState, RecommenderOptions, Usage
+from kscale.vpa import RecommenderOptions, RecommenderState, Usage
 from kscale.vpa.histogram import MEMORY_OPTIONS
+from kscale.vpa.model import add_usage
 
 HOUR = 3600 * 10**9
 DAY = 24 * HOUR
@@ -21,15 +22,15 @@ class Recorder:
     """One container; what it adds to its histograms is read back from the weights."""
 
     def __init__(self, hours: int = 24, **options: Any) -> None:
-        self.state = ClusterState(RecommenderOptions(memory_aggregation_interval=timedelta(hours=hours), **options))
+        self.state = RecommenderState(RecommenderOptions(memory_aggregation_interval=timedelta(hours=hours), **options))
         one = self.state.add_pod("default", "pod", {"app": "x"}, "Running", T0)
-        self.state.add_container(one, "app", (0, 0), T0)
+        self.state.add_container(one, "app", T0)
 
     def add(self, *events: tuple[int, int, int]) -> list[bool]:
         """(time, value, kind): whether each was taken."""
         taken = []
         for time, value, kind in events:
-            refused = self.state.add_usage(Usage.from_events([(NAME, time, value, kind)]), T0)
+            refused = add_usage(self.state, Usage.from_events([(NAME, time, value, kind)]), T0)
             taken.append(not refused)
         return taken
 
@@ -47,9 +48,9 @@ def bucket(size: int) -> int:
     return MEMORY_OPTIONS.find_bucket(float(size))
 
 
-def cluster(*names: tuple[str, str, dict[str, str]]) -> ClusterState:
-    state = ClusterState()
+def cluster(*names: tuple[str, str, dict[str, str]]) -> RecommenderState:
+    state = RecommenderState()
     for namespace, name, labels in names:
         one = state.add_pod(namespace, name, labels, "Running", T0)
-        state.add_container(one, "app", (0, 0), T0)
+        state.add_container(one, "app", T0)
     return state

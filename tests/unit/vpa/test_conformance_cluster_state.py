@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kscale.effects import Progress
 from kscale.objects.apps import Deployment
 from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
@@ -13,12 +14,22 @@ from kscale.objects.selector_text import parse_selector
 from kscale.objects.vpa import (
     container_policy,
 )
-from kscale.vpa import ClusterState, Controllers, RecommenderOptions, Round, Usage, run_once
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
-from kscale.vpa.model.aggregates import Aggregate, AggregateKey, Store, apply_policy
+from kscale.vpa import (
+    Controllers,
+    RecommenderOptions,
+    RecommenderRound,
+    RecommenderState,
+    Usage,
+    run_once,
+)
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, AggregateKey, Store, add_usage
+from kscale.vpa.model.aggregates import Aggregate, apply_policy, scaling_of
+from kscale.vpa.model.garbage import collect_garbage_steps
+from kscale.vpa.model.merged import merge_containers
 from kscale.vpa.model.vpa import Vpa
-from kscale.vpa.recommender import in_charge
-from unit.vpa.builders import container, pod, recommendation, recommended, vpa
+from kscale.vpa.recommender.load_vpas import in_charge
+from kscale.vpa.scales import without_asking
+from unit.vpa.builders import container, pod, recommendation, recommended, seen, vpa
 from unit.vpa.recorder import DAY, HOUR, NAME, T0, cluster
 
 
@@ -31,7 +42,7 @@ def test_expiry(count: int, hours: int, expired: bool, empty: bool) -> None:
     aggregate = Aggregate(AggregateKey("n", "c", ""), store.take_row(), T0)
     if not empty:
         store.samples[aggregate.row], store.last[aggregate.row] = 1, T0
-    assert store.is_expired(aggregate, T0 + hours * HOUR) == expired
+    assert aggregate.is_expired(store, T0 + hours * HOUR) == expired
 
 
 @pytest.mark.parametrize(
@@ -47,7 +58,7 @@ def test_expiry(count: int, hours: int, expired: bool, empty: bool) -> None:
 )
 def test_policy(policy: dict[str, Any] | None, mode: str, resources: tuple[str, ...]) -> None:
     given = vpa(policies=[{"containerName": "*", **policy}] if policy is not None else None)
-    assert apply_policy(container_policy("app", given.spec.resource_policy)) == (mode, resources)
+    assert scaling_of(container_policy("app", given.spec.resource_policy)) == (mode, resources)
 
 
 @pytest.mark.parametrize("gate", [True, False])
@@ -62,7 +73,7 @@ def test_per_vpa_settings_need_their_gate(gate: bool) -> None:
             "oomBumpUpRatio": "1500m",
         }
     ]
-    store.apply_policy(aggregate, container_policy("c", vpa(policies=policies).spec.resource_policy))
+    apply_policy(store, aggregate, container_policy("c", vpa(policies=policies).spec.resource_policy))
     assert (store.interval[0], store.interval_count[0], store.oom_ratio[0]) == (
         (HOUR, 4, 1.5) if gate else (DAY, 8, 1.2)
     )
@@ -99,7 +110,7 @@ def test_pod_count(selector: str, counts: int, first: str) -> None:
         ("default", "c", {"app": "y"}),
         ("o", "d", {"app": "x"}),
     ]
-    state = cluster(*pods) if first == "pods" else ClusterState()
+    state = cluster(*pods) if first == "pods" else RecommenderState()
     found = state.add_vpa(vpa(), parse_selector(selector))
     if first == "vpa":
         for namespace, name, labels in pods:
@@ -120,6 +131,10 @@ def test_labels_and_selectors_that_change() -> None:
     assert not any(aggregate.is_under_vpa for aggregate in state.aggregates.values())
 
 
+def collected(state: RecommenderState, controllers: Controllers, now: int) -> list[AggregateKey]:
+    return without_asking(collect_garbage_steps(state, controllers, Progress(now)))[0]
+
+
 @pytest.mark.parametrize(
     ("phase", "age", "sample", "controller", "removed"),
     [
@@ -132,19 +147,19 @@ def test_labels_and_selectors_that_change() -> None:
     ],
 )
 def test_garbage(phase: str, age: int, sample: bool, controller: bool, removed: bool) -> None:
-    state = ClusterState()
+    state = RecommenderState()
     one = state.add_pod("default", "pod", {"app": "x"}, phase, T0)
-    state.add_container(one, "app", (0, 0), T0)
+    state.add_container(one, "app", T0)
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     found = state.add_vpa(vpa(targetRef=target), parse_selector("app=x"))
     if sample:
-        state.add_usage(Usage.from_events([(NAME, T0, 100, CPU_SAMPLE)]), T0)
+        add_usage(state, Usage.from_events([(NAME, T0, 100, CPU_SAMPLE)]), T0)
     body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "default"}}
     controllers = Controllers([from_dict(body, Deployment)] if controller else [])
-    assert bool(state.collect_garbage(T0 + age, controllers)) == removed
+    assert bool(collected(state, controllers, T0 + age)) == removed
     assert bool(found.aggregates) != removed
     if removed:
-        state.add_usage(Usage.from_events([(NAME, T0 + 10 * DAY, 100, CPU_SAMPLE)]), T0 + 10 * DAY)
+        add_usage(state, Usage.from_events([(NAME, T0 + 10 * DAY, 100, CPU_SAMPLE)]), T0 + 10 * DAY)
         assert len(found.aggregates) == 1
 
 
@@ -152,9 +167,9 @@ def test_garbage_at_most_hourly() -> None:
     state = cluster(("default", "pod", {"app": "x"}))
     later = T0 + 9 * DAY
     state.last_gc = later - 60 * 10**9
-    assert state.collect_garbage(later, Controllers()) == []
+    assert collected(state, Controllers(), later) == []
     state.last_gc = later - HOUR
-    assert len(state.collect_garbage(later, Controllers())) == 1
+    assert len(collected(state, Controllers(), later)) == 1
 
 
 def test_unknown_pods_and_containers() -> None:
@@ -165,7 +180,7 @@ def test_unknown_pods_and_containers() -> None:
         (("namespace-1", "known", "other"), T0, 1, CPU_SAMPLE),
         (("namespace-1", "known", "other"), T0, 1, OOM),
     ]
-    assert [error.error for error in state.add_usage(Usage.from_events(events), T0)] == [
+    assert [error.error for error in add_usage(state, Usage.from_events(events), T0)] == [
         "KeyError: {namespace-1 pod-1}",
         "KeyError: {namespace-1 pod-1}",
         "KeyError: {{namespace-1 known} other}",
@@ -183,7 +198,7 @@ def test_unknown_pods_and_containers() -> None:
     ],
 )
 def test_missing_recommendations(has: bool, last: int | None, remembered: bool, text: str) -> None:
-    state = ClusterState()
+    state = RecommenderState()
     found = state.add_vpa(vpa(), parse_selector("app=x"))
     found.recommendation = recommendation(recommended("app", ("1", None))) if has else None
     if last is not None:
@@ -244,33 +259,33 @@ def test_namespaces() -> None:
 )
 @pytest.mark.parametrize("saver", [True, False])
 def test_memory_saver(selector: str, tracked: int, saver: bool) -> None:
-    state = ClusterState(RecommenderOptions(memory_saver=saver))
+    state = RecommenderState(RecommenderOptions(memory_saver=saver))
     state.add_vpa(vpa(), parse_selector(selector))
     labels = {"name": "vpa-pod", "type": "stateful", "environment": "qa"}
-    run_once(state, Round(pods=[pod(container("app"), labels=labels)]), now=T0)
+    run_once(state, RecommenderRound(pods=seen(pod(container("app"), labels=labels))), now=T0)
     assert len(state.pods) == (tracked if saver else 1)
 
 
 def test_counts_by_container_name() -> None:
     """Two pods of other labels, containers A and B in one, A and C in the other, one sample each."""
-    state = ClusterState()
+    state = RecommenderState()
     found = state.add_vpa(vpa(), parse_selector("app in (x, y)"))
     events = []
     for pod_name, labels, containers in (("one", {"app": "x"}, "AB"), ("two", {"app": "y"}, "AC")):
         one = state.add_pod("default", pod_name, labels, "Running", T0)
         for name in containers:
-            state.add_container(one, name, (0, 0), T0)
+            state.add_container(one, name, T0)
             events += [(("default", pod_name, name), T0, 1000, CPU_SAMPLE)]
             events += [(("default", pod_name, name), T0, 2 * 10**9, MEMORY_SAMPLE)]
-    assert state.add_usage(Usage.from_events(events), T0) == []
-    merged = state.containers_of([found])
+    assert add_usage(state, Usage.from_events(events), T0) == []
+    merged = merge_containers(state, [found])
     counts = {name: int(merged.store.samples[row]) for row, (_, name) in enumerate(merged.names)}
     assert counts == {"A": 2, "B": 1, "C": 1}
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Succeeded", "Failed"])
 def test_pods_count_whatever_their_labels_and_phase(phase: str) -> None:
-    state = ClusterState()
+    state = RecommenderState()
     state.add_pod("default", "labelled", {"app": "x"}, phase, T0)
     state.add_pod("default", "bare", {}, phase, T0)
     assert state.add_vpa(vpa(), parse_selector("")).pod_count == 2
@@ -306,12 +321,12 @@ def test_policies_that_change(policies: list[dict[str, Any]] | None, mode: str) 
 def test_version_of_the_object(api_version: str, kept: str) -> None:
     given = vpa()
     given.api_version = api_version
-    assert ClusterState().add_vpa(given, parse_selector("app=x")).api_version == kept
+    assert RecommenderState().add_vpa(given, parse_selector("app=x")).api_version == kept
 
 
 def test_containers_that_a_recommendation_leaves_out_keep_theirs() -> None:
     state = cluster(("default", "pod", {"app": "x"}))
-    state.add_container(state.pods["default", "pod"], "other", (0, 0), T0)
+    state.add_container(state.pods["default", "pod"], "other", T0)
     found = state.add_vpa(vpa(), parse_selector("app=x"))
     for names, cpu in ((("app", "other"), "1"), (("app",), "2")):
         items = [{**recommended(n, (cpu, None)), "uncappedTarget": {"cpu": cpu}} for n in names]

@@ -10,11 +10,10 @@ import pytest
 from kscale._native import _histogram
 from kscale.effects import ZERO_TIME
 from kscale.objects.selector_text import parse_selector
-from kscale.vpa import ClusterState, RecommenderOptions, Usage
+from kscale.vpa import RecommenderOptions, RecommenderState, Usage
 from kscale.vpa.logic import estimate, minimums
 from kscale.vpa.logic.recommender import recommended_amounts
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
-from kscale.vpa.model.aggregates import Store
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, Store, add_usage
 from kscale.vpa.resources import scale_amount
 from unit.vpa.builders import vpa
 from unit.vpa.recorder import DAY, MIB, NAME, T0, Recorder
@@ -93,10 +92,10 @@ def test_more_than_the_minimum_is_left_alone() -> None:
 @pytest.mark.parametrize("resources", [["memory"], ["cpu", "memory"], []])
 def test_controlled_resources(resources: list[str]) -> None:
     """Of several containers, which come out by name."""
-    state = ClusterState()
+    state = RecommenderState()
     one = state.add_pod("default", "pod", {"app": "x"}, "Running", T0)
     for name in ("b", "a"):
-        state.add_container(one, name, (0, 0), T0)
+        state.add_container(one, name, T0)
     given = vpa(policies=[{"containerName": "*", "controlledResources": resources}])
     (made,) = recommended_amounts(state, [state.add_vpa(given, parse_selector("app=x"))])
     assert [item.container_name for item in made.container_recommendations] == ["a", "b"]
@@ -141,7 +140,7 @@ def test_end_to_end_a_week() -> None:
     recorder = Recorder()
     start = 1767571200 * 10**9
     events = [(NAME, start + 60 * 10**9 * i, 50 + i % 100, CPU_SAMPLE) for i in range(11520)]
-    recorder.state.add_usage(Usage.from_events(events), start)
+    add_usage(recorder.state, Usage.from_events(events), start)
     h = recorder.state.store.cpu.row(0)
     assert (h.total_weight, h.min_bucket, h.max_bucket) == (52963.01292431593, 4, 11)
     assert estimated(recorder.state.store)[0] == [163, 125, 204]

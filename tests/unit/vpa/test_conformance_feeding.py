@@ -11,9 +11,7 @@ from kscale.objects.apps import ReplicaSet
 from kscale.objects.batch import CronJob, Job
 from kscale.objects.core import Event, Pod
 from kscale.objects.decode import from_dict
-from kscale.objects.selector_text import parse_selector
 from kscale.objects.times import nanoseconds
-from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
 from kscale.series import PrometheusHistory, read_prometheus
 from kscale.series.prometheus_history import (
     authorization,
@@ -22,20 +20,20 @@ from kscale.series.prometheus_history import (
     parse_prometheus_duration,
 )
 from kscale.vpa import (
-    ClusterState,
     Controllers,
     RecommenderOptions,
-    Round,
+    RecommenderRound,
+    RecommenderState,
     Usage,
     evicted_for_memory,
     out_of_memory,
+    pod_changes,
     run_once,
 )
-from kscale.vpa.checkpoint import CheckpointsWritten, checkpoint_steps, orphaned, store_all
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
 from kscale.vpa.oom import last_out_of_memory, usage_of
 from kscale.vpa.resources import cpu_from_cores
-from unit.vpa.builders import container, pod, vpa
+from unit.vpa.builders import container, pod, seen, vpa
 
 SECOND = 10**9
 HOUR = 3600 * SECOND
@@ -93,9 +91,9 @@ def test_out_of_memory_between_versions(old: Pod, new: Pod, memory: int | None) 
 def test_containers_without_an_older_status_and_dumps() -> None:
     new = version(KILLED)
     assert out_of_memory(pod(container("Name11")), new) == []
-    (seen,) = last_out_of_memory([new, version(RUNNING)])
-    assert seen == (("default", "Pod1", "Name11"), WHEN, 1024)
-    usage = usage_of([seen])
+    (killed,) = last_out_of_memory([new, version(RUNNING)])
+    assert killed == (("default", "Pod1", "Name11"), WHEN, 1024)
+    usage = usage_of([killed])
     assert (usage.time.tolist(), usage.value.tolist(), usage.kind.tolist()) == ([WHEN], [1024], [OOM])
 
 
@@ -130,9 +128,9 @@ def eviction(containers: str, used: str, starved: str, **more: Any) -> Event:
     ],
 )
 def test_evicted_for_memory(event: Event, found: dict[str, int]) -> None:
-    seen = evicted_for_memory(event)
-    assert {one.container[2]: one.memory for one in seen} == found
-    assert all(one.container[:2] == ("test-namespace", "pod1") and one.time == WHEN for one in seen)
+    evicted = evicted_for_memory(event)
+    assert {one.container[2]: one.memory for one in evicted} == found
+    assert all(one.container[:2] == ("test-namespace", "pod1") and one.time == WHEN for one in evicted)
 
 
 # -- history from Prometheus -----------------------------------------------------------------------------------
@@ -283,12 +281,12 @@ def target(kind: str, name: str, version_: str = "apps/v1") -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_targets_of_vpas(spec: dict[str, Any], controllers: Controllers, selector: str, message: str) -> None:
-    state = ClusterState()
+    state = RecommenderState()
     given = vpa(**spec)
     given.status.conditions = from_dict(
         {"conditions": [{"type": "ConfigDeprecated", "status": "True"}]}, type(given.status)
     ).conditions
-    (result,) = run_once(state, Round(vpas=[given], pods=[], controllers=controllers), now=T0).vpas
+    (result,) = run_once(state, RecommenderRound(vpas=[given], controllers=controllers), now=T0).vpas
     conditions = {c.type: (c.status, c.reason, c.message) for c in result.status.conditions}
     assert "ConfigDeprecated" not in conditions
     assert conditions.get("ConfigUnsupported", ("", "", ""))[2] == message
@@ -308,7 +306,7 @@ def test_namespaces_of_vpas(options: dict[str, Any], namespaces: list[str], take
         item = vpa()
         item.metadata.namespace = name
         given.append(item)
-    result = run_once(ClusterState(RecommenderOptions(**options)), Round(vpas=given), now=T0)
+    result = run_once(RecommenderState(RecommenderOptions(**options)), RecommenderRound(vpas=given), now=T0)
     assert [item.namespace for item in result.vpas] == taken
 
 
@@ -318,8 +316,8 @@ def test_only_the_recommender_named() -> None:
         item = vpa(recommenders=[{"name": name}])
         item.metadata.name = name
         given.append(item)
-    state = ClusterState(RecommenderOptions(recommender_name="test-recommender"))
-    assert [item.name for item in run_once(state, Round(vpas=given), now=T0).vpas] == ["test-recommender"]
+    state = RecommenderState(RecommenderOptions(recommender_name="test-recommender"))
+    assert [item.name for item in run_once(state, RecommenderRound(vpas=given), now=T0).vpas] == ["test-recommender"]
 
 
 # -- samples ---------------------------------------------------------------------------------------------------
@@ -333,8 +331,8 @@ def test_samples_of_init_containers_are_dropped() -> None:
         for i, name in enumerate(("app", "init"))
         for kind in (CPU_SAMPLE, MEMORY_SAMPLE)
     ]
-    state = ClusterState()
-    result = run_once(state, Round(pods=[given], usage=[Usage.from_events(events)]), now=T0)
+    state = RecommenderState()
+    result = run_once(state, RecommenderRound(pods=seen(given), usage=[Usage.from_events(events)]), now=T0)
     assert result.errors == []
     assert [key.container for key in state.aggregates] == ["app"]
 
@@ -342,83 +340,25 @@ def test_samples_of_init_containers_are_dropped() -> None:
 @pytest.mark.parametrize("saver", [True, False])
 def test_samples_of_unknown_pods(saver: bool) -> None:
     """They are refused either way; who logs leaves them out in memory saver mode."""
-    state = ClusterState(RecommenderOptions(memory_saver=saver))
+    state = RecommenderState(RecommenderOptions(memory_saver=saver))
     usage = Usage.from_events([(("default", "gone", "app"), T0, 1000, CPU_SAMPLE)])
-    (error,) = run_once(state, Round(pods=[pod(container("app"))], usage=[usage]), now=T0).errors
+    given = RecommenderRound(pods=seen(pod(container("app"))), usage=[usage])
+    (error,) = run_once(state, given, now=T0).errors
     assert error.is_key_error
     assert error.error == "KeyError: {default gone}"
 
 
 def test_ooms_of_pods_that_just_went_still_count() -> None:
-    state = ClusterState()
+    state = RecommenderState()
     names = ("pod1", "pod2")
     pods = [pod(container("app"), name=name) for name in names]
 
     def ooms(size: int) -> Usage:
         return Usage.from_events([(("default", name, "app"), T0, size, OOM) for name in names])
 
-    run_once(state, Round(pods=pods, usage=[ooms(GIB)]), now=T0)
+    run_once(state, RecommenderRound(pods=seen(*pods), usage=[ooms(GIB)]), now=T0)
     slots = [state.pods["default", name].containers["app"].slot for name in names]
     first = state.store.oom_peak[slots].tolist()
-    run_once(state, Round(pods=pods[:1], usage=[ooms(2 * GIB)]), now=T0)
+    run_once(state, RecommenderRound(pods=pod_changes(state, pods[:1]), usage=[ooms(2 * GIB)]), now=T0)
     assert all(after > before for after, before in zip(state.store.oom_peak[slots].tolist(), first, strict=True))
     assert [name for _, name in state.pods] == ["pod1"]
-
-
-# -- checkpoints -----------------------------------------------------------------------------------------------
-
-
-def with_vpas(count: int) -> tuple[ClusterState, list[Any]]:
-    state = ClusterState()
-    vpas = []
-    for i in range(count):
-        labels = {"app": f"a{i}"}
-        one = state.add_pod("default", f"pod{i}", labels, "Running", T0)
-        for name in ("c1", "c2"):
-            state.add_container(one, name, (0, 0), T0)
-        given = from_dict({"metadata": {"name": f"vpa{i}", "namespace": "default"}}, VerticalPodAutoscaler)
-        vpas.append(state.add_vpa(given, parse_selector(f"app=a{i}")))
-    return state, vpas
-
-
-def test_workers_finish_a_vpa_before_they_look_at_the_time() -> None:
-    state, vpas = with_vpas(5)
-    steps = checkpoint_steps(state, vpas, T0, workers=2)
-    written = next(steps).checkpoints
-    with pytest.raises(StopIteration) as stop:
-        steps.send(CheckpointsWritten(stop="context canceled"))
-    assert len(written) == 4
-    assert "context canceled" in stop.value.value[0]
-    assert [vpa.checkpoint_written == T0 for vpa in vpas] == [True, True, False, False, False]
-
-
-def test_checkpoints_that_could_not_be_written_stay_old() -> None:
-    state, vpas = with_vpas(3)
-    steps = checkpoint_steps(state, vpas, T0, workers=2)
-    failed = [("default", "vpa0", "c1"), ("default", "vpa0", "c2"), ("default", "vpa1", "c1")]
-    seen = [next(steps), steps.send(CheckpointsWritten(failed=failed))]
-    with pytest.raises(StopIteration) as stop:
-        steps.send(CheckpointsWritten())
-    assert stop.value.value == []
-    assert [len(step.checkpoints) for step in seen] == [4, 2]
-    assert [vpa.checkpoint_written == T0 for vpa in vpas] == [False, True, True]
-    other, same = with_vpas(3)
-    assert [c for step in seen for c in step.checkpoints] == store_all(other, same, T0)
-
-
-@pytest.mark.parametrize(
-    ("namespaces", "ignored", "deleted"),
-    [(["default"], [], ["nonExistentVPA"]), ([], [], []), (["default"], ["default"], [])],
-)
-def test_orphaned_checkpoints(namespaces: list[str], ignored: list[str], deleted: list[str]) -> None:
-    """VPAs of whatever recommender keep theirs."""
-    names = ["balanced", "performance", "savings", "default"]
-    checkpoints = [
-        from_dict(
-            {"metadata": {"namespace": "default"}, "spec": {"vpaObjectName": name, "containerName": "c"}},
-            VerticalPodAutoscalerCheckpoint,
-        )
-        for name in [*names, "nonExistentVPA"]
-    ]
-    found = orphaned(checkpoints, [("default", name) for name in names], namespaces, ignored)
-    assert [item.spec.vpa_object_name for item in found] == deleted

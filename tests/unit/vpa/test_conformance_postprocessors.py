@@ -10,17 +10,15 @@ from kscale.objects.decode import from_dict
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.vpa import (
-    VerticalPodAutoscaler,
     VerticalPodAutoscalerCheckpoint,
 )
-from kscale.vpa import ClusterState
-from kscale.vpa.checkpoint import load_all, store_all
-from kscale.vpa.model import MEMORY_SAMPLE
+from kscale.vpa import RecommenderState
+from kscale.vpa.checkpoint import load_all
 from kscale.vpa.postprocess import apply_policy as cap_to_policy
 from kscale.vpa.postprocess import integer_cpu, integer_cpu_containers
 from kscale.vpa.postprocess.integer_cpu import container_name
 from unit.vpa.builders import recommendation, recommended, vpa
-from unit.vpa.recorder import DAY, T0, Recorder, cluster
+from unit.vpa.recorder import T0
 
 
 @pytest.mark.parametrize(
@@ -103,37 +101,6 @@ def test_policy_and_global_bounds_are_merged_by_resource(
     assert policy.container_policies[0].max_allowed == {"cpu": Quantity("40m")}
 
 
-def test_the_open_window_stays_out_of_a_checkpoint() -> None:
-    recorder = Recorder()
-    found = recorder.state.add_vpa(vpa(), parse_selector("app=x"))
-    recorder.add((T0, 2**30, MEMORY_SAMPLE))
-    (early,) = store_all(recorder.state, [found], T0)
-    assert not early.status.memory_histogram.bucket_weights
-    (late,) = store_all(recorder.state, [found], T0 + DAY)
-    assert late.status.memory_histogram.bucket_weights
-    assert late.status.version == "v3"
-
-
-@pytest.mark.parametrize(("status", "written"), [(None, True), ("False", True), ("True", False)])
-def test_no_checkpoint_while_history_is_fetched(status: str | None, written: bool) -> None:
-    state = cluster(("default", "pod", {"app": "x"}))
-    found = state.add_vpa(vpa(), parse_selector("app=x"))
-    if status is not None:
-        found.set_condition("FetchingHistory", status == "True", "", "", T0)
-    assert bool(store_all(state, [found], T0)) == written
-
-
-def test_oldest_checkpoints_are_written_first() -> None:
-    state = cluster(("default", "pod", {"app": "x"}))
-    found = []
-    for name, written in (("b", 20000), ("c", 10000), ("a", -(2**63))):
-        given = from_dict({"metadata": {"name": name, "namespace": "default"}}, VerticalPodAutoscaler)
-        found.append(state.add_vpa(given, parse_selector("app=x")))
-        found[-1].checkpoint_written = written
-    assert [item.vpa for item in store_all(state, found, T0)] == ["a", "c", "b"]
-    assert {vpa.checkpoint_written for vpa in found} == {T0}
-
-
 @pytest.mark.parametrize(
     ("vpa_name", "status", "text"),
     [
@@ -154,7 +121,7 @@ def test_oldest_checkpoints_are_written_first() -> None:
     ],
 )
 def test_bad_checkpoints(vpa_name: str, status: dict[str, Any], text: str) -> None:
-    state = ClusterState()
+    state = RecommenderState()
     state.add_vpa(vpa(), parse_selector("app=x"))
     body = {
         "metadata": {"namespace": "default"},

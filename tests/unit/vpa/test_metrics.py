@@ -12,11 +12,21 @@ import pytest
 from kscale.effects import Metric, Observation
 from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict
-from kscale.vpa import ClusterState, Round, UpdaterRound, UpdaterState, Usage, VpaIndex, review, run_once, run_updater
+from kscale.vpa import (
+    RecommenderRound,
+    RecommenderState,
+    UpdaterRound,
+    UpdaterState,
+    Usage,
+    VpaIndex,
+    review,
+    run_once,
+    run_updater,
+)
+from kscale.vpa.controllers import Controllers
 from kscale.vpa.metrics import METRICS, Tally, observation, size_log2
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
-from kscale.vpa.target import Controllers
-from unit.vpa.builders import container, controller, owned, pod, recommended, vpa
+from unit.vpa.builders import container, controller, owned, pod, recommended, seen, vpa
 from unit.vpa.worlds import counted
 
 SECOND = 10**9
@@ -91,18 +101,18 @@ def test_bounds_are_upstreams(pattern: str, bounds: str, count: int) -> None:
     assert all(metric.bounds == tuple(map(float, bounds.split())) for metric in found)
 
 
-@pytest.mark.parametrize(("pods", "label"), [(0, 0), (1, 0), (2, 1), (3, 1), (4, 2), (1 << 20, 20), (1 << 30, 20)])
+@pytest.mark.parametrize(("pods", "label"), [(1, 0), (2, 1), (3, 1), (4, 2), (1 << 20, 20), (1 << 30, 20)])
 def test_size(pods: int, label: int) -> None:
     assert size_log2(pods) == label
 
 
 def test_the_first_recommendation_is_timed_once() -> None:
-    state = ClusterState()
-    given = Round(vpas=[made("2026-01-05T00:00:00Z")], pods=[], controllers=owned())
+    state = RecommenderState()
+    given = RecommenderRound(vpas=[made("2026-01-05T00:00:00Z")], controllers=owned())
     first = run_once(state, given, now=T0 + 3 * SECOND)
     assert not of(first.observations, LATENCY)
     assert counted(first.observations)[objects(has_recommendation="false", matches_pods="false")] == 1
-    given.pods = [pod(container("c"))]
+    given.pods = seen(pod(container("c")))
     second = run_once(state, given, now=T0 + 9 * SECOND)
     (found,) = of(second.observations, LATENCY)
     assert found.buckets is not None
@@ -118,8 +128,8 @@ def test_the_first_recommendation_is_timed_once() -> None:
 @pytest.mark.parametrize("at", [None, "0001-01-01T00:00:00Z", "some day"])
 def test_a_vpa_without_a_time_is_not_timed(at: str | None) -> None:
     usage = Usage.from_events([(("default", "pod", "c"), T0, 100, CPU_SAMPLE)])
-    given = Round(vpas=[made(at)], pods=[pod(container("c"))], controllers=owned(), usage=[usage])
-    result = run_once(ClusterState(), given, now=T0 + SECOND)
+    given = RecommenderRound(vpas=[made(at)], pods=seen(pod(container("c"))), controllers=owned(), usage=[usage])
+    result = run_once(RecommenderState(), given, now=T0 + SECOND)
     assert result.vpas[0].recommendation is not None
     assert not of(result.observations, LATENCY)
 
@@ -130,7 +140,7 @@ def test_objects_are_counted_by_what_they_are() -> None:
     old.api_version = "autoscaling.k8s.io/v1beta2"
     lost = made(None, targetRef={"apiVersion": "apps/v1", "kind": "Deployment", "name": "gone"})
     lost.metadata.name = "lost"
-    result = run_once(ClusterState(), Round(vpas=[old, lost], pods=[], controllers=owned()), now=T0)
+    result = run_once(RecommenderState(), RecommenderRound(vpas=[old, lost], controllers=owned()), now=T0)
     none = {"has_recommendation": "false", "matches_pods": "false"}
     assert counted(result.observations, OBJECTS) == {
         objects(update_mode="Off", api="v1beta2", **none): 1,
@@ -147,7 +157,7 @@ def test_where_requests_are_read_from_is_counted() -> None:
             "initContainerStatuses": [{"name": "j", "resources": {"requests": {"cpu": "1"}}}],
         },
     }
-    result = run_once(ClusterState(), Round(vpas=[], pods=[from_dict(body, Pod)]), now=T0)
+    result = run_once(RecommenderState(), RecommenderRound(vpas=[], pods=seen(from_dict(body, Pod))), now=T0)
     spec = ("Pod.Spec.Containers", "Pod.Spec.InitContainers")
     sources = (*spec, "Pod.Status.ContainerStatuses", "Pod.Status.InitContainerStatuses")
     assert counted(result.observations, "vpa_resources") == {
@@ -196,42 +206,43 @@ def test_other_requests_are_timed_only() -> None:
 
 
 def test_all_that_decisions_count_is_upstreams() -> None:
-    seen: list[Observation] = []
+    found: list[Observation] = []
     usage = Usage.from_events(
         [(("default", "pod-0", "c"), T0 + i, 100, kind) for i in range(3) for kind in (CPU_SAMPLE, MEMORY_SAMPLE)]
     )
     pods = [pod(container("c", ("100m", "100Mi")), name=f"pod-{i}") for i in range(2)]
     known = Controllers([owner()])
-    state = ClusterState()
+    state = RecommenderState()
     for _ in range(2):
-        seen += run_once(state, Round(vpas=[vpa()], pods=pods, controllers=known, usage=[usage]), now=T0).observations
+        given = RecommenderRound(vpas=[vpa()], pods=seen(*pods), controllers=known, usage=[usage])
+        found += run_once(state, given, now=T0).observations
     for mode in ("Recreate", "InPlaceOrRecreate"):
         item = vpa(recommended("c", ("2", "2Gi"), ("1", "1Gi"), ("3", "3Gi")), updatePolicy={"updateMode": mode})
         loop = run_updater(UpdaterState(), UpdaterRound(vpas=[item], pods=pods, controllers=known), now=T0)
-        seen += loop.observations
-    assert len({one.name for one in seen}) > 12
-    for one in seen:
+        found += loop.observations
+    assert len({one.name for one in found}) > 12
+    for one in found:
         metric = METRICS[one.name]
         assert one.reset or tuple(one.labels) == metric.labels
         assert one.buckets is None or len(one.buckets) == len(metric.bounds) + 1
 
 
 def test_wrong_labels_are_a_mistake_of_the_caller() -> None:
-    seen = Tally()
+    tally = Tally()
     with pytest.raises(ValueError, match="has the labels applied, not status"):
-        seen.count(PODS, {"status": "x"})
-    seen.observe(LATENCY, {}, [])
-    assert seen.observations() == []
+        tally.count(PODS, {"status": "x"})
+    tally.observe(LATENCY, {}, [])
+    assert tally.observations() == []
 
 
 def test_a_tally_says_each_once() -> None:
-    seen = Tally()
-    seen.count(PODS, {"applied": True}, 2)
+    tally = Tally()
+    tally.count(PODS, {"applied": True}, 2)
     for values in ([1.0, 1800.5], np.array([0.5])):
-        seen.observe(LATENCY, {}, values)
-    seen.count(PODS, {"applied": True})
+        tally.observe(LATENCY, {}, values)
+    tally.count(PODS, {"applied": True})
     buckets = (2, *[0] * 18, 1)
-    assert seen.observations() == [
+    assert tally.observations() == [
         Observation(name=PODS, value=3.0, labels={"applied": "true"}),
         Observation(name=LATENCY, value=1802.0, buckets=buckets),
     ]

@@ -12,9 +12,9 @@ from kscale.errors import InputError
 from kscale.objects.decode import from_dict
 from kscale.objects.metrics import ExternalMetricValueList, PodMetrics
 from kscale.objects.selector_text import parse_selector
-from kscale.vpa import ClusterState, RecommenderOptions
-from kscale.vpa.metrics_sources import external_metrics_steps, usage_of_pods
+from kscale.vpa import RecommenderOptions, RecommenderState
 from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE
+from kscale.vpa.recommender.metrics_sources import external_metrics_steps, usage_of_pods
 from unit.vpa.builders import vpa
 from unit.vpa.worlds import World
 
@@ -55,8 +55,8 @@ def test_usage_without_a_time_is_named(timestamp: str | None) -> None:
         usage_of_pods([metrics("a", timestamp, app={"cpu": "1"})])
 
 
-def state(*pods: str, options: RecommenderOptions = BOTH) -> ClusterState:
-    found = ClusterState(options)
+def state(*pods: str, options: RecommenderOptions = BOTH) -> RecommenderState:
+    found = RecommenderState(options)
     found.add_vpa(vpa(), parse_selector("app=x,tier in (a, b)"))
     for name in pods:
         found.add_pod("default", name, {"app": "x", "tier": "a"}, "Running", 0)
@@ -69,7 +69,7 @@ def item(value: str, at: str = "2026-01-05T00:00:00Z", window: int | None = None
 
 
 def ask(
-    known: ClusterState, answers: Mapping[str, Any], namespace: str = ""
+    known: RecommenderState, answers: Mapping[str, Any], namespace: str = ""
 ) -> tuple[list[GetMetric], list[PodMetrics] | ApiError]:
     """``answers``: by metric; a text is an error."""
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kscale.effects import Observation
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
-from kscale.vpa import ClusterState, Round, Usage, run_once
+from kscale.vpa import RecommenderRound, RecommenderState, Usage, run_once
 from kscale.vpa.metrics import METRICS
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, OOM, add_usage
 from kscale.vpa.quality import Quality
 from unit.vpa.builders import recommendation, recommended, vpa
 from unit.vpa.worlds import counted
@@ -24,19 +24,19 @@ GIB = 2**30
 NAME = ("default", "pod", "app")
 
 
-def cluster(last: dict[str, str] | None, **more: Any) -> ClusterState:
+def cluster(last: dict[str, str] | None, **more: Any) -> RecommenderState:
     """One container under a VPA in mode Initial whose last recommendation is given."""
-    state = ClusterState()
+    state = RecommenderState()
     state.add_vpa(vpa(updatePolicy={"updateMode": "Initial"}, **more), parse_selector("app=x"))
-    state.add_container(state.add_pod("default", "pod", {"app": "x"}, "Running", T0), "app", (0, 0), T0)
+    state.add_container(state.add_pod("default", "pod", {"app": "x"}, "Running", T0), "app", T0)
     (aggregate,) = state.aggregates.values()
     aggregate.last_recommendation = None if last is None else {k: Quantity(v) for k, v in last.items()}
     return state
 
 
-def watched(state: ClusterState, *events: tuple[int, int, int]) -> Quality:
+def watched(state: RecommenderState, *events: tuple[int, int, int]) -> Quality:
     quality = Quality()
-    state.add_usage(Usage.from_events((NAME, *event) for event in events), T0, quality)
+    add_usage(state, Usage.from_events((NAME, *event) for event in events), T0, quality)
     return quality
 
 
@@ -126,7 +126,7 @@ def test_changes_of_recommendations() -> None:
 def test_a_round_carries_its_observations() -> None:
     state = cluster({"cpu": "1"})
     usage = Usage.from_events([(NAME, T0, 500, CPU_SAMPLE)])
-    result = run_once(state, Round(usage=[usage]), now=T0)
+    result = run_once(state, RecommenderRound(usage=[usage]), now=T0)
     counts = counted(result.observations)
     assert counts["vpa_recommender_aggregate_container_states_count"] == 1
     assert counts["vpa_quality_cpu_recommendations_cores{update_mode=Initial}"] == 1
@@ -146,7 +146,7 @@ def test_a_batch_is_its_samples(events: list[tuple[int, int, int]], last: dict[s
     batch = watched(cluster(last), *ordered)
     state, single = cluster(last), Quality()
     for event in ordered:
-        state.add_usage(Usage.from_events([(NAME, *event)]), T0, single)
+        add_usage(state, Usage.from_events([(NAME, *event)]), T0, single)
     ours, theirs = batch.into.observations(), single.into.observations()
     assert counted(ours) == counted(theirs)
     for key, one in spread(ours).items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import io
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,12 +15,25 @@ from hypothesis import strategies as st
 
 from kscale.errors import StateError
 from kscale.objects.apps import Deployment
-from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
-from kscale.vpa import ClusterState, Controllers, RecommenderOptions, RecommenderResult, Round, Usage, run_once
-from kscale.vpa.model import CPU_SAMPLE
-from kscale.vpa.model.aggregates import Store
-from unit.vpa.builders import container, pod
+from kscale.objects.decode import from_dict
+from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.vpa import (
+    Controllers,
+    RecommenderOptions,
+    RecommenderResult,
+    RecommenderRound,
+    RecommenderState,
+    Usage,
+    fork_state,
+    init_from_checkpoints,
+    load_state,
+    pod_changes,
+    run_once,
+    save_state,
+)
+from kscale.vpa.model import CPU_SAMPLE, Store, add_usage
+from unit.vpa.builders import container, owned, pod
+from unit.vpa.written import checkpoints
 
 START = 1767571200 * 10**9
 HOUR = 3600 * 10**9
@@ -75,7 +90,7 @@ rounds = st.lists(st.tuples(pods, events, policies, st.integers(1, 30)), min_siz
 
 
 def play(
-    state: ClusterState, given_rounds: list[Any], start: int = 0, *, split: bool = False
+    state: RecommenderState, given_rounds: list[Any], start: int = 0, *, split: bool = False
 ) -> list[RecommenderResult]:
     results = []
     now = START
@@ -85,30 +100,32 @@ def play(
             continue
         live = [pod(container("a"), container("b"), name=f"p{i}", labels={"app": label}) for i, label in names]
         usage = [Usage.from_events([event]) for event in happened] if split else [Usage.from_events(happened)]
-        given_round = Round(vpas=vpas(rules), pods=live, controllers=CONTROLLERS, usage=usage)
+        given_round = RecommenderRound(
+            vpas=vpas(rules), pods=pod_changes(state, live), controllers=CONTROLLERS, usage=usage
+        )
         results.append(run_once(state, given_round, now=now))
     return results
 
 
 @given(rounds, st.sampled_from([1, 3]))
 def test_batch_is_one_by_one(given_rounds: list[Any], threads: int) -> None:
-    batch, single = ClusterState(threads=threads), ClusterState()
+    batch, single = RecommenderState(threads=threads), RecommenderState()
     assert play(batch, given_rounds) == play(single, given_rounds, split=True)
-    assert batch.save() == single.save()
+    assert save_state(batch) == save_state(single)
 
 
-@given(rounds, st.integers(0, 3))
-def test_saved_and_forked_states_go_on(given_rounds: list[Any], after: int) -> None:
-    whole = ClusterState(RecommenderOptions(pod_recommendation_min_cpu_millicores=1.0))
+@given(rounds, st.integers(0, 3), st.booleans())
+def test_saved_and_forked_states_go_on(given_rounds: list[Any], after: int, saver: bool) -> None:
+    whole = RecommenderState(RecommenderOptions(pod_recommendation_min_cpu_millicores=1.0, memory_saver=saver))
     expected = play(whole, given_rounds)
     after = min(after, len(given_rounds))
-    part = ClusterState(whole.options)
+    part = RecommenderState(whole.options)
     play(part, given_rounds[:after])
-    before = part.save()
-    for other in (ClusterState.load(before), part.fork()):
-        assert other.save() == before
+    before = save_state(part)
+    for other in (load_state(before), fork_state(part)):
+        assert save_state(other) == before
         assert play(other, given_rounds, after) == expected[after:]
-    assert part.save() == before
+    assert save_state(part) == before
 
 
 def amounts(result: RecommenderResult) -> dict[tuple[str, ...], int]:
@@ -122,9 +139,9 @@ def amounts(result: RecommenderResult) -> dict[tuple[str, ...], int]:
     return found
 
 
-def shifted(state: ClusterState, by: float) -> ClusterState:
+def shifted(state: RecommenderState, by: float) -> RecommenderState:
     """The same state under options whose percentiles are a little lower or higher."""
-    moved = state.fork()
+    moved = fork_state(state)
     names = [name for name in RecommenderOptions.__struct_fields__ if name.endswith("_percentile")]
     assert len(names) == 6
     moved.options = msgspec.structs.replace(
@@ -137,42 +154,77 @@ def shifted(state: ClusterState, by: float) -> ClusterState:
 def test_checkpoints_load_into_an_equal_recommendation_within_their_loss(given_rounds: list[Any]) -> None:
     """A checkpoint rounds weights to 1/10000 of the heaviest bucket: percentiles move by less than half a percent."""
     given_rounds = [(names, happened, {}, hours) for names, happened, _, hours in given_rounds]
-    first = ClusterState()
+    first = RecommenderState()
     play(first, given_rounds)
     now = START + 99 * HOUR  # all memory windows are over: nothing is held back
     low, high = (amounts(run_once(shifted(first, by), plain_round(), now=now)) for by in (-0.005, 0.005))
     result = run_once(first, plain_round(), now=now)
-    saved = [
-        from_dict(
-            {
-                "metadata": {"namespace": item.namespace, "name": f"{item.vpa}-{item.container}"},
-                "spec": {"vpaObjectName": item.vpa, "containerName": item.container},
-                "status": to_dict(item.status),
-            },
-            VerticalPodAutoscalerCheckpoint,
-        )
-        for one in result.vpas
-        for item in one.checkpoints
-    ]
-    again = run_once(ClusterState(), plain_round(saved), now=now)
-    assert not again.diagnostics
+    second, saved = RecommenderState(), checkpoints(result.actions)
+    assert init_from_checkpoints(second, vpas({}), saved, controllers=CONTROLLERS, now=now) == []
+    again = run_once(second, plain_round(), now=now)
+    assert again.diagnostics == []
     loaded = amounts(again)
     assert loaded.keys() == amounts(result).keys()
     for key, amount in loaded.items():
         assert low[key] <= amount <= high[key], key
-    counts = {(c.vpa, c.container): c.status.total_samples_count for r in result.vpas for c in r.checkpoints}
-    assert {(c.vpa, c.container): c.status.total_samples_count for r in again.vpas for c in r.checkpoints} == counts
+    assert sample_counts(again) == sample_counts(result)
 
 
-def plain_round(saved: Sequence[VerticalPodAutoscalerCheckpoint] = ()) -> Round:
-    return Round(vpas=vpas({}), controllers=CONTROLLERS, checkpoints=saved)
+def sample_counts(result: RecommenderResult) -> dict[tuple[str, str], int]:
+    """(VPA, container) -> what its checkpoint says."""
+    return {
+        (item.spec.vpa_object_name, item.spec.container_name): item.status.total_samples_count
+        for item in checkpoints(result.actions)
+    }
+
+
+def plain_round() -> RecommenderRound:
+    return RecommenderRound(vpas=vpas({}), controllers=CONTROLLERS, usage=[])
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 nothing", None])
 def test_damaged_states(damage: bytes | None) -> None:
-    data = ClusterState().save()[:-30] if damage is None else damage
+    data = save_state(RecommenderState())[:-30] if damage is None else damage
     with pytest.raises(StateError):
-        ClusterState.load(data)
+        load_state(data)
+
+
+def test_a_state_of_the_older_version_goes_on() -> None:
+    """Two pods, one VPA, three samples, as version v1alpha1 saved them."""
+    state = load_state(Path(__file__).with_name("data").joinpath("state-v1alpha1.npz").read_bytes())
+    assert state.options == RecommenderOptions(confidence_interval_cpu=timedelta(hours=1))
+    assert state.pods_loaded
+    item = from_dict(
+        {
+            "metadata": {"name": "name", "namespace": "default"},
+            "spec": {
+                "targetRef": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "rs"},
+                "updatePolicy": {"updateMode": "Initial"},
+                "resourcePolicy": {"containerPolicies": [{"containerName": "*", "minAllowed": {"cpu": "30m"}}]},
+            },
+        },
+        VerticalPodAutoscaler,
+    )
+    result = run_once(state, RecommenderRound(vpas=[item], controllers=owned(), usage=[]), now=START + 120 * 10**9)
+    (one,) = amounts_of(result, "target")
+    assert one == ("name", "c", 813, 587804717)
+    assert (result.vpas[0].pod_count, result.vpas[0].selector) == (2, "app=x")
+    assert load_state(save_state(state)).pods.keys() == state.pods.keys()
+
+
+def amounts_of(result: RecommenderResult, field: str) -> list[tuple[str, str, int, int]]:
+    """(VPA, container, millicores, bytes)."""
+    found = amounts(result)
+    names = sorted({key[:2] for key in found})
+    return [(*name, found[*name, field, "cpu"], found[*name, field, "memory"] // 1000) for name in names]
+
+
+@pytest.mark.parametrize("version", ["kscale.dev/v1beta1 vpa-state", None])
+def test_a_state_of_another_version_is_named(version: str | None) -> None:
+    out = io.BytesIO()
+    np.savez_compressed(out, json=np.frombuffer(msgspec.json.encode({"format": version}), np.uint8))
+    with pytest.raises(StateError, match="not a state of the recommender: "):
+        load_state(out.getvalue())
 
 
 @pytest.mark.parametrize(
@@ -198,21 +250,21 @@ def test_samples_at_shared_times_are_samples(change: str) -> None:
     elif change == "twice":
         events[4] = [[events[0][0][0], *event[1:]] for event in events[4]]
 
-    def fresh() -> ClusterState:
-        state = ClusterState(threads=2)
+    def fresh() -> RecommenderState:
+        state = RecommenderState(threads=2)
         for i in range(pods):
             labels = {"pod": "same" if change == "shared aggregate" else str(i)}
-            state.add_container(state.add_pod("default", f"p{i}", labels, "Running", START), "app", (0, 0), START)
+            state.add_container(state.add_pod("default", f"p{i}", labels, "Running", START), "app", START)
         if change == "late":
-            state.add_usage(Usage.from_events([(("default", "p2", "app"), START, 5, CPU_SAMPLE)]), START)
+            add_usage(state, Usage.from_events([(("default", "p2", "app"), START, 5, CPU_SAMPLE)]), START)
         return state
 
     rows = [tuple(event) for one in events for event in one]
     usage = Usage.from_events(rows)
     usage = Usage(usage.containers, usage.container, usage.time, usage.value, CPU_SAMPLE)
     batch, single = fresh(), fresh()
-    refused = batch.add_usage(usage, START)
-    expected = [error for row in rows for error in single.add_usage(Usage.from_events([row]), START)]
+    refused = add_usage(batch, usage, START)
+    expected = [error for row in rows for error in add_usage(single, Usage.from_events([row]), START)]
     assert refused == expected
     assert len(refused) == {"negative": 1, "late": 1, "twice": length}.get(change, 0)
     for name in ("weights", "total", "min_bucket", "max_bucket", "reference"):

@@ -19,8 +19,8 @@ from kscale.cli.recommend_options import History, Settings, Shape, fail_level, r
 from kscale.cli.recommend_views import Advice, ShowAdvice, view_of
 from kscale.objects.workloads import WORKLOADS
 from kscale.snapshot.cluster import Cluster
-from kscale.vpa.advice import advise
-from kscale.vpa.report import SEVERITIES, RecommendationReport, with_quality
+from kscale.vpa.advice import recommend
+from kscale.vpa.advice.records import SEVERITIES, RecommendationReport, with_quality
 from kscale.vpa.strategies import find_strategy, strategies
 
 __all__ = ["EPILOG", "command"]
@@ -124,7 +124,7 @@ def command(
     if show.qos is not None and show.output is Shape.VPA:
         raise typer.BadParameter("a VPA object has neither requests nor limits", param_hint="--qos")
     with terminal.step("reading the history") as tell:
-        advice = advise(
+        advice = recommend(
             cluster,
             history.batches(threads),
             options=options,

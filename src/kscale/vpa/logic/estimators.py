@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from kscale._native import _histogram
 from kscale.effects import duration
-from kscale.vpa.model.aggregates import Store
+from kscale.vpa.model.store import Store
 from kscale.vpa.options import RecommenderOptions
 from kscale.vpa.resources import amount, cpu_from_cores, scale_amount
 

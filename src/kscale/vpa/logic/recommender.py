@@ -10,25 +10,25 @@ from kscale.objects.base import ResourceList
 from kscale.objects.vpa import RecommendedContainerResources, RecommendedPodResources, container_policy
 from kscale.vpa.logic.estimators import LOWER, TARGET, UPPER, estimate
 from kscale.vpa.logic.formatting import format_resources
-from kscale.vpa.model.aggregates import SCALING_OFF, apply_policy
-from kscale.vpa.model.cluster import ClusterState
-from kscale.vpa.model.vpa import Vpa
+from kscale.vpa.model import RecommenderState, Vpa
+from kscale.vpa.model.aggregates import SCALING_OFF, scaling_of
+from kscale.vpa.model.merged import merge_containers
 from kscale.vpa.options import RecommenderOptions
 
 __all__ = ["recommended_amounts"]
 
 
-def recommended_amounts(state: ClusterState, vpas: Sequence[Vpa]) -> list[RecommendedPodResources]:
+def recommended_amounts(state: RecommenderState, vpas: Sequence[Vpa]) -> list[RecommendedPodResources]:
     """The recommendation of each VPA before post-processing: its containers by name, uncapped target = target.
 
     Containers whose policy says Off are left out; the minimum of a pod is shared among the others.
     """
-    merged = state.containers_of(vpas)
+    merged = merge_containers(state, vpas)
     kept: list[int] = []
     resources: list[tuple[str, ...]] = []
     count: dict[int, int] = {}
     for row, (vpa, name) in enumerate(merged.names):
-        mode, controlled = apply_policy(container_policy(name, vpa.resource_policy))
+        mode, controlled = scaling_of(container_policy(name, vpa.resource_policy))
         if mode == SCALING_OFF:
             continue
         kept.append(row)

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from kscale._native import _histogram
-from kscale.effects import SECOND, ZERO_TIME
+from kscale.effects import SECOND, ZERO_TIME, Moment
 from kscale.vpa.model.aggregates import Aggregate
 from kscale.vpa.model.samples import add_grid, compare
+from kscale.vpa.model.state import RecommenderState
 from kscale.vpa.model.usage import CPU_SAMPLE, OOM, ContainerName, Usage
 from kscale.vpa.quality import Quality
 
-if TYPE_CHECKING:
-    from kscale.vpa.model.cluster import ClusterState, ContainerState
+_Slots = npt.NDArray[np.int32]
+_Numbers = npt.NDArray[np.int64]
+_Bytes = npt.NDArray[np.uint8]
 
 __all__ = ["UsageError", "add_usage", "slot_of"]
 
@@ -39,25 +40,23 @@ class UsageError(NamedTuple):
         return self.error.startswith("KeyError:")
 
 
-def add_usage(state: ClusterState, usage: Usage, now: int, quality: Quality | None = None) -> list[UsageError]:
-    """:meth:`kscale.vpa.model.ClusterState.add_usage`."""
-    slots = np.full(len(usage.containers), -1, np.int32)
-    refused: dict[int, tuple[str, str]] = {}
-    dropped = np.zeros(len(usage.containers), bool)
-    watched: dict[int, Aggregate] = {}
+def add_usage(state: RecommenderState, usage: Usage, now: Moment, quality: Quality | None = None) -> list[UsageError]:
+    """Takes in samples and OOMs in order; what is refused comes back, in order.
+
+    Samples of init containers are dropped silently, as upstream does. ``quality`` is told how what was used compares
+    with what was recommended.
+    """
+    resolved = _Resolved(len(usage.containers))
     for index, name in enumerate(usage.containers):
-        found = _resolve(state, name, index, refused, dropped, now)
-        if found is not None:
-            slots[index] = found.slot
-            if quality is not None:
-                watched[index] = found.bound or state.find_or_create(state.pods[name[:2]], name[2], now)
+        resolved.resolve(state, name, index, now)
     slot = np.empty(len(usage), np.int32)
-    all_known = _histogram.look_up(slots, np.ascontiguousarray(usage.container), slot)
+    all_known = _histogram.look_up(resolved.slots, np.ascontiguousarray(usage.container), slot)
+    taker = _Taker(state, usage, slot, resolved, quality)
     if isinstance(usage.kind, int) and all_known:
-        errors = _add(state, usage, slot, usage.kind, None, watched, quality)
-        return [error for _, error in errors]
+        return [error for _, error in taker.take(usage.kind, None)]
     known = slot >= 0
     kinds = usage.kind if not isinstance(usage.kind, int) else np.full(len(usage), usage.kind, np.uint8)
+    refused, dropped = resolved.refused, resolved.dropped
     problems = [
         (int(i), refused[int(usage.container[i])])
         for i in np.flatnonzero(~known)
@@ -67,71 +66,110 @@ def add_usage(state: ClusterState, usage: Usage, now: int, quality: Quality | No
     for cpu in (True, False):
         wanted = np.flatnonzero(known & ((kinds == CPU_SAMPLE) == cpu))
         if len(wanted):
-            errors += _add(state, usage, slot, kinds, wanted, watched, quality)
+            errors += taker.take(kinds, wanted)
     return [error for _, error in sorted(errors, key=lambda pair: pair[0])]
 
 
-def slot_of(state: ClusterState, name: ContainerName, now: int) -> int:
-    """:meth:`kscale.vpa.model.ClusterState.slot_of`."""
-    found = _resolve(state, name, 0, {}, np.zeros(1, bool), now)
-    return -1 if found is None else found.slot
+def slot_of(state: RecommenderState, name: ContainerName, now: Moment) -> int:
+    """Where the store keeps a container that takes samples, its aggregate in place; -1 if there is none."""
+    resolved = _Resolved(1)
+    resolved.resolve(state, name, 0, now)
+    return int(resolved.slots[0])
 
 
-def _resolve(
-    state: ClusterState,
-    name: ContainerName,
-    index: int,
-    refused: dict[int, tuple[str, str]],
-    dropped: npt.NDArray[np.bool_],
-    now: int,
-) -> ContainerState | None:
-    """The container's state with its aggregate in place; else the texts for a sample and an OOM."""
-    namespace, pod_name, container = name
-    pod = state.pods.get((namespace, pod_name))
-    if pod is None:
-        text = f"KeyError: {{{namespace} {pod_name}}}"
-        refused[index] = text, text
-        return None
-    found = pod.containers.get(container)
-    if container in pod.init_containers:
-        dropped[index] = True
-    if found is None or dropped[index]:
-        refused[index] = f"KeyError: {{{{{namespace} {pod_name}}} {container}}}", f"KeyError: {container}"
-        return None
-    aggregate = found.bound or state.find_or_create(pod, container, now)
-    state.store.aggregate[found.slot] = aggregate.row
-    return found
+class _Resolved:
+    """Where the containers of some usage are: slots, the aggregates that they feed, and why others have none."""
+
+    def __init__(self, count: int) -> None:
+        self.slots = np.full(count, -1, np.int32)
+        self.aggregate = np.full(count, -1, np.int32)
+        """Of each container, its place in ``aggregates``."""
+        self.aggregates: list[Aggregate] = []
+        self.refused: dict[int, tuple[str, str]] = {}
+        """Of some containers, the texts for a sample and an OOM."""
+        self.dropped = np.zeros(count, bool)
+        self._numbers: dict[int, int] = {}
+
+    def resolve(self, state: RecommenderState, name: ContainerName, index: int, now: Moment) -> None:
+        """Finds one container."""
+        namespace, pod_name, container = name
+        pod = state.pods.get((namespace, pod_name))
+        if pod is None:
+            text = f"KeyError: {{{namespace} {pod_name}}}"
+            self.refused[index] = text, text
+            return
+        found = pod.containers.get(container)
+        if pod.init_containers and container in pod.init_containers:
+            self.dropped[index] = True
+            found = None
+        if found is None:
+            text = f"KeyError: {{{{{namespace} {pod_name}}} {container}}}"
+            self.refused[index] = text, f"KeyError: {container}"
+            return
+        aggregate = found.bound or state.find_or_create(pod, container, now)
+        state.store.aggregate[found.slot] = aggregate.row
+        self.slots[index] = found.slot
+        number = self._numbers.setdefault(id(aggregate), len(self.aggregates))
+        if number == len(self.aggregates):
+            self.aggregates.append(aggregate)
+        self.aggregate[index] = number
 
 
-def _add(
-    state: ClusterState,
-    usage: Usage,
-    slot: npt.NDArray[np.int32],
-    kinds: npt.NDArray[np.uint8] | int,
-    where: npt.NDArray[np.int64] | None,
-    watched: Mapping[int, Aggregate],
-    quality: Quality | None,
-) -> list[tuple[int, UsageError]]:
-    """Samples of CPU only, or of anything else only: those at ``where``, or all of them."""
-    store = state.store
-    container, time, value, kind = slot, usage.time, usage.value, kinds
-    if where is not None:
-        container, time, value = slot[where], usage.time[where], usage.value[where]
-        kind = kinds if isinstance(kinds, int) else kinds[where]
-    status = np.empty(len(container), np.uint8)
-    time, value = np.ascontiguousarray(time), np.ascontiguousarray(value)
-    cpu = (kind if isinstance(kind, int) else kind[0] if len(kind) else CPU_SAMPLE) == CPU_SAMPLE
-    oom: npt.NDArray[np.uint8] | None = None
-    taken = value
-    if cpu:
-        if not add_grid(store, container, time, value, status, state.threads):
-            store.native.add_cpu(store.cpu.native, container, time, value, status, state.threads)
-    else:
+class _Taker:
+    """Hands columns of usage to the store, those of CPU and those of memory by themselves."""
+
+    def __init__(
+        self,
+        state: RecommenderState,
+        usage: Usage,
+        slot: npt.NDArray[np.int32],
+        resolved: _Resolved,
+        quality: Quality | None,
+    ) -> None:
+        self._state = state
+        self._usage = usage
+        self._slot = slot
+        self._resolved = resolved
+        self._quality = quality
+
+    def take(
+        self, kinds: npt.NDArray[np.uint8] | int, where: npt.NDArray[np.int64] | None
+    ) -> list[tuple[int, UsageError]]:
+        """Samples of CPU only, or of anything else only: those at ``where``, or all of them. The refusals."""
+        usage = self._usage
+        container, time, value, kind = self._slot, usage.time, usage.value, kinds
+        if where is not None:
+            container, time, value = self._slot[where], usage.time[where], usage.value[where]
+            kind = kinds if isinstance(kinds, int) else kinds[where]
+        status = np.empty(len(container), np.uint8)
+        time, value = np.ascontiguousarray(time), np.ascontiguousarray(value)
+        if (kind if isinstance(kind, int) else kind[0] if len(kind) else CPU_SAMPLE) == CPU_SAMPLE:
+            self._take_cpu(container, time, value, status)
+            self._compare(where, status, value, None, True)
+        else:
+            self._take_memory(container, time, value, status, kind, where)
+        errors = []
+        for position in np.flatnonzero(status).tolist():
+            i = position if where is None else int(where[position])
+            number = kind if isinstance(kind, int) else int(kind[position])
+            errors.append((i, _refusal(usage, i, number, int(status[position]))))
+        return errors
+
+    def _take_cpu(self, container: _Slots, time: _Numbers, value: _Numbers, status: _Bytes) -> None:
+        store, threads = self._state.store, self._state.threads
+        if not add_grid(store, container, time, value, status, threads):
+            store.native.add_cpu(store.cpu.native, container, time, value, status, threads)
+
+    def _take_memory(
+        self, container: _Slots, time: _Numbers, value: _Numbers, status: _Bytes, kind: _Bytes | int, where: Any
+    ) -> None:
+        store, threads = self._state.store, self._state.threads
+        oom: _Bytes | None = None
         if not isinstance(kind, int):
             oom = (kind == OOM).astype(np.uint8)
         elif kind == OOM:
             oom = np.ones(len(container), np.uint8)
-        taken = value.copy() if oom is not None and quality is not None else value
+        taken = value.copy() if oom is not None and self._quality is not None else value
         store.native.add_memory(
             store.memory.native,
             container,
@@ -139,20 +177,19 @@ def _add(
             value,
             status,
             oom,
-            state.threads,
+            threads,
             None if taken is value else taken,
         )
-    if quality is not None:
+        self._compare(where, status, taken, oom, False)
+
+    def _compare(self, where: _Numbers | None, status: _Bytes, taken: _Numbers, oom: _Bytes | None, cpu: bool) -> None:
+        if self._quality is None:
+            return
         accepted = np.flatnonzero(status == 0)
         rows = accepted if where is None else where[accepted]
         killed = np.zeros(len(accepted), np.bool_) if oom is None else oom[accepted] != 0
-        compare(usage.container[rows], taken[accepted], killed, cpu, watched, quality)
-    errors = []
-    for position in np.flatnonzero(status).tolist():
-        i = position if where is None else int(where[position])
-        number = kind if isinstance(kind, int) else int(kind[position])
-        errors.append((i, _refusal(usage, i, number, int(status[position]))))
-    return errors
+        which = self._resolved.aggregate[self._usage.container[rows]]
+        compare(which, taken[accepted], killed, cpu, self._resolved.aggregates, self._quality)
 
 
 def _refusal(usage: Usage, i: int, kind: int, status: int) -> UsageError:

@@ -1,79 +1,90 @@
-"""Finding what a selector matches, and which selectors match, without trying all."""
+"""Finding label sets by selector, and selectors by labels, without trying all."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from kscale.objects.selectors import Selector
 
 __all__ = ["LabelIndex", "SelectorIndex"]
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Hashable)
 _Pair = tuple[str, str, str]  # namespace, key, value
-
-
-def _exact_pair(selector: Selector) -> tuple[str, str] | None:
-    """A label that everything selected has, if there is one."""
-    for item in selector.requirements:
-        if item.operator in ("in", "=", "==") and len(item.values) == 1:
-            return item.key, item.values[0]
-    return None
+_Labels = Mapping[str, str]
 
 
 class LabelIndex(Generic[T]):
-    """Labelled items (by identity, in insertion order) by namespace and label."""
+    """Labelled items by namespace and label, in the order in which they came."""
+
+    __slots__ = ("_all", "_by_pair")
 
     def __init__(self) -> None:
-        self._all: dict[str, dict[int, tuple[Mapping[str, str], T]]] = {}
-        self._by_pair: dict[_Pair, dict[int, tuple[Mapping[str, str], T]]] = {}
+        self._all: dict[str, dict[T, _Labels]] = {}
+        self._by_pair: dict[_Pair, dict[T, _Labels]] = {}
 
-    def add(self, namespace: str, labels: Mapping[str, str], item: T) -> None:
-        """Add an item."""
-        self._all.setdefault(namespace, {})[id(item)] = labels, item
+    def add(self, namespace: str, labels: _Labels, item: T) -> None:
+        """Adds an item."""
+        self._all.setdefault(namespace, {})[item] = labels
         for key, value in labels.items():
-            self._by_pair.setdefault((namespace, key, value), {})[id(item)] = labels, item
+            self._by_pair.setdefault((namespace, key, value), {})[item] = labels
 
-    def remove(self, namespace: str, labels: Mapping[str, str], item: T) -> None:
-        """Remove it again; ``labels`` as they were when it was added."""
-        del self._all[namespace][id(item)]
+    def remove(self, namespace: str, labels: _Labels, item: T) -> None:
+        """Removes it again; ``labels`` as they were when it was added."""
+        _drop(self._all, namespace, item)
         for key, value in labels.items():
-            del self._by_pair[namespace, key, value][id(item)]
+            _drop(self._by_pair, (namespace, key, value), item)
 
     def matching(self, namespace: str, selector: Selector) -> Iterator[T]:
         """What the selector matches."""
-        pair = _exact_pair(selector)
-        candidates = self._all.get(namespace, {}) if pair is None else self._by_pair.get((namespace, *pair), {})
-        return (item for labels, item in list(candidates.values()) if selector.matches(labels))
+        pair = selector.exact_label()
+        found = self._all.get(namespace, {}) if pair is None else self._by_pair.get((namespace, *pair), {})
+        return (item for item, labels in list(found.items()) if selector.matches(labels))
 
 
 class SelectorIndex(Generic[T]):
     """Items with a selector each, by namespace and a label that it requires."""
 
-    def __init__(self) -> None:
-        self._general: dict[str, dict[int, tuple[Selector, T]]] = {}
-        self._by_pair: dict[_Pair, dict[int, tuple[Selector, T]]] = {}
+    __slots__ = ("_by_pair", "_general")
 
-    def _home(self, namespace: str, selector: Selector) -> dict[int, tuple[Selector, T]]:
-        pair = _exact_pair(selector)
-        if pair is None:
-            return self._general.setdefault(namespace, {})
-        return self._by_pair.setdefault((namespace, *pair), {})
+    def __init__(self) -> None:
+        self._general: dict[str, dict[T, Selector]] = {}
+        self._by_pair: dict[_Pair, dict[T, Selector]] = {}
 
     def add(self, namespace: str, selector: Selector, item: T) -> None:
-        """Add an item."""
-        self._home(namespace, selector)[id(item)] = selector, item
+        """Adds an item."""
+        pair = selector.exact_label()
+        if pair is None:
+            self._general.setdefault(namespace, {})[item] = selector
+        else:
+            self._by_pair.setdefault((namespace, *pair), {})[item] = selector
 
     def remove(self, namespace: str, selector: Selector, item: T) -> None:
-        """Remove it again."""
-        del self._home(namespace, selector)[id(item)]
+        """Removes it again."""
+        pair = selector.exact_label()
+        if pair is None:
+            _drop(self._general, namespace, item)
+        else:
+            _drop(self._by_pair, (namespace, *pair), item)
 
-    def matching(self, namespace: str, labels: Mapping[str, str]) -> Iterator[T]:
+    def matching(self, namespace: str, labels: _Labels) -> Iterator[T]:
         """The items whose selector matches the labels."""
-        for selector, item in list(self._general.get(namespace, {}).values()):
+        for item, selector in list(self._general.get(namespace, {}).items()):
             if selector.matches(labels):
                 yield item
         for key, value in labels.items():
-            for selector, item in list(self._by_pair.get((namespace, key, value), {}).values()):
+            for item, selector in list(self._by_pair.get((namespace, key, value), {}).items()):
                 if selector.matches(labels):
                     yield item
+
+
+_Place = TypeVar("_Place", bound=Hashable)
+_Kept = TypeVar("_Kept", _Labels, Selector)
+
+
+def _drop(shelves: dict[_Place, dict[T, _Kept]], place: _Place, item: T) -> None:
+    """An item leaves its shelf; an empty shelf goes."""
+    shelf = shelves[place]
+    del shelf[item]
+    if not shelf:
+        del shelves[place]

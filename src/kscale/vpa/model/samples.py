@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from kscale.vpa.model.aggregates import Aggregate, Store
+from kscale.vpa.model.aggregates import Aggregate
+from kscale.vpa.model.store import Store
 from kscale.vpa.quality import Quality
 from kscale.vpa.resources import CPU, MEMORY
 
@@ -59,25 +60,30 @@ def add_grid(
 
 
 def compare(
-    containers: npt.NDArray[np.int32],
+    aggregates: npt.NDArray[np.int32],
     amounts: npt.NDArray[np.int64],
     is_oom: npt.NDArray[np.bool_],
     cpu: bool,
-    watched: Mapping[int, Aggregate],
+    known: Sequence[Aggregate],
     quality: Quality,
 ) -> None:
-    """``observeQualityMetrics`` of samples that were taken in, in millicores or bytes."""
+    """``observeQualityMetrics`` of samples that were taken in, in millicores or bytes.
+
+    ``aggregates[i]``: the place in ``known`` of the aggregate that sample *i* went to.
+    """
     resource = CPU if cpu else MEMORY
-    known: dict[int, tuple[str, float]] = {}
-    for index, aggregate in watched.items():
+    modes: dict[str, int] = {}
+    mode = np.full(len(known), -1, np.int64)
+    recommended = np.zeros(len(known))
+    for i, aggregate in enumerate(known):
         if aggregate.needs_recommendation:
+            mode[i] = modes.setdefault(aggregate.update_mode or "", len(modes))
             last = (aggregate.last_recommendation or {}).get(resource)
-            milli = 0 if last is None else last.milli_value() if cpu else last.value()
-            known[index] = aggregate.update_mode or "", milli / 1000.0 if cpu else float(milli)
-    if not known:
+            if last is not None:
+                recommended[i] = last.milli_value() / 1000.0 if cpu else float(last.value())
+    if not modes:
         return
-    needed = np.isin(containers, np.fromiter(known, np.int32, len(known)))
-    which = containers[needed].tolist()
+    needed = mode[aggregates] >= 0
+    which = aggregates[needed]
     usage = amounts[needed] / 1000.0 if cpu else amounts[needed].astype(np.float64)
-    recommended = np.array([known[index][1] for index in which])
-    quality.samples(resource, [known[index][0] for index in which], usage, recommended, is_oom[needed])
+    quality.samples(resource, list(modes), mode[which], usage, recommended[which], is_oom[needed])

@@ -8,11 +8,13 @@ from __future__ import annotations
 import io
 import zipfile
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 
+from kscale.effects import ZERO_TIME
 from kscale.errors import StateError
 from kscale.objects.base import ResourceList
 from kscale.objects.decode import from_dict, to_dict
@@ -20,44 +22,48 @@ from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import Requirement, Selector
 from kscale.objects.vpa import (
     PodResourcePolicy,
+    PodUpdatePolicy,
     RecommendedPodResources,
     TargetReference,
     VerticalPodAutoscalerCondition,
+    VerticalPodAutoscalerStatus,
 )
 from kscale.vpa.histogram import Histograms
-from kscale.vpa.model.aggregates import AGGREGATE_COLUMNS, CONTAINER_COLUMNS, Aggregate, AggregateKey, Store
-from kscale.vpa.model.cluster import ClusterState, ContainerState, PodState
+from kscale.vpa.model.aggregates import Aggregate, AggregateKey
+from kscale.vpa.model.pods import ContainerState, PodState
+from kscale.vpa.model.state import RecommenderState
+from kscale.vpa.model.store import AGGREGATE_COLUMNS, CONTAINER_COLUMNS, Store
 from kscale.vpa.model.vpa import Vpa
 from kscale.vpa.options import RecommenderOptions
 
-__all__ = ["load_state", "save_state"]
+__all__ = ["fork_state", "load_state", "save_state"]
 
-FORMAT: Final = "kscale.dev/v1alpha1 vpa-state"
+FORMAT: Final = "kscale.dev/v1alpha2 vpa-state"
+OLDER: Final = "kscale.dev/v1alpha1 vpa-state"
+"""The one older version that is read."""
 _BANK_COLUMNS: Final = ("weights", "total", "min_bucket", "max_bucket", "reference")
 
 
-def save_state(state: ClusterState) -> bytes:
+def save_state(state: RecommenderState) -> bytes:
     """The whole state; :func:`load_state` gives back an equal one."""
-    store = state.store
-    arrays: dict[str, Any] = {name: getattr(store, name) for name in (*AGGREGATE_COLUMNS, *CONTAINER_COLUMNS)}
-    for bank in ("cpu", "memory"):
-        arrays |= {f"{bank}.{name}": getattr(getattr(store, bank), name) for name in _BANK_COLUMNS}
-    arrays["free_rows"] = np.array(store.free_rows, np.int64)
-    arrays["free_slots"] = np.array(store.free_slots, np.int64)
+    arrays = _arrays(state)
     arrays["json"] = np.frombuffer(msgspec.json.encode(_document(state)), np.uint8)
     out = io.BytesIO()
     np.savez_compressed(out, allow_pickle=False, **arrays)
     return out.getvalue()
 
 
-def load_state(data: bytes, *, threads: int = 1) -> ClusterState:
+def load_state(data: bytes, *, threads: int = 1) -> RecommenderState:
     """A saved state; raises :class:`kscale.errors.StateError` for anything else."""
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as file:
             arrays = {name: np.ascontiguousarray(file[name]) for name in file.files}
         document = msgspec.json.decode(arrays["json"].tobytes())
-        if document.get("format") != FORMAT:
-            raise StateError(f"not a state of the recommender: {document.get('format')!r}")
+        version = document.get("format")
+        if version == OLDER:
+            document = _newer(document)
+        elif version != FORMAT:
+            raise StateError(f"not a state of the recommender: {version!r}")
         return _restored(arrays, document, threads)
     except StateError:
         raise
@@ -65,11 +71,57 @@ def load_state(data: bytes, *, threads: int = 1) -> ClusterState:
         raise StateError(f"a damaged state of the recommender: {error}") from None
 
 
+def fork_state(state: RecommenderState) -> RecommenderState:
+    """An independent copy, for what-if."""
+    arrays = {name: column.copy() for name, column in _arrays(state).items()}
+    return _restored(arrays, _document(state), state.threads)
+
+
+def _arrays(state: RecommenderState) -> dict[str, Any]:
+    store = state.store
+    arrays: dict[str, Any] = {name: getattr(store, name) for name in (*AGGREGATE_COLUMNS, *CONTAINER_COLUMNS)}
+    for bank in ("cpu", "memory"):
+        arrays |= {f"{bank}.{name}": getattr(getattr(store, bank), name) for name in _BANK_COLUMNS}
+    arrays["free_rows"] = np.array(store.free_rows, np.int64)
+    arrays["free_slots"] = np.array(store.free_slots, np.int64)
+    return arrays
+
+
+def _newer(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document of the older version as this one would be: nobody has observed anything yet."""
+    options = dict(document["options"])
+    for field in msgspec.structs.fields(RecommenderOptions):
+        if field.type is timedelta and field.name in options:
+            options[field.name] = msgspec.to_builtins(timedelta(seconds=options[field.name]))
+    return {
+        **document,
+        "options": options,
+        "observed": [],
+        "passedOver": [],
+        "podsLoaded": bool(document["pods"]),
+        "lastCheckpointGC": ZERO_TIME,
+        "pods": [{**pod, "sources": [], "containers": _containers(pod["containers"])} for pod in document["pods"]],
+        "vpas": [
+            {
+                **vpa,
+                "updatePolicy": None if vpa["updateMode"] is None else {"updateMode": vpa["updateMode"]},
+                "observedStatus": {},
+            }
+            for vpa in document["vpas"]
+        ],
+    }
+
+
+def _containers(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: [slot, bound] for name, (slot, _, _, bound) in given.items()}
+
+
 # -- out -------------------------------------------------------------------------------------------------------
 
 
-def _document(state: ClusterState) -> dict[str, Any]:
+def _document(state: RecommenderState) -> dict[str, Any]:
     aggregates: dict[int, Aggregate] = {}
+    numbers: dict[int, int] = {}
 
     def number(aggregate: Aggregate | None) -> int | None:
         if aggregate is None:
@@ -77,7 +129,6 @@ def _document(state: ClusterState) -> dict[str, Any]:
         aggregates.setdefault(id(aggregate), aggregate)
         return numbers.setdefault(id(aggregate), len(numbers))
 
-    numbers: dict[int, int] = {}
     live = [number(aggregate) for aggregate in state.aggregates.values()]
     pods = [
         {
@@ -86,7 +137,8 @@ def _document(state: ClusterState) -> dict[str, Any]:
             "labels": pod.labels,
             "phase": pod.phase,
             "initContainers": sorted(pod.init_containers),
-            "containers": {name: [c.slot, *c.request, number(c.bound)] for name, c in pod.containers.items()},
+            "sources": list(pod.sources),
+            "containers": {name: [c.slot, number(c.bound)] for name, c in pod.containers.items()},
         }
         for pod in state.pods.values()
     ]
@@ -94,8 +146,12 @@ def _document(state: ClusterState) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "options": msgspec.to_builtins(state.options, enc_hook=str),
+        "observed": [list(key) for key in state.observed],
         "lastGC": state.last_gc,
+        "lastCheckpointGC": state.last_checkpoint_gc,
         "withoutRecommendation": [[*key, time] for key, time in state.without_recommendation.items()],
+        "passedOver": [[*key, list(sources)] for key, sources in state.passed_over.items()],
+        "podsLoaded": state.pods_loaded,
         "pods": pods,
         "vpas": vpas,
         "live": live,
@@ -130,9 +186,10 @@ def _vpa_out(vpa: Vpa, number: Any) -> dict[str, Any]:
         "annotations": vpa.annotations,
         "target": to_dict(vpa.target) if vpa.target is not None else None,
         "apiVersion": vpa.api_version,
-        "updateMode": vpa.update_mode,
+        "updatePolicy": to_dict(vpa.update_policy) if vpa.update_policy is not None else None,
         "resourcePolicy": to_dict(vpa.resource_policy) if vpa.resource_policy is not None else None,
         "generation": vpa.generation,
+        "observedStatus": to_dict(vpa.observed_status),
         "conditions": [to_dict(condition) for condition in vpa.conditions.values()],
         "recommendation": to_dict(vpa.recommendation) if vpa.recommendation is not None else None,
         "aggregates": [number(aggregate) for aggregate in vpa.aggregates.values()],
@@ -145,25 +202,28 @@ def _vpa_out(vpa: Vpa, number: Any) -> dict[str, Any]:
 # -- in --------------------------------------------------------------------------------------------------------
 
 
-def _restored(arrays: Mapping[str, Any], document: Mapping[str, Any], threads: int) -> ClusterState:
-    state = ClusterState(from_dict(document["options"], RecommenderOptions), threads=threads)
+def _restored(arrays: Mapping[str, Any], document: Mapping[str, Any], threads: int) -> RecommenderState:
+    state = RecommenderState(from_dict(document["options"], RecommenderOptions), threads=threads)
     state.store = _store(state.options, arrays)
-    state.last_gc = document["lastGC"]
+    state.observed = [(namespace, name) for namespace, name in document["observed"]]
+    state.last_gc, state.last_checkpoint_gc = document["lastGC"], document["lastCheckpointGC"]
     state.without_recommendation = {(n, name): time for n, name, time in document["withoutRecommendation"]}
+    state.passed_over = {(n, name): tuple(sources) for n, name, sources in document["passedOver"]}
+    state.pods_loaded = document["podsLoaded"]
     aggregates = [_aggregate_in(item) for item in document["aggregates"]]
-    state.aggregates = {aggregates[i].key: aggregates[i] for i in document["live"]}
+    for i in document["live"]:
+        key = aggregates[i].key
+        state.adopt(aggregates[i], state.label_set(key.namespace, aggregates[i].labels))
     for item in document["pods"]:
-        labels = item["labels"]
-        pod = PodState(item["namespace"], item["name"], labels, ",".join(f"{k}={labels[k]}" for k in sorted(labels)))
-        pod.phase = item["phase"]
+        label_set = state.label_set(item["namespace"], item["labels"])
+        pod = PodState(item["name"], label_set, item["phase"])
         pod.init_containers = frozenset(item["initContainers"])
-        for name, (slot, cpu, memory, bound) in item["containers"].items():
-            pod.containers[name] = ContainerState(slot, (cpu, memory), None if bound is None else aggregates[bound])
-        state.pods[pod.namespace, pod.name] = pod
+        for name, (slot, bound) in item["containers"].items():
+            pod.containers[name] = ContainerState(slot, None if bound is None else aggregates[bound])
+        state.pods[pod.key] = label_set.pods[pod.name] = pod
+        state.read_from(pod, tuple(item["sources"]))
     for item in document["vpas"]:
-        vpa = _vpa_in(item, aggregates)
-        state.vpas[vpa.key] = vpa
-    state.reindex()
+        state.enter(_vpa_in(item, aggregates))
     return state
 
 
@@ -171,8 +231,8 @@ def _store(options: RecommenderOptions, arrays: Mapping[str, Any]) -> Store:
     store = Store(options)
     for bank in (store.cpu, store.memory):
         _fill(bank, arrays, "cpu" if bank is store.cpu else "memory")
-    for name in (*AGGREGATE_COLUMNS, *CONTAINER_COLUMNS):
-        if arrays[name].dtype != getattr(store, name).dtype:
+    for name, type_ in (*AGGREGATE_COLUMNS.items(), *CONTAINER_COLUMNS.items()):
+        if arrays[name].dtype != type_:
             raise StateError(f"column {name} is of type {arrays[name].dtype}")
         setattr(store, name, arrays[name])
     store.free_rows = arrays["free_rows"].tolist()
@@ -211,7 +271,8 @@ def _aggregate_in(item: Mapping[str, Any]) -> Aggregate:
 def _vpa_in(item: Mapping[str, Any], aggregates: list[Aggregate]) -> Vpa:
     selector = Selector(tuple(Requirement(k, op, tuple(v)) for k, op, v in item["selector"]), item["nothing"])
     conditions = [from_dict(condition, VerticalPodAutoscalerCondition) for condition in item["conditions"]]
-    policy, recommendation, target = item["resourcePolicy"], item["recommendation"], item["target"]
+    update, policy = item["updatePolicy"], item["resourcePolicy"]
+    recommendation, target = item["recommendation"], item["target"]
     linked = [aggregates[i] for i in item["aggregates"]]
     return Vpa(
         namespace=item["namespace"],
@@ -221,9 +282,10 @@ def _vpa_in(item: Mapping[str, Any], aggregates: list[Aggregate]) -> Vpa:
         annotations=item["annotations"],
         target=None if target is None else from_dict(target, TargetReference),
         api_version=item["apiVersion"],
-        update_mode=item["updateMode"],
+        update_policy=None if update is None else from_dict(update, PodUpdatePolicy),
         resource_policy=None if policy is None else from_dict(policy, PodResourcePolicy),
         generation=item["generation"],
+        observed_status=from_dict(item["observedStatus"], VerticalPodAutoscalerStatus),
         conditions={condition.type: condition for condition in conditions},
         recommendation=None if recommendation is None else from_dict(recommendation, RecommendedPodResources),
         aggregates={aggregate.key: aggregate for aggregate in linked},

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from kscale.effects import to_text
+from kscale.effects import ZERO_TIME, Moment, to_text
 from kscale.objects.selectors import Selector
 from kscale.objects.vpa import (
     PodResourcePolicy,
+    PodUpdatePolicy,
     RecommendedPodResources,
     TargetReference,
     VerticalPodAutoscaler,
@@ -16,6 +17,7 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerStatus,
 )
 from kscale.vpa.model.aggregates import Aggregate, AggregateKey
+from kscale.vpa.model.pods import LabelSet
 from kscale.vpa.quality import Quality
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "NO_PODS_MATCHED",
     "RECOMMENDATION_PROVIDED",
     "Vpa",
+    "observe",
 ]
 
 RECOMMENDATION_PROVIDED: Final = "RecommendationProvided"
@@ -34,7 +37,7 @@ CONFIG_UNSUPPORTED: Final = "ConfigUnsupported"
 CONFIG_DEPRECATED: Final = "ConfigDeprecated"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Vpa:
     """One VPA: what it selects, what is aggregated for it, its conditions and recommendation."""
 
@@ -45,21 +48,31 @@ class Vpa:
     annotations: dict[str, str] | None = None
     target: TargetReference | None = None
     api_version: str = "v1"
-    update_mode: str | None = None
+    update_policy: PodUpdatePolicy | None = None
     resource_policy: PodResourcePolicy | None = None
     generation: int = 0
+    observed_status: VerticalPodAutoscalerStatus = field(default_factory=VerticalPodAutoscalerStatus)
+    """The status that its object had when it was last listed."""
     conditions: dict[str, VerticalPodAutoscalerCondition] = field(default_factory=dict)
     recommendation: RecommendedPodResources | None = None
+    label_sets: dict[str, LabelSet] = field(default_factory=dict)
+    """Those that it selects, by key."""
     aggregates: dict[AggregateKey, Aggregate] = field(default_factory=dict)
     initial_states: dict[str, Aggregate] = field(default_factory=dict)
     """Container name -> what a checkpoint held."""
     pod_count: int = 0
-    checkpoint_written: int = -(2**63)
+    """How many pods it selects."""
+    checkpoint_written: Moment = ZERO_TIME
 
     @property
     def key(self) -> tuple[str, str]:
         """(namespace, name)."""
         return self.namespace, self.name
+
+    @property
+    def update_mode(self) -> str | None:
+        """The update mode that its object names."""
+        return self.update_policy.update_mode if self.update_policy is not None else None
 
     @property
     def has_recommendation(self) -> bool:
@@ -71,7 +84,7 @@ class Vpa:
         condition = self.conditions.get(type_)
         return condition is not None and condition.status == "True"
 
-    def set_condition(self, type_: str, status: bool, reason: str, message: str, now: int) -> None:
+    def set_condition(self, type_: str, status: bool, reason: str, message: str, now: Moment) -> None:
         """Set a condition; its transition time moves only with its status."""
         text = "True" if status else "False"
         old = self.conditions.get(type_)
@@ -84,7 +97,7 @@ class Vpa:
             message=message,
         )
 
-    def update_conditions(self, now: int) -> None:
+    def update_conditions(self, now: Moment) -> None:
         """``UpdateConditions``: are there pods, is there a recommendation."""
         reason = message = ""
         if self.pod_count > 0:
@@ -118,10 +131,11 @@ class Vpa:
 
 
 def observe(vpa: Vpa, item: VerticalPodAutoscaler) -> None:
-    """Take over what the object says (all but what depends on the linked aggregates)."""
+    """Takes over what the object says (all but what depends on the linked aggregates)."""
     vpa.created = item.metadata.creation_timestamp
     vpa.annotations = item.metadata.annotations
     vpa.target = item.spec.target_ref
+    vpa.observed_status = item.status
     vpa.conditions = {condition.type: condition for condition in item.status.conditions}
     provided = vpa.condition_is_true(RECOMMENDATION_PROVIDED)
     vpa.recommendation = item.status.recommendation if provided else None

@@ -85,13 +85,14 @@ def run_legacy_updater(
 
 def _controlled(pods: Iterable[Pod], vpas: Sequence[Selected]) -> list[Controlled]:
     """By namespace and selector alone; the strongest VPA wins."""
-    index: SelectorIndex[VerticalPodAutoscaler] = SelectorIndex()
-    for vpa, selector in vpas:
-        index.add(vpa.namespace, selector, vpa)
+    index: SelectorIndex[int] = SelectorIndex()
+    for i, (vpa, selector) in enumerate(vpas):
+        index.add(vpa.namespace, selector, i)
     found: dict[tuple[str, str], Controlled] = {}
     for pod in pods:
         best: VerticalPodAutoscaler | None = None
-        for vpa in index.matching(pod.namespace, pod.metadata.labels or {}):
+        for i in index.matching(pod.namespace, pod.metadata.labels or {}):
+            vpa = vpas[i][0]
             if best is None or stronger(vpa, best):
                 best = vpa
         if best is not None:

@@ -13,7 +13,7 @@ import pytest
 
 import kscale.vpa
 from kscale.series import usage_csv
-from kscale.vpa import history as vpa_history
+from kscale.vpa.advice import history as vpa_history
 from unit.cli.recommend.support import (
     HEADER,
     MIB,
@@ -281,17 +281,6 @@ def test_prometheus_values_that_are_none(cluster: Path, value: str) -> None:
     assert run.code == 0
     assert f"20 {'missing' if value == 'NaN' else 'infinite'} values" in run.stderr
     assert "180 samples" in run.stderr
-
-
-def test_histories_of_one_resource(cluster: Path) -> None:
-    path = cluster.parent / "memory.csv"
-    lines = [f"{START + 60 * i},shop,web-5d4f8-abcde,app,{300 * MIB}\n" for i in range(200)]
-    path.write_text("time,namespace,pod,container,memory_bytes\n" + "".join(lines))
-    (one,) = answer(kscale("recommend", "-f", cluster, "--history", path, "-o", "json"))["containers"]
-    assert (one["info"], one["memory"]["target"]) == (["no CPU data"], None)
-    run = kscale("recommend", "-f", cluster, "--history", path, "--strategy", "percentile", "-o", "json")
-    (one,) = answer(run)["containers"]
-    assert (one["info"], one["cpu"]["target"], one["memory"]["target"]) == ([], None, 345 * MIB)
 
 
 def test_a_moment_long_after_the_samples(cluster: Path) -> None:

@@ -14,9 +14,9 @@ from kscale._native import _histogram
 from kscale.effects import ZERO_TIME
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState
+from kscale.vpa.advice.workloads import Identity, Workload, Workloads
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, RecommenderState, slot_of
 from kscale.vpa.strategies import ContainerUsage, Strategy
-from kscale.vpa.workloads import Identity, Workload, Workloads
 
 __all__ = ["Feed"]
 
@@ -43,7 +43,7 @@ class Feed:
     """Takes in batches of usage. ``chosen``: the workloads asked about; ``namespaces``: empty = all; ``now``: if given,
     samples later than that are counted (and taken in, as upstream does)."""
 
-    state: ClusterState
+    state: RecommenderState
     workloads: Workloads
     strategy: Strategy
     chosen: Collection[Identity]
@@ -106,9 +106,9 @@ class Feed:
         if key.container not in owner.containers:
             return _Place(reason="samples of containers that their workload does not have")
         if key.container not in pod.containers:
-            self.state.add_container(pod, key.container, (0, 0), 0)
+            self.state.add_container(pod, key.container, 0)
         name = (key.namespace, key.pod, key.container)
-        return _Place(owner, container=key.container, slot=self.state.slot_of(name, 0))
+        return _Place(owner, container=key.container, slot=slot_of(self.state, name, 0))
 
     def _know(self, batch: UsageBatch) -> None:
         """Places for all series of a batch; those of the batches before stay where keys go on."""
@@ -145,7 +145,8 @@ class Feed:
         cpu, memory = (None if found is None else np.ascontiguousarray(found) for found in (cpu, memory))
         if self.strategy.needs_samples:
             self._keep(batch.keys, series, cpu, memory)
-        arranged = self.state.arranged(series, time, cpu, memory, self._slots)
+        store, threads = self.state.store, self.state.threads
+        arranged = store.arranged(series, time, cpu, memory, self._slots, threads)
         if arranged is not None:
             series, time, cpu, memory = arranged
         for values, kind in ((cpu, CPU_SAMPLE), (memory, MEMORY_SAMPLE)):
@@ -154,7 +155,8 @@ class Feed:
 
     def _add_kind(self, kind: int, series: npt.NDArray[np.int32], time: npt.NDArray[np.int64], values: _Floats) -> None:
         latest = _FOREVER if self.now is None else self.now
-        fed = self.state.feed(kind == CPU_SAMPLE, series, time, values, self._slots, self._finite[kind], latest)
+        is_cpu, finite, threads = kind == CPU_SAMPLE, self._finite[kind], self.state.threads
+        fed = self.state.store.feed(is_cpu, series, time, values, self._slots, finite, latest, threads)
         self.newest = max(self.newest, fed["newest"])
         self.behind += fed["behind"]
         self.counts["samples"] -= fed["refused"]

@@ -9,7 +9,7 @@ import numpy as np
 
 from kscale.series.columns import SeriesKey
 from kscale.series.usage_reader import UsageBatch
-from kscale.vpa.feed import Feed
+from kscale.vpa.advice.feed import Feed
 
 __all__ = ["take_in"]
 

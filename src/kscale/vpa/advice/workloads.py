@@ -19,7 +19,7 @@ from kscale.objects.vpa import (
 )
 from kscale.vpa.controllers import WELL_KNOWN, ControllerKey, Controllers, TargetError
 from kscale.vpa.options import RecommenderOptions
-from kscale.vpa.recommender import in_charge
+from kscale.vpa.recommender.load_vpas import in_charge
 from kscale.vpa.target import parent_of, selector_of_target, stronger, topmost
 
 __all__ = ["Identity", "Workload", "Workloads"]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from kscale.effects import ZERO_TIME, ApiError, GetMetric, Progress, StepsOf, from_text
 from kscale.errors import InputError, Problem
 from kscale.objects.base import ResourceList
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.metrics import ContainerMetrics, ExternalMetricValueList, PodMetrics, PodMetricsList
 from kscale.objects.selectors import EQUALS, Selector, SelectorError, requirement
-from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, ClusterState, Usage
+from kscale.vpa.model import CPU_SAMPLE, MEMORY_SAMPLE, RecommenderState, Usage
+from kscale.vpa.model.usage import ContainerName
 from kscale.vpa.resources import CPU, MEMORY
 
 __all__ = ["external_metrics_steps", "usage_of_pods"]
@@ -21,24 +24,38 @@ def usage_of_pods(items: Iterable[PodMetrics]) -> Usage:
 
     Raises :class:`InputError` for a time that is none.
     """
-    events = []
+    names: list[ContainerName] = []
+    times: list[int] = []
+    values: list[int] = []
     for pod in items:
+        if not pod.containers:
+            continue
         try:
             time = from_text(pod.timestamp)
-            if time == ZERO_TIME and pod.containers:
+            if time == ZERO_TIME:
                 raise ValueError("usage without a time")
         except ValueError as error:
             raise InputError(Problem(str(error), f"PodMetrics {pod.key}", field="timestamp")) from None
-        for container in pod.containers or ():
-            name = (pod.namespace, pod.name, container.name)
-            cpu, memory = container.usage.get(CPU), container.usage.get(MEMORY)
-            events.append((name, time, cpu.milli_value() if cpu is not None else 0, CPU_SAMPLE))
-            events.append((name, time, memory.value() if memory is not None else 0, MEMORY_SAMPLE))
-    return Usage.from_events(events)
+        namespace, name = pod.namespace, pod.name
+        for container in pod.containers:
+            usage = container.usage
+            cpu, memory = usage.get(CPU), usage.get(MEMORY)
+            names.append((namespace, name, container.name))
+            times.append(time)
+            values.append(cpu.milli_value() if cpu is not None else 0)
+            values.append(memory.value() if memory is not None else 0)
+    count = len(names)
+    return Usage(
+        names,
+        np.repeat(np.arange(count, dtype=np.int32), 2),
+        np.repeat(np.array(times, np.int64), 2),
+        np.array(values, np.int64),
+        np.tile(np.array([CPU_SAMPLE, MEMORY_SAMPLE], np.uint8), count),
+    )
 
 
 def external_metrics_steps(
-    state: ClusterState, progress: Progress, namespace: str = ""
+    state: RecommenderState, progress: Progress, namespace: str = ""
 ) -> StepsOf[GetMetric, PodMetricsList | ApiError]:
     """Asks external.metrics.k8s.io for each pod of each VPA that has some, in ``namespace`` or all.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from kscale.objects.decode import to_dict
 from kscale.objects.vpa import VerticalPodAutoscaler
-from kscale.vpa.report import ContainerAdvice
+from kscale.vpa.advice.records import ContainerAdvice
 from kscale.vpa.resources import CPU, MEMORY, cpu_quantity, memory_quantity
 
 __all__ = ["patch_of", "vpa_of"]

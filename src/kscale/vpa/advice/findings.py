@@ -1,0 +1,222 @@
+"""From what a history said about workloads to advice per container."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
+
+from kscale.effects import Moment, to_text
+from kscale.objects.autoscaling import HorizontalPodAutoscalerV1
+from kscale.objects.base import ResourceList
+from kscale.objects.vpa import RecommendedContainerResources
+from kscale.snapshot.cluster import Cluster
+from kscale.vpa.advice.feed import Feed
+from kscale.vpa.advice.records import (
+    CPU_STEPS,
+    MEMORY_STEPS,
+    SEVERITIES,
+    ContainerAdvice,
+    RecommendationReport,
+    ResourceAdvice,
+    severity_of,
+    totals,
+)
+from kscale.vpa.advice.workloads import Identity, Workload
+from kscale.vpa.oom import OutOfMemory
+from kscale.vpa.recommender.records import VpaResult
+from kscale.vpa.resources import CPU, MEMORY, current_resources
+from kscale.vpa.strategies import Advised, ContainerUsage, checked_advice
+
+__all__ = ["Findings"]
+
+_Container = tuple[str, str, str, str]  # namespace, kind, name, container
+_OF_CPU: Final = ("cpu_request", "cpu_limit", "cpu_lower", "cpu_upper", "cpu_uncapped")
+_OF_MEMORY: Final = ("memory_request", "memory_limit", "memory_lower", "memory_upper", "memory_uncapped")
+
+
+class _Known(NamedTuple):
+    """What the recommender's model knows of the containers of one workload, by name."""
+
+    cpu_samples: Counter[str]
+    memory: frozenset[str]
+    """Those with some memory peak."""
+    expired: frozenset[str]
+    """Those whose samples are all older than what upstream keeps."""
+
+
+class Findings:
+    """Everything that advice is made of."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        chosen: Sequence[Workload],
+        results: Iterable[VpaResult],
+        feed: Feed,
+        ooms: Iterable[OutOfMemory],
+        points_required: int,
+    ) -> None:
+        self._chosen = sorted(chosen, key=lambda w: (w.key.namespace, w.key.kind, w.key.name))
+        self._recommended = {(each.namespace, each.name): each.recommendation for each in results}
+        self._feed = feed
+        self._strategy = feed.strategy
+        self._points_required = points_required
+        self._horizontal = _scaled_horizontally(cluster.all("HorizontalPodAutoscaler"))
+        self._killed: dict[_Container, int] = {}
+        for (namespace, pod, container), _, amount in ooms:
+            owner = feed.resolve(namespace, pod)
+            if owner is not None:
+                key = (*owner.identity, container)
+                self._killed[key] = max(self._killed.get(key, 0), amount)
+
+    def report(self, at: Moment, notes: list[str]) -> RecommendationReport:
+        """The record, for a moment (0 and before: upstream's histograms begin in 1970)."""
+        containers = [one for item in self._chosen for one in self._of_workload(item, max(at, 0))]
+        requested, change = totals(containers)
+        return RecommendationReport(
+            strategy=self._strategy.name,
+            now=to_text(at),
+            containers=containers,
+            requested_millicores=requested[0],
+            requested_bytes=requested[1],
+            change_millicores=change[0],
+            change_bytes=change[1],
+            counts={name: count for name, count in sorted(self._feed.counts.items()) if count},
+            notes=notes,
+        )
+
+    def _of_workload(self, item: Workload, now: Moment) -> Iterable[ContainerAdvice]:
+        recommendation = self._recommended.get((item.vpa.namespace, item.vpa.name))
+        items = recommendation.container_recommendations if recommendation is not None else ()
+        recommended = {one.container_name: one for one in items}
+        known = self._known(item, now)
+        for name in item.containers:
+            usage = self._feed.usage.get((*item.identity, name)) or ContainerUsage()
+            usage.recommendation = recommended.get(name)
+            usage.oom_memory = self._killed.get((*item.identity, name), 0)
+            yield self._of_container(item, name, usage, known)
+
+    def _known(self, item: Workload, now: Moment) -> _Known:
+        state = self._feed.state
+        store, vpa = state.store, state.vpas[item.vpa.namespace, item.vpa.name]
+        counts: Counter[str] = Counter()
+        memory, fresh = set(), set()
+        parts = [(key.container, aggregate) for key, aggregate in vpa.aggregates.items()]
+        for name, aggregate in [*parts, *vpa.initial_states.items()]:
+            counts[name] += int(store.samples[aggregate.row])
+            if store.samples[aggregate.row] and not aggregate.is_expired(store, now):
+                fresh.add(name)
+            if not store.memory.row(aggregate.row).is_empty:
+                memory.add(name)
+        return _Known(counts, frozenset(memory), frozenset({name for name, count in counts.items() if count} - fresh))
+
+    def _of_container(self, item: Workload, name: str, usage: ContainerUsage, known: _Known) -> ContainerAdvice:
+        strategy, cpu = self._strategy, known.cpu_samples[name]
+        memory = self._feed.memory_points[item.identity, name]
+        where = f"container {name} of {item.name} in {item.key.namespace}"
+        info = []
+        advised = Advised()
+        if max(cpu, memory) < self._points_required:
+            info.append("not enough data" if cpu or memory else "no data")
+        else:
+            advised = checked_advice(strategy, usage, where)
+            advised, lacking = _without_data(advised, cpu=cpu > 0, memory=memory > 0 or name in known.memory)
+            info += lacking
+            if advised.cpu_request is None and advised.memory_request is None:
+                info.append("no advice")
+            if name in known.expired and not strategy.needs_samples:
+                info.append("old data")
+        scaled = self._horizontal.get(item.identity, set())
+        if scaled & {(resource, of) for resource in (CPU, MEMORY) for of in ("", name)}:
+            info.append("HPA detected")
+        if (*item.identity, name) in self._killed:
+            info.append("OOM")
+        return _container_advice(item, name, advised, cpu, info)
+
+
+def _without_data(advised: Advised, *, cpu: bool, memory: bool) -> tuple[Advised, list[str]]:
+    """The advice without that for a resource of which there is no data: upstream's recommender has its minimum then."""
+    lacking = []
+    if not cpu:
+        lacking.append("no CPU data")
+        advised = advised._replace(**dict.fromkeys(_OF_CPU))
+    if not memory:
+        lacking.append("no memory data")
+        advised = advised._replace(**dict.fromkeys(_OF_MEMORY))
+    return advised, lacking
+
+
+def _scaled_horizontally(hpas: Iterable[Any]) -> dict[Identity, set[tuple[str, str]]]:
+    """Workload -> the resources that an HPA scales it by: (resource, container or empty for all of them).
+
+    Without metrics an HPA scales by CPU at 80 %, which the API server fills in.
+    """
+    found: dict[Identity, set[tuple[str, str]]] = {}
+    for hpa in hpas:
+        if isinstance(hpa, HorizontalPodAutoscalerV1) or not hpa.spec.metrics:
+            names = {(CPU, "")}
+        else:
+            names = {(one.resource.name, "") for one in hpa.spec.metrics if one.resource is not None}
+            names |= {
+                (one.container_resource.name, one.container_resource.container)
+                for one in hpa.spec.metrics
+                if one.container_resource is not None
+            }
+        target = hpa.spec.scale_target_ref
+        found.setdefault((hpa.namespace, target.kind, target.name), set()).update(names)
+    return found
+
+
+def _amount(amounts: ResourceList | None, name: str) -> int | None:
+    """Millicores or bytes."""
+    found = (amounts or {}).get(name)
+    return None if found is None else found.milli_value() if name == CPU else found.value()
+
+
+def _container_advice(item: Workload, name: str, advised: Advised, samples: int, info: list[str]) -> ContainerAdvice:
+    resources = item.containers[name].resources
+    live = [current_resources(pod, name) for pod in item.pods if any(c.name == name for c in pod.spec.containers)]
+    given = live or [(resources.requests, resources.limits)]
+    own = {r.container_name: r for r in _status_recommendations(item)} if not item.implied else {}
+    compared = (own[name].target or {}) if name in own else {}
+    parts = {}
+    for resource, fields in ((CPU, _OF_CPU), (MEMORY, _OF_MEMORY)):
+        target, target_limit, lower, upper, uncapped = (getattr(advised, field) for field in fields)
+        amounts = {_amount(one, resource) for one, _ in given}
+        parts[resource] = ResourceAdvice(
+            request=_amount(given[0][0], resource),
+            requests=sorted(amounts, key=lambda amount: (amount is not None, amount)),
+            requested=sum(_amount(one, resource) or 0 for one, _ in live),
+            limit=_amount(given[0][1], resource),
+            target=target,
+            target_limit=target_limit,
+            lower_bound=lower,
+            upper_bound=upper,
+            uncapped_target=uncapped,
+            compare=_amount(compared, resource),
+        )
+    cpu, memory = parts[CPU], parts[MEMORY]
+    if len(cpu.requests) > 1 or len(memory.requests) > 1:
+        info.append("requests differ")
+    cpu.severity = severity_of(cpu.requests, cpu.target, CPU_STEPS)
+    memory.severity = severity_of(memory.requests, memory.target, MEMORY_STEPS)
+    return ContainerAdvice(
+        namespace=item.key.namespace,
+        workload=item.name,
+        api_version=item.key.api_version,
+        container=name,
+        vpa=item.vpa.name,
+        implied=item.implied,
+        pods=len(live),
+        samples=samples,
+        cpu=cpu,
+        memory=memory,
+        severity=max((cpu.severity, memory.severity), key=SEVERITIES.index),
+        info=info,
+    )
+
+
+def _status_recommendations(item: Workload) -> list[RecommendedContainerResources]:
+    recommendation = item.vpa.status.recommendation
+    return recommendation.container_recommendations if recommendation is not None else []

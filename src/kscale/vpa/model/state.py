@@ -1,0 +1,292 @@
+"""What the recommender remembers between rounds (upstream: ``pkg/recommender/model/cluster.go``)."""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from kscale.effects import SECOND, ZERO_TIME, Moment
+from kscale.objects.selectors import Selector
+from kscale.objects.vpa import VerticalPodAutoscaler, container_policy
+from kscale.vpa.model.aggregates import Aggregate, AggregateKey, apply_policy
+from kscale.vpa.model.label_index import LabelIndex, SelectorIndex
+from kscale.vpa.model.pods import ContainerState, LabelSet, PodKey, PodState, label_string
+from kscale.vpa.model.store import Store
+from kscale.vpa.model.vpa import Vpa, observe
+from kscale.vpa.options import RecommenderOptions
+
+__all__ = ["RecommenderState", "VpaKey"]
+
+MISSING_RECOMMENDATION_PERIOD: Final = 30 * 60 * SECOND
+VpaKey = tuple[str, str]
+"""(namespace, name)."""
+
+
+class RecommenderState:
+    """Pods, VPAs and aggregates, changed in place. Single owner.
+
+    - ``options``: those of the recommender; ``threads``: how many kernels may use, the answers do not depend on it.
+    - ``pods``, ``vpas``, ``aggregates``: by (namespace, name) and by key; ``observed``: the VPAs of the last list that
+      this recommender is in charge of, in listed order; ``store``: the columns behind aggregates and containers.
+    - ``passed_over``: with ``memory_saver``, the pods that no VPA selected, with where their resources are read from;
+      ``pods_loaded``: pods have been loaded at least once.
+    - ``last_gc``, ``last_checkpoint_gc``: when aggregates and checkpoints were last collected.
+
+    :func:`~kscale.vpa.save_state` and :func:`~kscale.vpa.load_state` keep it exactly, :func:`~kscale.vpa.fork_state`
+    makes an independent copy.
+    """
+
+    def __init__(self, options: RecommenderOptions | None = None, *, threads: int = 1) -> None:
+        self.options = options or RecommenderOptions()
+        self.threads = threads
+        self.store = Store(self.options)
+        self.pods: dict[PodKey, PodState] = {}
+        self.vpas: dict[VpaKey, Vpa] = {}
+        self.aggregates: dict[AggregateKey, Aggregate] = {}
+        self.observed: list[VpaKey] = []
+        self.without_recommendation: dict[VpaKey, Moment] = {}
+        self.passed_over: dict[PodKey, tuple[str, ...]] = {}
+        self.pods_loaded = False
+        self.last_gc: Moment = 0
+        self.last_checkpoint_gc: Moment = ZERO_TIME
+        self._sources: Counter[tuple[str, ...]] = Counter()
+        self._same: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self._label_sets: dict[tuple[str, str], LabelSet] = {}
+        self._set_index: LabelIndex[LabelSet] = LabelIndex()
+        self._vpa_index: SelectorIndex[Vpa] = SelectorIndex()
+
+    def __repr__(self) -> str:
+        counts = f"{len(self.pods)} pods, {len(self.vpas)} VPAs, {len(self.aggregates)} aggregates"
+        return f"<RecommenderState: {counts}>"
+
+    # -- label sets ---------------------------------------------------------------------------------------------
+
+    def label_set(self, namespace: str, labels: Mapping[str, str]) -> LabelSet:
+        """The label set of these labels; a new one is held against all VPAs."""
+        key = label_string(labels)
+        found = self._label_sets.get((namespace, key))
+        if found is None:
+            found = self._label_sets[namespace, key] = LabelSet(namespace, dict(labels), key)
+            self._set_index.add(namespace, found.labels, found)
+            for vpa in self._vpa_index.matching(namespace, found.labels):
+                self._select(vpa, found)
+        return found
+
+    def _select(self, vpa: Vpa, label_set: LabelSet) -> None:
+        insort(label_set.vpas, vpa.name)
+        vpa.label_sets[label_set.key] = label_set
+
+    def _release(self, label_set: LabelSet) -> None:
+        """A label set that nothing has any more goes."""
+        if label_set.pods or label_set.aggregates:
+            return
+        del self._label_sets[label_set.namespace, label_set.key]
+        self._set_index.remove(label_set.namespace, label_set.labels, label_set)
+        for vpa in self.vpas_of(label_set):
+            del vpa.label_sets[label_set.key]
+
+    def vpas_of(self, label_set: LabelSet) -> list[Vpa]:
+        """The VPAs that select a label set, by name."""
+        return [self.vpas[label_set.namespace, name] for name in label_set.vpas]
+
+    def is_selected(self, namespace: str, labels: Mapping[str, str]) -> bool:
+        """Whether some VPA selects pods with these labels."""
+        return next(self._vpa_index.matching(namespace, labels), None) is not None
+
+    # -- pods ---------------------------------------------------------------------------------------------------
+
+    def matching_pods(self, vpa: Vpa) -> list[PodState]:
+        """The pods that a VPA selects, by name."""
+        pods = (pod for label_set in vpa.label_sets.values() for pod in label_set.pods.values())
+        return sorted(pods, key=lambda pod: pod.name)
+
+    def add_pod(self, namespace: str, name: str, labels: Mapping[str, str], phase: str, now: Moment) -> PodState:
+        """``AddOrUpdatePod``."""
+        pod = self.pods.get((namespace, name))
+        if pod is None:
+            label_set = self.label_set(namespace, labels)
+            pod = self.pods[namespace, name] = PodState(name, label_set)
+            self._count(pod, 1)
+        elif pod.labels != labels:
+            old, label_set = pod.label_set, self.label_set(namespace, labels)
+            self._count(pod, -1)
+            pod.label_set = label_set
+            self._count(pod, 1)
+            for container, state in pod.containers.items():
+                self._unbind(state)
+                # Upstream binds the container to the aggregate itself here, no longer through its key.
+                state.bound = self.find_or_create(pod, container, now)
+                state.bound.bound += 1
+            self._release(old)
+        pod.phase = phase
+        return pod
+
+    def _count(self, pod: PodState, by: int) -> None:
+        """A pod joins its label set (1), or leaves it (-1)."""
+        if by > 0:
+            pod.label_set.pods[pod.name] = pod
+        else:
+            del pod.label_set.pods[pod.name]
+        for vpa in self.vpas_of(pod.label_set):
+            vpa.pod_count += by
+
+    def add_container(self, pod: PodState, name: str, now: Moment) -> None:
+        """``AddOrUpdateContainer``."""
+        if name not in pod.containers:
+            self.find_or_create(pod, name, now)
+            pod.containers[name] = ContainerState(self.store.take_slot())
+
+    def delete_pod(self, key: PodKey) -> None:
+        """``DeletePod``; one that is not there is no error."""
+        pod = self.pods.pop(key, None)
+        if pod is None:
+            return
+        self.read_from(pod, ())
+        self._count(pod, -1)
+        for state in pod.containers.values():
+            self._unbind(state)
+            self.store.give_slot(state.slot)
+        self._release(pod.label_set)
+
+    def _unbind(self, state: ContainerState) -> None:
+        old = state.bound
+        if old is None:
+            return
+        state.bound = None
+        old.bound -= 1
+        if not old.alive and old.bound == 0:
+            self.store.give_row(old.row)
+
+    def find_or_create(self, pod: PodState, container: str, now: Moment) -> Aggregate:
+        """The aggregate of a pod's container; a new one is offered to all VPAs."""
+        label_set = pod.label_set
+        found = label_set.aggregates.get(container)
+        if found is None:
+            key = AggregateKey(label_set.namespace, container, label_set.key)
+            found = Aggregate(key, self.store.take_row(), now, label_set.labels)
+            self.adopt(found, label_set)
+            for vpa in self.vpas_of(label_set):
+                self._link(vpa, found)
+        return found
+
+    def adopt(self, aggregate: Aggregate, label_set: LabelSet) -> None:
+        """An aggregate joins those that are alive."""
+        self.aggregates[aggregate.key] = aggregate
+        label_set.aggregates[aggregate.key.container] = aggregate
+
+    # -- where resources are read from --------------------------------------------------------------------------
+
+    def read_from(self, pod: PodState, sources: tuple[str, ...]) -> None:
+        """Notes where the resources of a pod's containers are read from."""
+        if sources == pod.sources:
+            return
+        if pod.sources:
+            self._sources[pod.sources] -= 1
+            if not self._sources[pod.sources]:
+                del self._sources[pod.sources]
+        pod.sources = self._same.setdefault(sources, sources)
+        if sources:
+            self._sources[sources] += 1
+
+    def sources(self) -> Counter[str]:
+        """How often each source is read in a round: once for each container of each pod that is listed."""
+        found: Counter[str] = Counter()
+        for sources, pods in self._sources.items():
+            for source in sources:
+                found[source] += pods
+        for sources in self.passed_over.values():
+            found.update(sources)
+        return found
+
+    # -- VPAs ---------------------------------------------------------------------------------------------------
+
+    def _link(self, vpa: Vpa, aggregate: Aggregate) -> None:
+        """``UseAggregationIfMatching`` for a match."""
+        if aggregate.key in vpa.aggregates:
+            return
+        vpa.aggregates[aggregate.key] = aggregate
+        aggregate.is_under_vpa = True
+        aggregate.update_mode = vpa.update_mode
+        apply_policy(self.store, aggregate, container_policy(aggregate.key.container, vpa.resource_policy))
+
+    def add_vpa(self, item: VerticalPodAutoscaler, selector: Selector) -> Vpa:
+        """``AddOrUpdateVpa``. A VPA whose selector changed is forgotten first, its loaded checkpoints included."""
+        key = (item.namespace, item.name)
+        vpa = self.vpas.get(key)
+        if vpa is not None and vpa.selector != selector and str(vpa.selector) != str(selector):
+            self.delete_vpa(key)
+            vpa = None
+        if vpa is None:
+            vpa = Vpa(item.namespace, item.name, selector)
+            self.enter(vpa)
+            for label_set in vpa.label_sets.values():
+                vpa.pod_count += len(label_set.pods)
+                for aggregate in label_set.aggregates.values():
+                    self._link(vpa, aggregate)
+        observe(vpa, item)
+        update, mode = item.spec.update_policy, vpa.update_mode
+        told = update is None or update is not vpa.update_policy
+        vpa.update_policy = update
+        if told and (update is None or mode is not None or update.update_mode is not None):
+            for aggregate in vpa.aggregates.values():
+                aggregate.update_mode = vpa.update_mode
+        policy = item.spec.resource_policy
+        if policy is not vpa.resource_policy:
+            vpa.resource_policy = policy
+            for aggregate in vpa.aggregates.values():
+                apply_policy(self.store, aggregate, container_policy(aggregate.key.container, policy))
+        return vpa
+
+    def enter(self, vpa: Vpa) -> None:
+        """A VPA takes its place, with the label sets that it selects."""
+        self.vpas[vpa.key] = vpa
+        self._vpa_index.add(vpa.namespace, vpa.selector, vpa)
+        for label_set in self._set_index.matching(vpa.namespace, vpa.selector):
+            self._select(vpa, label_set)
+
+    def delete_vpa(self, key: VpaKey) -> None:
+        """``DeleteVpa``: its aggregates are no longer under a VPA."""
+        vpa = self.vpas.pop(key)
+        self._vpa_index.remove(vpa.namespace, vpa.selector, vpa)
+        for label_set in vpa.label_sets.values():
+            label_set.vpas.remove(vpa.name)
+        for aggregate in vpa.aggregates.values():
+            aggregate.mark_not_autoscaled()
+        for state in vpa.initial_states.values():
+            self.store.give_row(state.row)
+        self.without_recommendation.pop(key, None)
+
+    def observed_vpas(self) -> Iterator[Vpa]:
+        """The VPAs of the last list, in its order."""
+        return (self.vpas[key] for key in self.observed if key in self.vpas)
+
+    def record_recommendation(self, vpa: Vpa, now: Moment) -> str:
+        """``RecordRecommendation``: a text when a VPA has gone without one for more than half an hour."""
+        if vpa.has_recommendation:
+            self.without_recommendation.pop(vpa.key, None)
+            return ""
+        last = self.without_recommendation.get(vpa.key)
+        if last is None:
+            self.without_recommendation[vpa.key] = now
+        elif last + MISSING_RECOMMENDATION_PERIOD < now:
+            self.without_recommendation[vpa.key] = now
+            return f"VPA {vpa.namespace}/{vpa.name} is missing recommendation for more than 30m0s"
+        return ""
+
+    # -- garbage ------------------------------------------------------------------------------------------------
+
+    def remove_aggregate(self, aggregate: Aggregate) -> None:
+        """An aggregate is garbage: it is gone from all VPAs. Containers bound to it directly go on feeding it."""
+        key = aggregate.key
+        del self.aggregates[key]
+        label_set = self._label_sets[key.namespace, key.labels]
+        del label_set.aggregates[key.container]
+        for vpa in self.vpas_of(label_set):
+            if vpa.aggregates.pop(key, None) is not None:
+                aggregate.mark_not_autoscaled()
+        aggregate.alive = False
+        if aggregate.bound == 0:
+            self.store.give_row(aggregate.row)
+        self._release(label_set)

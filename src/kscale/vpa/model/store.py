@@ -1,0 +1,198 @@
+"""The columns behind aggregates and containers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from kscale._native import _histogram
+from kscale.effects import ZERO_TIME, duration
+from kscale.vpa.histogram import CPU_OPTIONS, MEMORY_OPTIONS, Histograms
+from kscale.vpa.options import RecommenderOptions
+
+__all__ = ["AGGREGATE_COLUMNS", "CONTAINER_COLUMNS", "Store"]
+
+AGGREGATE_COLUMNS: Final[Mapping[str, type[Any]]] = {
+    "first": np.int64,
+    "last": np.int64,
+    "samples": np.int64,
+    "interval": np.int64,
+    "interval_count": np.int64,
+    "oom_ratio": np.float64,
+    "oom_min_bump": np.float64,
+}
+CONTAINER_COLUMNS: Final[Mapping[str, type[Any]]] = {
+    "aggregate": np.int32,
+    "last_cpu": np.int64,
+    "last_memory": np.int64,
+    "window_end": np.int64,
+    "memory_peak": np.int64,
+    "oom_peak": np.int64,
+}
+_Times = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+_Slots = npt.NDArray[np.int32]
+
+
+class Store:
+    """The columns behind aggregates (two histograms each) and containers; rows are handed out and given back.
+
+    Per aggregate: ``first``, ``last`` (times of CPU samples, :data:`~kscale.effects.ZERO_TIME` before the first),
+    ``samples``, ``interval``, ``interval_count``, ``oom_ratio``, ``oom_min_bump``. Per container: ``aggregate`` (row),
+    ``last_cpu``, ``last_memory``, ``window_end``, ``memory_peak``, ``oom_peak``. Times in nanoseconds, memory in bytes.
+    """
+
+    first: _Times
+    last: _Times
+    samples: _Times
+    interval: _Times
+    interval_count: _Times
+    oom_ratio: _Floats
+    oom_min_bump: _Floats
+    aggregate: _Slots
+    last_cpu: _Times
+    last_memory: _Times
+    window_end: _Times
+    memory_peak: _Times
+    oom_peak: _Times
+
+    def __init__(self, options: RecommenderOptions) -> None:
+        self.options = options
+        self.cpu = Histograms(CPU_OPTIONS, 0, duration(options.cpu_histogram_decay_half_life))
+        self.memory = Histograms(MEMORY_OPTIONS, 0, duration(options.memory_histogram_decay_half_life))
+        for name, type_ in (*AGGREGATE_COLUMNS.items(), *CONTAINER_COLUMNS.items()):
+            setattr(self, name, np.empty(0, type_))
+        self.free_rows: list[int] = []
+        self.free_slots: list[int] = []
+        self._native: _histogram.Usage | None = None
+
+    def __repr__(self) -> str:
+        rows, slots = len(self.first) - len(self.free_rows), len(self.aggregate) - len(self.free_slots)
+        return f"<Store: {rows} aggregates, {slots} containers>"
+
+    def reserve(self, rows: int, slots: int) -> None:
+        """Makes room for this many aggregates and containers more than are free now."""
+        self._grow_rows(rows - len(self.free_rows))
+        self._grow_slots(slots - len(self.free_slots))
+
+    def _grow_rows(self, more: int) -> None:
+        if more <= 0:
+            return
+        old = len(self.first)
+        self.cpu.resize(old + more)
+        self.memory.resize(old + more)
+        self._extend(AGGREGATE_COLUMNS, more)
+        self.free_rows[:0] = range(old + more - 1, old - 1, -1)
+
+    def _grow_slots(self, more: int) -> None:
+        if more <= 0:
+            return
+        old = len(self.aggregate)
+        self._extend(CONTAINER_COLUMNS, more)
+        self.free_slots[:0] = range(old + more - 1, old - 1, -1)
+
+    def _extend(self, columns: Mapping[str, type[Any]], more: int) -> None:
+        for name in columns:
+            column = getattr(self, name)
+            setattr(self, name, np.concatenate([column, np.zeros(more, column.dtype)]))
+        self._native = None
+
+    def take_row(self) -> int:
+        """A fresh aggregate."""
+        if not self.free_rows:
+            self._grow_rows(max(16, len(self.first) // 4))
+        row = self.free_rows.pop()
+        self.cpu.clear([row])
+        self.memory.clear([row])
+        self.first[row] = self.last[row] = ZERO_TIME
+        self.samples[row] = 0
+        options = self.options
+        self.interval[row] = duration(options.memory_aggregation_interval)
+        self.interval_count[row] = options.memory_aggregation_interval_count
+        self.oom_ratio[row] = options.oom_bump_up_ratio
+        self.oom_min_bump[row] = options.oom_min_bump_up_bytes
+        return row
+
+    def give_row(self, row: int) -> None:
+        """The aggregate is gone."""
+        self.free_rows.append(row)
+
+    def take_slot(self) -> int:
+        """A fresh container."""
+        if not self.free_slots:
+            self._grow_slots(max(16, len(self.aggregate) // 4))
+        slot = self.free_slots.pop()
+        self.aggregate[slot] = -1
+        self.last_cpu[slot] = self.last_memory[slot] = self.window_end[slot] = ZERO_TIME
+        self.memory_peak[slot] = self.oom_peak[slot] = 0
+        return slot
+
+    def give_slot(self, slot: int) -> None:
+        """The container is gone."""
+        self.aggregate[slot] = -1
+        self.free_slots.append(slot)
+
+    @property
+    def native(self) -> _histogram.Usage:
+        """The columns as the kernels take them."""
+        if self._native is None:
+            self._native = _histogram.Usage(
+                *(getattr(self, name) for name in CONTAINER_COLUMNS),
+                *(getattr(self, name) for name in AGGREGATE_COLUMNS if name != "interval_count"),
+            )
+        return self._native
+
+    def merge(self, into: _Times, other: Store, rows: _Times) -> None:
+        """Adds ``rows[i]`` of ``other`` to ``into[i]``, in order: histograms, first and last sample, count."""
+        self.cpu.merge(into, other.cpu, rows)
+        self.memory.merge(into, other.memory, rows)
+        known = other.first[rows] != ZERO_TIME
+        first = np.full(len(self.first), _NEVER)
+        np.minimum.at(first, into[known], other.first[rows[known]])
+        mine = self.first != ZERO_TIME
+        first[mine] = np.minimum(first[mine], self.first[mine])
+        self.first = np.where(first == _NEVER, ZERO_TIME, first)
+        np.maximum.at(self.last, into, other.last[rows])
+        np.add.at(self.samples, into, other.samples[rows])
+        self._native = None
+
+    def feed(
+        self,
+        cpu: bool,
+        series: _Slots,
+        time: _Times,
+        values: _Floats,
+        slots: _Slots,
+        finite: _Times,
+        now: int,
+        threads: int,
+    ) -> _histogram.Fed:
+        """Rows of recorded usage, in cores or bytes, in order, without a record of each refusal.
+
+        ``slots[s]``: where the store keeps the container of series *s*; -1 = of no container, counted in ``finite``
+        only; -2 = passed over. ``finite[s]`` gains the number of values that are numbers. Samples later than ``now``
+        are counted.
+        """
+        bank = self.cpu.native if cpu else self.memory.native
+        return self.native.feed(bank, cpu, series, time, values, slots, finite, now, threads)
+
+    def arranged(
+        self,
+        series: _Slots,
+        time: _Times,
+        cpu: _Floats | None,
+        memory: _Floats | None,
+        slots: _Slots,
+        threads: int,
+    ) -> tuple[_Slots, _Times, _Floats | None, _Floats | None] | None:
+        """Rows for :meth:`feed` by aggregates, those of each in their order; None where that is not worth it.
+
+        The answer is the same, and histograms are fetched from memory once a batch, not once a row.
+        """
+        return self.native.arranged(series, time, cpu, memory, slots, threads)
+
+
+_NEVER: Final = np.iinfo(np.int64).max

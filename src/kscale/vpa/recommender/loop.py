@@ -1,0 +1,141 @@
+"""One round of the recommender as a step machine (upstream: ``pkg/recommender/routines/recommender.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from kscale.effects import (
+    ZERO_TIME,
+    Action,
+    ApiError,
+    GetMetric,
+    GetScale,
+    Moment,
+    Progress,
+    StepsOf,
+    as_if_done,
+    moment,
+    timedelta_of,
+)
+from kscale.effects.outcomes import NOT_FOUND
+from kscale.objects.metrics import ExternalMetricValueList, PodMetricsList
+from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
+from kscale.vpa.checkpoint import load_all
+from kscale.vpa.controllers import Controllers
+from kscale.vpa.metrics import ExecutionTimer, observation
+from kscale.vpa.model import RecommenderState, Vpa
+from kscale.vpa.model.garbage import collect_garbage_steps
+from kscale.vpa.recommender.load_metrics import load_metrics_steps
+from kscale.vpa.recommender.load_pods import load_pods_steps
+from kscale.vpa.recommender.load_vpas import load_vpas_steps
+from kscale.vpa.recommender.maintain_checkpoints import maintain_checkpoints_steps
+from kscale.vpa.recommender.records import RecommenderAction, RecommenderResult, RecommenderRound
+from kscale.vpa.recommender.update_vpas import update_vpas_steps
+from kscale.vpa.scales import without_asking
+
+__all__ = ["init_from_checkpoints", "init_from_checkpoints_steps", "recommender_steps", "run_once"]
+
+
+def recommender_steps(
+    state: RecommenderState, given: RecommenderRound, *, now: datetime | Moment
+) -> StepsOf[RecommenderAction, RecommenderResult]:
+    """One round: yields what is to be asked and done, is sent how it went, returns what it decided.
+
+    ``state`` is changed, as upstream's is: also a merge for a checkpoint leaves traces in it. In order: ``LoadVPAs``
+    (``GetScale`` of targets that are not watched), ``LoadPods`` (with ``memory_saver`` a ``List`` of what new VPAs
+    select), ``LoadMetrics`` (``GetMetric``, unless usage is given), ``DeleteRemovedPods``, ``UpdateVPAs`` (a ``Patch``
+    of each status that changed), ``MaintainCheckpoints`` (``Patch``, where there is none yet ``Create``; ``List`` and
+    ``Delete`` of orphans) and ``GarbageCollect``. Each is timed (``execution_latency_seconds``).
+    """
+    progress = Progress(moment(now))
+    timer = ExecutionTimer(progress, "recommender")
+    result = RecommenderResult()
+    said = result.diagnostics
+    if state.last_checkpoint_gc == ZERO_TIME:
+        state.last_checkpoint_gc = progress.now
+    new_vpas: Sequence[Vpa] = ()
+    if given.vpas is None:
+        said.append("Cannot list VPAs")
+    else:
+        new_vpas = yield from load_vpas_steps(state, given.vpas, given.controllers, progress)
+    yield from timer.step("LoadVPAs")
+    gone = yield from load_pods_steps(state, given.pods, new_vpas, progress, said)
+    yield from progress.observe(
+        *(
+            observation("vpa_resources_get_resources_count", {"source": source}, count)
+            for source, count in sorted(state.sources().items())
+        )
+    )
+    yield from timer.step("LoadPods")
+    result.errors = yield from load_metrics_steps(state, given.usage, given.ooms, progress, said)
+    yield from timer.step("LoadMetrics")
+    for key in gone:
+        state.delete_pod(key)
+    yield from timer.step("DeleteRemovedPods")
+    result.vpas = yield from update_vpas_steps(state, progress, said)
+    yield from timer.step("UpdateVPAs")
+    yield from maintain_checkpoints_steps(state, given.vpas, progress, said)
+    yield from timer.step("MaintainCheckpoints")
+    result.collected = yield from collect_garbage_steps(state, given.controllers, progress)
+    yield from timer.step("GarbageCollect")
+    yield from timer.total()
+    result.steps = {name: timedelta_of(took) for name, took in timer.steps.items()}
+    return result
+
+
+def run_once(state: RecommenderState, given: RecommenderRound, *, now: datetime | Moment) -> RecommenderResult:
+    """A round as if everything succeeded, and as if there were nothing but what is given: no usage, no other scales, no
+    checkpoints to delete. What it would have done and counted is in the result; ``state`` is changed.
+    """
+    begun = moment(now)
+    done = as_if_done(recommender_steps(state, given, now=begun), now=begun, respond=_nothing_more)
+    return msgspec.structs.replace(done.value, actions=done.actions, observations=done.observations)
+
+
+def _nothing_more(action: Action) -> Any:
+    match action:
+        case GetMetric(api="external"):
+            return ExternalMetricValueList()
+        case GetMetric():
+            return PodMetricsList()
+        case GetScale():
+            return ApiError("nothing more is known", 404, NOT_FOUND)
+    return []
+
+
+def init_from_checkpoints_steps(
+    state: RecommenderState,
+    vpas: Sequence[VerticalPodAutoscaler],
+    checkpoints: Sequence[VerticalPodAutoscalerCheckpoint],
+    *,
+    controllers: Controllers | None = None,
+    now: datetime | Moment,
+) -> StepsOf[GetScale, list[str]]:
+    """``InitFromCheckpoints``, before the first round: loads VPAs, then all checkpoints of a cluster into them.
+
+    Texts of what could not be loaded come back. Raises :class:`~kscale.errors.InputError`, naming the object and the
+    field, for weights and times that no API server would hold; those before it are loaded.
+    """
+    progress = Progress(moment(now))
+    state.last_checkpoint_gc = progress.now
+    known = controllers if controllers is not None else Controllers()
+    yield from load_vpas_steps(state, vpas, known, progress)
+    if not state.vpas:  # upstream goes by the namespaces of its VPAs, and has none
+        return []
+    return load_all(state, checkpoints, progress.now)
+
+
+def init_from_checkpoints(
+    state: RecommenderState,
+    vpas: Sequence[VerticalPodAutoscaler],
+    checkpoints: Sequence[VerticalPodAutoscalerCheckpoint],
+    *,
+    controllers: Controllers | None = None,
+    now: datetime | Moment,
+) -> list[str]:
+    """The same for ``controllers`` whose scales are all known."""
+    return without_asking(init_from_checkpoints_steps(state, vpas, checkpoints, controllers=controllers, now=now))[0]

@@ -1,0 +1,230 @@
+"""``MaintainCheckpoints``: checkpoints are written, orphans deleted (``checkpoint``, ``input/cluster_feeder.go``)."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import numpy as np
+
+from kscale.effects import (
+    DEADLINE_EXCEEDED,
+    ApiError,
+    Create,
+    Delete,
+    List,
+    Moment,
+    Patch,
+    PatchOperation,
+    Progress,
+    StepsOf,
+    Together,
+    Within,
+    duration,
+)
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.vpa import (
+    VerticalPodAutoscaler,
+    VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerCheckpointSpec,
+    VerticalPodAutoscalerCheckpointStatus,
+)
+from kscale.vpa.checkpoint import checkpoint_status, status_data
+from kscale.vpa.model import RecommenderState, Store, Vpa
+from kscale.vpa.model.merged import merge_containers
+from kscale.vpa.model.vpa import FETCHING_HISTORY
+from kscale.vpa.recommender.update_vpas import API_VERSION
+
+__all__ = ["ContainerCheckpoints", "collect_checkpoints_steps", "maintain_checkpoints_steps", "orphaned"]
+
+_KIND: Final = "VerticalPodAutoscalerCheckpoint"
+_TOGETHER: Final = 64
+"""VPAs that are merged in one call."""
+_TOO_LATE: Final = "Failed to store all checkpoints within the configured `checkpoints-timeout`"
+
+
+def maintain_checkpoints_steps(
+    state: RecommenderState,
+    vpas: Sequence[VerticalPodAutoscaler] | None,
+    progress: Progress,
+    diagnostics: list[str],
+) -> StepsOf[Together | Within, None]:
+    """Writes checkpoints within ``checkpoints_timeout``, the one written longest ago first; now and then deletes those
+    that belong to no VPA. ``vpas``: all that there are, of whatever recommender; None: they could not be listed.
+    """
+    options = state.options
+    if not options.use_checkpoints:
+        return
+    deadline = progress.now + duration(options.checkpoints_timeout)
+    yield from _store_steps(state, progress, deadline, diagnostics)
+    if progress.now - state.last_checkpoint_gc > duration(options.checkpoints_gc_interval):
+        state.last_checkpoint_gc = progress.now
+
+        def collect(now: Moment) -> StepsOf[List | Delete, list[str]]:
+            return collect_checkpoints_steps(state, vpas, now)
+
+        diagnostics += yield from progress.within(deadline - progress.now, collect)
+
+
+# -- writing ---------------------------------------------------------------------------------------------------
+
+
+def _store_steps(
+    state: RecommenderState, progress: Progress, deadline: Moment, diagnostics: list[str]
+) -> StepsOf[Together, None]:
+    """``StoreCheckpoints``. Each worker finishes a VPA before it looks at the time, so those of as many VPAs as there
+    are workers are written even when it is over."""
+    ready = [vpa for vpa in state.vpas.values() if not vpa.condition_is_true(FETCHING_HISTORY)]
+    waiting = deque(sorted(ready, key=lambda vpa: (vpa.checkpoint_written, vpa.key)))
+    prepared = ContainerCheckpoints(state)
+
+    def worker(begun: Moment) -> StepsOf[Patch | Create, None]:
+        mine = Progress(begun)
+        while waiting:
+            vpa = waiting.popleft()
+            if vpa not in prepared:
+                prepared.prepare([vpa, *(waiting[i] for i in range(min(len(waiting), _TOGETHER - 1)))])
+            yield from _write_steps(vpa, prepared, mine, diagnostics)
+            if mine.now >= deadline:
+                return
+
+    if waiting:
+        yield from progress.together([worker] * min(state.options.update_worker_count, len(waiting)))
+    if progress.now >= deadline:
+        diagnostics.append(f"{_TOO_LATE}: {DEADLINE_EXCEEDED.message}")
+
+
+def _write_steps(
+    vpa: Vpa, prepared: ContainerCheckpoints, progress: Progress, diagnostics: list[str]
+) -> StepsOf[Patch | Create, None]:
+    """Writes the checkpoints of one VPA, those of its containers by name."""
+    now = progress.now
+    for container, status in prepared.take(vpa, now):
+        error = yield from _save_steps(vpa, container, status, progress)
+        if error is None:
+            vpa.checkpoint_written = now
+        else:
+            where = f"{vpa.namespace}/{vpa.name} container {container}"
+            diagnostics.append(f"Cannot save checkpoint for VPA {where}: {error.message}")
+
+
+def _save_steps(
+    vpa: Vpa, container: str, status: VerticalPodAutoscalerCheckpointStatus, progress: Progress
+) -> StepsOf[Patch | Create, ApiError | None]:
+    """``CreateOrUpdateVpaCheckpoint``."""
+    name = f"{vpa.name}-{container}"
+    outcome = yield from progress.act(
+        Patch(
+            kind=_KIND,
+            api_version=API_VERSION,
+            namespace=vpa.namespace,
+            name=name,
+            type="json",
+            patch=(PatchOperation("replace", "/status", status_data(status)),),
+        )
+    )
+    if outcome.error is not None and f'"{name}" not found' in outcome.error.message:
+        made = VerticalPodAutoscalerCheckpoint(
+            api_version=API_VERSION,
+            kind=_KIND,
+            metadata=ObjectMeta(name=name, namespace=vpa.namespace),
+            spec=VerticalPodAutoscalerCheckpointSpec(vpa_object_name=vpa.name, container_name=container),
+            status=status,
+        )
+        outcome = yield from progress.act(Create(made))
+    return outcome.error
+
+
+class ContainerCheckpoints:
+    """The checkpoints of VPAs: merged some at a time, finished one by one when their turn comes."""
+
+    def __init__(self, state: RecommenderState) -> None:
+        self._state = state
+        self._rows: dict[Vpa, tuple[Store, dict[str, int]]] = {}
+
+    def __contains__(self, vpa: Vpa) -> bool:
+        return vpa in self._rows
+
+    def prepare(self, vpas: Sequence[Vpa]) -> None:
+        """Merges what is known of some VPAs."""
+        names, store = merge_containers(self._state, vpas)
+        for vpa in vpas:
+            self._rows[vpa] = store, {}
+        for row, (vpa, name) in enumerate(names):
+            self._rows[vpa][1][name] = row
+
+    def take(self, vpa: Vpa, now: Moment) -> list[tuple[str, VerticalPodAutoscalerCheckpointStatus]]:
+        """(container, checkpoint) of a prepared VPA, by name. It is forgotten then.
+
+        The memory window that is still open is taken out: its peak may yet be replaced.
+        """
+        store, rows = self._rows.pop(vpa)
+        self._take_out_open_windows(vpa, store, rows, now)
+        names = sorted(rows)
+        which = np.array([rows[name] for name in names], np.int64)
+        saved = zip(names, which.tolist(), store.memory.save(which), store.cpu.save(which), strict=True)
+        return [(name, checkpoint_status(store, row, memory, cpu, now)) for name, row, memory, cpu in saved]
+
+    def _take_out_open_windows(self, vpa: Vpa, merged: Store, rows: dict[str, int], now: Moment) -> None:
+        store = self._state.store
+        slots: list[int] = []
+        target: list[int] = []
+        for pod in self._state.matching_pods(vpa):
+            for name in sorted(pod.containers):
+                if name in pod.label_set.aggregates:
+                    slots.append(pod.containers[name].slot)
+                    target.append(rows[name])
+        which = np.array(slots, np.int64)
+        open_ = np.flatnonzero(store.window_end[which] > now)
+        if len(open_):
+            chosen = which[open_]
+            peak = np.maximum(store.memory_peak[chosen], store.oom_peak[chosen]).astype(np.float64)
+            into = np.array(target, np.int64)[open_]
+            merged.memory.add_samples(into, peak, np.ones(len(open_)), store.window_end[chosen], subtract=True)
+
+
+# -- deleting --------------------------------------------------------------------------------------------------
+
+
+def collect_checkpoints_steps(
+    state: RecommenderState, vpas: Sequence[VerticalPodAutoscaler] | None, now: Moment
+) -> StepsOf[List | Delete, list[str]]:
+    """``GarbageCollectCheckpoints``: deletes checkpoints of live namespaces whose VPA is gone; texts of what failed."""
+    progress = Progress(now)
+    if vpas is None:
+        return ["Cannot list VPAs"]
+    listed = yield from progress.act(List(kind="Namespace", api_version="v1", watched=False))
+    if listed.error is not None:
+        return [f"Cannot list namespaces: {listed.error.message}"]
+    namespaces = [each.name for each in listed.value if not state.options.ignores(each.name)]
+    found = yield from progress.act(List(kind=_KIND, api_version=API_VERSION))
+    if found.error is not None:
+        return [f"error cleaning checkpoints: {found.error.message}"]
+    problems = []
+    for item in orphaned(found.value, vpas, namespaces):
+        gone = yield from progress.act(
+            Delete(kind=_KIND, api_version=API_VERSION, namespace=item.namespace, name=item.name)
+        )
+        if gone.error is not None:
+            text = f"failed to delete orphaned checkpoint {item.key}: {gone.error.message}"
+            problems.append(f"error cleaning checkpoints: {text}")
+    return problems
+
+
+def orphaned(
+    checkpoints: Iterable[VerticalPodAutoscalerCheckpoint],
+    vpas: Iterable[VerticalPodAutoscaler],
+    namespaces: Sequence[str],
+) -> list[VerticalPodAutoscalerCheckpoint]:
+    """The checkpoints of these namespaces, in their order, whose VPA is not among ``vpas``."""
+    existing = {(vpa.namespace, vpa.name) for vpa in vpas}
+    by_namespace: dict[str, list[VerticalPodAutoscalerCheckpoint]] = {}
+    for item in checkpoints:
+        by_namespace.setdefault(item.namespace, []).append(item)
+    return [
+        item
+        for namespace in namespaces
+        for item in by_namespace.get(namespace, ())
+        if (item.namespace, item.spec.vpa_object_name) not in existing
+    ]

@@ -1,0 +1,132 @@
+"""What a round of the recommender is given and answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+import msgspec
+
+from kscale.effects import (
+    Action,
+    ApiError,
+    Create,
+    Delete,
+    Emit,
+    GetMetric,
+    GetScale,
+    List,
+    Observation,
+    Observe,
+    Patch,
+    Together,
+    Wait,
+    Within,
+)
+from kscale.objects.core import Pod
+from kscale.objects.vpa import RecommendedPodResources, VerticalPodAutoscaler, VerticalPodAutoscalerStatus
+from kscale.vpa.controllers import Controllers
+from kscale.vpa.model import AggregateKey, RecommenderState, Usage, UsageError
+from kscale.vpa.model.pods import PodKey
+from kscale.vpa.oom import OutOfMemory
+
+__all__ = ["PodChanges", "RecommenderAction", "RecommenderResult", "RecommenderRound", "VpaResult", "pod_changes"]
+
+RecommenderAction = GetScale | GetMetric | List | Patch | Create | Delete | Wait | Together | Within | Emit | Observe
+"""What a round may ask for."""
+
+
+class PodChanges(msgspec.Struct, kw_only=True, frozen=True):
+    """What became of pods since the round before.
+
+    ``changed``: as they are now, those that are new included; one that has not changed may be among them. ``gone``:
+    (namespace, name) of those that are not there any more. Upstream watches pods that are not pending; whoever observes
+    leaves the pending ones out.
+    """
+
+    changed: Sequence[Pod] = ()
+    gone: Sequence[PodKey] = ()
+
+    def __repr__(self) -> str:
+        return f"<PodChanges: {len(self.changed)} changed, {len(self.gone)} gone>"
+
+
+def pod_changes(state: RecommenderState, pods: Sequence[Pod]) -> PodChanges:
+    """What a whole list of pods means to a state: all of them changed, and all others are gone."""
+    listed = {(pod.namespace, pod.name) for pod in pods}
+    known = (key for keys in (state.pods, state.passed_over) for key in keys)
+    return PodChanges(changed=pods, gone=sorted(key for key in known if key not in listed))
+
+
+class RecommenderRound(msgspec.Struct, kw_only=True):
+    """What a round sees.
+
+    - ``vpas``: all that there are, of whatever recommender. None: they could not be listed, and the round goes on with
+      those of the round before.
+    - ``pods``: what changed since the round before; in the first round, all pods.
+    - ``controllers``: those of well-known kinds as they are now, and where scales come from.
+    - ``usage``: samples in the order in which they are to be taken in. None: metrics-server is asked, or the external
+      metrics that the options name.
+    - ``ooms``: containers that were killed for memory; they are taken in after the samples.
+    """
+
+    vpas: Sequence[VerticalPodAutoscaler] | None = None
+    pods: PodChanges = PodChanges()
+    controllers: Controllers = msgspec.field(default_factory=Controllers)
+    usage: Sequence[Usage] | None = None
+    ooms: Sequence[OutOfMemory] = ()
+
+    def __repr__(self) -> str:
+        vpas = "no list of VPAs" if self.vpas is None else f"{len(self.vpas)} VPAs"
+        return f"<RecommenderRound: {vpas}, {len(self.pods.changed)} pods changed, {len(self.pods.gone)} gone>"
+
+
+class VpaResult(msgspec.Struct, kw_only=True):
+    """What a round decided about one VPA.
+
+    ``status_written``: the status differs from the object's, so that it is patched; ``refusal``: why that did not work.
+    """
+
+    namespace: str
+    name: str
+    status: VerticalPodAutoscalerStatus
+    status_written: bool
+    pod_count: int
+    selector: str
+    refusal: ApiError | None = None
+
+    @property
+    def recommendation(self) -> RecommendedPodResources | None:
+        """The recommendation in the status."""
+        return self.status.recommendation
+
+    def __repr__(self) -> str:
+        count = len(self.recommendation.container_recommendations) if self.recommendation is not None else 0
+        written = "written" if self.status_written and self.refusal is None else "not written"
+        return f"<VpaResult {self.namespace}/{self.name}: {count} containers, {written}>"
+
+
+class RecommenderResult(msgspec.Struct, kw_only=True):
+    """What a round decided.
+
+    - ``vpas``: those of this recommender, in listed order.
+    - ``errors``: samples and OOMs that were refused, in order.
+    - ``collected``: aggregates that were collected as garbage.
+    - ``diagnostics``: what upstream logs.
+    - ``steps``: how long each step took (upstream's names).
+    - ``actions``, ``observations``: what the plain call (:func:`~kscale.vpa.run_once`) would have done and counted, in
+      order; whoever runs the step machine has seen them.
+    """
+
+    vpas: list[VpaResult] = []
+    errors: list[UsageError] = []
+    collected: list[AggregateKey] = []
+    diagnostics: list[str] = []
+    steps: dict[str, timedelta] = {}
+    actions: list[Action] = []
+    observations: list[Observation] = []
+
+    def __repr__(self) -> str:
+        written = sum(each.status_written for each in self.vpas)
+        counts = f"{len(self.vpas)} VPAs, {written} statuses written, {len(self.errors)} samples refused"
+        return f"<RecommenderResult: {counts}>"

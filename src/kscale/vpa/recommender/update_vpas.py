@@ -1,0 +1,172 @@
+"""``UpdateVPAs``: recommendations, conditions, and the statuses that are written (``routines/recommender.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, Final
+
+from kscale.effects import (
+    ZERO_TIME,
+    Machine,
+    Moment,
+    Observe,
+    Patch,
+    PatchOperation,
+    Progress,
+    StepsOf,
+    Together,
+    from_text,
+)
+from kscale.objects.base import ResourceList
+from kscale.objects.decode import to_dict
+from kscale.objects.vpa import VerticalPodAutoscalerStatus
+from kscale.vpa.logic import recommended_amounts
+from kscale.vpa.metrics import Tally
+from kscale.vpa.model import RecommenderState, Vpa
+from kscale.vpa.model.vpa import CONFIG_UNSUPPORTED, NO_PODS_MATCHED
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.postprocess import apply_policy, integer_cpu
+from kscale.vpa.quality import Quality
+from kscale.vpa.recommender.records import VpaResult
+from kscale.vpa.resources import CPU, MEMORY
+
+__all__ = ["API_VERSION", "recommend_for", "same_status", "update_vpas_steps"]
+
+API_VERSION: Final = "autoscaling.k8s.io/v1"
+_OBJECTS: Final = "vpa_recommender_vpa_objects_count"
+_LATENCY: Final = "vpa_recommender_recommendation_latency_seconds"
+_MODES: Final = ("Auto", "InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate")
+_VERSIONS: Final = ("v1", "v1beta1", "v1beta2")
+
+
+def update_vpas_steps(
+    state: RecommenderState, progress: Progress, diagnostics: list[str]
+) -> StepsOf[Together | Observe, list[VpaResult]]:
+    """Recommends for the VPAs that are observed, and writes the statuses that changed, some side by side."""
+    tally = Tally()
+    results = recommend_for(state, list(state.observed_vpas()), progress.now, diagnostics, Quality(tally))
+    written = [_write(result, diagnostics) for result in results if result.status_written]
+    if written:
+        yield from progress.together(written, at_most=state.options.update_worker_count)
+    _count_objects(state, tally)
+    yield from progress.observe(*tally.observations())
+    return results
+
+
+def recommend_for(
+    state: RecommenderState, vpas: Sequence[Vpa], now: Moment, diagnostics: list[str], quality: Quality
+) -> list[VpaResult]:
+    """Recommendation, post-processors, conditions of each VPA: what its status becomes. Nothing is written."""
+    options = state.options
+    ordered = sorted(vpas, key=lambda vpa: vpa.key)
+    raw = dict(zip((vpa.key for vpa in ordered), recommended_amounts(state, ordered), strict=True))
+    most = _global_max(options)
+    results = []
+    for vpa in vpas:
+        recommendation = raw[vpa.key]
+        if options.cpu_integer_post_processor_enabled:
+            recommendation = integer_cpu(recommendation, vpa.annotations)
+        capped = apply_policy(recommendation, vpa.resource_policy, most)
+        assert capped is not None  # as the recommendation is not
+        had = vpa.has_recommendation
+        vpa.update_recommendation(capped, quality)
+        if vpa.has_recommendation and not had:
+            quality.into.observe(_LATENCY, {}, _waited(vpa, now))
+        vpa.update_conditions(now)
+        missing = state.record_recommendation(vpa, now)
+        if missing:
+            diagnostics.append(missing)
+        status = vpa.status()
+        results.append(
+            VpaResult(
+                namespace=vpa.namespace,
+                name=vpa.name,
+                status=status,
+                status_written=not same_status(vpa.observed_status, status),
+                pod_count=vpa.pod_count,
+                selector=str(vpa.selector),
+            )
+        )
+    return results
+
+
+def _write(result: VpaResult, diagnostics: list[str]) -> Machine:
+    def machine(now: Moment) -> StepsOf[Patch, None]:
+        outcome = yield from Progress(now).act(
+            Patch(
+                kind="VerticalPodAutoscaler",
+                api_version=API_VERSION,
+                namespace=result.namespace,
+                name=result.name,
+                subresource="status",
+                type="json",
+                patch=(PatchOperation("add", "/status", _status_data(result.status)),),
+            )
+        )
+        if outcome.error is not None:
+            result.refusal = outcome.error
+            diagnostics.append(f"Cannot update VPA {result.namespace}/{result.name}: {outcome.error.message}")
+
+    return machine
+
+
+def _status_data(status: VerticalPodAutoscalerStatus) -> dict[str, Any]:
+    """A status as the API prints it: the time of a condition that never had one is null."""
+    data: dict[str, Any] = to_dict(status)
+    if "conditions" in data:
+        data["conditions"] = [{"lastTransitionTime": None, **condition} for condition in data["conditions"]]
+    return data
+
+
+def _global_max(options: RecommenderOptions) -> ResourceList:
+    """The largest recommendation that the flags allow."""
+    limits = {
+        CPU: options.container_recommendation_max_allowed_cpu,
+        MEMORY: options.container_recommendation_max_allowed_memory,
+    }
+    return {name: quantity for name, quantity in limits.items() if not quantity.is_zero}
+
+
+def _waited(vpa: Vpa, now: Moment) -> list[float]:
+    """Seconds since a VPA was made; nothing where its object does not say when."""
+    try:
+        created = from_text(vpa.created)
+    except ValueError:
+        return []
+    return [] if created == ZERO_TIME else [(now - created) / 1e9]
+
+
+def _count_objects(state: RecommenderState, tally: Tally) -> None:
+    """``vpa_objects_count``: of every sort of VPAs how many there are, 0 included."""
+    names = ("update_mode", "has_recommendation", "api", "matches_pods", "unsupported_config")
+    both = (False, True)
+    for sort in product(_MODES, both, _VERSIONS, both, both):
+        tally.count(_OBJECTS, dict(zip(names, sort, strict=True)), 0)
+    for vpa in state.observed_vpas():
+        sort = (
+            vpa.update_mode or "Recreate",
+            vpa.has_recommendation,
+            vpa.api_version,
+            not vpa.condition_is_true(NO_PODS_MATCHED),
+            vpa.condition_is_true(CONFIG_UNSUPPORTED),
+        )
+        tally.count(_OBJECTS, dict(zip(names, sort, strict=True)))
+
+
+def same_status(a: VerticalPodAutoscalerStatus, b: VerticalPodAutoscalerStatus) -> bool:
+    """``Semantic.DeepEqual``: quantities by value, times by instant, absent equals empty."""
+    return _plain(a) == _plain(b)
+
+
+def _plain(status: VerticalPodAutoscalerStatus) -> object:
+    recommendation = status.recommendation
+    return (
+        status.observed_generation,
+        [(c.type, c.status, from_text(c.last_transition_time), c.reason, c.message) for c in status.conditions],
+        recommendation is not None,
+        [
+            (c.container_name, c.target or {}, c.lower_bound or {}, c.upper_bound or {}, c.uncapped_target or {})
+            for c in (recommendation.container_recommendations if recommendation is not None else ())
+        ],
+    )
