@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["divide", "format_fixed", "tanh", "wrap_int64"]
+__all__ = ["divide", "format_fixed", "quotient", "tanh", "wrap_int32", "wrap_int64"]
+
+
+def wrap_int32(number: int) -> int:
+    """The low 32 bits, signed: what int32 arithmetic leaves."""
+    return (number + 2**31) % 2**32 - 2**31
+
+
+def quotient(numerator: int, denominator: int) -> int:
+    """Division of whole numbers, towards zero."""
+    found = abs(numerator) // abs(denominator)
+    return found if (numerator < 0) == (denominator < 0) else -found
 
 
 def wrap_int64(number: int) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from msgspec.structs import replace
+
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import Condition
 
-__all__ = ["find", "is_true", "node_ready_condition", "pod_ready", "resize_infeasible"]
+__all__ = ["find", "is_true", "node_ready_condition", "pod_ready", "resize_infeasible", "with_condition"]
 
 
 def find(conditions: Iterable[Condition], type_: str) -> Condition | None:
@@ -19,6 +21,19 @@ def is_true(conditions: Iterable[Condition], type_: str) -> bool:
     """Whether the first condition of a type has status ``True``."""
     condition = find(conditions, type_)
     return condition is not None and condition.status == "True"
+
+
+def with_condition(conditions: list[Condition], new: Condition) -> list[Condition]:
+    """The conditions with a new one, or with the one of its type brought up to date (``meta.SetStatusCondition``).
+
+    The time of the last transition stays while the status does. The very same list if nothing changes.
+    """
+    old = find(conditions, new.type)
+    if old is None:
+        return [*conditions, new]
+    if old.status == new.status:
+        new = replace(new, last_transition_time=old.last_transition_time)
+    return conditions if new == old else [new if each is old else each for each in conditions]
 
 
 def pod_ready(pod: Pod) -> bool:

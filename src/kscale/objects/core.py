@@ -43,6 +43,7 @@ __all__ = [
     "PodSchedulingGate",
     "PodSpec",
     "PodStatus",
+    "PodTemplate",
     "PodTemplateSpec",
     "PreferredSchedulingTerm",
     "ReplicationController",
@@ -364,6 +365,12 @@ class PodTemplateSpec(ApiStruct):
 
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class PodTemplate(KubeObject):
+    """A pattern of pods that other objects refer to by name."""
+
+    template: PodTemplateSpec = msgspec.field(default_factory=PodTemplateSpec)
 
 
 # -- nodes -----------------------------------------------------------------------------------------------------

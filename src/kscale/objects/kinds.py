@@ -19,6 +19,7 @@ _RESOURCE: Final = "kscale.objects.resource"
 KINDS: Final[dict[tuple[str, str], str]] = {
     **{("", kind): f"{_CORE}:{kind}" for kind in (
         "Pod", "Node", "Namespace", "Service", "ReplicationController", "LimitRange", "ConfigMap", "Event",
+        "PodTemplate",
     )},
     ("events.k8s.io", "Event"): f"{_CORE}:Event",
     ("", "PersistentVolume"): f"{_STORAGE}:PersistentVolume",
@@ -47,6 +48,8 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     ("scheduling.k8s.io", "PriorityClass"): "kscale.objects.classes:PriorityClass",
     ("node.k8s.io", "RuntimeClass"): "kscale.objects.classes:RuntimeClass",
     ("autoscaling.x-k8s.io", "CapacityQuota"): "kscale.objects.quota:CapacityQuota",
+    ("autoscaling.x-k8s.io", "CapacityBuffer"): "kscale.objects.capacity_buffers:CapacityBuffer",
+    ("autoscaling.x-k8s.io", "ProvisioningRequest"): "kscale.objects.provisioning_requests:ProvisioningRequest",
     **{("cluster.x-k8s.io", kind): f"kscale.objects.cluster_api:{kind}" for kind in (
         "MachineDeployment", "MachineSet", "MachinePool",
     )},

@@ -1,0 +1,40 @@
+"""Capacity that is asked for before the pods (``provisioningrequest``, ``processors/provreq``).
+
+In the order of a loop: ``upkeep`` (requests that are too old), ``consumers`` (pods that wait for one), ``injection``
+(the next request as pods), ``booking`` (capacity that is kept), ``check_capacity`` and ``best_effort_atomic`` (the two
+classes).
+"""
+
+from __future__ import annotations
+
+from kscale.ca.provisioning_requests.best_effort_atomic import AtomicProvision, best_effort_atomic_steps
+from kscale.ca.provisioning_requests.booking import Booking, booking_steps
+from kscale.ca.provisioning_requests.check_capacity import CapacityChecks, check_capacity_steps
+from kscale.ca.provisioning_requests.classes import BEST_EFFORT_ATOMIC, CHECK_CAPACITY, is_supported
+from kscale.ca.provisioning_requests.conditions import marked
+from kscale.ca.provisioning_requests.consumers import WithoutConsumers, without_consumers
+from kscale.ca.provisioning_requests.injection import InjectedRequest, RetryTimes, next_request_steps
+from kscale.ca.provisioning_requests.pods import MissingTemplatesError, pods_of_request
+from kscale.ca.provisioning_requests.upkeep import Upkeep, upkeep_steps
+
+__all__ = [
+    "BEST_EFFORT_ATOMIC",
+    "CHECK_CAPACITY",
+    "AtomicProvision",
+    "Booking",
+    "CapacityChecks",
+    "InjectedRequest",
+    "MissingTemplatesError",
+    "RetryTimes",
+    "Upkeep",
+    "WithoutConsumers",
+    "best_effort_atomic_steps",
+    "booking_steps",
+    "check_capacity_steps",
+    "is_supported",
+    "marked",
+    "next_request_steps",
+    "pods_of_request",
+    "upkeep_steps",
+    "without_consumers",
+]

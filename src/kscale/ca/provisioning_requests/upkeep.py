@@ -1,0 +1,87 @@
+"""Requests whose time is over, at the start of a loop (``Refresh`` in ``processors/provreq/processor.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from kscale.ca.provisioning_requests.classes import is_supported
+from kscale.ca.provisioning_requests.conditions import BOOKING_EXPIRED, FAILED, PROVISIONED, has, marked
+from kscale.effects import SECOND, Delete, Moment, Progress, StepsOf, WriteStatus, from_text, later
+from kscale.objects.conditions import find
+from kscale.objects.provisioning_requests import ProvisioningRequest
+
+__all__ = ["Upkeep", "upkeep_steps"]
+
+_BOOKED_FOR: Final = 600 * SECOND
+_WEEK: Final = 7 * 24 * 3600 * SECOND
+_MOST: Final = 20
+"""So many conditions are written in one loop."""
+
+
+class Upkeep(msgspec.Struct, kw_only=True):
+    """``namespace/name`` of requests whose booking is over, that were never provided, and that were deleted.
+
+    ``warnings``: what upstream only logs.
+    """
+
+    expired: list[str] = []
+    failed: list[str] = []
+    deleted: list[str] = []
+    warnings: list[str] = []
+
+
+def upkeep_steps(
+    requests: Sequence[ProvisioningRequest], *, now: Moment, instance: str = ""
+) -> StepsOf[WriteStatus | Delete, Upkeep]:
+    """Ends bookings after ten minutes and requests that nothing came of after a week; deletes what ended a week ago.
+
+    Whatever class it is of, a request goes a week after its condition Provisioned or Failed changed, to whatever.
+    """
+    p, found = Progress(now), Upkeep()
+    expired: list[ProvisioningRequest] = []
+    failed: list[ProvisioningRequest] = []
+    for request in requests:
+        if len(expired) >= _MOST:
+            break
+        if not is_supported(request, instance) or has(request, BOOKING_EXPIRED, FAILED):
+            continue
+        provisioned = find(request.status.conditions, PROVISIONED)
+        if provisioned is not None and provisioned.status == "True":
+            if _over(provisioned.last_transition_time, _BOOKED_FOR, now):
+                expired.append(request)
+        elif len(failed) < _MOST - len(expired) and _over(request.metadata.creation_timestamp, _WEEK, now):
+            failed.append(request)
+    for request in expired:
+        reason, text = "CapacityReservationTimeExpired", "Capacity reservation time is expired"
+        written = marked(request, BOOKING_EXPIRED, reason, text, p.now)
+        if (yield from _done(p, WriteStatus(written), "failed to add BookingExpired condition to", request, found)):
+            found.expired.append(request.key)
+    for request in failed:
+        written = marked(request, FAILED, "Expired", "ProvisioningRequest is expired", p.now)
+        if (yield from _done(p, WriteStatus(written), "failed to add Failed condition to", request, found)):
+            found.failed.append(request.key)
+    for request in requests:
+        ended = (find(request.status.conditions, type_) for type_ in (PROVISIONED, FAILED))
+        if any(each is not None and _over(each.last_transition_time, _WEEK, now) for each in ended):
+            gone = Delete(
+                kind="ProvisioningRequest", namespace=request.namespace, name=request.name, uid=request.metadata.uid
+            )
+            if (yield from _done(p, gone, "Couldn't delete old", request, found)):
+                found.deleted.append(request.key)
+    return found
+
+
+def _over(since: str | None, length: int, now: Moment) -> bool:
+    return later(from_text(since), length) < now
+
+
+def _done(
+    p: Progress, action: WriteStatus | Delete, what: str, request: ProvisioningRequest, found: Upkeep
+) -> StepsOf[WriteStatus | Delete, bool]:
+    outcome = yield from p.act(action)
+    if outcome.error is not None:
+        found.warnings.append(f"{what} ProvReq {request.key}, err: {outcome.error.message}")
+    return outcome.error is None

@@ -1,0 +1,368 @@
+"""Provisioning requests: which count, what becomes of old ones, their pods, and the two classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from builders import N0, Ran, at, container, node, pod, run_steps
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.provisioning_requests import (
+    BEST_EFFORT_ATOMIC,
+    CHECK_CAPACITY,
+    MissingTemplatesError,
+    best_effort_atomic_steps,
+    booking_steps,
+    check_capacity_steps,
+    is_supported,
+    marked,
+    next_request_steps,
+    pods_of_request,
+    upkeep_steps,
+    without_consumers,
+)
+from kscale.ca.provisioning_requests.injection import RetryTimes
+from kscale.effects import SECOND, Delete, WriteStatus
+from kscale.objects.core import PodSpec, PodTemplate, PodTemplateSpec
+from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.provisioning_requests import PodSet, PodTemplateRef, ProvisioningRequest, ProvisioningRequestSpec
+from kscale.objects.provisioning_requests import ProvisioningRequestStatus as Status
+from kscale.snapshot.cluster import Cluster
+
+MINUTE = 60 * SECOND
+REFUSED = AutoscalerError(INTERNAL_ERROR, "conflict")
+CONSUME = "autoscaling.x-k8s.io/consume-provisioning-request"
+OLD_CONSUME = "cluster-autoscaler.kubernetes.io/consume-provisioning-request"
+
+
+def template(cpu_m: int = 500) -> PodTemplate:
+    return PodTemplate(
+        metadata=ObjectMeta(name="web", namespace="shop"),
+        template=PodTemplateSpec(
+            metadata=ObjectMeta(labels={"app": "web"}), spec=PodSpec(containers=[container(cpu_m, 1)])
+        ),
+    )
+
+
+TEMPLATES = {"shop/web": template()}
+
+
+def request(
+    name: str = "r",
+    *conditions: tuple[str, str, str],
+    count: int = 2,
+    of: str = CHECK_CAPACITY,
+    made: str | None = None,
+    templates: tuple[str, ...] = ("web",),
+    **parameters: str,
+) -> ProvisioningRequest:
+    """``conditions``: type, status, when."""
+    return ProvisioningRequest(
+        api_version="autoscaling.x-k8s.io/v1",
+        kind="ProvisioningRequest",
+        metadata=ObjectMeta(
+            name=name, namespace="shop", uid=f"uid-{name}", generation=4, creation_timestamp=made or at(minutes=-1)
+        ),
+        spec=ProvisioningRequestSpec(
+            pod_sets=[PodSet(pod_template_ref=PodTemplateRef(name=each), count=count) for each in templates],
+            provisioning_class_name=of,
+            parameters=parameters or None,
+        ),
+        status=Status(conditions=[Condition(type=t, status=s, last_transition_time=when) for t, s, when in conditions]),
+    )
+
+
+def written(ran: Ran) -> list[tuple[str, str, str, str]]:
+    """Name, type, status and reason of the last condition of each status that was written."""
+    found = []
+    for action in ran.asked:
+        assert isinstance(action, WriteStatus)
+        item = action.object.status.conditions[-1]
+        found.append((action.object.name, item.type, item.status, item.reason))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("instance", "name", "parameter", "want"),
+    [
+        ("", CHECK_CAPACITY, None, True),
+        ("", BEST_EFFORT_ATOMIC, None, True),
+        ("", "other", None, False),
+        ("", CHECK_CAPACITY, "a", False),
+        ("a", CHECK_CAPACITY, "a", True),
+        ("a", CHECK_CAPACITY, "b", False),
+        ("a", CHECK_CAPACITY, None, False),
+        ("a", "a" + CHECK_CAPACITY, None, True),
+        ("a", "b" + CHECK_CAPACITY, None, False),
+        ("a", "a" + CHECK_CAPACITY, "a", False),
+        ("a", BEST_EFFORT_ATOMIC, None, False),
+    ],
+)
+def test_supported(instance: str, name: str, parameter: str | None, want: bool) -> None:
+    given = request(of=name, **({} if parameter is None else {"processorInstance": parameter}))
+    assert is_supported(given, instance) is want
+
+
+def test_a_condition_always_has_a_time_of_its_own() -> None:
+    given = request("r", ("Provisioned", "False", at(minutes=-9)), ("Accepted", "True", at(minutes=-9)))
+    found = marked(given, "Provisioned", "CapacityIsNotFound", "later", N0, holds=False)
+    assert [(each.type, each.last_transition_time) for each in found.status.conditions] == [
+        ("Provisioned", at()),
+        ("Accepted", at(minutes=-9)),
+    ]
+    assert found.status.conditions[0].observed_generation == 4
+    assert given.status.conditions[0].last_transition_time == at(minutes=-9)
+
+
+def test_pods() -> None:
+    pods = pods_of_request(request(count=2, templates=("web", "web")), TEMPLATES)
+    assert [(each.key, each.metadata.uid) for each in pods] == [
+        (f"shop/r-{i}-{j}", f"shop/r-{i}-{j}") for i in (0, 1) for j in (0, 1)
+    ]
+    first = pods[0]
+    assert first.metadata.annotations == {CONSUME: "r", "autoscaling.x-k8s.io/provisioning-class-name": CHECK_CAPACITY}
+    assert (first.metadata.labels, first.metadata.creation_timestamp) == ({"app": "web"}, at(minutes=-1))
+    assert [(each.kind, each.uid, each.controller) for each in first.metadata.owner_references] == [
+        ("ProvisioningRequest", "uid-r", True)
+    ]
+    assert first.spec.scheduler_name == "default-scheduler"
+
+
+def test_missing_templates() -> None:
+    text = "missing pod templates, 3 pod templates were referenced, 2 templates were missing: a,b"
+    with pytest.raises(MissingTemplatesError, match=text):
+        pods_of_request(request(templates=("a", "web", "b")), TEMPLATES)
+
+
+WEEK = 7 * 24 * 60
+
+
+@pytest.mark.parametrize(
+    ("given", "want"),
+    [
+        (request("r", ("Provisioned", "True", at(minutes=-10))), []),
+        (
+            request("r", ("Provisioned", "True", at(minutes=-10, seconds=-1))),
+            [("r", "BookingExpired", "True", "CapacityReservationTimeExpired")],
+        ),
+        (request("r", ("Provisioned", "True", at(hours=-1)), ("BookingExpired", "True", at())), []),
+        (request("r", ("Provisioned", "True", at(hours=-1)), ("Failed", "True", at())), []),
+        (request(made=at(minutes=-WEEK)), []),
+        (request(made=at(minutes=-WEEK, seconds=-1)), [("r", "Failed", "True", "Expired")]),
+        (
+            request("r", ("Provisioned", "False", at()), made=at(minutes=-WEEK, seconds=-1)),
+            [("r", "Failed", "True", "Expired")],
+        ),
+        (request(made=at(minutes=-WEEK, seconds=-1), of="other"), []),
+    ],
+)
+def test_upkeep(given: ProvisioningRequest, want: list[Any]) -> None:
+    assert written(run_steps(upkeep_steps([given], now=N0))) == want
+
+
+def test_upkeep_writes_twenty_conditions_at_most() -> None:
+    booked = [request(f"b{i}", ("Provisioned", "True", at(hours=-1))) for i in range(15)]
+    old = [request(f"o{i}", made=at(minutes=-2 * WEEK)) for i in range(15)]
+    assert len(written(run_steps(upkeep_steps([*booked, *old], now=N0)))) == 20
+    ran = run_steps(upkeep_steps([*old, *booked], now=N0))
+    assert len(ran.value.expired) == 15, "those whose booking is over are looked at although others were before"
+    assert len(ran.value.failed) == 15
+
+
+@pytest.mark.parametrize("of", [CHECK_CAPACITY, "other"])
+@pytest.mark.parametrize("type_", ["Provisioned", "Failed"])
+@pytest.mark.parametrize("status", ["True", "False"])
+def test_old_requests_are_deleted_whatever_their_condition_says(of: str, type_: str, status: str) -> None:
+    ended = [("BookingExpired", "True", at(minutes=-WEEK))]
+    given = [
+        request("old", (type_, status, at(minutes=-WEEK, seconds=-1)), *ended, of=of),
+        request("new", (type_, status, at(minutes=-WEEK)), *ended, of=of),
+    ]
+    ran = run_steps(upkeep_steps(given, now=N0))
+    assert ran.asked == [Delete(kind="ProvisioningRequest", namespace="shop", name="old", uid="uid-old")]
+    assert ran.value.deleted == ["shop/old"]
+
+
+def test_upkeep_goes_on_after_a_refusal() -> None:
+    given = [request(name, ("Provisioned", "True", at(hours=-1))) for name in ("a", "b")]
+    ran = run_steps(upkeep_steps(given, now=N0), REFUSED)
+    assert ran.value.expired == ["shop/b"]
+    assert ran.value.warnings == ["failed to add BookingExpired condition to ProvReq shop/a, err: conflict"]
+
+
+def test_consumers() -> None:
+    plain, new, old = pod("p"), pod("n", annotations={CONSUME: "r"}), pod("o", annotations={OLD_CONSUME: "q"})
+    found = without_consumers([plain, new, old])
+    assert found.pods == [plain]
+    assert [(event.type, event.reason, event.message) for event in found.events] == [
+        (
+            "Normal",
+            "",
+            f"Unschedulable pod didn't trigger scale-up, because it's consuming ProvisioningRequest default/{name}",
+        )
+        for name in ("r", "q")
+    ]
+    assert len(without_consumers([new] * 60).events) == 50
+
+
+def inject(*requests: ProvisioningRequest, retries: RetryTimes | None = None, answers: Any = (), **more: Any) -> Ran:
+    return run_steps(next_request_steps(requests, TEMPLATES, retries or {}, now=N0, **more), *answers)
+
+
+def test_the_next_request() -> None:
+    ran = inject(
+        request("other", of="other"),
+        request("failed", ("Failed", "True", at())),
+        request("done", ("Provisioned", "True", at())),
+        request("waits", ("Provisioned", "False", at(seconds=-60))),
+        request("next"),
+        request("later"),
+    )
+    assert written(ran) == [("next", "Accepted", "True", "Accepted")]
+    assert ran.value.request.name == "next"
+    assert [each.name for each in ran.value.pods] == ["next-0-0", "next-0-1"]
+
+
+def test_a_request_that_cannot_be_made_or_accepted_gives_way() -> None:
+    ran = inject(request("bad", templates=("x",)), request("a"), request("b"), answers=[None, REFUSED])
+    assert written(ran) == [
+        ("bad", "Failed", "True", "FailedToCreatePods"),
+        ("a", "Accepted", "True", "Accepted"),
+        ("b", "Accepted", "True", "Accepted"),
+    ]
+    assert ran.value.request.name == "b"
+    assert ran.value.warnings == ["failed add Accepted condition to ProvReq shop/a, err: conflict"]
+
+
+def test_retries_wait_longer_each_time() -> None:
+    retries: RetryTimes = {}
+    waits = []
+    for _ in range(6):
+        wait = retries.get("uid-r", MINUTE)
+        waits.append(wait // MINUTE)
+        just = at(seconds=-wait // SECOND)
+        assert inject(request("r", ("Provisioned", "False", just)), retries=retries).value.request is None
+        due = inject(request("r", ("Provisioned", "False", at(seconds=-wait // SECOND - 1))), retries=retries).value
+        assert due.request is not None
+        retries = due.retries
+    assert waits == [1, 2, 4, 8, 10, 10]
+    gone = inject(request("r", ("Provisioned", "True", at())), retries=retries).value
+    assert gone.retries == {}
+
+
+def test_a_batch_is_accepted_later() -> None:
+    assert inject(request("r"), batch=True).asked == []
+    assert written(inject(request("r", of=BEST_EFFORT_ATOMIC), batch=True)) == [("r", "Accepted", "True", "Accepted")]
+
+
+PROVIDED = ("Provisioned", "True", at())
+
+
+@pytest.mark.parametrize(
+    ("given", "placed", "pods", "want"),
+    [
+        (request("r", PROVIDED), 0, 2, []),
+        (request("r", PROVIDED), 1, 2, []),
+        (request("r", PROVIDED), 2, 0, [("r", "BookingExpired", "True", "CapacityBookingConsumed")]),
+        (request("r", PROVIDED, templates=("x",)), 0, 0, [("r", "Failed", "True", "FailedToBookCapacity")]),
+        (request("r", PROVIDED, ("Failed", "True", at())), 0, 0, []),
+        (request("r", PROVIDED, ("BookingExpired", "True", at())), 0, 0, []),
+        (request("r", ("Provisioned", "False", at())), 0, 0, []),
+        (request("r"), 0, 0, []),
+        (request("r", PROVIDED, of="other"), 0, 0, []),
+    ],
+)
+def test_booking(given: ProvisioningRequest, placed: int, pods: int, want: list[Any]) -> None:
+    there = [pod(f"p{i}", namespace="shop", annotations={CONSUME: "r"}) for i in range(placed)]
+    elsewhere = [pod(f"q{i}", namespace="other", annotations={CONSUME: "r"}) for i in range(5)]
+    ran = run_steps(booking_steps([given], TEMPLATES, [*there, *elsewhere], now=N0))
+    assert len(ran.value.pods) == pods
+    assert written(ran) == want
+
+
+def snapshot() -> Any:
+    """Room for three pods of the template."""
+    return Cluster([node("n", 1500, 1 << 30, ready=True)]).snapshot()
+
+
+def check(*requests: ProvisioningRequest, answers: Any = ()) -> Ran:
+    asked = [(each, pods_of_request(each, TEMPLATES)) for each in requests]
+    return run_steps(check_capacity_steps(snapshot(), asked, now=N0), *answers)
+
+
+def test_capacity_is_kept_for_the_first_that_fits() -> None:
+    ran = check(request("huge", count=4), request("a", count=2), request("b", count=2), request("c", count=1))
+    assert written(ran) == [
+        ("huge", "Provisioned", "False", "CapacityIsNotFound"),
+        ("a", "Provisioned", "True", "CapacityIsFound"),
+        ("b", "Provisioned", "False", "CapacityIsNotFound"),
+        ("c", "Provisioned", "True", "CapacityIsFound"),
+    ]
+    assert ran.value.result == "ScaleUpSuccessful"
+    assert all(action.object.status.conditions[0].type == "Accepted" for action in ran.asked)
+    assert ran.value.snapshot.pods == ["shop/a-0-0", "shop/a-0-1", "shop/c-0-0"]
+
+
+@pytest.mark.parametrize(
+    ("parameter", "want", "warnings"),
+    [
+        ("true", ("r", "Failed", "True", "CapacityIsNotFound"), 0),
+        ("false", ("r", "Provisioned", "False", "CapacityIsNotFound"), 0),
+        ("no", ("r", "Provisioned", "False", "CapacityIsNotFound"), 1),
+    ],
+)
+def test_no_retry(parameter: str, want: tuple[str, ...], warnings: int) -> None:
+    ran = check(request("r", count=9, noRetry=parameter))
+    assert (written(ran), ran.value.result) == ([want], "ScaleUpNoOptionsAvailable")
+    assert len(ran.value.warnings) == warnings
+
+
+def test_the_best_result_of_a_batch() -> None:
+    assert check().value.result == "ScaleUpNotTried"
+    refused = check(request("r", count=9), answers=[REFUSED]).value
+    assert refused.result == "ScaleUpError"
+    assert refused.errors == ["error during ScaleUp: failed to update ProvReq shop/r, err: conflict"]
+    assert check(request("r", count=1), answers=[REFUSED]).value.result == "ScaleUpSuccessful"
+
+
+class Done:
+    """What the orchestrator gives, as far as anybody looks."""
+
+    def __init__(self, result: str) -> None:
+        self.status = self
+        self.result = result
+
+
+@pytest.mark.parametrize(
+    ("count", "result", "want"),
+    [
+        (3, None, ("r", "Provisioned", "True", "CapacityIsFound")),
+        (4, "ScaleUpSuccessful", ("r", "Provisioned", "True", "CapacityIsProvisioned")),
+        (5, "ScaleUpNoOptionsAvailable", ("r", "Provisioned", "False", "CapacityIsNotFound")),
+        (5, "ScaleUpError", ("r", "Provisioned", "False", "CapacityIsNotFound")),
+    ],
+)
+@pytest.mark.parametrize("refused", [False, True])
+def test_best_effort_atomic(count: int, result: str | None, want: tuple[str, ...], refused: bool) -> None:
+    given = request("r", count=count, of=BEST_EFFORT_ATOMIC)
+    asked = []
+
+    def scale_up(placed: Any, left: Any) -> Any:
+        asked.append((placed.placed_count, len(left)))
+        yield from ()
+        assert result is not None
+        return Done(result)
+
+    steps = best_effort_atomic_steps(snapshot(), given, pods_of_request(given, TEMPLATES), scale_up, now=N0)
+    ran = run_steps(steps, *([REFUSED] if refused else []))
+    assert written(ran) == [want]
+    assert ran.value.result == (result or "ScaleUpNotNeeded")
+    assert asked == ([] if result is None else [(3, count - 3)])
+    error = ran.value.error
+    if refused and result is None:
+        assert error.message == "capacity available, but failed to admit workload: conflict"
+    elif refused and result == "ScaleUpSuccessful":
+        assert error.message == "scale up requested, but failed to admit workload: conflict"
+    else:
+        assert error is None
