@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import typer
@@ -42,10 +43,12 @@ def run_program(
     qps: float = 0.0,
     burst: int = 0,
     user_agent: str = "",
+    server: str = "",
 ) -> None:
     """Runs a program until a signal ends it.
 
-    ``name``: as upstream calls it; ``qps``, ``burst``: the client-side rate limit (0: client-go's). Raises InputError
+    ``name``: as upstream calls it; ``qps``, ``burst``: the client-side rate limit (0: client-go's); ``server``: another
+    API server than the kubeconfig's. Raises InputError
     for flags and a kubeconfig that cannot be used (exit status 2), ``typer.Exit`` with :data:`FAILED` for a program
     that could not go on, for instance because another leads.
     """
@@ -59,6 +62,8 @@ def run_program(
         parse_address(flags.address)
     options = ProcessOptions(address=flags.address, tls=flags.tls(), election=election, dry_run=flags.dry_run)
     access = load_access(flags.kubeconfig, context=flags.context)
+    if server:
+        access = replace(access, server=server)
     set_up_logs(flags.verbosity, flags.log_format)
     _log.info("kscale %s %s%s", name, kscale.__version__, " (dry run: nothing is written)" if flags.dry_run else "")
     _log.info("flags", extra=dict(given_flags()))

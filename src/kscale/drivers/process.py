@@ -85,7 +85,7 @@ class Program:
     - ``before`` is run before it tries to lead, and ``at_end`` when it is told to stop (not when it loses the lease).
     - ``releases``: it gives the lease up at its end.
     - ``handlers``: more paths that are served; ``desk``: where ``/snapshotz`` waits.
-    - ``close`` lets go of what it holds.
+    - ``close`` lets go of what it holds; it may block.
     """
 
     driver: Driver[Any]
@@ -108,7 +108,7 @@ class Program:
     close: Callable[[], None] = lambda: None
 
 
-Build = Callable[[Surroundings], Program]
+Build = Callable[[Surroundings], Program | Awaitable[Program]]
 """Makes a program on what a process has. Raises :class:`~kscale.InputError` for what it cannot be made of."""
 
 
@@ -140,7 +140,8 @@ async def run_process(
         metrics=metrics,
         dry_run=options.dry_run,
     )
-    program = build(around)
+    built = build(around)
+    program = built if isinstance(built, Program) else await built
     try:
         for metric in program.metrics:
             metrics.describe(metric, program.help_texts.get(metric.name, ""))
@@ -148,7 +149,7 @@ async def run_process(
         metrics.observe([Observation(name=_BUILD_INFO.name, labels=labels)])
         await _Process(program, around, options, stop, rng or random.Random(), served).run()
     finally:
-        program.close()
+        await asyncio.to_thread(program.close)
 
 
 class _Process:

@@ -7,13 +7,24 @@ import msgspec
 from kscale.objects.base import ApiStruct, Int32
 from kscale.objects.meta import KubeObject
 
-__all__ = ["MachineDeployment", "MachinePool", "MachineScale", "MachineSet"]
+__all__ = [
+    "Machine",
+    "MachineDeployment",
+    "MachineNode",
+    "MachinePool",
+    "MachineScale",
+    "MachineSet",
+    "MachineSpec",
+    "MachineStatus",
+]
 
 
 class MachineScale(ApiStruct):
-    """How many machines there shall be."""
+    """How many machines there shall be, of which cluster; a pool says which there are."""
 
     replicas: Int32 | None = None
+    cluster_name: str = ""
+    provider_id_list: list[str] | None = msgspec.field(name="providerIDList", default=None)
 
 
 class MachineDeployment(KubeObject):
@@ -32,3 +43,29 @@ class MachinePool(KubeObject):
     """Machines that the cloud keeps as one."""
 
     spec: MachineScale = msgspec.field(default_factory=MachineScale)
+
+
+class MachineSpec(ApiStruct):
+    """What the cloud calls a machine; empty: nothing yet."""
+
+    provider_id: str = msgspec.field(name="providerID", default="")
+
+
+class MachineNode(ApiStruct):
+    """The node that a machine has become."""
+
+    name: str = ""
+
+
+class MachineStatus(ApiStruct):
+    """How a machine is doing."""
+
+    node_ref: MachineNode | None = None
+    failure_message: str = ""
+
+
+class Machine(KubeObject):
+    """One machine."""
+
+    spec: MachineSpec = msgspec.field(default_factory=MachineSpec)
+    status: MachineStatus = msgspec.field(default_factory=MachineStatus)

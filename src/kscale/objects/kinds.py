@@ -51,7 +51,7 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     ("autoscaling.x-k8s.io", "CapacityBuffer"): "kscale.objects.capacity_buffers:CapacityBuffer",
     ("autoscaling.x-k8s.io", "ProvisioningRequest"): "kscale.objects.provisioning_requests:ProvisioningRequest",
     **{("cluster.x-k8s.io", kind): f"kscale.objects.cluster_api:{kind}" for kind in (
-        "MachineDeployment", "MachineSet", "MachinePool",
+        "Machine", "MachineDeployment", "MachineSet", "MachinePool",
     )},
 }  # fmt: skip
 """(API group, kind) or (API group/version, kind) -> ``module:Class``; the entry with the version goes first.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ from typing import Any
 import pytest
 import trustme
 
-from kscale.effects import Action
 from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
@@ -26,10 +23,6 @@ from kscale.objects.nodegroup import (
     NodeTemplate,
     ProviderError,
 )
-from kscale.world.clock import SystemClock
-from kscale.world.kubernetes.client import Client
-from kscale.world.kubernetes.performer import Performer
-from kscale.world.nodegroups.api_cloud import blocking
 from kscale.world.nodegroups.external import ExternalGroups, read_config
 from kscale.world.nodegroups.external_messages import message_of
 from kscale.world.nodegroups.external_server import ExternalServer
@@ -38,7 +31,7 @@ from kscale.world.nodegroups.kwok_config import groups_of, read_kwok_config, rea
 from kscale.world.nodegroups.provider import Provider
 from kscale.world.nodegroups.static import StaticGroups
 from kscale.world.protocols import NodeGroups
-from unit.world.fake_api_server import FakeApiServer
+from unit.world.api_on_a_thread import ThreadedApi
 
 pytest.importorskip("grpc")
 
@@ -260,28 +253,10 @@ items:
 """
 
 
-class Api:
-    """The fake API server on a loop of its own, asked from the test's thread."""
-
-    def __init__(self) -> None:
-        self.loop = asyncio.new_event_loop()
-        self.thread = threading.Thread(target=self.loop.run_forever)
-        self.thread.start()
-        clock = SystemClock()
-        self.server = FakeApiServer(clock)
-        self.ask: Callable[[Action], Any] = blocking(Performer(Client(self.server, clock, qps=-1), clock), self.loop)
-
-    def end(self) -> None:
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join()
-        self.loop.close()
-
+class Api(ThreadedApi):
     def configure(self, config: str = CONFIG, templates: str = TEMPLATES) -> None:
         for name, data in (("kwok-provider-config", {"config": config}), ("templates", {"templates": templates})):
             self.server.put("configmaps", {"metadata": {"name": name, "namespace": "ns"}, "data": data})
-
-    def names(self) -> list[str]:
-        return [each["metadata"]["name"] for each in self.server.all("nodes")]
 
 
 @pytest.fixture

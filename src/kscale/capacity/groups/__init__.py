@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from kscale.capacity.groups.entry import GroupEntry, GroupOptions, groups_schema, groups_schema_text
-from kscale.capacity.groups.machines import MACHINE_KINDS, MachineGroups, machine_groups
 from kscale.capacity.groups.reading import groups_from, read_groups
 from kscale.capacity.groups.recognition import Recognised, RecognisedGroup, example_node, recognise_groups
 from kscale.capacity.groups.templates import group_template, members_of
+from kscale.objects.machine_groups import MACHINE_KINDS, MachineGroups, machine_groups
 
 __all__ = [
     "MACHINE_KINDS",

@@ -101,6 +101,10 @@ class Resources:
             raise _missing(f'the server doesn\'t have a resource type "{group_resource}"')
         return found
 
+    async def serves(self, api_version: str) -> bool:
+        """Whether there is such a version of a group."""
+        return api_version in self._asked or await self._list(api_version) is not None
+
     async def mapper(self) -> RESTMapper:
         """All that the server serves, asked for now."""
         groups = msgspec.json.decode((await self._client.call(Call(method="GET", path="/apis"))).body)

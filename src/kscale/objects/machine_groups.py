@@ -16,10 +16,11 @@ from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.owners import controller_of
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["MACHINE_KINDS", "MachineGroups", "machine_groups"]
+__all__ = ["MACHINE_KINDS", "MachineGroups", "MachineOwner", "id_of_owner", "machine_groups", "owner_ids"]
 
 MACHINE_KINDS: Final = ("MachineDeployment", "MachineSet", "MachinePool")
-_Owner = MachineDeployment | MachineSet | MachinePool
+MachineOwner = MachineDeployment | MachineSet | MachinePool
+"""What may be a group."""
 _GROUP: Final = "cluster.x-k8s.io"
 _MIN, _MAX = (f"{_GROUP}/cluster-api-autoscaler-node-group-{which}-size" for which in ("min", "max"))
 _PAUSED: Final = f"{_GROUP}/paused"
@@ -44,12 +45,8 @@ def machine_groups(objects: Iterable[KubeObject], nodes: Iterable[Node]) -> Mach
     ``nodes`` belong to the owner that Cluster API names on them. Paused owners and those whose annotations cannot be
     read are left out and told.
     """
-    owners = [each for each in objects if isinstance(each, _Owner)]
-    home: dict[str, str] = {}
-    for each in owners:
-        above = controller_of(each.metadata)
-        if isinstance(each, MachineSet) and above is not None and above.kind == "MachineDeployment":
-            home[_id(each)] = f"MachineDeployment/{each.namespace}/{above.name}"
+    owners = [each for each in objects if isinstance(each, MachineOwner)]
+    home = owner_ids(owners)
     members: dict[str, list[str]] = {}
     for node in nodes:
         owner = _owner_of(node)
@@ -57,7 +54,7 @@ def machine_groups(objects: Iterable[KubeObject], nodes: Iterable[Node]) -> Mach
             members.setdefault(home.get(owner, owner), []).append(node.metadata.name)
     found = MachineGroups()
     for each in owners:
-        name = _id(each)
+        name = id_of_owner(each)
         if name in home:
             continue
         try:
@@ -70,7 +67,18 @@ def machine_groups(objects: Iterable[KubeObject], nodes: Iterable[Node]) -> Mach
     return found
 
 
-def _id(each: KubeObject) -> str:
+def owner_ids(owners: Iterable[MachineOwner]) -> dict[str, str]:
+    """Of sets that belong to a deployment: the set's identity -> the deployment's."""
+    found = {}
+    for each in owners:
+        above = controller_of(each.metadata)
+        if isinstance(each, MachineSet) and above is not None and above.kind == "MachineDeployment":
+            found[id_of_owner(each)] = f"MachineDeployment/{each.namespace}/{above.name}"
+    return found
+
+
+def id_of_owner(each: KubeObject) -> str:
+    """``Kind/namespace/name``, as the groups are called."""
     return f"{type(each).__name__}/{each.namespace}/{each.name}"
 
 
@@ -104,9 +112,9 @@ def _group(
         raise ValueError("it has no machines, and no annotations say what one would be (cpu and memory)")
     driven = [what for what in _DRIVERS if _CAPACITY + what in notes]
     if driven:
-        warnings.append(f"{_id(each)}: not looked at: {', '.join(_CAPACITY + what for what in driven)}")
+        warnings.append(f"{id_of_owner(each)}: not looked at: {', '.join(_CAPACITY + what for what in driven)}")
     return NodeGroup(
-        id=_id(each),
+        id=id_of_owner(each),
         min_size=least,
         max_size=most,
         target_size=replicas,
@@ -196,5 +204,7 @@ def _options(each: KubeObject, notes: dict[str, str], warnings: list[str]) -> No
         try:
             given[field] = read(text)
         except ValueError:
-            warnings.append(f"{_id(each)}: annotation {_OPTIONS}{key}: {text!r} cannot be read and does not count")
+            warnings.append(
+                f"{id_of_owner(each)}: annotation {_OPTIONS}{key}: {text!r} cannot be read and does not count"
+            )
     return NodeGroupOptions(**given) if given else None

@@ -1,0 +1,278 @@
+"""Cluster API: groups are MachineDeployments, MachineSets and MachinePools of a management cluster
+(``cloudprovider/clusterapi``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from kscale.effects import GetScale, List, Moment, Patch, PutScale, to_text
+from kscale.errors import InputError, Problem
+from kscale.objects.autoscaling import Scale
+from kscale.objects.cluster_api import Machine, MachinePool
+from kscale.objects.core import Node
+from kscale.objects.machine_groups import MACHINE_KINDS, MachineOwner, id_of_owner, machine_groups, owner_ids
+from kscale.objects.meta import KubeObject
+from kscale.objects.nodegroup import NOT_IMPLEMENTED, InstanceError, InstanceStatus, NodeGroup, ProviderError
+from kscale.objects.owners import controller_of
+from kscale.world.nodegroups.api_cloud import Ask, value_of
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Nodes, Provider
+
+__all__ = ["Discovery", "MachineGroupsCloud", "read_discovery"]
+
+_log = logging.getLogger(__name__)
+_GROUP: Final = "cluster.x-k8s.io"
+_DELETE: Final = f"{_GROUP}/delete-machine"
+_CLUSTER: Final = f"{_GROUP}/cluster-name"
+_PLURALS: Final = {
+    "MachineDeployment": "machinedeployments",
+    "MachineSet": "machinesets",
+    "MachinePool": "machinepools",
+}
+_FAILED = InstanceError(class_="Other", code="ProvisioningFailed", message="Machine provisioning failed")
+_STUCK = InstanceError(class_="Other", code="DeletingFailed", message="Machine deletion failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Discovery:
+    """Which groups to look at: those of a namespace, of a cluster, with labels."""
+
+    namespace: str = ""
+    cluster: str = ""
+    labels: dict[str, str] = field(default_factory=dict)
+
+    def wants(self, owner: MachineOwner) -> bool:
+        """Whether a group is among them."""
+        labels = owner.metadata.labels or {}
+        cluster = owner.spec.cluster_name or labels.get(_CLUSTER, "")
+        return (
+            self.namespace in ("", owner.namespace)
+            and self.cluster in ("", cluster)
+            and self.labels.items() <= labels.items()
+        )
+
+
+def read_discovery(text: str) -> Discovery:
+    """``--node-group-auto-discovery``: ``clusterapi:namespace=x,clusterName=y,label=value``. Raises InputError."""
+    flag = "--node-group-auto-discovery"
+    kind, colon, rest = text.partition(":")
+    if not colon or kind != "clusterapi":
+        raise InputError(Problem(f"unsupported discoverer specified: {kind}", field=flag))
+    given: dict[str, str] = {}
+    for part in filter(None, rest.split(",")):
+        key, equal, value = part.partition("=")
+        if not equal or not key or not value:
+            raise InputError(Problem(f"invalid key=value pair {part!r}", field=flag))
+        given[key] = value
+    return Discovery(namespace=given.pop("namespace", ""), cluster=given.pop("clusterName", ""), labels=given)
+
+
+@dataclass(slots=True)
+class _Known:
+    """One group as it was last looked at."""
+
+    owner: MachineOwner
+    minimum: int
+    maximum: int
+    machines: list[Machine]
+
+
+class MachineGroupsCloud(Provider):
+    """Groups of machines. ``ask`` reaches the management cluster, ``nodes`` are those of the workload cluster;
+    ``api_version``: of Cluster API there; ``discovery``: empty: all groups. ``now`` tells when a machine was marked.
+    """
+
+    name = "clusterapi"
+    gpu_label = "cluster-api/accelerator"
+
+    def __init__(
+        self,
+        ask: Ask,
+        nodes: Nodes,
+        *,
+        api_version: str,
+        now: Callable[[], Moment],
+        discovery: Sequence[Discovery] = (),
+    ) -> None:
+        self._ask = ask
+        self._nodes = nodes
+        self._api_version = api_version
+        self._now = now
+        self._discovery = discovery
+        self._known: dict[str, _Known] = {}
+        self._running: set[str] = set()
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        """Reads owners and machines anew. What cannot be scaled as it is described is left out, and logged."""
+        owners = [each for kind in MACHINE_KINDS for each in self._list(kind) if isinstance(each, MachineOwner)]
+        machines = [each for each in self._list("Machine") if isinstance(each, Machine)]
+        home = owner_ids(owners)
+        of: dict[str, list[Machine]] = {}
+        for machine in machines:
+            above = controller_of(machine.metadata)
+            if above is not None:
+                owner = f"{above.kind}/{machine.namespace}/{above.name}"
+                of.setdefault(home.get(owner, owner), []).append(machine)
+        wanted = [each for each in owners if not self._discovery or any(one.wants(each) for one in self._discovery)]
+        nodes = self._nodes()
+        found = machine_groups(wanted, nodes)
+        for warning in found.warnings:
+            _log.warning("%s", warning)
+        by_id = {id_of_owner(each): each for each in owners}
+        self._known = {
+            group.id: _Known(by_id[group.id], group.min_size, group.max_size, of.get(group.id, []))
+            for group in found.groups
+        }
+        self._running = {machine.spec.provider_id for machine in machines if machine.spec.provider_id}
+        return [self._told(group, nodes) for group in found.groups]
+
+    def _told(self, group: NodeGroup, nodes: Sequence[Node]) -> NodeGroup:
+        known = self._known[group.id]
+        ids = {node.name: node.spec.provider_id or "" for node in nodes}
+        instances: dict[str, InstanceStatus | None] = {}
+        members = set(group.nodes)
+        for machine in known.machines:
+            id_, status = _instance(machine, ids)
+            if id_:
+                instances[id_] = status
+            if machine.status.node_ref is not None and machine.status.node_ref.name in ids:
+                members.add(machine.status.node_ref.name)
+        if isinstance(known.owner, MachinePool) and not known.machines:
+            instances = dict.fromkeys(known.owner.spec.provider_id_list or ())
+        members |= {name for name, id_ in ids.items() if id_ and id_ in instances}
+        return replace(
+            group,
+            nodes=[node.name for node in nodes if node.name in members],
+            instances=list(instances),
+            instance_status={id_: status for id_, status in instances.items() if status is not None},
+        )
+
+    def has_instance(self, node: Node) -> bool:
+        """Whether there is a machine for a node; without one the cloud cannot tell."""
+        if node.spec.provider_id in self._running:
+            return True
+        raise ProviderError(f"machine not found for node {node.name}", CLOUD_ERROR)
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        """Raises the number of replicas."""
+        if atomic:
+            raise ProviderError(NOT_IMPLEMENTED)
+        known = self._of(group)
+        if delta <= 0:
+            raise ProviderError("size increase must be positive", CLOUD_ERROR)
+        scale = self._scale(known)
+        self._set_size(known, scale, scale.spec.replicas + delta)
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        """Lowers the number of replicas, but never below the machines that the cloud has."""
+        known = self._of(group)
+        if delta >= 0:
+            raise ProviderError("size decrease must be negative", CLOUD_ERROR)
+        scale = self._scale(known)
+        size = scale.spec.replicas
+        existing = sum(bool(machine.spec.provider_id) for machine in known.machines)
+        if size + delta < existing:
+            text = f"attempt to delete existing nodes targetSize:{size} delta:{delta} existingNodes: {existing}"
+            raise ProviderError(text, CLOUD_ERROR)
+        self._set_size(known, scale, size + delta)
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        """Marks machines, and lowers the number of replicas one by one."""
+        if force:
+            raise ProviderError(NOT_IMPLEMENTED)
+        known = self._of(group)
+        replicas = self._scale(known).spec.replicas
+        if replicas <= known.minimum:
+            raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
+        machines = [self._machine(known, group, node) for node in nodes]
+        if replicas - len(nodes) < known.minimum:
+            text = f'unable to delete {len(nodes)} machines in "{group}", machine replicas are {replicas}'
+            raise ProviderError(f"{text}, minSize is {known.minimum}", CLOUD_ERROR)
+        for machine in machines:
+            if machine is None:
+                self._shrink(known)
+            elif not machine.metadata.deletion_timestamp:
+                self._mark(machine, to_text(self._now()))
+                try:
+                    self._shrink(known)
+                except ProviderError:
+                    self._mark(machine, None)
+                    raise
+
+    def _shrink(self, known: _Known) -> None:
+        scale = self._scale(known)
+        self._set_size(known, scale, scale.spec.replicas - 1)
+
+    def _machine(self, known: _Known, group: str, node: Node) -> Machine | None:
+        """The machine of a node; None: of a pool, which may have none of its own."""
+        for machine in known.machines:
+            named = machine.status.node_ref is not None and machine.status.node_ref.name == node.name
+            id_ = node.spec.provider_id
+            if named or (id_ and id_ in (machine.spec.provider_id, _instance(machine, {})[0])):
+                return machine
+        if isinstance(known.owner, MachinePool) and node.spec.provider_id in (known.owner.spec.provider_id_list or ()):
+            return None
+        text = f'node "{node.spec.provider_id}" doesn\'t belong to node group "{group}"'
+        raise ProviderError(text, CLOUD_ERROR)
+
+    def _mark(self, machine: Machine, value: str | None) -> None:
+        patch = Patch(
+            kind="Machine",
+            api_version=self._api_version,
+            namespace=machine.namespace,
+            name=machine.name,
+            patch={"metadata": {"annotations": {_DELETE: value}}},
+        )
+        value_of(self._ask(patch), f"machine {machine.namespace}/{machine.name}")
+
+    def _scale(self, known: _Known) -> Scale:
+        asked = GetScale(namespace=known.owner.namespace, resource=_resource(known.owner), name=known.owner.name)
+        found: Scale = value_of(self._ask(asked))
+        return found
+
+    def _set_size(self, known: _Known, scale: Scale, size: int) -> None:
+        if size > known.maximum:
+            raise ProviderError(f"size increase too large - desired:{size} max:{known.maximum}", CLOUD_ERROR)
+        if size < known.minimum:
+            raise ProviderError(f"size decrease too large - desired:{size} min:{known.minimum}", CLOUD_ERROR)
+        wanted = PutScale(namespace=known.owner.namespace, resource=_resource(known.owner), scale=scale, replicas=size)
+        value_of(self._ask(wanted))
+
+    def _of(self, group: str) -> _Known:
+        if group not in self._known:
+            raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
+        return self._known[group]
+
+    def _list(self, kind: str) -> list[KubeObject]:
+        outcome = self._ask(List(kind=kind, api_version=self._api_version, watched=False))
+        if kind == "MachinePool" and outcome.error is not None and outcome.error.is_not_found:
+            return []  # not every management cluster serves them
+        found: list[KubeObject] = value_of(outcome, f"couldn't list {kind}")
+        return found
+
+
+def _resource(owner: MachineOwner) -> str:
+    return f"{type(owner).__name__.lower()}s.{_GROUP}"
+
+
+def _instance(machine: Machine, ids: dict[str, str]) -> tuple[str, InstanceStatus | None]:
+    """The id of a machine, and its state where it does not simply run; one that the cloud has no id for gets one that
+    tells what it is. Empty: its node has none."""
+    if machine.spec.provider_id:
+        return machine.spec.provider_id, None
+    name = f"{machine.namespace}_{machine.name}"
+    going = bool(machine.metadata.deletion_timestamp)
+    node = machine.status.node_ref
+    if machine.status.failure_message:
+        if going:
+            return f"failed-machine-{name}", InstanceStatus(state="deleting", error=_STUCK)
+        return f"failed-machine-{name}", None if node else InstanceStatus(state="creating", error=_FAILED)
+    if node is not None:
+        return ids.get(node.name, ""), None
+    if going:
+        return f"deleting-machine-{name}", InstanceStatus(state="deleting")
+    return f"pending-machine-{name}", InstanceStatus(state="creating")
