@@ -71,6 +71,12 @@ if TYPE_CHECKING:
     from kscale.ca.state import ScaleUpState as ScaleUpState
     from kscale.ca.state import cleared as cleared
     from kscale.ca.state import register_group_change as register_group_change
+    from kscale.ca.state import restarted as restarted
+    from kscale.ca.static_autoscaler.inputs import LoopInputs as LoopInputs
+    from kscale.ca.static_autoscaler.loop import caught_up as caught_up
+    from kscale.ca.static_autoscaler.loop import run_once as run_once
+    from kscale.ca.static_autoscaler.loop import run_once_steps as run_once_steps
+    from kscale.ca.static_autoscaler.report import LoopReport as LoopReport
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "balancing": ("GroupSize", "ScaleUpInfo", "balance"),
@@ -90,6 +96,9 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "pod_lists.enforcer": ("any_consumes_provisioning_request",),
     "quota": (),
     "repair": ("repair_steps",),
+    "static_autoscaler.inputs": ("LoopInputs",),
+    "static_autoscaler.loop": ("caught_up", "run_once", "run_once_steps"),
+    "static_autoscaler.report": ("LoopReport",),
     "scale_down.actuation.actuator": ("Actuator",),
     "scale_down.atomic": ("registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"),
@@ -113,7 +122,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
     "scale_up.salvo": ("salvo_steps",),
     "scale_up.status": ("ScaleUpStatus", "status_events"),
-    "state": ("LoopState", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change"),
+    "state": ("LoopState", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change", "restarted"),
     "similarity": ("Comparator", "DifferenceRatios", "SimilarGroups", "find_similar", "similar"),
 }
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
@@ -136,6 +145,8 @@ __all__ = [
     "GroupSize",
     "HourlyPrices",
     "Listers",
+    "LoopInputs",
+    "LoopReport",
     "LoopState",
     "NodeInGroup",
     "Option",
@@ -159,6 +170,7 @@ __all__ = [
     "any_consumes_provisioning_request",
     "balance",
     "build_chain",
+    "caught_up",
     "cleared",
     "combine",
     "crop",
@@ -177,6 +189,9 @@ __all__ = [
     "register_group_change",
     "registered_nodes",
     "repair_steps",
+    "restarted",
+    "run_once",
+    "run_once_steps",
     "salvo_steps",
     "scale_up_steps",
     "scale_up_to_min_size_steps",

@@ -208,7 +208,9 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
 
     # Where it runs
     namespace: str = "kube-system"
+    write_status_configmap: bool = True
     status_config_map_name: str = "cluster-autoscaler-status"
+    emit_per_nodegroup_metrics: bool = False
 
     @classmethod
     def for_profile(cls, profile: str, **given: Any) -> AutoscalingOptions:

@@ -9,13 +9,22 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.legacy.usage_tracker import UsageTracker
+from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
 from kscale.ca.scale_down.candidates import GroupChanges, register_change
 from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.state_version_1 import upgraded
 from kscale.effects import Moment, moment
 from kscale.errors import StateError
 
-__all__ = ["LoopState", "RememberedTemplate", "ScaleDownState", "ScaleUpState", "cleared", "register_group_change"]
+__all__ = [
+    "LoopState",
+    "RememberedTemplate",
+    "ScaleDownState",
+    "ScaleUpState",
+    "cleared",
+    "register_group_change",
+    "restarted",
+]
 
 _KIND: Final = "LoopState"
 _VERSION: Final = 2
@@ -31,7 +40,7 @@ class ScaleDownState(
       legacy profile: ``namespace/name`` -> node).
     - ``update_interval``: the shortest time between two loops so far, in nanoseconds; ``last_update``: the last loop.
     - ``changes``: when each group last changed; ``last_scale_up``, ``last_scale_down``, ``last_failure``: when
-      anything did. The caller sets them after acting on a plan.
+      anything did. Scale-ups set theirs; of deletions :func:`kscale.ca.run_once` does, or whoever acts on a plan.
     - ``started``: the taints of an earlier process have been looked at.
     - ``usage``: only of the legacy profile: which nodes counted on which.
     """
@@ -82,7 +91,8 @@ class LoopState(
 
     ``cluster``: readiness, requests under way and back-off. ``templates``: what nodes of each group looked like when
     there was a good one. ``initializers``: what groups that are still being made shall get, by the id that they have
-    meanwhile.
+    meanwhile. ``deletions``: nodes that are being deleted. ``taints_cleaned``: marks that an earlier process left on
+    nodes have been removed.
     """
 
     cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
@@ -91,6 +101,8 @@ class LoopState(
     scale_down: ScaleDownState = msgspec.field(default_factory=ScaleDownState)
     templates: dict[str, RememberedTemplate] = {}
     initializers: dict[str, AsyncInitializer] = {}
+    deletions: Deletions = Deletions()
+    taints_cleaned: bool = False
 
     def to_json(self) -> bytes:
         """As JSON."""
@@ -122,6 +134,12 @@ def cleared(state: LoopState) -> LoopState:
     """A state in which no node is unneeded: what an unhealthy cluster leaves. Taints of old say nothing any more."""
     memory = msgspec.structs.replace(state.scale_down, unneeded_since={}, started=True)
     return msgspec.structs.replace(state, scale_down=memory)
+
+
+def restarted(state: LoopState) -> LoopState:
+    """What a new process may go on with: nobody carries on deletions that an earlier one began, and the marks that it
+    left on nodes are to be removed."""
+    return msgspec.structs.replace(state, deletions=Deletions(), taints_cleaned=False)
 
 
 def register_group_change(state: LoopState, kind: str, group: str, time: datetime | Moment) -> LoopState:

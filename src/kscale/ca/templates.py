@@ -42,9 +42,8 @@ _CONDITION_TAINTS: Final = frozenset({
     "node.cloudprovider.kubernetes.io/shutdown", "cloud.google.com/impending-node-termination",
     "NodeWithImpairedVolumes",
 })  # fmt: skip
-_STARTUP_PREFIXES: Final = (
-    "ignore-taint.cluster-autoscaler.kubernetes.io/", "startup-taint.cluster-autoscaler.kubernetes.io/",
-)  # fmt: skip
+_IGNORED_PREFIX: Final = "ignore-taint.cluster-autoscaler.kubernetes.io/"
+_STARTUP_PREFIXES: Final = (_IGNORED_PREFIX, "startup-taint.cluster-autoscaler.kubernetes.io/")
 _STATUS_PREFIX: Final = "status-taint.cluster-autoscaler.kubernetes.io/"
 # What the DaemonSet controller lets its pods tolerate: (key, effect, for host-network pods only).
 _DAEMON_TOLERATIONS: Final = (
@@ -90,6 +89,18 @@ class TaintConfig(msgspec.Struct, frozen=True, kw_only=True):
         return taint.key in self.startup_taints or taint.key.startswith(
             (*_STARTUP_PREFIXES, *self.startup_taint_prefixes)
         )
+
+    def kind_of(self, taint: Taint) -> str:
+        """What metrics call the taint: well-known ones by their key."""
+        key = taint.key
+        if key.startswith(_IGNORED_PREFIX):
+            return _IGNORED_PREFIX
+        if key in _AUTOSCALER_TAINTS or key in _CONDITION_TAINTS:
+            return key
+        if self.is_startup(taint):
+            return "startup-taint"
+        is_status = key in self.status_taints or key.startswith(_STATUS_PREFIX)
+        return "status-taint" if is_status else "other"
 
     @staticmethod
     def from_options(options: AutoscalingOptions) -> TaintConfig:

@@ -33,6 +33,7 @@ from kscale.effects.cloud import (
     DecreaseTargetSize,
     DeleteGroup,
     DeleteNodes,
+    HasInstances,
     IncreaseSize,
     Refresh,
 )
@@ -80,6 +81,7 @@ __all__ = [
     "Get",
     "GetMetric",
     "GetScale",
+    "HasInstances",
     "InBackground",
     "IncreaseSize",
     "List",

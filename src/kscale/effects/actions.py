@@ -16,6 +16,7 @@ from kscale.effects.cloud import (
     DecreaseTargetSize,
     DeleteGroup,
     DeleteNodes,
+    HasInstances,
     IncreaseSize,
     Refresh,
 )
@@ -65,6 +66,7 @@ class InBackground(msgspec.Struct, frozen=True):
 
 Action = (
     Refresh
+    | HasInstances
     | IncreaseSize
     | DecreaseTargetSize
     | DeleteNodes

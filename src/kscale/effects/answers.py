@@ -14,6 +14,7 @@ from kscale.effects.cloud import (
     DecreaseTargetSize,
     DeleteGroup,
     DeleteNodes,
+    HasInstances,
     IncreaseSize,
     Refresh,
 )
@@ -86,6 +87,14 @@ def _groups(_action: object, value: object) -> bool:
     return value is None or (isinstance(value, list | tuple) and all(isinstance(each, NodeGroup) for each in value))
 
 
+def _machines(action: HasInstances, value: object) -> bool:
+    return (
+        isinstance(value, dict)
+        and value.keys() <= set(action.nodes)
+        and all(isinstance(each, bool) for each in value.values())
+    )
+
+
 def _values(action: Together, value: object) -> bool:
     return isinstance(value, list) and len(value) == len(action.machines)
 
@@ -98,6 +107,7 @@ _WRITTEN: Final = Answer(
 
 ANSWERS: Final[Mapping[type[Any], Answer]] = {
     Refresh: Answer("a list of NodeGroups, or None: as they were", _groups),
+    HasInstances: Answer("a dict of booleans by the names of nodes", _machines, question=True),
     IncreaseSize: _DONE,
     DecreaseTargetSize: _DONE,
     DeleteNodes: _DONE,

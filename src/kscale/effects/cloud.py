@@ -12,6 +12,7 @@ __all__ = [
     "DecreaseTargetSize",
     "DeleteGroup",
     "DeleteNodes",
+    "HasInstances",
     "IncreaseSize",
     "Refresh",
 ]
@@ -19,6 +20,13 @@ __all__ = [
 
 class Refresh(msgspec.Struct, frozen=True):
     """Look at the cloud anew before a loop (``Refresh``). Gives the groups as they are now; None: as they were."""
+
+
+class HasInstances(msgspec.Struct, frozen=True):
+    """Ask of nodes whether their machines still run (``HasInstance``). Gives answers by name; of a node without one the
+    cloud cannot tell."""
+
+    nodes: tuple[str, ...]
 
 
 class IncreaseSize(msgspec.Struct, frozen=True, kw_only=True):

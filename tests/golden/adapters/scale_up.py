@@ -140,14 +140,14 @@ def _scale_up(
     }
     pending = [from_dict(item, Pod) if salvo else item for item in given.get("pending") or []]
     start = salvo_steps if salvo else ca.orchestrate_steps
-    cluster = Cluster(given.get("objects") or [], finished=True)
-    steps = start(cluster if salvo else cluster.snapshot(), pending, provider.groups, **arguments)
+    snapshot = Cluster(given.get("objects") or [], finished=True).snapshot()
+    steps = start(snapshot, pending, provider.groups, **arguments)
     rounds: list[SalvoRound] = []
     ran = provider.run(steps, now)
     done, events = ran.value, list(ran.events)
     if isinstance(done, Salvo):
         rounds = done.rounds
-        after = done.cluster.snapshot()
+        after = done.snapshot_after
         done = rounds[-1].done
     else:
         events += ca.status_events(done.status)

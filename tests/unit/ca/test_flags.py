@@ -45,6 +45,8 @@ DEFAULTS = """
     enable-proactive-scaleup=false pod-injection-limit=5000 enable-dynamic-resource-allocation=true
     enable-csi-node-aware-scheduling=false
 
+    write-status-configmap=true emit-per-nodegroup-metrics=false
+
     node-autoprovisioning-enabled=false max-autoprovisioned-node-group-count=15 max-empty-bulk-delete=10
 """
 """The last line is of release 1.3. Flags that may be repeated have no default."""

@@ -14,6 +14,7 @@ from kscale.effects import (
     Get,
     GetMetric,
     GetScale,
+    HasInstances,
     InBackground,
     IncreaseSize,
     List,
@@ -45,6 +46,7 @@ CPU = GetMetric(api="resource", namespace="shop")
 LEGAL: list[tuple[Any, Any]] = [
     (Refresh(), None),
     (Refresh(), [NodeGroup(id="a")]),
+    (HasInstances(("a", "b")), {"a": True}),
     (IncreaseSize(group="a", delta=1), None),
     (CreateGroup(group="a"), None),
     (CreateGroup(group="a"), CreatedGroups(main=NodeGroup(id="a"))),
@@ -80,6 +82,8 @@ def test_legal_answers_pass(action: Action, value: Any) -> None:
     ("action", "value"),
     [
         (Refresh(), NodeGroup(id="a")),
+        (HasInstances(("a",)), {"a": 1}),
+        (HasInstances(("a",)), {"b": True}),
         (IncreaseSize(group="a", delta=1), "refused"),
         (CreateGroup(group="a"), NodeGroup(id="a")),
         (Get(kind="Node", name="n"), Pod()),

@@ -27,6 +27,7 @@ from kscale.effects import (
     Get,
     GetMetric,
     GetScale,
+    HasInstances,
     IncreaseSize,
     List,
     Observation,
@@ -245,7 +246,9 @@ class FakeCloud:
         return (NodeGroup(id="a"),)
 
     def has_instance(self, node: Node) -> bool:
-        return True
+        if node.name == "n3":
+            raise ProviderError("Not implemented")
+        return node.name == "n1"
 
     def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
         self._note("increase", group, delta, atomic)
@@ -282,6 +285,7 @@ def test_the_cloud() -> None:
     node.spec.provider_id = "fake:///n1"
     found = performed(
         Refresh(),
+        HasInstances(("n1", "n2", "n3")),
         IncreaseSize(group="a", delta=2, atomic=True),
         DecreaseTargetSize(group="a", delta=-1),
         DeleteNodes(group="a", nodes=("n1", "fake:///gone"), force=True),
@@ -291,7 +295,7 @@ def test_the_cloud() -> None:
         stores=FakeStores(node),
     )
     assert [each.value for each in found] == [
-        [NodeGroup(id="a")], None, None, None,
+        [NodeGroup(id="a")], {"n1": True, "n2": False}, None, None, None,
         CreatedGroups(main=NodeGroup(id="b-1"), extra=(NodeGroup(id="b-2"),)), None,
     ]  # fmt: skip
     assert cloud.asked == [

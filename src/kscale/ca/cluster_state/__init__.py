@@ -10,6 +10,7 @@ from __future__ import annotations
 from kscale.ca.cluster_state.health import backoff_status, is_cluster_healthy, is_group_healthy, is_safe_to_scale_up
 from kscale.ca.cluster_state.registering import (
     forget_failures,
+    register_candidates,
     register_failed_scale_up,
     register_scale_down,
     register_scale_up,
@@ -25,11 +26,14 @@ from kscale.ca.cluster_state.state import (
     ScaleUpRequest,
     UnregisteredNode,
 )
+from kscale.ca.cluster_state.status import cluster_status
+from kscale.ca.cluster_state.status_document import ClusterAutoscalerStatus, initializing_status
 from kscale.ca.cluster_state.upcoming import UpcomingNodes, is_scaling_up, upcoming_count, upcoming_nodes
 from kscale.ca.cluster_state.update import ClusterUpdate, Updating, update_nodes, update_nodes_steps
 
 __all__ = [
     "AcceptableRange",
+    "ClusterAutoscalerStatus",
     "ClusterStateRegistry",
     "ClusterUpdate",
     "GroupReadiness",
@@ -42,12 +46,15 @@ __all__ = [
     "Updating",
     "autoscaled_nodes_count",
     "backoff_status",
+    "cluster_status",
     "forget_failures",
+    "initializing_status",
     "is_cluster_healthy",
     "is_group_healthy",
     "is_safe_to_scale_up",
     "is_scaling_up",
     "recalculate",
+    "register_candidates",
     "register_failed_scale_up",
     "register_scale_down",
     "register_scale_up",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace
 
 from kscale.ca.backoff import ScaleUpError, record_failure
@@ -9,8 +11,15 @@ from kscale.ca.cluster_state.state import ClusterStateRegistry, ScaleDownRequest
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroups import Groups
 
-__all__ = ["forget_failures", "register_failed_scale_up", "register_scale_down", "register_scale_up"]
+__all__ = [
+    "forget_failures",
+    "register_candidates",
+    "register_failed_scale_up",
+    "register_scale_down",
+    "register_scale_up",
+]
 
 SCALE_DOWN_TIMEOUT = 300 * SECOND
 """For how long a deletion that the cloud accepted is still expected to show."""
@@ -73,6 +82,21 @@ def register_failed_scale_up(
             maximum=duration(options.max_node_group_backoff_duration),
         )
     return replace(state, failures=failures, backoffs=backoffs)
+
+
+def register_candidates(
+    state: ClusterStateRegistry, unneeded: Iterable[str], groups: Groups, now: Moment
+) -> ClusterStateRegistry:
+    """After a pass of scale-down that found these nodes unneeded. A node of no group is left out."""
+    candidates: dict[str, list[str]] = {}
+    for name in unneeded:
+        try:
+            group = groups.id_of_node(name)
+        except ProviderError:
+            continue
+        if group is not None:
+            candidates.setdefault(group, []).append(name)
+    return replace(state, candidates=candidates, last_scale_down_update=now)
 
 
 def forget_failures(state: ClusterStateRegistry) -> ClusterStateRegistry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from kscale.ca.backoff import Backoff, ScaleUpError
+from kscale.ca.cluster_state.status_document import ClusterAutoscalerStatus
 from kscale.effects import Moment
 
 __all__ = [
@@ -96,5 +97,11 @@ class ClusterStateRegistry(msgspec.Struct, kw_only=True, rename="camel"):
     total: GroupReadiness = msgspec.field(default_factory=GroupReadiness)
     node_count: int = 0
     """How many nodes the last update was given."""
+    last_update: Moment | None = None
     ranges: dict[str, AcceptableRange] = {}
     incorrect_sizes: dict[str, IncorrectSize] = {}
+    candidates: dict[str, list[str]] = {}
+    """Unneeded nodes by group, and when they were last looked for."""
+    last_scale_down_update: Moment | None = None
+    last_status: ClusterAutoscalerStatus | None = None
+    """What the last loop showed."""

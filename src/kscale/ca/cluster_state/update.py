@@ -129,7 +129,7 @@ class _Update:
         self, nodes: list[Node], has_instance: Mapping[str, bool], lives: Sequence[tuple[bool, bool]] | None
     ) -> None:
         state, defaults = self.state, self.options.node_group_defaults
-        state.node_count = len(nodes)
+        state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify(
             nodes, self.groups, now=self.now, options=self.options, has_instance=has_instance, lives=lives
         )

@@ -198,7 +198,7 @@ def legacy_loop_steps(
         for name, item in examples.items()
     }
     state = replace(state, cluster=cluster, templates=cache)
-    before = Preparation(warnings=scene.warnings)
+    before = Preparation(scene.snapshot, warnings=scene.warnings)
     if not is_cluster_healthy(cluster, options):
         yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
         return LegacyScaleUpPlan(result=NOT_TRIED, before=before, state=state)

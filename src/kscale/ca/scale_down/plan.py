@@ -34,7 +34,8 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     - ``eligibility``: by candidate, with utilisation; ``unremovable``: why nodes stay; ``unremovable_after_update``:
       the same before it was asked which may be deleted now; ``failures``: what simulation found in the way.
     - ``chosen``: before the budgets (None: not asked); ``delete``: what to delete now, per group.
-    - ``soft_taints``: marks to change; ``pdbs``: what is left of the budgets; ``state``: for the next loop.
+    - ``soft_taints``: all marks to change (one loop changes some of them); ``pdbs``: what is left of the
+      budgets; ``state``: for the next loop.
     - ``judge_alone``: only of ``exhaustive``: works out ``alone``.
 
     The legacy profile knows ``ScaleDownNoUnneeded``, ``ScaleDownNodeDeleted`` (empty nodes, waited for) and

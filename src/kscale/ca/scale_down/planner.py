@@ -242,7 +242,7 @@ class _Loop:
             failures=self.failures,
             chosen=chosen,
             delete=delete,
-            soft_taints=soft_taints(present, names, self.groups, most=self.options.max_bulk_soft_taint_count),
+            soft_taints=soft_taints(present, names, self.groups),
             pdbs=self.pdbs,
             judge_alone=self.judge_alone,
             state=self.before

@@ -21,12 +21,11 @@ class SoftTaints(msgspec.Struct, kw_only=True, frozen=True):
     add: list[str] = []
 
 
-def soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups, *, most: int) -> SoftTaints:
-    """At most ``most`` changes in all (``--max-bulk-soft-taint-count``), in the order of the nodes; needed nodes first.
+def soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups) -> SoftTaints:
+    """All that should change, in the order of the nodes; how many do in one loop is for whoever changes them.
 
     Nodes of no group, and nodes that are being deleted, are left alone.
     """
-    most = max(0, most)
     names = set(unneeded)
     remove, add = [], []
     for node in nodes:
@@ -38,8 +37,7 @@ def soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups
             remove.append(name)
         elif name in names and not tainted:
             add.append(name)
-    remove = remove[:most]
-    return SoftTaints(remove=remove, add=add[: most - len(remove)])
+    return SoftTaints(remove=remove, add=add)
 
 
 def _autoscaled(name: str, groups: Groups) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime, timedelta
 from typing import Any
@@ -11,7 +11,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.actionable import not_actionable
-from kscale.ca.cluster_state import forget_failures, is_cluster_healthy, update_nodes_steps
+from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.cluster_state import Updating, forget_failures, is_cluster_healthy, update_nodes_steps
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.group_prices import group_prices
@@ -39,9 +40,9 @@ from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan, events_of_untried
 from kscale.ca.scale_up.records import PodCounts
 from kscale.ca.scale_up.salvo import salvo_in
 from kscale.ca.scale_up.scene import Scene
-from kscale.ca.scale_up.status import NOT_TRIED, status_events
+from kscale.ca.scale_up.status import NOT_TRIED, SUCCESSFUL, status_events
 from kscale.ca.similarity import Comparator
-from kscale.ca.state import LoopState, ScaleUpState, cleared
+from kscale.ca.state import LoopState, RememberedTemplate, ScaleUpState, cleared, register_group_change
 from kscale.effects import (
     DecreaseTargetSize,
     Deferred,
@@ -57,13 +58,13 @@ from kscale.effects import (
 from kscale.errors import InputError, Problem
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
-from kscale.scheduling.place import PlaceResult, PlaceState, place
+from kscale.scheduling.place import PlaceState, place
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ScalingUp", "scale_up", "scale_up_steps"]
+__all__ = ["ScaleUpLoop", "ScalingUp", "check_options", "scale_up", "scale_up_steps"]
 
 ScalingUp = Orchestrating | DecreaseTargetSize
 """What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
@@ -111,8 +112,6 @@ def scale_up_steps(
 ) -> StepsOf[ScalingUp, ScaleUpPlan]:
     """One loop of scale-up as a step machine.
 
-    - ``cluster`` may be a snapshot where nothing has to be put into it (coming nodes, rounds of a salvo) and no quota
-      objects are asked for: else InputError.
     - ``groups``: those that exist, and those that could be made (``exists`` False).
     - ``templates`` replace what would be found out for a group; the others are modelled on real nodes, on what the
       state remembers of them, then on the group's own description.
@@ -136,14 +135,14 @@ def scale_up_steps(
     of expanders that cannot be built or a group whose size cannot be read.
     """
     options = options or AutoscalingOptions()
-    _check(options)
+    check_options(options)
     now = moment(now)
     p = Progress(now)
     given_input = expander_input or ExpanderInput()
     if gpu_label is not None:
         given_input = replace_input(given_input, gpu_label=gpu_label)
-    known = state.templates if state is not None else {}
-    scene = Scene(cluster, groups, now, options, profile, given_input.gpu_label, templates, known)
+    before = state or LoopState()
+    scene = Scene(cluster, groups, now, options, profile, given_input.gpu_label, templates, before.templates)
     if options.legacy:
         if not given_input.cluster_node_count:
             given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))
@@ -151,7 +150,7 @@ def scale_up_steps(
             yield from legacy_loop_steps(
                 p,
                 scene,
-                state or LoopState(),
+                before,
                 templates=templates or {},
                 expander_input=replace_input(given_input, now=given_input.now or now),
                 pods=pods,
@@ -162,25 +161,36 @@ def scale_up_steps(
     if idle is not None:
         if idle.tell:
             yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
-        before = Preparation(warnings=[idle.message])
-        return ScaleUpPlan(result=NOT_TRIED, before=before, state=cleared(state or LoopState()))
-    if quotas is None:
-        quotas = _quotas(scene)
+        return ScaleUpPlan(
+            result=NOT_TRIED, before=Preparation(scene.snapshot, warnings=[idle.message]), state=cleared(before)
+        )
     inputs = OrchestratorInputs(
         expander_input=given_input,
         quotas=quotas,
         comparator=comparator or Comparator.from_options(options),
         profile=scene.profile,
-        candidates=scene.candidates,
-        daemonsets=scene.daemonsets,
         all_or_nothing=all_or_nothing,
         rng=rng,
     )
-    loop = _Loop(p, scene, state or LoopState(), inputs)
-    return (yield from loop.run(templates or {}, draining, pods, enforcer, max_looks))
+    loop = ScaleUpLoop(p, scene, replace(before, cluster=forget_failures(before.cluster)), inputs)
+    loop.find_templates(templates or {})
+    yield from loop.update()
+    if not is_cluster_healthy(loop.state.cluster, options):
+        yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        loop.state = cleared(loop.state)
+        return loop.plan()
+    yield from loop.look_at_pods(pods, draining, enforcer, max_looks)
+    yield from loop.scale()
+    # A loop that raises groups to their minimum tells of that instead.
+    if options.enforce_node_group_min_size:
+        yield from loop.raise_to_minimum()
+    else:
+        yield from loop.tell_untried()
+    return loop.plan()
 
 
-def _check(options: AutoscalingOptions) -> None:
+def check_options(options: AutoscalingOptions) -> None:
+    """Raises what :func:`scale_up_steps` says of options."""
     problems = options.problems()
     if options.estimator not in (("binpacking", "basic") if options.legacy else ("binpacking",)):
         problems.append(Problem(f"Unknown estimator: {options.estimator}", field="estimator"))
@@ -192,91 +202,96 @@ def _check(options: AutoscalingOptions) -> None:
         raise AutoscalerError(INTERNAL_ERROR, f"Expander {names[0]} not supported")
 
 
-def _quotas(scene: Scene) -> list[Quota]:
-    """The limits of the options, then those of the cluster's quota objects."""
-    found = [cluster_maximum(scene.options.resource_limiter)]
-    if scene.options.capacity_quotas_enabled:
-        limits, left_out = capacity_quota_limits(scene.whole_cluster().all("CapacityQuota"))
-        found += limits
-        scene.warnings += [f"CapacityQuota {name} does not count: {reason}" for name, reason in left_out.items()]
-    return found
+class ScaleUpLoop:
+    """The scale-up of one loop under way, step by step: its parts are called in the order in which they stand here.
 
-
-class _Loop:
-    """One loop under way."""
+    ``state`` is what the next loop will be handed, as far as it has come; ``snapshot_after`` the simulated cluster with
+    what found a place, ``groups`` what there is with the targets of now.
+    """
 
     def __init__(self, p: Progress, scene: Scene, before: LoopState, inputs: OrchestratorInputs) -> None:
-        self.p, self.scene, self.before, self.inputs = p, scene, before, inputs
+        self.p, self.scene, self.state, self.inputs = p, scene, before, inputs
         self.options, self.now = scene.options, scene.now
+        self.result = NOT_TRIED
+        self.before = Preparation(scene.snapshot, warnings=scene.warnings)
+        self.made: dict[str, NodeTemplate] = {}
+        self.rounds: list[Orchestration] = []
+        self.minimum: MinSizeScaleUp | None = None
+        self._examples: Callable[[], dict[str, RememberedTemplate]] | None = None
 
-    def run(
-        self,
-        given_templates: Mapping[str, NodeTemplate],
-        draining: Sequence[str],
-        asked: Collection[str] | None,
-        enforcer: ScaleUpEnforcer | None,
-        max_looks: int | None,
-    ) -> StepsOf[ScalingUp, ScaleUpPlan]:
-        scene, options, now = self.scene, self.options, self.now
-        made, examples = scene.templates(given_templates, self.before.templates)
+    @property
+    def snapshot_after(self) -> Snapshot:
+        return self.before.snapshot_after
+
+    @property
+    def groups(self) -> Groups:
+        return self.scene.groups
+
+    def plan(self) -> ScaleUpPlan:
+        """What came of it."""
+        return ScaleUpPlan(
+            result=self.result,
+            before=self.before,
+            rounds=self.rounds,
+            minimum=self.minimum,
+            state=self.state,
+            examples=self._examples,
+        )
+
+    # -- the cluster -------------------------------------------------------------------------------------------------
+
+    def find_templates(self, given: Mapping[str, NodeTemplate]) -> None:
+        """What a new node of each group is. Raises :class:`kscale.ca.AutoscalerError` for nodes that cannot be."""
+        self.made, self._examples = self.scene.templates(given, self.state.templates)
+
+    def update(self, has_instance: Mapping[str, bool] | None = None) -> StepsOf[Updating, None]:
+        """A look at the nodes. Raises :class:`kscale.ca.AutoscalerError` for a group whose size cannot be read."""
+        scene = self.scene
         update = yield from update_nodes_steps(
-            forget_failures(self.before.cluster), scene.lists.all, scene.groups,
-            now=now, options=options, templates=set(made), lives=scene.lists.lives,
+            self.state.cluster, scene.lists.all, scene.groups, now=self.now, options=self.options,
+            templates=set(self.made), lives=scene.lists.lives, has_instance=has_instance,
         )  # fmt: skip
         scene.groups = update.groups
-        state = replace(self.before, cluster=update.state)
-        before = Preparation(warnings=scene.warnings)
-        if not is_cluster_healthy(update.state, options):
-            yield from self.p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
-            return ScaleUpPlan(result=NOT_TRIED, before=before, state=cleared(state), examples=examples)
-        moving = scene.records_by_node(draining)
-        before.upcoming = scene.prepare(made, state)
-        placed, state, events = self.lists(before, state, asked, draining, moving, looks_in_time(options, max_looks))
+        self.state = replace(self.state, cluster=update.state)
+
+    # -- the pods ----------------------------------------------------------------------------------------------------
+
+    def look_at_pods(
+        self,
+        asked: Collection[str] | None = None,
+        draining: Sequence[str] = (),
+        enforcer: ScaleUpEnforcer | None = None,
+        max_looks: int | None = None,
+    ) -> StepsOf[Emit, None]:
+        """Puts what is coming into the simulated cluster and what fits on its nodes; says whether to scale up."""
+        options, before = self.options, self.before
+        moving = self.scene.records_by_node(draining)
+        before.upcoming = self.scene.prepare(self.made, self.state)
+        events = self._lists(asked, draining, moving, looks_in_time(options, max_looks))
         yield from self.p.emit(*events)
         assert before.asked is not None
         gate = should_scale_up(
             before.asked.in_play,
-            ready_nodes=len(scene.lists.ready),
-            now=now,
+            ready_nodes=len(self.scene.lists.ready),
+            now=self.now,
             options=options,
-            degraded_loops=state.scale_up.degraded_loops,
+            degraded_loops=self.state.scale_up.degraded_loops,
             enforced=enforcer is not None and enforcer([record.pod for record in before.asked.records]),
         )
         yield from self.p.emit(*gate.events)
         before.scale_down_disabled = gate.scale_down_disabled
-        rounds: list[Orchestration] = []
-        result = gate.result
-        if not result:
-            rounds = yield from self.scale(placed, before.asked, made, state)
-            last = rounds[-1]
-            result = last.status.result
-            state = replace(state, cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))
-        # A loop that raises groups to their minimum tells of that instead.
-        elif not options.enforce_node_group_min_size:
-            yield from self.tell(Deferred(lambda: events_of_untried(before, gate.result)))
-        minimum: MinSizeScaleUp | None = None
-        if options.enforce_node_group_min_size:
-            minimum = yield from self.raise_to_minimum(rounds, made, state)
-            state = replace(state, cluster=minimum.state)
-            yield from self.p.emit(*status_events(minimum.status))
-        return ScaleUpPlan(result=result, before=before, rounds=rounds, minimum=minimum, state=state, examples=examples)
+        self.result = gate.result
 
-    def tell(self, events: Sequence[Event]) -> StepsOf[Emit, None]:
-        """Events that are made when somebody looks at them: there may be one for every pod."""
-        yield from self.p.act(Emit(events))
-
-    def lists(
+    def _lists(
         self,
-        before: Preparation,
-        state: LoopState,
         asked: Collection[str] | None,
         draining: Sequence[str],
         moving: Mapping[str, Sequence[PodRecord]],
         max_looks: int | None,
-    ) -> tuple[PlaceResult, LoopState, list[Event]]:
+    ) -> list[Event]:
         """The chain of list processors; what each took out goes to ``before``."""
-        scene, options = self.scene, self.options
-        waiting, ignored = self.waiting(asked)
+        scene, options, before, state = self.scene, self.options, self.before, self.state
+        waiting, ignored = self._waiting(asked)
         kept = waiting.kept_by(lambda pods: without_expendable(pods, options.expendable_pods_priority_cutoff))
         gone = len(waiting) - len(kept)
         plain = kept.in_play
@@ -323,9 +338,10 @@ class _Loop:
         if options.enable_graceful_degradation:
             degraded, events = count_degradation(degraded, len(placed.not_tried), options)
         memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
-        return placed, replace(state, cursor=placed.state.cursor, scale_up=memory), events
+        self.state = replace(state, cursor=placed.state.cursor, scale_up=memory)
+        return events
 
-    def waiting(self, asked: Collection[str] | None) -> tuple[WaitingPods, int]:
+    def _waiting(self, asked: Collection[str] | None) -> tuple[WaitingPods, int]:
         """The pods that need a place, and how many pending ones nobody looks at."""
         options, records = self.options, self.scene.snapshot.pending_records
         if asked is not None:
@@ -337,57 +353,100 @@ class _Loop:
             pending.in_play, bypassed=options.bypassed_scheduler_names, allowed=options.allowed_scheduler_names
         )
         positions_of = [np.flatnonzero(pending.among(found)) for found in (lists.unschedulable, lists.unprocessed)]
+        self.before.unschedulable, self.before.unprocessed = map(len, positions_of)
         waiting = pending.take(np.concatenate(positions_of))
         return waiting, len(pending) - len(waiting)
 
-    def scale(
-        self, placed: PlaceResult, asked: WaitingPods, templates: Mapping[str, NodeTemplate], state: LoopState
-    ) -> StepsOf[Orchestrating, list[Orchestration]]:
-        """The scale-up, or several of them."""
-        scene, options = self.scene, self.options
+    # -- the groups --------------------------------------------------------------------------------------------------
+
+    def scale(self) -> StepsOf[Orchestrating, None]:
+        """The scale-up, or several of them, if the pods ask for one."""
+        if self.result:
+            return
+        scene, options, state, before = self.scene, self.options, self.state, self.before
+        assert before.placed is not None
+        assert before.asked is not None
         expander = self.inputs.expander_input or ExpanderInput()
         if not expander.cluster_node_count:
             expander = replace_input(expander, cluster_node_count=len(scene.lists.all))
         if "price" in options.expander_names and expander.prices is None:
-            prices = group_prices([*scene.groups, *scene.candidates], templates, expander)
+            prices = group_prices([*scene.groups, *scene.candidates], self.made, expander)
             expander = replace_input(expander, prices=prices)
         inputs = replace(
             self.inputs,
             expander_input=replace_input(expander, now=expander.now or self.now),
-            known_templates={group.id for group in scene.groups if group.id in templates},
+            quotas=self._quotas(),
+            candidates=scene.candidates,
+            daemonsets=scene.daemonsets,
+            known_templates={group.id for group in scene.groups if group.id in self.made},
             initializers=state.initializers,
         )
-        nodes = scene.snapshot.columns.objects
-        if not options.salvo_scale_up:
-            done = yield from orchestrate_in(
-                self.p, placed.snapshot_after, asked.records, scene.groups, nodes, templates, state.cluster, options,
+        simulated, nodes = before.placed.snapshot_after, scene.snapshot.columns.objects
+        if options.salvo_scale_up:
+            salvo = yield from salvo_in(
+                self.p, simulated, before.asked.records, scene.groups, nodes, self.made, state.cluster, options,
                 inputs, state.cursor,
             )  # fmt: skip
-            yield from self.tell(Deferred(lambda: status_events(done.status)))
-            return [done]
-        simulated = scene.with_placed(placed)
-        salvo = yield from salvo_in(
-            self.p, simulated, asked.records, scene.groups, nodes, templates, state.cluster, options, inputs,
-            state.cursor, csi=scene.snapshot.csi, dra=scene.snapshot.dra,
-        )  # fmt: skip
-        if salvo.warning:
-            scene.warnings.append(salvo.warning)
-        return [each.done for each in salvo.rounds]
+            self.rounds, before.snapshot_after = [each.done for each in salvo.rounds], salvo.snapshot_after
+            if salvo.warning:
+                scene.warnings.append(salvo.warning)
+        else:
+            done = yield from orchestrate_in(
+                self.p, simulated, before.asked.records, scene.groups, nodes, self.made, state.cluster, options,
+                inputs, state.cursor,
+            )  # fmt: skip
+            self.rounds = [done]
+            # There may be an event for every pod: they are made when somebody looks at them.
+            yield from self.p.act(Emit(Deferred(lambda: status_events(done.status))))
+        last = self.rounds[-1]
+        self.result = last.status.result
+        self.state = replace(state, cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))
+        scene.groups = last.groups
+        for done in self.rounds:
+            self._remember(done.status.result, done.resized)
 
-    def raise_to_minimum(
-        self, rounds: Sequence[Orchestration], templates: Mapping[str, NodeTemplate], state: LoopState
-    ) -> StepsOf[Orchestrating, MinSizeScaleUp]:
+    def raise_to_minimum(self) -> StepsOf[Orchestrating, None]:
         """Groups below their minimum size, after everything else. Limits count the nodes that scale-ups count."""
-        last = rounds[-1] if rounds else None
-        known = last.templates if last is not None else templates
-        return min_size_in(
+        known = self.rounds[-1].templates if self.rounds else self.made
+        self.minimum = yield from min_size_in(
             self.p,
             self.scene.snapshot.columns.objects,
-            last.groups if last is not None else self.scene.groups,
+            self.scene.groups,
             {name: item.node for name, item in known.items()},
-            state.cluster,
+            self.state.cluster,
             self.options,
-            self.inputs.quotas,
-            {group.id for group in self.scene.groups if group.id in templates},
+            self._quotas(),
+            {group.id for group in self.scene.groups if group.id in self.made},
             (self.inputs.expander_input or ExpanderInput()).gpu_label,
         )
+        self.state = replace(self.state, cluster=self.minimum.state)
+        self.scene.groups = self.minimum.groups
+        self._remember(self.minimum.status.result, self.minimum.resized)
+        yield from self.p.emit(*status_events(self.minimum.status))
+
+    def tell_untried(self) -> StepsOf[Emit, None]:
+        """What is said of pods for which no scale-up was tried."""
+        if not self.rounds:
+            yield from self.p.act(Emit(Deferred(lambda: events_of_untried(self.before, self.result))))
+
+    def _quotas(self) -> Sequence[Quota] | AutoscalerError:
+        """Those that are given, or the limits of the options and then those of the cluster's quota objects."""
+        if self.inputs.quotas is not None:
+            return self.inputs.quotas
+        found = [cluster_maximum(self.options.resource_limiter)]
+        if self.options.capacity_quotas_enabled:
+            limits, left_out = capacity_quota_limits(self.scene.found.informers.quotas)
+            found += limits
+            for name, reason in left_out.items():
+                text = f"CapacityQuota {name} does not count: {reason}"
+                if text not in self.scene.warnings:
+                    self.scene.warnings.append(text)
+        return found
+
+    def _remember(self, result: str, resized: Iterable[tuple[ScaleUpInfo, Moment]]) -> None:
+        """Scale-down waits after a scale-up: everywhere, or in the groups that grew."""
+        for info, at in resized:
+            self.state = register_group_change(self.state, "scale_up", info.group, at)
+        if result == SUCCESSFUL:
+            memory = replace(self.state.scale_down, last_scale_up=self.now)
+            self.state = replace(self.state, scale_down=memory)

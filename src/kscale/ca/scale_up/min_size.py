@@ -25,11 +25,12 @@ __all__ = ["MinSizeScaleUp", "min_size_in", "scale_up_to_min_size_steps"]
 
 
 class MinSizeScaleUp(msgspec.Struct, kw_only=True):
-    """The outcome, the cluster state after, and the groups with their targets."""
+    """The outcome, the cluster state after, the groups with their targets, and those that were resized, with when."""
 
     status: ScaleUpStatus
     state: ClusterStateRegistry
     groups: Groups
+    resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
 
 
 def scale_up_to_min_size_steps(
@@ -88,14 +89,14 @@ def min_size_in(
     if done.error is not None:
         status = ScaleUpStatus(result=ERROR, error=done.error.record, failed_resize_groups=done.failed_groups)
         grown = groups.with_targets({info.group: info.new for info, _ in done.resized})
-        return MinSizeScaleUp(status=status, state=done.state, groups=grown)
+        return MinSizeScaleUp(status=status, state=done.state, groups=grown, resized=done.resized)
     status = ScaleUpStatus(
         result=SUCCESSFUL,
         scale_ups=plan,
         considered_groups=[ConsideredGroup(id=group.id, exists=group.exists) for group in groups],
     )
     grown = groups.with_targets({info.group: info.new for info in plan})
-    return MinSizeScaleUp(status=status, state=recalculate(done.state, grown), groups=grown)
+    return MinSizeScaleUp(status=status, state=recalculate(done.state, grown), groups=grown, resized=done.resized)
 
 
 def _wanted(

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
+from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterStateRegistry, recalculate, upcoming_nodes
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.expander.chain import Expansion, expand_steps, respond_with
@@ -80,7 +81,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
     target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
     ``compared``: pods that an outside ranker was shown without environment, and will be. ``initializers``: what groups
-    that are still being made shall get.
+    that are still being made shall get. ``resized``: the groups that were, and when.
 
     ``events``: what upstream would have sent, if it was run as if everything succeeded.
     """
@@ -98,6 +99,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     unmodelled: list[str] = []
     compared: frozenset[str] = frozenset()
     initializers: Mapping[str, AsyncInitializer] = {}
+    resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
     events: Sequence[Event] = ()
 
     @property
@@ -195,6 +197,7 @@ class _Orchestrator(ExpansionFinder):
         self.considered_more: list[NodeGroup] = []
         self.grown = self.groups
         self.initializers = dict(self.inputs.initializers)
+        self.resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
 
     # -- carrying out ------------------------------------------------------------------------------------------
 
@@ -263,7 +266,7 @@ class _Orchestrator(ExpansionFinder):
             atomic=self.all_or_nothing,
             known_templates=self.known,
         )
-        self.state = done.state
+        self.state, self.resized = done.state, done.resized
         self.initializers = with_grown(self.initializers, [info for info, _ in done.resized])
         if done.error is not None:
             failed = set(done.failed_groups)
@@ -405,6 +408,7 @@ class _Orchestrator(ExpansionFinder):
             unmodelled=self.unmodelled(),
             compared=self.compared,
             initializers=self.initializers,
+            resized=self.resized,
         )
 
 

@@ -28,15 +28,23 @@ from kscale.ca.scale_up.status import (
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.effects import Event
 from kscale.scheduling.place import PlaceResult
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["Preparation", "ScaleUpPlan", "events_of_untried"]
 
 
 @dataclass
 class Preparation:
-    """What a loop knows before it scales up. ``asked``: the pods that need nodes; None: the loop ended before."""
+    """What a loop knows before it scales up. ``asked``: the pods that need nodes; None: the loop ended before.
 
+    ``found``: the snapshot that it began with; ``unschedulable``, ``unprocessed``: how many pending pods the scheduler
+    has given up, and has not looked at.
+    """
+
+    found: Snapshot
     _: KW_ONLY
+    unschedulable: int = 0
+    unprocessed: int = 0
     lists: PodCounts = field(default_factory=PodCounts)
     placed: PlaceResult | None = None
     asked: WaitingPods | None = None
@@ -44,6 +52,18 @@ class Preparation:
     upcoming: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     scale_down_disabled: bool = False
+    _after: Snapshot | None = None
+
+    @property
+    def snapshot_after(self) -> Snapshot:
+        """The simulated cluster with what found a place in it."""
+        if self._after is not None:
+            return self._after
+        return self.placed.snapshot_after if self.placed is not None else self.found
+
+    @snapshot_after.setter
+    def snapshot_after(self, after: Snapshot) -> None:
+        self._after = after
 
 
 _WHY_NOT_ASKED = {
@@ -68,7 +88,7 @@ class ScaleUpPlan:
         rounds: Sequence[Orchestration] = (),
         minimum: MinSizeScaleUp | None = None,
         state: LoopState,
-        examples: Callable[[], dict[str, RememberedTemplate]] = dict,
+        examples: Callable[[], dict[str, RememberedTemplate]] | None = None,
     ) -> None:
         self.rounds = rounds
         self.bound_effort = 0
@@ -122,12 +142,19 @@ class ScaleUpPlan:
         """Groups that would be made."""
         return [made for done in self.rounds for made in done.status.created_groups]
 
+    @property
+    def snapshot_after(self) -> Snapshot:
+        """The simulated cluster after the loop: pods that fit on nodes that exist or are coming run there, nodes that
+        have not started are left out. What scale-down is to go by in the same loop. Of a salvo the nodes of all rounds
+        but the last are in it."""
+        return self._before.snapshot_after
+
     # -- names and texts ---------------------------------------------------------------------------------------------
 
     @cached_property
     def state(self) -> LoopState:
         """For the next loop."""
-        return replace(self._state, templates=self._examples())
+        return self._state if self._examples is None else replace(self._state, templates=self._examples())
 
     @cached_property
     def options(self) -> list[ScaleUpChoice]:

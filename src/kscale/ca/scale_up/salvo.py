@@ -16,7 +16,7 @@ from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestrator import Orchestrating, Orchestration, orchestrate_in
-from kscale.ca.scale_up.scene import bind, hold_claims, put
+from kscale.ca.scale_up.scene import as_coming
 from kscale.ca.scale_up.status import SUCCESSFUL, status_events
 from kscale.ca.templates import fresh_copy
 from kscale.effects import Moment, Progress, StepsOf, duration, moment
@@ -25,7 +25,6 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.fork import fork
-from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
@@ -40,15 +39,16 @@ class SalvoRound(msgspec.Struct, kw_only=True):
 
 
 class Salvo(msgspec.Struct, kw_only=True):
-    """All rounds; ``cluster`` is the simulated cluster after them. ``warning`` says why it ended early, if it did."""
+    """All rounds; ``snapshot_after`` is the simulated cluster after them: the last one put nothing into it.
+    ``warning`` says why it ended early, if it did."""
 
     rounds: list[SalvoRound]
-    cluster: Cluster
+    snapshot_after: Snapshot
     warning: str = ""
 
 
 def salvo_steps(
-    cluster: Cluster,
+    snapshot: Snapshot,
     pods: Iterable[Pod | PodRecord],
     groups: Groups,
     *,
@@ -59,25 +59,22 @@ def salvo_steps(
     options: AutoscalingOptions | None = None,
     inputs: OrchestratorInputs | None = None,
     cursor: int = 0,
-    csi: bool = False,
-    dra: bool = False,
 ) -> StepsOf[Orchestrating, Salvo]:
     """:func:`kscale.ca.orchestrate_steps` again and again with the pods that remain.
 
     Ends with an error, a scale-up that did nothing, when no pod is left, or when ``--salvo-scale-up-budget`` is over
     after a round. Between rounds the new nodes are put into the simulated cluster with the pods that triggered them,
-    their claims allocated. ``cluster`` itself does not change; ``csi`` and ``dra`` as in
-    :meth:`kscale.Cluster.snapshot`.
+    their claims allocated.
     """
     return salvo_in(
-        Progress(moment(now)), cluster, pods, groups, nodes, templates, state, options or AutoscalingOptions(),
-        inputs or OrchestratorInputs(), cursor, csi=csi, dra=dra,
+        Progress(moment(now)), snapshot, pods, groups, nodes, templates, state, options or AutoscalingOptions(),
+        inputs or OrchestratorInputs(), cursor,
     )  # fmt: skip
 
 
 def salvo_in(
     p: Progress,
-    cluster: Cluster,
+    snapshot: Snapshot,
     pods: Iterable[Pod | PodRecord],
     groups: Groups,
     nodes: Sequence[Node],
@@ -86,18 +83,14 @@ def salvo_in(
     options: AutoscalingOptions,
     inputs: OrchestratorInputs,
     cursor: int,
-    *,
-    csi: bool,
-    dra: bool,
 ) -> StepsOf[Orchestrating, Salvo]:
     """The same within a machine that is under way."""
     until = (yield from p.clock()) + duration(options.salvo_scale_up_budget)
-    simulated = cluster.copy()
-    result = Salvo(rounds=[], cluster=simulated)
+    result = Salvo(rounds=[], snapshot_after=snapshot)
     pending = [pod_record(pod) for pod in pods]
     nodes = list(nodes)
     for number in count():
-        snapshot = simulated.snapshot(csi=csi, dra=dra)
+        snapshot = result.snapshot_after
         done = yield from orchestrate_in(p, snapshot, pending, groups, nodes, templates, state, options, inputs, cursor)
         result.rounds.append(SalvoRound(done=done, node_count=len(nodes)))
         yield from p.emit(*status_events(done.status))
@@ -112,29 +105,32 @@ def salvo_in(
             known = inputs.expander_input or ExpanderInput()
             inputs = replace(inputs, expander_input=replace_input(known, compared=done.compared))
         suffix = f"salvo-{number}"
-        for info in done.status.scale_ups:
-            for copy in range(info.new - info.current):
-                fresh = fresh_copy(templates[info.group], f"{copy}-{suffix}")
-                nodes.append(put(simulated, fresh))
-        order = [fitted[key].pod for key in done.status.pods_triggered]
-        placed = _place(simulated, simulated.snapshot(csi=csi, dra=dra), order, suffix, cursor)
-        if isinstance(placed, str):
-            result.warning = placed
+        fresh = [
+            as_coming(fresh_copy(templates[info.group], f"{copy}-{suffix}"))
+            for info in done.status.scale_ups
+            for copy in range(info.new - info.current)
+        ]
+        nodes += [each.node for each in fresh]
+        order = [fitted[key] for key in done.status.pods_triggered]
+        found = _place(snapshot.with_nodes(fresh), order, suffix, cursor)
+        result.snapshot_after, cursor, result.warning = found
+        if result.warning:
             return result
-        cursor = placed
     raise AssertionError("unreachable")
 
 
-def _place(cluster: Cluster, snapshot: Snapshot, pods: Sequence[Pod], suffix: str, cursor: int) -> int | str:
-    """Puts the pods on this round's nodes; the cursor, or the pod that found no place."""
-    view = fork(snapshot, pods, cursor=cursor)
+def _place(snapshot: Snapshot, records: Sequence[PodRecord], suffix: str, cursor: int) -> tuple[Snapshot, int, str]:
+    """Puts the pods on this round's nodes: what there is then, the cursor, and which pod found no place if one did."""
+    view = fork(snapshot, [record.pod for record in records], cursor=cursor)
     acceptable = np.fromiter((name.endswith(suffix) for name in snapshot.nodes), np.uint8, len(snapshot.nodes))
     found: list[int] = []
-    for pod in pods:
-        node = view.schedule_anywhere(pod.key, acceptable)
+    warning = ""
+    for record in records:
+        node = view.schedule_anywhere(record.key, acceptable)
         if node is None:
-            return f"pod {pod.key} found no place on the nodes that it triggered"
-        bind(cluster, pod, view.node_name(node))
+            warning = f"pod {record.key} found no place on the nodes that it triggered"
+            break
         found.append(node)
-    hold_claims(cluster, snapshot.informers, reserve(snapshot, [pod_record(pod) for pod in pods], found))
-    return int(view.engine.cursor)
+    placed = records[: len(found)]
+    after = snapshot.with_placed(placed, found, reserve(snapshot, placed, found))
+    return after, int(view.engine.cursor), warning

@@ -20,23 +20,19 @@ from kscale.ca.scale_down.atomic import UPCOMING_NODE_ANNOTATION
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.ca.templates import TaintConfig, fresh_copy
 from kscale.effects import Moment
-from kscale.errors import InputError
+from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
-from kscale.objects.meta import ObjectMeta
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.objects.resource import ResourceSlice
-from kscale.scheduling.place import PlaceResult
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
-from kscale.snapshot.informers import Informers
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Scene", "bind", "hold_claims", "put"]
+__all__ = ["Scene", "as_coming"]
 
-_RESOURCE_API = "resource.k8s.io/v1"
 _STAYING = "pods that may belong to their node"
 
 
@@ -48,8 +44,9 @@ def _may_stay(pod: Pod) -> bool:
 class Scene:
     """The cluster as a loop finds it, and changes it in its simulation.
 
-    ``groups`` are those that the provider has, ``candidates`` those that could be made; ``lists`` the nodes by what
-    they are good for; ``warnings`` what upstream would log.
+    ``snapshot`` is what the simulation has come to, ``found`` what it began with. ``groups`` are those that the
+    provider has, ``candidates`` those that could be made; ``lists`` the nodes by what they are good for; ``warnings``
+    what upstream would log.
     """
 
     def __init__(
@@ -63,31 +60,27 @@ class Scene:
         given_templates: Mapping[str, NodeTemplate] | None = None,
         known_templates: Mapping[str, RememberedTemplate] | None = None,
     ) -> None:
-        self.cluster = given if isinstance(given, Cluster) else None
         dra, csi = options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
-        self.snapshot = given.snapshot(dra=dra, csi=csi) if isinstance(given, Cluster) else given
+        self.found = self.snapshot = given.snapshot(dra=dra, csi=csi) if isinstance(given, Cluster) else given
         self.now, self.options, self.profile = now, options, profile
-        nodes: list[Node] = self.snapshot.columns.objects
-        every = Groups.of(groups, nodes)
-        there = [group for group in every if group.exists or group.upcoming]
-        self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
-        self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
+        self.adopt(groups)
         lacks = None
         if not options.legacy:  # release 1.3 knew neither devices nor CSINodes
             lacks = lacks_promised(
                 self.groups, self.snapshot.informers, options, given=given_templates, known=known_templates
             )
-        self.lists = node_lists(nodes, gpu_label=gpu_label, taints=TaintConfig.from_options(options), lacks=lacks)
-        self.daemonsets = list(self.cluster.all("DaemonSet")) if self.cluster is not None else []
+        taints = TaintConfig.from_options(options)
+        self.lists = node_lists(self.found.columns.objects, gpu_label=gpu_label, taints=taints, lacks=lacks)
+        self.daemonsets = [each for each in self.found.informers.workloads if isinstance(each, DaemonSet)]
         self.warnings: list[str] = []
-        self._dropped: list[str] = []
+        self.not_started: list[str] = []
 
-    def whole_cluster(self) -> Cluster:
-        """The cluster. Raises InputError where only a snapshot was given."""
-        if self.cluster is None:
-            text = "coming nodes, a salvo, quota objects: they take the cluster, not a snapshot"
-            raise InputError(text)
-        return self.cluster
+    def adopt(self, groups: Groups | Iterable[NodeGroup]) -> None:
+        """These are the groups now. Raises InputError for what cannot be."""
+        every = Groups.of(groups, self.found.columns.objects)
+        there = [group for group in every if group.exists or group.upcoming]
+        self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
+        self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
 
     def records_by_node(self, names: Iterable[str]) -> dict[str, list[PodRecord]]:
         """The pods of the nodes, as far as the nodes exist."""
@@ -151,38 +144,31 @@ class Scene:
         ]
 
     def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
-        """Takes pods that do not count out of the cluster and puts coming nodes in; how many of each group come."""
+        """Takes pods that do not count out of the snapshot, and nodes that have not started, and puts coming ones in;
+        how many of each group come."""
         coming = upcoming_nodes(state.cluster, self.groups, self.now, templates=templates)
         self.drop_not_counted()
-        if not any(item.count or item.registered for item in coming.values()):
-            return {}
-        changed = self._without_dropped()
-        for name, item in coming.items():
-            if name in templates:
-                for number in range(item.count):
-                    put(changed, fresh_copy(templates[name], f"upcoming-{number}"))
-            for registered in item.registered:
-                changed.remove(Node(metadata=replace(Node().metadata, name=registered)))
-        self.cluster, self._dropped = changed, []
-        self.snapshot = changed.snapshot(csi=self.snapshot.csi, dra=self.snapshot.dra)
+        fresh = [
+            as_coming(fresh_copy(templates[name], f"upcoming-{number}"))
+            for name, item in coming.items()
+            if name in templates
+            for number in range(item.count)
+        ]
+        self.not_started = [name for item in coming.values() for name in item.registered]
+        gone = [name for name in self.not_started if name in self.snapshot.columns.index]
+        unready = [each for each in self.lists.all if each.metadata.name in self.lists.unready]
+        unready = [each for each in unready if each.metadata.name not in gone]
+        if fresh or gone or unready:
+            self.snapshot = self.snapshot.with_nodes(fresh, without=gone, replaced=unready)
         return {name: item.count for name, item in coming.items() if item.count and name in templates}
 
     def drop_not_counted(self) -> None:
         """Takes only the pods that do not count out of the snapshot."""
         gone = self._not_counted()
         if len(gone):
-            self._dropped = [self.snapshot.placed_key(at) for at in gone.tolist()]
             keep = np.ones(len(self.snapshot.placed_node), dtype=np.bool_)
             keep[gone] = False
             self.snapshot = self.snapshot.keeping(keep)
-
-    def _without_dropped(self) -> Cluster:
-        """A copy of the cluster without the pods that do not count."""
-        changed = self.whole_cluster().copy()
-        for key in self._dropped:
-            namespace, _, name = key.rpartition("/")
-            changed.remove(Pod(metadata=ObjectMeta(name=name, namespace=namespace)))
-        return changed
 
     def _not_counted(self) -> NDArray[np.int64]:
         """Placed pods that take no room in the simulation, by position."""
@@ -194,38 +180,9 @@ class Scene:
         excluded = {id(pod) for pod in split(running, allowed=options.allowed_scheduler_names).excluded}
         return np.union1d(gone, np.flatnonzero([id(pod) in excluded for pod in running]))
 
-    def with_placed(self, placed: PlaceResult) -> Cluster:
-        """Another cluster in which the pods that fit run where they fit."""
-        changed = self._without_dropped()
-        for record, node in placed.placed_records:
-            bind(changed, record.pod, self.snapshot.nodes[node])
-        hold_claims(changed, self.snapshot.informers, placed.snapshot_after.informers)
-        return changed
 
-
-def put(cluster: Cluster, fresh: NodeTemplate) -> Node:
-    """Puts a copy of a template into a cluster as a node that is coming, its pods and devices with it; the node as it
-    is there."""
+def as_coming(fresh: NodeTemplate) -> NodeTemplate:
+    """A copy of a template as a node that is on its way."""
     metadata = fresh.node.metadata
     metadata = replace(metadata, annotations={**(metadata.annotations or {}), UPCOMING_NODE_ANNOTATION: "true"})
-    node = replace(fresh.node, metadata=metadata, api_version="v1", kind="Node")
-    cluster.apply(node)
-    for pod in fresh.pods:
-        cluster.apply(replace(pod, api_version="v1", kind="Pod"))
-    if fresh.csi_node is not None:
-        cluster.apply(replace(fresh.csi_node, api_version="storage.k8s.io/v1", kind="CSINode"))
-    for each in fresh.resource_slices:
-        cluster.apply(replace(each, api_version=_RESOURCE_API, kind="ResourceSlice"))
-    return node
-
-
-def bind(cluster: Cluster, pod: Pod, node: str) -> None:
-    """Lets a pod run on a node of the cluster."""
-    cluster.apply(replace(pod, api_version="v1", kind="Pod", spec=replace(pod.spec, node_name=node)))
-
-
-def hold_claims(cluster: Cluster, before: Informers, after: Informers) -> None:
-    """Lets claims that were allocated meanwhile hold their devices in the cluster."""
-    for key, claim in after.resource_claims.items():
-        if claim is not before.resource_claims.get(key):
-            cluster.apply(replace(claim, api_version=_RESOURCE_API, kind="ResourceClaim"))
+    return replace(fresh, node=replace(fresh.node, metadata=metadata))

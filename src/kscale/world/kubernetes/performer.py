@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -25,6 +26,7 @@ from kscale.effects import (
     Get,
     GetMetric,
     GetScale,
+    HasInstances,
     IncreaseSize,
     List,
     Observation,
@@ -236,6 +238,8 @@ class Performer:
         match action:
             case Refresh():
                 return list(groups.refresh())
+            case HasInstances(nodes=names):
+                return self._machines(groups, names)
             case IncreaseSize(group=group, delta=delta, atomic=atomic):
                 return groups.increase_size(group, delta, atomic=atomic)
             case DecreaseTargetSize(group=group, delta=delta):
@@ -248,6 +252,14 @@ class Performer:
             case DeleteGroup(group=group):
                 return groups.delete_group(group)
         raise TypeError(f"this world cannot carry out {type(action).__name__}")
+
+    def _machines(self, groups: NodeGroups, names: Sequence[str]) -> dict[str, bool]:
+        """Of which nodes the cloud says that their machines run, or do not; where it fails to it says nothing."""
+        found = {}
+        for name in names:
+            with suppress(ProviderError):
+                found[name] = groups.has_instance(self._node(name))
+        return found
 
     def _node(self, name: str) -> Node:
         found = None if self._stores is None else self._stores.get("Node", "", name)

@@ -55,37 +55,20 @@ BEFORE = str(NOW - 60)
 
 
 @pytest.mark.parametrize(
-    ("nodes", "unneeded", "most", "want"),
+    ("nodes", "unneeded", "want"),
     [
-        ([worker("a"), worker("b")], "a b", 10, SoftTaints(add=["a", "b"])),
-        ([worker("a"), worker("b")], "a b", 1, SoftTaints(add=["a"])),
-        ([worker("a", BEFORE), worker("b", BEFORE)], "", 10, SoftTaints(remove=["a", "b"])),
-        ([worker("a", BEFORE), worker("b", BEFORE)], "", 1, SoftTaints(remove=["a"])),
-        ([worker("a"), worker("b", BEFORE)], "a", 10, SoftTaints(remove=["b"], add=["a"])),
-        ([worker("a"), worker("b", BEFORE)], "a", 1, SoftTaints(remove=["b"])),
-        ([worker("a", BEFORE), worker("b")], "a", 10, SoftTaints()),
-        ([worker("a", going=True), worker("b", BEFORE, going=True)], "a", 10, SoftTaints()),
-        ([worker("loose"), worker("other", BEFORE)], "loose", 10, SoftTaints()),
-        ([worker("a")], "a", 0, SoftTaints()),
-        ([worker("a"), worker("b", BEFORE)], "a", -1, SoftTaints()),
+        ([worker("a"), worker("b")], "a b", SoftTaints(add=["a", "b"])),
+        ([worker("a", BEFORE), worker("b", BEFORE)], "", SoftTaints(remove=["a", "b"])),
+        ([worker("a"), worker("b", BEFORE)], "a", SoftTaints(remove=["b"], add=["a"])),
+        ([worker("a", BEFORE), worker("b")], "a", SoftTaints()),
+        ([worker("a", going=True), worker("b", BEFORE, going=True)], "a", SoftTaints()),
+        ([worker("loose"), worker("other", BEFORE)], "loose", SoftTaints()),
     ],
-    ids=[
-        "mark",
-        "mark-some",
-        "unmark",
-        "unmark-some",
-        "unmark-first",
-        "no-room",
-        "as-it-is",
-        "going",
-        "loose",
-        "off",
-        "less",
-    ],
+    ids=["mark", "unmark", "unmark-first", "as-it-is", "going", "loose"],
 )
-def test_soft_taints(nodes: list[Node], unneeded: str, most: int, want: SoftTaints) -> None:
+def test_soft_taints(nodes: list[Node], unneeded: str, want: SoftTaints) -> None:
     groups = Groups([NodeGroup(id="g", nodes=["a", "b"])], {"other": "down"})
-    assert soft_taints(nodes, unneeded.split(), groups, most=most) == want
+    assert soft_taints(nodes, unneeded.split(), groups) == want
 
 
 @pytest.mark.parametrize("cooldown", [False, True])

@@ -75,25 +75,24 @@ def test_a_salvo_sees_devices() -> None:
 def test_claims_of_a_salvo_hold_their_devices() -> None:
     groups = Groups([NodeGroup(id="small", max_size=9), NodeGroup(id="large", max_size=9)])
     templates = {item.id: item.template for item in _groups() if item.template is not None}
-    cluster = _world()
+    snapshot = _world().snapshot(dra=True)
     steps = ca.salvo_steps(
-        cluster,
-        [record.pod for record in cluster.snapshot().pending_records],
+        snapshot,
+        [record.pod for record in snapshot.pending_records],
         groups,
         nodes=[],
         templates={group.id: templates[group.id] for group in groups},
         state=update_nodes(ClusterStateRegistry(), [], groups, now=N0).state,
         now=N0,
-        dra=True,
     )
     salvo = run_steps(steps).value
     assert [item.done.status.pods_triggered for item in salvo.rounds] == [["default/b"], ["default/a"]]
-    after = salvo.cluster.snapshot(dra=True)
+    after = salvo.snapshot_after
     held = after.informers.resource_claims["default", "claim-b"].status.allocation
     assert held is not None
     (node,) = [name for name in after.nodes if name.startswith("l-")]
     assert [each.pool for each in held.devices.results] == [node]
-    assert cluster.snapshot(dra=True).informers.resource_claims["default", "claim-b"].status.allocation is None
+    assert snapshot.informers.resource_claims["default", "claim-b"].status.allocation is None
 
 
 def test_nodes_that_are_coming_bring_devices() -> None:

@@ -106,13 +106,14 @@ def test_expendable_pods_take_no_room() -> None:
     assert (again.result, again.existing) == (plan.result, plan.existing)
 
 
-def test_what_takes_the_whole_cluster_says_so() -> None:
+def test_a_snapshot_does_where_a_cluster_does() -> None:
     options = AutoscalingOptions(salvo_scale_up=True)
     cluster = Cluster([machine("n1"), running("cheap", 900, "n1", priority=-20), waiting("p", 500), waiting("q", 800)])
     assert kscale.scale_up(cluster, [group("a")], now=N0, options=options).triggered == ["default/q"]
     for flags in (options, AutoscalingOptions(capacity_quotas_enabled=True)):
-        with pytest.raises(InputError, match="take the cluster"):
-            kscale.scale_up(cluster.snapshot(), [group("a")], now=N0, options=flags)
+        plan = kscale.scale_up(cluster.snapshot(), [group("a")], now=N0, options=flags)
+        assert plan.record() == kscale.scale_up(cluster, [group("a")], now=N0, options=flags).record()
+        assert plan.triggered == ["default/q"]
 
 
 def test_nodes_that_are_coming_take_pods_in_the_next_loop() -> None:

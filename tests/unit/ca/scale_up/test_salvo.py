@@ -25,7 +25,7 @@ def _salvo(*, took: int = 0, **flags: Any) -> Any:
     for group in groups:
         group.template = machines[group.id]
     steps = ca.salvo_steps(
-        Cluster(),
+        Cluster().snapshot(),
         [pod("a", 900, 10, spec={"node_selector": {"pool": "small"}}), pod("b", 3000, 10)],
         groups,
         nodes=[],
@@ -42,7 +42,7 @@ def test_each_round_sees_the_nodes_of_the_rounds_before() -> None:
     plans = [{info.group: info.new for info in item.done.status.scale_ups} for item in found.rounds]
     assert plans == [{"small": 1}, {"large": 1}]
     assert [item.node_count for item in found.rounds] == [0, 1]
-    after = found.cluster.snapshot()
+    after = found.snapshot_after
     assert after.nodes == ["s-0-salvo-0"]
     assert after.pods == ["default/a"]
     assert [is_upcoming(each) for each in after.columns.objects] == [True]

@@ -7,11 +7,12 @@ from functools import partial
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.metrics import observation
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.regarding import status_event
 from kscale.ca.scale_down.actuation.bucket import Bucket, delete_bucket
 from kscale.ca.scale_down.actuation.clean_up import Ending
-from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
+from kscale.ca.scale_down.actuation.deletion_tracker import Deletions, NodeDeletionTracker
 from kscale.ca.scale_down.actuation.drain import Evictor
 from kscale.ca.scale_down.actuation.group_deletion_scheduler import GroupDeletionScheduler
 from kscale.ca.scale_down.actuation.marking import Marking, mark_nodes
@@ -20,7 +21,7 @@ from kscale.ca.scale_down.actuation.report import describe, scale_down_node
 from kscale.ca.scale_down.actuation.results import ScaleDownNode, StartedDeletion
 from kscale.ca.scale_down.actuation.update_latency import PastLatencies
 from kscale.ca.scale_down.budgets import GroupNodes, budget_groups, crop, in_groups
-from kscale.effects import Emit, InBackground, Machine, Moment, Observation, Observe, Progress, StepsOf
+from kscale.effects import Emit, InBackground, Machine, Observe, Progress, StepsOf
 from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.nodegroups import Groups
@@ -43,12 +44,14 @@ class Actuator:
         *,
         evictor: Evictor | None = None,
         gpu_label: str = DEFAULT_GPU_LABEL,
+        known: Deletions | None = None,
     ) -> None:
+        """``known``: deletions under way that somebody else carries on."""
         self._options = options = options or AutoscalingOptions()
         self._gpu_label = gpu_label
-        self.tracker = NodeDeletionTracker()
+        self.tracker = NodeDeletionTracker(known=known)
         self._past_latencies = PastLatencies()
-        ending = Ending(options, self.tracker)
+        ending = Ending(options, self.tracker, gpu_label)
         evictor = evictor or Evictor(options, self.tracker.register_eviction)
         self._scheduler = GroupDeletionScheduler(options, evictor, NodeDeletionBatcher(options, ending), ending)
 
@@ -65,14 +68,21 @@ class Actuator:
         for name in (*empty, *drain):
             if name not in snapshot.columns.index:
                 raise InputError(f"there is no node {name}")
-        return partial(self._start, list(empty), list(drain), snapshot, groups, force)
+        return lambda now: self.start_deletion_in(Progress(now), empty, drain, snapshot, groups, force=force)
 
-    def _start(
-        self, empty: list[str], drain: list[str], snapshot: Snapshot, groups: Groups, force: bool, now: Moment
+    def start_deletion_in(
+        self,
+        p: Progress,
+        empty: Sequence[str],
+        drain: Sequence[str],
+        snapshot: Snapshot,
+        groups: Groups,
+        *,
+        force: bool = False,
     ) -> StepsOf[Marking | InBackground | Observe, StartedDeletion]:
-        p = Progress(now)
+        """The same within a machine that is under way."""
         waiting = self._scheduler.reset()
-        yield from p.observe(Observation(name="pending_node_deletions", value=waiting))
+        yield from p.observe(observation("pending_node_deletions", waiting))
         nodes = snapshot.columns.objects
         cropped = crop(
             in_groups(empty, groups),

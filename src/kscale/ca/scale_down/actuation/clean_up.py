@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from kscale.ca.device_labels import gpu_labels
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.metrics import observation
 from kscale.ca.nodes import is_ready
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.regarding import node_event, status_event
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.results import NODE_DELETE_OK, NodeDeleteResult
 from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted
-from kscale.effects import Emit, Observation, Observe, Progress, StepsOf
+from kscale.effects import Emit, Observe, Progress, StepsOf
 from kscale.objects.core import Node
 
 __all__ = ["Ending", "EndingActions"]
@@ -20,10 +23,13 @@ EndingActions = Writing | Emit | Observe
 class Ending:
     """The last steps of deletions, and the tracker that is told."""
 
-    __slots__ = ("_options", "tracker")
+    __slots__ = ("_gpu_label", "_options", "tracker")
 
-    def __init__(self, options: AutoscalingOptions, tracker: NodeDeletionTracker) -> None:
+    def __init__(
+        self, options: AutoscalingOptions, tracker: NodeDeletionTracker, gpu_label: str = DEFAULT_GPU_LABEL
+    ) -> None:
         self._options = options
+        self._gpu_label = gpu_label
         self.tracker = tracker
 
     def failed(
@@ -42,7 +48,10 @@ class Ending:
         yield from p.emit(node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
         self.tracker.register_scale_down(group, name, p.now)
         reason = ("underutilized" if drain else "empty") if is_ready(node) else "unready"
-        yield from p.observe(Observation(name="scaled_down_nodes_total", labels={"reason": reason}))
+        gpu = gpu_labels(self._gpu_label, node)
+        yield from p.observe(observation("scaled_down_nodes_total", 1.0, reason=reason, **gpu, dra_drivers=""))
+        if gpu["gpu_name"]:
+            yield from p.observe(observation("scaled_down_gpu_nodes_total", 1.0, reason=reason, **gpu))
         if drain:
             said = status_event(self._options, "Normal", "ScaleDown", f"Scale-down: node {name} removed with drain")
         else:

@@ -11,7 +11,7 @@ from kscale.ca.scale_down.budgets import DeletionsInProgress, NodeInGroup
 from kscale.effects import Moment
 from kscale.objects.core import Pod
 
-__all__ = ["ActuationStatus", "NodeDeletionTracker", "RegisteredChange"]
+__all__ = ["ActuationStatus", "Deletions", "NodeDeletionTracker", "RegisteredChange"]
 
 
 class RegisteredChange(msgspec.Struct, kw_only=True, frozen=True):
@@ -35,15 +35,23 @@ class ActuationStatus(msgspec.Struct, kw_only=True, frozen=True):
     results: dict[str, NodeDeleteResult] = {}
 
 
+class Deletions(msgspec.Struct, kw_only=True, frozen=True, rename="camel", omit_defaults=True):
+    """Deletions that have begun and not ended: node -> its group, of empty nodes and of such that are drained."""
+
+    empty: dict[str, str] = {}
+    drained: dict[str, str] = {}
+
+
 class NodeDeletionTracker:
     """What an actuator does at the moment. Single owner.
 
     ``evictions_ttl``: for how many nanoseconds an eviction counts as recent; upstream's is 0, so none ever does.
+    ``known``: what is under way already.
     """
 
     __slots__ = ("_deletions", "_drained", "_empty", "_evictions", "_evictions_ttl", "_registered", "_results")
 
-    def __init__(self, evictions_ttl: int = 0) -> None:
+    def __init__(self, evictions_ttl: int = 0, known: Deletions | None = None) -> None:
         self._evictions_ttl = evictions_ttl
         self._empty: dict[str, str] = {}
         self._drained: dict[str, str] = {}
@@ -51,6 +59,10 @@ class NodeDeletionTracker:
         self._evictions: list[tuple[Moment, Pod]] = []
         self._results: list[tuple[Moment, str, NodeDeleteResult]] = []
         self._registered: list[RegisteredChange] = []
+        if known is not None:
+            for nodes, drain in ((known.empty, False), (known.drained, True)):
+                for node, group in nodes.items():
+                    self.start_deletion(group, node, drain=drain)
 
     def start_deletion(self, group: str, node: str, *, drain: bool) -> None:
         """A deletion begins."""
@@ -107,6 +119,10 @@ class NodeDeletionTracker:
     def clear_results_not_newer_than(self, time: Moment) -> None:
         """Forgets results that were reported."""
         self._results = [item for item in self._results if item[0] > time]
+
+    def deletions(self) -> Deletions:
+        """What is under way, as data."""
+        return Deletions(empty=dict(self._empty), drained=dict(self._drained))
 
     def status(self, now: Moment) -> ActuationStatus:
         """A copy that does not change any more."""

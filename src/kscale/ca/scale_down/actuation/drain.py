@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from kscale.ca.errors import API_CALL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.metrics import observation
 from kscale.ca.options import AutoscalingOptions, DrainPriority
 from kscale.ca.regarding import pod_event
 from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
@@ -22,7 +23,6 @@ from kscale.effects import (
     Evict,
     Get,
     Moment,
-    Observation,
     Observe,
     Progress,
     StepsOf,
@@ -127,7 +127,7 @@ class Evictor:
         for pod, result in zip(group.full, found, strict=False):
             results[pod.metadata.name] = result
             outcome = "succeeded" if result.successful else "failed"
-            yield from p.observe(Observation(name="evicted_pods_total", labels={"eviction_result": outcome}))
+            yield from p.observe(observation("evicted_pods_total", eviction_result=outcome))
         for pod in group.full:
             result = results[pod.metadata.name]
             if not result.successful:

@@ -26,8 +26,8 @@ class SoftTainted(msgspec.Struct, kw_only=True):
 def update_soft_taints(
     wanted: SoftTaints, nodes: Mapping[str, Node], options: AutoscalingOptions, now: Moment
 ) -> StepsOf[Writing, SoftTainted]:
-    """Takes the taint from nodes and then gives it to others (all of them: :func:`~..soft_taints.soft_taints` without
-    limit), until ``--max-bulk-soft-taint-count`` attempts were made or ``--max-bulk-soft-taint-time`` is over.
+    """Takes the taint from nodes and then gives it to others, until ``--max-bulk-soft-taint-count`` attempts
+    were made or ``--max-bulk-soft-taint-time`` is over.
 
     An error costs an attempt and stops nothing.
     """

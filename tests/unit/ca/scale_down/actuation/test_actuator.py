@@ -249,7 +249,7 @@ def test_evictions_that_failed_are_told_pod_by_pod() -> None:
     assert result.error.type == "apiCallError"
     assert result.error.message == f"Failed to drain node /a0, due to following errors: [{errors}]"
     assert case.actuator.tracker.take_registered() == []
-    assert [labels for name, _, labels in case.world.metrics if name == "evicted_pods_total"] == [
+    assert [labels for name, _, labels in case.world.metrics if name == "cluster_autoscaler_evicted_pods_total"] == [
         {"eviction_result": "failed"},
         {"eviction_result": "failed"},
         {"eviction_result": "succeeded"},
@@ -283,7 +283,8 @@ def test_what_is_said_on_the_way() -> None:
             (status, "ScaleDown", "Scale-down: node b1 removed with drain"),
         ]
     )
-    reasons = [labels["reason"] for name, _, labels in case.world.metrics if name == "scaled_down_nodes_total"]
+    down = "cluster_autoscaler_scaled_down_nodes_total"
+    reasons = [labels["reason"] for name, _, labels in case.world.metrics if name == down]
     assert reasons == ["empty", "underutilized"]
 
 

@@ -1,0 +1,179 @@
+"""The status that upstream shows of the cluster and its node groups (``clusterstate/clusterstate.go``, GetStatus)."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import Final, TypeVar
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from kscale.ca.cluster_state.health import backoff_status, is_cluster_healthy, is_group_healthy
+from kscale.ca.cluster_state.state import AcceptableRange, ClusterStateRegistry, GroupReadiness
+from kscale.ca.cluster_state.status_document import (
+    BackoffInfo,
+    ClusterAutoscalerStatus,
+    ClusterHealth,
+    ClusterScaleUp,
+    ClusterWideStatus,
+    Condition,
+    GroupHealth,
+    GroupScaleUp,
+    NodeCounts,
+    NodeGroupStatus,
+    RegisteredCount,
+    ScaleDownCandidates,
+    UnreadyCount,
+)
+from kscale.ca.cluster_state.upcoming import is_scaling_up
+from kscale.ca.options import AutoscalingOptions
+from kscale.effects import Moment, to_text
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
+
+__all__ = ["cluster_status", "truncated"]
+
+HEALTHY: Final = "Healthy"
+UNHEALTHY: Final = "Unhealthy"
+IN_PROGRESS: Final = "InProgress"
+NO_ACTIVITY: Final = "NoActivity"
+BACKOFF: Final = "Backoff"
+CANDIDATES_PRESENT: Final = "CandidatesPresent"
+NO_CANDIDATES: Final = "NoCandidates"
+
+MAX_ERROR_BYTES: Final = 500
+_TRUNCATED: Final = b"<truncated>"
+
+
+def cluster_status(
+    state: ClusterStateRegistry,
+    groups: Groups,
+    *,
+    now: Moment,
+    options: AutoscalingOptions,
+    templates: Container[str] | None = None,
+) -> ClusterAutoscalerStatus:
+    """The status after a loop.
+
+    ``state.last_status`` is the one before it: a condition that has not changed keeps its time of transition, so this
+    is asked once a loop, and the answer kept. ``templates``: ids of groups that have one (None: all); of the others
+    back-off is not known.
+    """
+    before = state.last_status
+    known = {} if before is None or before.node_groups is UNSET else {each.name: each for each in before.node_groups}
+    probed = _text(state.last_update)
+    scanned = _text(state.last_scale_down_update)
+    found = []
+    for group in groups:
+        if group.upcoming:
+            continue
+        old = known.get(group.id, NodeGroupStatus())
+        has_template = templates is None or group.id in templates
+        found.append(
+            NodeGroupStatus(
+                name=group.id,
+                health=_since(old.health, _group_health(state, group, options, probed)),
+                scale_up=_since(old.scale_up, _group_scale_up(state, group, now, options, probed, has_template)),
+                scale_down=_since(old.scale_down, _candidates(len(state.candidates.get(group.id, ())), scanned)),
+            )
+        )
+    whole = ClusterWideStatus() if before is None else before.cluster_wide
+    healthy = is_cluster_healthy(state, options)
+    growing = any(each.scale_up.status == IN_PROGRESS for each in found)
+    health = ClusterHealth(
+        status=HEALTHY if healthy else UNHEALTHY, node_counts=_counts(state.total), last_probe_time=probed
+    )
+    scale_up = ClusterScaleUp(status=IN_PROGRESS if growing else NO_ACTIVITY, last_probe_time=probed)
+    return ClusterAutoscalerStatus(
+        cluster_wide=ClusterWideStatus(
+            health=_since(whole.health, health),
+            scale_up=_since(whole.scale_up, scale_up),
+            scale_down=_since(whole.scale_down, _candidates(sum(map(len, state.candidates.values())), scanned)),
+        ),
+        node_groups=found or UNSET,
+    )
+
+
+_C = TypeVar("_C", bound=Condition)
+
+
+def _since(old: _C, new: _C) -> _C:
+    """The new condition, with the time at which its status became what it is."""
+    same = old.status == new.status
+    return replace(new, last_transition_time=old.last_transition_time if same else new.last_probe_time)
+
+
+def _text(time: Moment | None) -> str | None:
+    return None if time is None else to_text(time)
+
+
+def _counts(known: GroupReadiness) -> NodeCounts:
+    return NodeCounts(
+        registered=RegisteredCount(
+            total=len(known.registered),
+            ready=len(known.ready),
+            not_started=len(known.not_started),
+            suspended=len(known.suspended),
+            being_deleted=len(known.deleted) or UNSET,
+            unready=UnreadyCount(total=len(known.unready), resource_unready=len(known.resource_unready)),
+        ),
+        long_unregistered=len(known.long_unregistered),
+        unregistered=len(known.unregistered),
+    )
+
+
+def _group_health(
+    state: ClusterStateRegistry, group: NodeGroup, options: AutoscalingOptions, probed: str | None
+) -> GroupHealth:
+    known = state.readiness.get(group.id)
+    return GroupHealth(
+        status=HEALTHY if is_group_healthy(state, group.id, options) else UNHEALTHY,
+        node_counts=_counts(known or GroupReadiness()),
+        cloud_provider_target=state.ranges.get(group.id, AcceptableRange()).current_target,
+        min_size=group.min_size,
+        max_size=group.max_size,
+        last_probe_time=None if known is None else probed,
+    )
+
+
+def _group_scale_up(
+    state: ClusterStateRegistry,
+    group: NodeGroup,
+    now: Moment,
+    options: AutoscalingOptions,
+    probed: str | None,
+    has_template: bool,
+) -> GroupScaleUp:
+    backoff = backoff_status(state, group.id, now, has_template=has_template)
+    info = BackoffInfo()
+    if is_scaling_up(state, group.id):
+        status = IN_PROGRESS
+    elif not is_group_healthy(state, group.id, options):
+        status = UNHEALTHY
+    elif backoff is not None:
+        status = BACKOFF
+        info = BackoffInfo(
+            error_code=backoff.error.code or UNSET,
+            error_message=truncated(backoff.error.message, MAX_ERROR_BYTES) or UNSET,
+        )
+    else:
+        status = NO_ACTIVITY
+    probed = probed if group.id in state.readiness else None
+    return GroupScaleUp(status=status, backoff_info=info, last_probe_time=probed)
+
+
+def _candidates(count: int, scanned: str | None) -> ScaleDownCandidates:
+    status = CANDIDATES_PRESENT if count else NO_CANDIDATES
+    return ScaleDownCandidates(status=status, candidates=count or UNSET, last_probe_time=scanned)
+
+
+def truncated(text: str, most: int) -> str:
+    """At most so many bytes, with a marker at the end of what was cut, if there is room for one.
+
+    A character that is cut in two is left out: the API server holds no half characters.
+    """
+    raw = text.encode()
+    if len(raw) <= most:
+        return text
+    cut = raw[: most - len(_TRUNCATED)] + _TRUNCATED if most >= len(_TRUNCATED) else raw[:most]
+    return cut.decode(errors="ignore")

@@ -1,0 +1,1 @@
+"""The whole loop of the Cluster Autoscaler (``core/static_autoscaler.go``: RunOnce)."""

@@ -1,0 +1,467 @@
+"""One loop of the Cluster Autoscaler, whole and in upstream's order (``core/static_autoscaler.go``: RunOnce)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace as replace_input
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from kscale.ca.actionable import not_actionable
+from kscale.ca.cluster_state import (
+    Updating,
+    cluster_status,
+    forget_failures,
+    initializing_status,
+    is_cluster_healthy,
+    recalculate,
+    register_candidates,
+)
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.expander.chain import respond_with
+from kscale.ca.expander.types import ExpanderInput, Rank
+from kscale.ca.metrics import FunctionTimer, last_activity, observation
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.pod_lists.degradation import may_scale_down
+from kscale.ca.regarding import status_event
+from kscale.ca.repair import (
+    Repair,
+    Repairing,
+    delete_created_with_errors_steps,
+    fix_node_group_size_steps,
+    remove_old_unregistered_steps,
+)
+from kscale.ca.scale_down.actuation.actuator import Actuator
+from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
+from kscale.ca.scale_down.actuation.marking import Marking
+from kscale.ca.scale_down.actuation.remember import remember, remember_start
+from kscale.ca.scale_down.actuation.soft_tainting import update_soft_taints
+from kscale.ca.scale_down.actuation.start_up import clean_up_taints
+from kscale.ca.scale_down.pdb import tracker_of
+from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.planner import scale_down
+from kscale.ca.scale_up.inputs import OrchestratorInputs
+from kscale.ca.scale_up.loop import ScaleUpLoop, check_options
+from kscale.ca.scale_up.orchestrator import Orchestrating
+from kscale.ca.scale_up.scene import Scene
+from kscale.ca.similarity import Comparator
+from kscale.ca.state import LoopState, cleared
+from kscale.ca.static_autoscaler import observing
+from kscale.ca.static_autoscaler.answering import answering
+from kscale.ca.static_autoscaler.inputs import LoopInputs
+from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
+from kscale.ca.status_config_map import WritingStatus, write_status
+from kscale.ca.templates import TaintConfig
+from kscale.effects import (
+    DeleteGroup,
+    HasInstances,
+    InBackground,
+    Moment,
+    Observe,
+    Progress,
+    Refresh,
+    StepsOf,
+    as_if_done,
+    moment,
+)
+from kscale.errors import InputError, Problem
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["Looping", "run_once", "run_once_steps"]
+
+Looping = (
+    Orchestrating
+    | Updating
+    | Repairing
+    | Marking
+    | WritingStatus
+    | Refresh
+    | HasInstances
+    | DeleteGroup
+    | InBackground
+    | Observe
+)
+"""What a whole loop asks for. Deletions that it starts go on in the background."""
+
+
+def run_once(
+    cluster: Cluster | Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: LoopInputs | None = None,
+    has_instance: Mapping[str, bool] | None = None,
+    rank: Rank | None = None,
+) -> LoopReport:
+    """One whole loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
+
+    ``has_instance``: what the cloud says of machines, by node name (a node left out: it does not say); ``rank`` answers
+    for the grpc expander. Deletions are carried on to their end, with the pods of the nodes gone as soon as they are
+    evicted: the state of the report is that after.
+    """
+    now = moment(now)
+    given = inputs or LoopInputs()
+    if given.actuator is None:
+        known = (state or LoopState()).deletions
+        made = Actuator(options, gpu_label=given.gpu_label, known=known)
+        given = replace(given, actuator=made)
+    dra, csi = _modes(options or AutoscalingOptions())
+    snapshot = cluster.snapshot(dra=dra, csi=csi) if isinstance(cluster, Cluster) else cluster
+    steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
+    respond = answering(snapshot, has_instance or {}, respond_with(rank))
+    done = as_if_done(steps, now=now, respond=respond)
+    report = done.value
+    assert given.actuator is not None
+    report.state = caught_up(report.state, given.actuator)
+    report.actions, report.events, report.observations = done.actions, done.events, done.observations
+    return report
+
+
+def _modes(options: AutoscalingOptions) -> tuple[bool, bool]:
+    return options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
+
+
+def caught_up(state: LoopState, actuator: Actuator) -> LoopState:
+    """The state with what has become of deletions since it was last looked at."""
+    state = remember(state, actuator.tracker.take_registered())
+    return replace(state, deletions=actuator.tracker.deletions())
+
+
+def run_once_steps(
+    cluster: Cluster | Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: LoopInputs | None = None,
+) -> StepsOf[Looping, LoopReport]:
+    """One whole loop as a step machine.
+
+    ``cluster``: as it was observed; ``groups``: as the loop before left them (``report.groups``), or as the cloud tells
+    them: it is asked again in the course of the loop (:class:`~kscale.effects.Refresh`), and may answer that they are
+    as they were. ``state``: what the loop before handed on; a process that goes on with what another one saved begins
+    with :func:`kscale.ca.restarted`.
+
+    Raises InputError for options that upstream refuses at start-up and for what no cloud has, and
+    :class:`kscale.ca.AutoscalerError` for a chain of expanders that cannot be built. What goes wrong in the loop itself
+    is in the report.
+    """
+    options = options or AutoscalingOptions()
+    check_options(options)
+    if options.legacy:
+        raise InputError(Problem("run_once has no loop of release 1.3", field="profile"))
+    loop = _RunOnce(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
+    return (yield from loop.run())
+
+
+class _EndedError(Exception):
+    """The loop ends here. ``error``: what it returns."""
+
+    def __init__(self, why: str = "", error: AutoscalerError | None = None) -> None:
+        super().__init__(why)
+        self.why = why
+        self.error = error
+
+
+class _RunOnce:
+    """One loop under way."""
+
+    def __init__(
+        self,
+        cluster: Cluster | Snapshot,
+        groups: Groups | Iterable[NodeGroup],
+        now: Moment,
+        options: AutoscalingOptions,
+        before: LoopState,
+        inputs: LoopInputs,
+    ) -> None:
+        self.p = p = Progress(now)
+        self.now, self.options, self.inputs = now, options, inputs
+        self.scene = scene = Scene(
+            cluster, groups, now, options, inputs.profile, inputs.gpu_label, inputs.templates, before.templates
+        )
+        known = before.deletions
+        if inputs.actuator is None:
+            there = scene.found.columns.index
+            known = Deletions(
+                empty={node: group for node, group in known.empty.items() if node in there},
+                drained={node: group for node, group in known.drained.items() if node in there},
+            )
+        self.actuator = inputs.actuator or Actuator(options, gpu_label=inputs.gpu_label, known=known)
+        self.up = ScaleUpLoop(
+            p,
+            scene,
+            before,
+            OrchestratorInputs(
+                expander_input=replace_input(inputs.expander_input or ExpanderInput(), gpu_label=inputs.gpu_label),
+                quotas=inputs.quotas,
+                comparator=inputs.comparator or Comparator.from_options(options),
+                profile=inputs.profile,
+                rng=inputs.rng,
+            ),
+        )
+        self.report = LoopReport(state=before, groups=scene.groups, snapshot_after=scene.found, warnings=scene.warnings)
+
+    @property
+    def state(self) -> LoopState:
+        return self.up.state
+
+    @state.setter
+    def state(self, state: LoopState) -> None:
+        self.up.state = state
+
+    def run(self) -> StepsOf[Looping, LoopReport]:
+        p, report = self.p, self.report
+        shell = FunctionTimer(p, "main")
+        yield from p.observe(last_activity("main", p.now))
+        looked = False
+        try:
+            yield from self.look()
+            looked = True
+            yield from self.act()
+        except _EndedError as end:
+            report.ended = end.why
+            report.error = None if end.error is None else end.error.record
+        if looked:
+            yield from self.conclude()
+        if report.successful:
+            yield from p.observe(last_activity("mainSuccessful", p.now))
+        elif report.error is not None and report.error.type != TRANSIENT_ERROR:
+            yield from p.observe(observation("errors_total", type=report.error.type))
+        yield from shell.stop()
+        report.state = self.up.plan().state
+        report.groups = self.scene.groups
+        report.snapshot_after = self.up.snapshot_after
+        return report
+
+    # -- what is there (before anything is shown) --------------------------------------------------------------------
+
+    def look(self) -> StepsOf[Looping, None]:
+        p, scene, options = self.p, self.scene, self.options
+        if not self.state.taints_cleaned:
+            yield from clean_up_taints(scene.found.columns.objects, scene.groups, options, self.now)
+            yield from p.clock()
+            self.state = replace(self.state, taints_cleaned=True)
+        timer = FunctionTimer(p, "updateClusterState")
+        yield from self.be_actionable()
+        taints = TaintConfig.from_options(options)
+        yield from p.observe(*observing.of_nodes(scene.lists.all, self.now, taints))
+        # Before the cloud is looked at anew: what is deleted meanwhile is still among its nodes.
+        self.under_way = self.actuator.tracker.status(self.now)
+        self.state = caught_up(self.state, self.actuator)
+        yield from self.refresh()
+        self.state = replace(self.state, cluster=forget_failures(self.state.cluster))
+        yield from p.observe(*observing.of_groups(scene.groups, options))
+        try:
+            tracker_of(scene.found.informers.budgets)
+        except InputError as error:
+            text = f"failed to initialize RemainingPdbTracker: {error}"
+            raise _EndedError(error=AutoscalerError(INTERNAL_ERROR, text)) from None
+        try:
+            self.up.find_templates(self.inputs.templates)
+        except AutoscalerError as error:
+            text = "failed to recompute template node infos: "
+            raise _EndedError(error=error.with_prefix(text)) from None
+        machines = yield from p.act(HasInstances(tuple(scene.found.nodes)))
+        try:
+            yield from self.up.update(machines.value if machines.error is None else None)
+        except AutoscalerError as error:
+            self.state = cleared(self.state)
+            found = AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)
+            raise _EndedError(error=found) from None
+        yield from p.observe(*observing.of_readiness(self.state.cluster, scene.groups, options))
+        yield from timer.stop()
+
+    def be_actionable(self) -> StepsOf[Looping, None]:
+        """Ends a loop that has nothing to go by. It shows its status itself."""
+        lists, options = self.scene.lists, self.options
+        idle = not_actionable(len(lists.all), len(lists.ready), options, self.inputs.process_age)
+        if idle is None:
+            return
+        self.state = cleared(self.state)
+        yield from self.p.observe(*observing.of_nothing())
+        self.report.status = initializing_status(idle.message)
+        if options.write_status_configmap:
+            yield from self.show()
+        if idle.tell:
+            yield from self.p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+        raise _EndedError(idle.message)
+
+    def refresh(self) -> StepsOf[Looping, None]:
+        timer = FunctionTimer(self.p, "cloudProviderRefresh")
+        outcome = yield from self.p.act(Refresh())
+        if outcome.value is not None:
+            try:
+                self.scene.adopt(outcome.value)
+            except InputError as error:
+                raise _EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
+        if self.options.async_node_groups:
+            self.state = replace(self.state, cluster=recalculate(self.state.cluster, self.scene.groups))
+        yield from timer.stop()
+        if outcome.error is not None:
+            raise _EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
+
+    # -- what is done ------------------------------------------------------------------------------------------------
+
+    def act(self) -> StepsOf[Looping, None]:
+        p, up, options = self.p, self.up, self.options
+        yield from self.repair()
+        yield from p.observe(last_activity("autoscaling", p.now))
+        timer = FunctionTimer(p, "filterOutSchedulable")
+        yield from up.look_at_pods(
+            None,
+            [item.node for item in self.under_way.draining],
+            self.inputs.enforcer,
+            self.inputs.max_looks,
+        )
+        yield from timer.stop()
+        yield from p.observe(
+            observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable"),
+            observation("unschedulable_pods_count", up.before.unprocessed, type="scheduler_unprocessed"),
+        )
+        if options.enable_graceful_degradation:
+            yield from p.observe(observation("skipped_pods_count", up.before.lists.out_of_time, requestor="scaleUp"))
+        if not up.result:
+            yield from self.growing(up.scale())
+            for done in up.rounds:
+                labels = done.templates, self.inputs.gpu_label, self.inputs.gpu_types
+                yield from p.observe(*observing.of_scale_ups(done.resized, *labels))
+        if may_scale_down(self.state.scale_up.degraded_loops, options):
+            yield from self.shrink()
+        if options.enforce_node_group_min_size:
+            yield from self.growing(up.raise_to_minimum())
+            assert up.minimum is not None
+            labels = up.made, self.inputs.gpu_label, self.inputs.gpu_types
+            yield from p.observe(*observing.of_scale_ups(up.minimum.resized, *labels))
+
+    def growing(self, steps: StepsOf[Orchestrating, None]) -> StepsOf[Looping, None]:
+        timer = FunctionTimer(self.p, "scaleUp")
+        yield from self.p.observe(last_activity("scaleUp", self.p.now))
+        yield from steps
+        yield from timer.stop()
+
+    def repair(self) -> StepsOf[Looping, None]:
+        p, scene, options, now = self.p, self.scene, self.options, self.now
+        repair = self.report.repair = Repair()
+        if self.state.cluster.unregistered:
+            steps = remove_old_unregistered_steps(p, self.state.cluster, scene.groups, repair, now=now, options=options)
+            yield from steps
+            gone = sum(map(len, repair.removed.values()))
+            if gone:
+                yield from p.observe(observation("old_unregistered_nodes_removed_count", gone))
+        if not is_cluster_healthy(self.state.cluster, options):
+            repair.healthy = False
+            self.state = cleared(self.state)
+            yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+            raise _EndedError("Cluster is unhealthy")
+        yield from delete_created_with_errors_steps(p, scene.groups, repair, options=options)
+        targets = repair.targets(scene.groups)
+        if targets:
+            scene.groups = scene.groups.with_targets(targets)
+        if repair.deleted:
+            self.state = replace(self.state, cluster=recalculate(self.state.cluster, scene.groups))
+        yield from fix_node_group_size_steps(p, self.state.cluster, scene.groups, repair, now=now, options=options)
+        scene.warnings += repair.warnings
+        if repair.error is not None:
+            raise _EndedError(error=AutoscalerError(repair.error.type, repair.error.message))
+        if repair.fixed:
+            raise _EndedError("Some node group target size was fixed, skipping the iteration")
+
+    # -- scale-down --------------------------------------------------------------------------------------------------
+
+    def shrink(self) -> StepsOf[Looping, None]:
+        p, up, options, inputs, now = self.p, self.up, self.options, self.inputs, self.now
+        timer = FunctionTimer(p, "findUnneeded")
+        plan = self.report.scale_down = scale_down(
+            up.snapshot_after,
+            self.scene.groups,
+            now=now,
+            options=options,
+            state=self.state,
+            limits=inputs.limits,
+            deleting=self.under_way.deleting,
+            draining=self.under_way.draining,
+            recent_evictions=self.under_way.recent_evictions,
+            disabled=up.before.scale_down_disabled,
+            max_simulations=inputs.max_simulations,
+            threads=inputs.threads,
+            gpu_label=inputs.gpu_label,
+            profile=inputs.profile,
+        )
+        unneeded = [item.name for item in plan.unneeded]
+        cluster = register_candidates(plan.state.cluster, unneeded, self.scene.groups, now)
+        self.state = replace(plan.state, cluster=cluster)
+        yield from p.observe(observation("unneeded_nodes_count", len(unneeded)))
+        yield from timer.stop()
+        cooldown = plan.result == "ScaleDownInCooldown"
+        yield from p.observe(observation("scale_down_in_cooldown", int(cooldown)))
+        if not self.under_way.draining:
+            yield from remove_unneeded_groups(p, self.scene, self.report)
+        error = None
+        if plan.result == "ScaleDownNoCandidates":
+            yield from p.observe(last_activity("scaleDown", p.now))
+        elif plan.chosen is not None:
+            error = yield from self.start(plan)
+        if options.max_bulk_soft_taint_count != 0:
+            timer = FunctionTimer(p, "scaleDown:softTaintUnneeded")
+            nodes = {node.metadata.name: node for node in self.scene.lists.all}
+            yield from update_soft_taints(plan.soft_taints, nodes, options, p.now)
+            yield from timer.stop()
+        if error is not None:
+            raise _EndedError(error=error)
+
+    def start(self, plan: ScaleDownPlan) -> StepsOf[Looping, AutoscalerError | None]:
+        """Begins deletions, and does not wait for them."""
+        p = self.p
+        timer = FunctionTimer(p, "scaleDown")
+        yield from p.observe(last_activity("scaleDown", p.now))
+        assert plan.chosen is not None
+        started = self.report.started = yield from self.actuator.start_deletion_in(
+            p, plan.chosen.empty, plan.chosen.drain, self.up.snapshot_after, self.scene.groups
+        )
+        self.state = replace(remember_start(self.state, started, self.now), deletions=self.actuator.tracker.deletions())
+        yield from timer.stop()
+        yield from p.observe(*observing.of_unremovable(plan.unremovable))
+        if started.result == "ScaleDownNodeDeleteStarted":
+            self.state = replace(self.state, cluster=recalculate(self.state.cluster, self.scene.groups))
+        return None if started.error is None else AutoscalerError(started.error.type, started.error.message)
+
+    # -- what is shown -----------------------------------------------------------------------------------------------
+
+    def conclude(self) -> StepsOf[Looping, None]:
+        """What upstream defers until the loop is over, however it ended."""
+        p, options, tracker = self.p, self.options, self.actuator.tracker
+        if self.up.before.asked is not None:
+            self.report.scale_up = self.up.plan()
+        known = set(self.up.made)
+        if options.write_status_configmap:
+            status = cluster_status(
+                self.state.cluster, self.scene.groups, now=self.now, options=options, templates=known
+            )
+            self.state = replace(self.state, cluster=replace(self.state.cluster, last_status=status))
+            self.report.status = status
+            yield from self.show()
+        if not options.enforce_node_group_min_size:
+            yield from self.up.tell_untried()
+        results, newest = tracker.results(p.now)
+        tracker.clear_results_not_newer_than(newest)
+        self.report.deletion_results = results
+        labels = self.up.made, self.inputs.gpu_label, self.inputs.gpu_types
+        yield from p.observe(*observing.of_failures(self.state.cluster, *labels))
+        if options.emit_per_nodegroup_metrics:
+            found = observing.of_health(self.state.cluster, self.scene.groups, self.now, options, known)
+            yield from p.observe(*found)
+
+    def show(self) -> StepsOf[WritingStatus, None]:
+        assert self.report.status is not None
+        problem = yield from write_status(self.p, self.report.status, self.options, self.now)
+        if problem is not None:
+            self.scene.warnings.append(problem)

@@ -1,0 +1,161 @@
+"""What a loop counts, under upstream's names (``metrics/metrics.go``)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final
+
+from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.cluster_state import ClusterStateRegistry, backoff_status, is_cluster_healthy, is_group_healthy
+from kscale.ca.device_labels import dra_drivers_label, gpu_labels
+from kscale.ca.metrics import observation
+from kscale.ca.nodes import is_being_deleted
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.unremovable import UnremovableNode
+from kscale.ca.templates import TaintConfig
+from kscale.effects import Moment, Observation
+from kscale.objects.core import Node
+from kscale.objects.nodegroup import NodeTemplate
+from kscale.objects.nodegroups import Groups
+from kscale.objects.quantity import Quantity
+
+__all__ = [
+    "of_failures",
+    "of_groups",
+    "of_health",
+    "of_nodes",
+    "of_nothing",
+    "of_readiness",
+    "of_scale_ups",
+    "of_unremovable",
+]
+
+_STATES: Final = ("ready", "unready", "notStarted", "suspended", "longUnregistered", "unregistered")
+
+
+def of_nodes(nodes: Iterable[Node], now: Moment, taints: TaintConfig) -> list[Observation]:
+    """Cores and bytes of the nodes that stay, and how many taints of which kind there are."""
+    cores = memory = 0
+    kinds: Counter[str] = Counter()
+    for node in nodes:
+        if node.spec.taints:
+            kinds.update(map(taints.kind_of, node.spec.taints))
+            if is_being_deleted(node, now):
+                continue
+        capacity = node.status.capacity or {}
+        cores += _value(capacity.get("cpu"))
+        memory += _value(capacity.get("memory"))
+    return [
+        observation("cluster_cpu_current_cores", cores),
+        observation("cluster_memory_current_bytes", memory),
+        *(observation("node_taints_count", count, type=kind) for kind, count in kinds.items()),
+    ]
+
+
+def _value(amount: Quantity | None) -> int:
+    return 0 if amount is None else max(0, amount.value())
+
+
+def of_groups(groups: Groups, options: AutoscalingOptions) -> list[Observation]:
+    """The bounds of the groups that exist, and the most nodes that there may be."""
+    there = [group for group in groups if group.exists]
+    most = sum(group.max_size for group in there)
+    if options.max_nodes_total > 0:
+        most = min(most, options.max_nodes_total)
+    found = [observation("max_nodes_count", most)]
+    if options.emit_per_nodegroup_metrics:
+        for group in there:
+            found.append(observation("node_group_min_count", group.min_size, node_group=group.id))
+            found.append(observation("node_group_max_count", group.max_size, node_group=group.id))
+    return found
+
+
+def of_readiness(state: ClusterStateRegistry, groups: Groups, options: AutoscalingOptions) -> list[Observation]:
+    """What the update found out."""
+    running = [group for group in groups if not group.upcoming]
+    provisioned = sum(group.autoprovisioned for group in running)
+    total = state.total
+    lists = (
+        total.ready, total.unready, total.not_started, total.suspended, total.long_unregistered, total.unregistered,
+    )  # fmt: skip
+    found = [
+        observation("node_groups_count", len(running) - provisioned, node_group_type="autoscaled"),
+        observation("node_groups_count", provisioned, node_group_type="autoprovisioned"),
+    ]
+    if options.emit_per_nodegroup_metrics:
+        found += [observation("node_group_target_count", group.size, node_group=group.id) for group in running]
+    found.append(observation("cluster_safe_to_autoscale", int(is_cluster_healthy(state, options))))
+    found += [observation("nodes_count", len(names), state=which) for which, names in zip(_STATES, lists, strict=True)]
+    return found
+
+
+def of_nothing() -> list[Observation]:
+    """What is said of a cluster that is left alone."""
+    found = [observation("cluster_safe_to_autoscale", 0)]
+    return found + [observation("nodes_count", 0, state=which) for which in _STATES]
+
+
+def of_scale_ups(
+    resized: Iterable[tuple[ScaleUpInfo, Moment]],
+    templates: Mapping[str, NodeTemplate],
+    gpu_label: str,
+    gpu_types: Collection[str],
+) -> list[Observation]:
+    """The nodes that were asked for."""
+    found = []
+    for info, _ in resized:
+        labels = _labels(templates.get(info.group), gpu_label, gpu_types)
+        count = info.new - info.current
+        found.append(observation("scaled_up_nodes_total", count, **labels))
+        del labels["dra_drivers"]
+        if labels["gpu_name"]:
+            found.append(observation("scaled_up_gpu_nodes_total", count, **labels))
+    return found
+
+
+def of_failures(
+    state: ClusterStateRegistry, templates: Mapping[str, NodeTemplate], gpu_label: str, gpu_types: Collection[str]
+) -> list[Observation]:
+    """Scale-ups that failed in this loop, and how many nodes with them."""
+    found = []
+    for group, failures in state.failures.items():
+        for failure in failures:
+            reason = failure.error.code
+            labels = _labels(templates.get(group), gpu_label, gpu_types)
+            found.append(observation("failed_scale_ups_total", 1.0, reason=reason, **labels))
+            found.append(observation("failed_node_creations_total", failure.delta, reason=reason))
+            del labels["dra_drivers"]
+            if labels["gpu_name"]:
+                found.append(observation("failed_gpu_scale_ups_total", 1.0, reason=reason, **labels))
+    return found
+
+
+def _labels(template: NodeTemplate | None, gpu_label: str, gpu_types: Collection[str]) -> dict[str, str]:
+    if template is None:
+        return {"gpu_resource_name": "", "gpu_name": "", "dra_drivers": ""}
+    gpu = gpu_labels(gpu_label, template.node, gpu_types)
+    return {**gpu, "dra_drivers": dra_drivers_label(template.resource_slices)}
+
+
+def of_unremovable(unremovable: Mapping[str, UnremovableNode]) -> list[Observation]:
+    """Why nodes stay; of reasons that nothing stays for nothing is said."""
+    counts = Counter(item.reason for item in unremovable.values())
+    return [observation("unremovable_nodes_count", count, reason=reason) for reason, count in counts.items()]
+
+
+def of_health(
+    state: ClusterStateRegistry, groups: Groups, now: Moment, options: AutoscalingOptions, templates: Collection[str]
+) -> list[Observation]:
+    """Of every group, with ``emit_per_nodegroup_metrics``: whether it is healthy, and why it is left alone."""
+    found = []
+    for group in groups:
+        if group.upcoming or not group.exists:
+            continue
+        healthy = is_group_healthy(state, group.id, options)
+        found.append(observation("node_group_healthiness", int(healthy), node_group=group.id))
+        backoff = backoff_status(state, group.id, now, has_template=group.id in templates)
+        if backoff is not None:
+            reason = backoff.error.code or "unknown"
+            found.append(observation("node_group_backoff_status", 1, node_group=group.id, reason=reason))
+    return found

@@ -1,0 +1,77 @@
+"""What came of a whole loop."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kscale.ca.cluster_state import ClusterAutoscalerStatus
+from kscale.ca.errors import TRANSIENT_ERROR, ErrorRecord
+from kscale.ca.repair import Repair
+from kscale.ca.scale_down.actuation.results import NodeDeleteResult, StartedDeletion
+from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_up.plan import ScaleUpPlan
+from kscale.ca.state import LoopState
+from kscale.effects import Action, Event, Observation
+from kscale.objects.nodegroups import Groups
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["LoopReport"]
+
+
+class LoopReport(msgspec.Struct, kw_only=True, dict=True):
+    """What one loop found out and did.
+
+    - ``state``: for the next loop; ``groups``: as they are now, with the targets that were asked for.
+    - ``error``: what upstream returns from its loop; ``ended``: why it ended early without one (empty: it did not).
+    - ``repair``: what was put right (None: it did not come to that); ``scale_up``, ``scale_down``: what was decided
+      (None: likewise; scale-down may be switched off); ``started``: deletions that began; ``removed_groups``: groups
+      of auto-provisioning that were not needed any more.
+    - ``deletion_results``: how deletions ended since the loop before, by node. Each is told once.
+    - ``status``: what is shown of the cluster; ``warnings``: what upstream only logs.
+    - ``snapshot_after``: the simulated cluster in which scale-down looked for places.
+    - ``actions``, ``events``, ``observations``: of a loop that was run as if everything succeeded. Whoever runs the
+      steps gets them as actions instead.
+    """
+
+    state: LoopState
+    groups: Groups
+    snapshot_after: Snapshot
+    error: ErrorRecord | None = None
+    ended: str = ""
+    repair: Repair | None = None
+    scale_up: ScaleUpPlan | None = None
+    scale_down: ScaleDownPlan | None = None
+    started: StartedDeletion | None = None
+    removed_groups: list[str] = []
+    deletion_results: dict[str, NodeDeleteResult] = {}
+    status: ClusterAutoscalerStatus | None = None
+    warnings: list[str] = []
+    actions: Sequence[Action] = ()
+    events: Sequence[Event] = ()
+    observations: Sequence[Observation] = ()
+
+    @property
+    def successful(self) -> bool:
+        """Whether the process counts as healthy: an error that passes by itself does not count."""
+        return self.error is None or self.error.type == TRANSIENT_ERROR
+
+    def __repr__(self) -> str:
+        up = self.scale_up
+        grown = [str(info) for info in (*up.scale_ups, *up.min_sizes)] if up is not None else []
+        parts = [
+            f"error={self.error.message!r}" if self.error is not None else "",
+            f"ended={self.ended!r}" if self.ended else "",
+            f"scale_up={up.result}{' ' + ' '.join(grown) if grown else ''}" if up is not None else "",
+            f"scale_down={self.scale_down_result}" if self.scale_down is not None else "",
+            f"deleting={[item.node for item in self.started.nodes]}" if self.started and self.started.nodes else "",
+        ]
+        return f"LoopReport({', '.join(part for part in parts if part)})"
+
+    @property
+    def scale_down_result(self) -> str:
+        """What upstream reports of scale-down."""
+        if self.started is not None:
+            return self.started.result
+        return self.scale_down.result if self.scale_down is not None else "ScaleDownNotTried"

@@ -1,0 +1,30 @@
+"""Groups that node auto-provisioning made and nothing needs any more (``RemoveUnneededNodeGroups``)."""
+
+from __future__ import annotations
+
+from kscale.ca.metrics import observation
+from kscale.ca.scale_up.scene import Scene
+from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.effects import DeleteGroup, Observe, Progress, StepsOf
+from kscale.objects.nodegroups import Groups
+
+__all__ = ["remove_unneeded_groups"]
+
+
+def remove_unneeded_groups(p: Progress, scene: Scene, report: LoopReport) -> StepsOf[DeleteGroup | Observe, None]:
+    """Removes groups that have no machine and shall have none. The first refusal ends it, and is only logged."""
+    for group in list(scene.groups):
+        if not group.autoprovisioned or not group.exists or group.upcoming:
+            continue
+        refusal = group.target_size_error
+        if refusal is None:
+            if group.size or group.instance_ids:
+                continue
+            outcome = yield from p.act(DeleteGroup(group=group.id))
+            refusal = None if outcome.error is None else outcome.error.message
+        if refusal is not None:
+            scene.warnings.append(f"Error while removing unneeded node groups: {refusal}")
+            return
+        scene.groups = Groups((each for each in scene.groups if each.id != group.id), scene.groups.node_errors)
+        report.removed_groups.append(group.id)
+        yield from p.observe(observation("deleted_node_groups_total", group_type="autoscaled"))

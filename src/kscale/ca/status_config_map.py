@@ -1,0 +1,78 @@
+"""Showing the status of a loop in the cluster (``clusterstate/utils/status.go``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from json import dumps
+from typing import Any, Final
+
+import msgspec
+
+from kscale.ca.cluster_state import ClusterAutoscalerStatus
+from kscale.ca.options import AutoscalingOptions
+from kscale.effects import SECOND, Create, Get, Moment, Patch, Progress, StepsOf
+from kscale.objects.core import ConfigMap
+from kscale.objects.meta import ObjectMeta
+
+__all__ = ["LAST_UPDATED", "WritingStatus", "status_text", "time_text", "write_status"]
+
+LAST_UPDATED: Final = "cluster-autoscaler.kubernetes.io/last-updated"
+"""The annotation that says when the status was written."""
+
+WritingStatus = Get | Create | Patch
+"""What writing the status asks for."""
+
+
+def write_status(
+    p: Progress, status: ClusterAutoscalerStatus, options: AutoscalingOptions, now: Moment
+) -> StepsOf[WritingStatus, str | None]:
+    """Puts the status into its ConfigMap, which is made where there is none. What went wrong, if anything did: upstream
+    only logs it."""
+    namespace, name = options.namespace, options.status_config_map_name
+    metadata = {"annotations": {LAST_UPDATED: time_text(now)}}
+    data = {"status": status_text(status, now)}
+    found = yield from p.act(Get(kind="ConfigMap", namespace=namespace, name=name))
+    if found.error is None:
+        changes = {"metadata": metadata, "data": data}
+        error = (yield from p.act(Patch(kind="ConfigMap", namespace=namespace, name=name, patch=changes))).error
+    elif found.error.is_not_found:
+        made = ConfigMap(
+            api_version="v1",
+            kind="ConfigMap",
+            metadata=ObjectMeta(namespace=namespace, name=name, annotations=metadata["annotations"]),
+            data=data,
+        )
+        error = (yield from p.act(Create(made))).error
+    else:
+        return f"Failed to retrieve status configmap for update: {found.error.message}"
+    return None if error is None else f"Failed to write status configmap: {error.message}"
+
+
+def time_text(now: Moment) -> str:
+    """As Go prints a time in UTC, with as many digits of the second as it takes."""
+    whole, rest = divmod(now, SECOND)
+    fraction = f".{rest:09d}".rstrip("0") if rest else ""
+    return f"{datetime.fromtimestamp(whole, UTC):%Y-%m-%d %H:%M:%S}{fraction} +0000 UTC"
+
+
+def status_text(status: ClusterAutoscalerStatus, now: Moment) -> str:
+    """The document as YAML, keys sorted, as upstream writes it."""
+    return "".join(_lines({"time": time_text(now), **msgspec.to_builtins(status)}, ""))
+
+
+def _lines(value: dict[str, Any], indent: str) -> Iterator[str]:
+    """A mapping of mappings, lists of mappings and scalars."""
+    for key in sorted(value):
+        member = value[key]
+        if isinstance(member, dict) and member:
+            yield f"{indent}{key}:\n"
+            yield from _lines(member, indent + "  ")
+        elif isinstance(member, list) and member:
+            yield f"{indent}{key}:\n"
+            for item in member:
+                first, *rest = _lines(item, indent + "  ")
+                yield f"{indent}- {first.lstrip(' ')}"
+                yield from rest
+        else:
+            yield f"{indent}{key}: {dumps(member)}\n"

@@ -1,0 +1,51 @@
+"""What loops count has upstream's names and labels."""
+
+from __future__ import annotations
+
+import pytest
+
+from builders import node
+from kscale.ca.device_labels import dra_drivers_label, gpu_labels
+from kscale.ca.metrics import METRICS, observation
+from kscale.objects.quantity import Quantity
+from kscale.objects.resource import ResourceSlice, ResourceSliceSpec
+
+
+def test_an_observation_has_the_labels_of_its_metric() -> None:
+    made = observation("evicted_pods_total", eviction_result="failed")
+    assert (made.name, made.labels) == ("cluster_autoscaler_evicted_pods_total", {"eviction_result": "failed"})
+    with pytest.raises(ValueError, match="has the labels eviction_result, not result"):
+        observation("evicted_pods_total", result="failed")
+    assert all(name == metric.name for name, metric in METRICS.items())
+
+
+def test_bounds_of_durations() -> None:
+    bounds = METRICS["cluster_autoscaler_function_duration_seconds"].bounds
+    assert (len(bounds), bounds[0]) == (150, 0.1)
+    assert bounds[-1] == pytest.approx(1800)
+    assert list(bounds) == sorted(bounds)
+
+
+@pytest.mark.parametrize(
+    ("labels", "gpus", "want"),
+    [
+        ({}, 0, ("", "")),
+        ({"gpu": "a100"}, 1, ("nvidia.com/gpu", "a100")),
+        ({"gpu": "other"}, 1, ("nvidia.com/gpu", "not-listed")),
+        ({}, 1, ("nvidia.com/gpu", "generic")),
+        ({"gpu": "a100"}, 0, ("nvidia.com/gpu", "unexpected-label")),
+    ],
+)
+def test_gpu_labels(labels: dict[str, str], gpus: int, want: tuple[str, str]) -> None:
+    machine = node("n", 1000, 1000, labels=labels)
+    if gpus:
+        for amounts in (machine.status.capacity, machine.status.allocatable):
+            assert amounts is not None
+            amounts["nvidia.com/gpu"] = Quantity(str(gpus))
+    assert tuple(gpu_labels("gpu", machine, {"a100"}).values()) == want
+
+
+def test_drivers() -> None:
+    slices = [ResourceSlice(spec=ResourceSliceSpec(driver=name)) for name in ("driver2", "dra.net", "driver3")]
+    assert dra_drivers_label(slices) == "custom.driver,dra.net"
+    assert dra_drivers_label([]) == ""
