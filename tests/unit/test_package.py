@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from pathlib import Path
 
 import kscale
 
@@ -23,3 +25,47 @@ def test_build_info_names_the_compiler() -> None:
     assert info["kscale"] == kscale.__version__
     assert info["compiler"].split()[0] in {"gcc", "clang"}
     assert info["cpu_level"] in {"x86-64-v4", "x86-64-v3", "default"}
+
+
+def imports_of(root: Path) -> dict[str, set[str]]:
+    """Module -> the modules of the package that it imports, wherever in the file."""
+    files = {}
+    for path in root.rglob("*.py"):
+        name = ".".join((root.name, *path.relative_to(root).with_suffix("").parts))
+        files[name.removesuffix(".__init__")] = path
+    found: dict[str, set[str]] = {}
+    for name, path in files.items():
+        found[name] = set()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                of = (f"{node.module}.{alias.name}" for alias in node.names)
+                found[name] |= {each if each in files else node.module for each in of}
+            elif isinstance(node, ast.Import):
+                found[name] |= {alias.name for alias in node.names}
+        found[name] &= files.keys() - {name}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[set[str]]:
+    """The groups of nodes that reach each other, largest first."""
+    reach = {name: {name} for name in graph}
+    changed = True
+    while changed:
+        changed = False
+        for name, imported in graph.items():
+            more = reach[name].union(*(reach[other] for other in imported))
+            changed = changed or len(more) > len(reach[name])
+            reach[name] = more
+    groups = {frozenset(other for other in reach[name] if name in reach[other]) for name in graph}
+    return sorted((set(group) for group in groups if len(group) > 1), key=len, reverse=True)
+
+
+def test_no_circle_of_files_is_larger_than_two() -> None:
+    graph = imports_of(Path(kscale.__file__).parent)
+    assert len(graph) > 300
+    assert [sorted(circle) for circle in circles(graph) if len(circle) > 2] == []
+
+
+def test_circles_are_found() -> None:
+    graph: dict[str, set[str]] = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set(), "f": {"a"}}
+    assert circles(graph) == [{"a", "b", "c"}]

@@ -7,7 +7,8 @@ namespace, labels and whether it is being deleted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,13 +43,12 @@ class Row:
     eligibility: Eligibility | None = None
 
 
-@dataclass(slots=True)
-class _Counted:
+class _Counted(NamedTuple):
     """The rows that count an identity: those that count nodes too, the others; ``upto``: rows that were looked at."""
 
-    upto: int = 0
-    spread: list[int] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
+    upto: int
+    spread: list[int]
+    rows: list[int]
 
 
 class Rows:
@@ -90,18 +90,26 @@ class Rows:
     def counted(self, pod: PodClass) -> tuple[list[int], list[int]]:
         """(rows with eligibility, other rows) that count a pod of this class, but for those it names itself."""
         known = self._counted.get(pod.identity_id)
-        if known is None:
-            known = self._counted[pod.identity_id] = _Counted()
-        if known.upto < len(self.rows):
-            candidates = [n for n in self._anywhere if n >= known.upto]
-            for label in (pod.labels or {}).items():
-                candidates += [n for n in self._by_label.get(label, ()) if n >= known.upto]
-            for number in sorted(set(candidates)):
-                row = self.rows[number]
-                if row.meant is not None and row.meant(pod):
-                    (known.rows if row.eligibility is None else known.spread).append(number)
-            known.upto = len(self.rows)
+        if known is None or known.upto < len(self.rows):
+            known = self._counted[pod.identity_id] = self._count(pod)
         return known.spread, known.rows
+
+    def _count(self, pod: PodClass) -> _Counted:
+        by_label = self._by_label
+        candidates = list(self._anywhere)
+        if by_label and pod.labels:
+            for label in pod.labels.items():
+                if label in by_label:
+                    candidates += by_label[label]
+        if not candidates:
+            return _Counted(len(self.rows), [], [])
+        spread: list[int] = []
+        rows: list[int] = []
+        for number in sorted(set(candidates)):
+            row = self.rows[number]
+            if row.meant is not None and row.meant(pod):
+                (rows if row.eligibility is None else spread).append(number)
+        return _Counted(len(self.rows), spread, rows)
 
     def columns(self) -> frozenset[str]:
         """Node columns that decide which nodes rows count."""

@@ -64,14 +64,16 @@ class Session:
         self._ctx = ctx = Context(snapshot, self.profile)
         self._copies = copies = Copies(ctx, templates)
         others = [pod for found in (*copies.pods, present) for pod in found]
-        self._classes = classes = PodClasses(ctx, pods, others)
+        self._classes = classes = PodClasses.of(ctx, pods, others, templates)
         columns = classes.columns()
-        copies.spell_out(spelled_out(ctx, classes.pods) if templates and columns & {NAME, HOSTNAME} else ())
+        copies.spell_out(
+            spelled_out(ctx, classes.pods[: classes.given]) if templates and columns & {NAME, HOSTNAME} else ()
+        )
         self._nodes = NodeClasses(ctx, copies.facts, columns)
         devices, ledger = self._devices(one_by_one=one_by_one, moving=moving, alike=alike)
-        classes.settle(copies.facts, ledger.concerns if ledger is not None else _nobody)
+        classes.settle(ctx, copies.facts, ledger.concerns if ledger is not None else _nobody)
         more = [name for predicate in self.profile.predicates for name in predicate.resources]
-        self._resources = Resources(ctx, classes.pods, classes.asked, more, devices)
+        self._resources = Resources(ctx, classes, more, devices)
         self.engine = self._engine(ledger)
         self._domains = Domains(self.engine, snapshot, classes.rows.keys, copies.facts)
         self._fill()
@@ -93,12 +95,12 @@ class Session:
         ctx, classes = self._ctx, self._classes
         if one_by_one or not ctx.dra or DynamicResources.name in self.profile.disabled_filters:
             return None, None
-        checked, others = classes.pods[: classes.asked], classes.pods[classes.asked :]
+        checked, others = classes.pods[: classes.asked], classes.pods[classes.asked : classes.given]
         if not any(pod.claims for pod in others) and not ((moving or alike) and any(pod.claims for pod in checked)):
             counting = DeviceCounting(ctx, checked, self._nodes)
             if counting.exact:
                 return counting, None
-        return None, DeviceLedger(ctx, classes.pods, self._copies.templates, alike=alike)
+        return None, DeviceLedger(ctx, classes.pods[: classes.given], self._copies.templates, alike=alike)
 
     def _engine(self, ledger: DeviceLedger | None) -> _engine.Engine:
         """An engine with the nodes of the snapshot."""
@@ -127,9 +129,9 @@ class Session:
         engine.add_rows(*rows.arrays())
         for part in classes.parts:
             part.declare(engine, self._ctx)
-        static_row, failed, hosts = classes.arrays()
-        engine.add_classes(*self._resources.amounts(), static_row, failed, hosts, classes.extras)
-        engine.populate(*classes.placed())
+        amounts = self._resources.amounts()
+        engine.add_classes(*amounts, classes.static_row, classes.failed, classes.hosts, classes.extras)
+        engine.populate(*classes.placed(self.snapshot))
         for predicate in self.profile.predicates:
             wanted = (*FIXED_RESOURCES, *predicate.resources)
             engine.add_user(predicate, [self.resources.index(name) for name in wanted])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cached_property
+from typing import Any
 
 from kscale.objects.storage import CSIDriver, CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim, StorageClass
 from kscale.scheduling.context import Context
+from kscale.scheduling.renewed import renewed
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
@@ -49,15 +51,47 @@ def not_owned(pod: PodClass, claim: PersistentVolumeClaim) -> str | None:
 
 
 class Volumes:
-    """The informers' objects about storage, and what is derived of them. Kept with a snapshot."""
+    """The informers' objects about storage, and what is derived of them. The same for all snapshots until one of these
+    objects changes."""
 
     def __init__(self, informers: Informers) -> None:
         self._informers = informers
+        self._grounds: dict[int, tuple[PodClass, tuple[Any, ...]]] = {}
 
     @classmethod
     def of(cls, ctx: Context) -> Volumes:
         """Those of a snapshot."""
-        return ctx.snapshot.memo.of(cls, lambda: cls(ctx.snapshot.informers))
+        informers = ctx.snapshot.informers
+
+        def renew(last: Volumes | None) -> Volumes:
+            return last if last is not None and last.is_of(informers) else cls(informers)
+
+        return renewed(ctx.snapshot, cls, renew)
+
+    def is_of(self, informers: Informers) -> bool:
+        """Whether nothing changed."""
+        mine = self._informers
+        return (
+            mine.claims is informers.claims
+            and mine.volumes is informers.volumes
+            and mine.storage_classes is informers.storage_classes
+            and mine.csi_drivers is informers.csi_drivers
+            and mine.capacities is informers.capacities
+        )
+
+    def grounds(self, pod: PodClass) -> tuple[Any, ...]:
+        """The objects that a pod's claims lead to; all storage classes are one."""
+        known = self._grounds.get(pod.index)
+        if known is not None and known[0] is pod:
+            return known[1]
+        found: list[Any] = [self._informers.storage_classes]
+        for name, _ in claim_names(pod):
+            claim = self.claim(pod.namespace, name)
+            found.append(claim)
+            if claim is not None and claim.spec.volume_name:
+                found.append(self.volume(claim.spec.volume_name))
+        self._grounds[pod.index] = pod, tuple(found)
+        return self._grounds[pod.index][1]
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
         """A claim."""

@@ -8,48 +8,72 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.objects.requests import is_scalar
+from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.context import Context
 from kscale.scheduling.devices.claims import Claims
 from kscale.scheduling.devices.counting import PLENTY, DeviceCounting
 from kscale.scheduling.plugins.node_resources_fit import counted
 from kscale.snapshot.columns import FIXED_RESOURCES
-from kscale.snapshot.interner import PodClass
 
 __all__ = ["Resources"]
+
+
+class _Amounts:
+    """What classes ask and take. ``scalars``: the resources that those which are asked about want something of. Kept
+    with the classes."""
+
+    def __init__(self, classes: PodClasses, ctx: Context) -> None:
+        self.demands: list[Mapping[str, int]] = [counted(pod, ctx) for pod in classes.pods]
+        self.taken: list[Mapping[str, int]] = [pod.occupancy for pod in classes.pods]
+        asked = self.demands[: classes.asked]
+        self.scalars = frozenset(name for demand in asked for name, amount in demand.items() if amount > 0)
+        self._matrices: dict[tuple[str, ...], _Matrices] = {}
+
+    def matrices(self, names: tuple[str, ...]) -> _Matrices:
+        """int64[classes, resources] each."""
+        found = self._matrices.get(names)
+        if found is None:
+            found = self._matrices[names] = _matrix(self.demands, names), _matrix(self.taken, names)
+        return found
+
+
+_Matrices = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+
+def _matrix(amounts: Sequence[Mapping[str, int]], names: tuple[str, ...]) -> NDArray[np.int64]:
+    found = np.zeros((len(amounts), len(names)), dtype=np.int64)
+    for r, name in enumerate(names):
+        found[:, r] = [each.get(name, 0) for each in amounts]
+    return found
 
 
 class Resources:
     """``names``: the columns: cpu, memory, ephemeral storage, scalar resources by name, then counted devices.
 
-    ``pods``: classes by number, the first ``asked`` of them are asked about; ``devices``: what is counted of devices.
+    ``devices``: what is counted of devices.
     """
 
-    def __init__(
-        self, ctx: Context, pods: Sequence[PodClass], asked: int, more: Iterable[str], devices: DeviceCounting | None
-    ) -> None:
+    def __init__(self, ctx: Context, classes: PodClasses, more: Iterable[str], devices: DeviceCounting | None) -> None:
         self._ctx = ctx
         self._devices = devices
         self._claims = Claims.of(ctx)
-        self._demands: list[Mapping[str, int]] = [counted(pod, ctx) for pod in pods]
-        self._taken: list[Mapping[str, int]] = [pod.occupancy for pod in pods]
-        scalars = {name for demand in self._demands[:asked] for name, amount in demand.items() if amount > 0}
-        scalars.update(more)
-        self.names: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars.difference(FIXED_RESOURCES)))
+        self._amounts = amounts = classes.memo.of(_Amounts, lambda: _Amounts(classes, ctx))
+        scalars = amounts.scalars.union(more).difference(FIXED_RESOURCES)
+        self.names: tuple[str, ...] = (*FIXED_RESOURCES, *sorted(scalars))
+        self._demands = amounts.demands
+        self._taken = amounts.taken
         if devices is not None and devices.columns:
             self.names += devices.columns
-            for i, pod in enumerate(pods[:asked]):
+            self._demands, self._taken = [*amounts.demands], [*amounts.taken]
+            for i, pod in enumerate(classes.pods[: classes.asked]):
                 self._demands[i] = {**self._demands[i], **devices.demand(pod)}
                 self._taken[i] = {**self._taken[i], **devices.taken(pod)}
 
-    def amounts(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def amounts(self) -> _Matrices:
         """(what classes ask, what they take): int64[classes, resources] each."""
-        return self._matrix(self._demands), self._matrix(self._taken)
-
-    def _matrix(self, amounts: Sequence[Mapping[str, int]]) -> NDArray[np.int64]:
-        found = np.zeros((len(amounts), len(self.names)), dtype=np.int64)
-        for r, name in enumerate(self.names):
-            found[:, r] = [each.get(name, 0) for each in amounts]
-        return found
+        if self._devices is None:
+            return self._amounts.matrices(self.names)
+        return _matrix(self._demands, self.names), _matrix(self._taken, self.names)
 
     def free(self, existing: int) -> NDArray[np.int64]:
         """What existing nodes have free: int64[resources, nodes]."""

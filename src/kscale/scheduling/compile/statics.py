@@ -2,54 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale.scheduling.compile.node_classes import NodeClasses
+from kscale.scheduling.compile.questions import JudgeKey, Judges
 from kscale.scheduling.facts import NAME, NodeFacts
-from kscale.scheduling.plugins.base import Judge, Plugin
+from kscale.scheduling.plugins.base import Judge
 
 __all__ = ["StaticRows"]
 
-_Key = tuple[int, Hashable]
-"""(ordinal of the plug-in, key of the judge)."""
-
-_Row = tuple[frozenset[str] | None, tuple[_Key, ...]]
+_Row = tuple[frozenset[str] | None, tuple[JudgeKey, ...]]
 """(names that PreFilters left, or None; judges)."""
 
 
 class StaticRows:
-    """Rows of classes that agree in all they ask of a node alone. ``columns``: the node columns that they read."""
+    """Rows of classes that agree in all they ask of a node alone."""
 
     def __init__(self) -> None:
-        self.columns: set[str] = set()
-        self._judges: dict[_Key, Judge] = {}
+        self._judges: dict[JudgeKey, Judge] = {}
         self._rows: dict[_Row, int] = {}
         self.row(None, ())
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def row(self, nodes: frozenset[str] | None, judges: tuple[tuple[Plugin, Judge], ...]) -> int:
+    def row(self, nodes: frozenset[str] | None, judges: Judges) -> int:
         """The number of a row; the first, 0, passes everything."""
-        keys = tuple((plugin.ordinal, judge.key) for plugin, judge in judges)
+        keys = tuple([key for key, _ in judges])
         found = self._rows.get((nodes, keys))
         if found is None:
             found = self._rows[nodes, keys] = len(self._rows)
-            if nodes is not None:
-                self.columns.add(NAME)
-            for key, (_, judge) in zip(keys, judges, strict=True):
-                if key not in self._judges:
-                    self._judges[key] = judge
-                    self.columns |= judge.columns
+            for key, judge in judges:
+                self._judges.setdefault(key, judge)
         return found
 
     def table(self, classes: NodeClasses) -> NDArray[np.uint16]:
         """uint16[rows, node classes]: bit i = plug-in i says no; bit 0 = a PreFilter leaves the node out."""
-        parts: dict[_Key, NDArray[np.uint16]] = {}
+        parts: dict[JudgeKey, NDArray[np.uint16]] = {}
         for key, judge in self._judges.items():
             fails = classes.evaluate(judge.columns, partial(_fails, judge))
             parts[key] = fails.astype(np.uint16) << np.uint16(key[0])

@@ -7,7 +7,7 @@ brings a *part* into the packing engine, which decides in C++, and gives its ver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, TypeVar
 
@@ -52,21 +52,22 @@ class Part:
     """What a plug-in brings into an engine. It learns of one class after the other, and only ever grows: numbers that
     it gave away keep their meaning."""
 
-    def ask(self, pod: PodClass, ctx: Context) -> None:
-        """Number what verdicts on a class look at."""
+    def ask(self, pod: PodClass, looks: Any) -> None:
+        """Number what verdicts on a class look at, which is what its plug-in's ``looks`` said."""
 
     def present(self, pods: Iterable[PodClass]) -> None:
         """Classes that are placed or may be placed."""
 
-    def asked(self, ctx: Context, copies: list[NodeFacts]) -> None:
-        """All classes are known by now; ``copies``: the new nodes that may come."""
+    def asked(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
+        """These are all the classes that verdicts are asked on, whatever they look at; ``copies``: the new nodes that
+        may come."""
 
     def awake(self) -> bool:
         """Whether any class that was asked about looks at what is counted here."""
         return False
 
     def concerns(self, pod: PodClass) -> bool:
-        """Whether a pod of this class may count here, or may be asked about."""
+        """Whether there may be an entry for a class."""
         return False
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
@@ -152,6 +153,25 @@ class Plugin:
     def part(self, rows: Rows) -> Part | None:
         """What the engine has to count for this plug-in; None = nothing."""
         return None
+
+    def looks(self, pod: PodClass, ctx: Context) -> Any:
+        """What a verdict on a class looks at of what is counted, for the part's ``ask``; None = nothing."""
+        return None
+
+    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
+        """What ``prefilter``, ``judge`` and ``looks`` depend on besides pod and profile: while these are the same
+        objects, so are the answers. None: on so much that they are not kept. That there are none, ``()``, must follow
+        from the pod and the profile alone."""
+        return ()
+
+    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+        """While these are the same objects, the ``grounds`` of every class are the same as before."""
+        return ()
+
+    def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+        """What the part stands on besides the classes and what verdicts on them look at: while these are the same
+        objects, so are its entries. ``storage``: classes with volumes that are there or may be placed."""
+        return ()
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """Numbers behind a no of the engine; ``which`` constraint, term or driver it was, -1 = does not apply."""

@@ -47,6 +47,9 @@ class DynamicResources(Plugin):
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return Claims.of(ctx).settled(pod).nothing
 
+    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
+        return None if pod.claims or ctx.dra else ()
+
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         if not pod.claims and not ctx.dra:
             return None

@@ -6,7 +6,7 @@ affinity terms, pods that match one of its anti-affinity terms, and pods that ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -113,11 +113,12 @@ class _TermIndex:
 
     def meaning(self, pod: PodClass, ctx: Context) -> list[_Term]:
         """The terms that mean a pod, in the order they were added."""
-        if not self._order:
-            return []
         found = list(self._rest)
-        for item in (pod.labels or {}).items():
-            found += self._by_label.get(item, ())
+        if self._by_label and pod.labels:
+            for item in pod.labels.items():
+                found += self._by_label.get(item, ())
+        if not found:
+            return []
         labels = ctx.namespace_labels(pod.namespace)
         return [term for term in sorted(set(found), key=self._order.__getitem__) if term.means(pod, labels)]
 
@@ -152,18 +153,9 @@ class TermNumbers(Part):
         self._groups: dict[_Terms, tuple[int, dict[str, int]]] = {}
         self._carried: dict[_Term, int] = {}
         self._known = _TermIndex()
-        self._asked: list[PodClass] = []
 
-    def ask(self, pod: PodClass, ctx: Context) -> None:
-        self._asked.append(pod)
-        if not pod.affinity and not pod.anti_affinity:
-            return
-        try:
-            near = _incoming_terms(pod, pod.affinity, ctx)
-            apart = _incoming_terms(pod, pod.anti_affinity, ctx)
-        except SelectorError:  # its PreFilter fails; no counter is asked
-            return
-        self.terms[pod.index] = near, apart
+    def ask(self, pod: PodClass, looks: Any) -> None:
+        near, apart = self.terms[pod.index] = looks
         for term in apart:
             if term not in self._anti:
                 self._anti[term] = self._rows.add(Row(term.key, _means_all([term]), term.selector))
@@ -183,10 +175,8 @@ class TermNumbers(Part):
                 for term in _carried_terms(pod):
                     self._known.add(term)
 
-    def asked(self, ctx: Context, copies: list[NodeFacts]) -> None:
-        if not len(self._known):
-            return
-        for pod in self._asked:
+    def asked(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
+        for pod in pods:
             found = self._known.meaning(pod, ctx)
             if found:
                 self.blockers[pod.index] = found
@@ -198,7 +188,7 @@ class TermNumbers(Part):
         return bool(self._carried)
 
     def concerns(self, pod: PodClass) -> bool:
-        return bool(pod.anti_affinity)
+        return bool(pod.anti_affinity) or pod.index in self.terms or pod.index in self.blockers
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -261,6 +251,24 @@ class InterPodAffinity(Plugin):
 
     def part(self, rows: Rows) -> Part:
         return TermNumbers(rows)
+
+    def looks(self, pod: PodClass, ctx: Context) -> tuple[_Terms, _Terms] | None:
+        if not pod.affinity and not pod.anti_affinity:
+            return None
+        try:
+            return _incoming_terms(pod, pod.affinity, ctx), _incoming_terms(pod, pod.anti_affinity, ctx)
+        except SelectorError:  # its PreFilter fails; no counter is asked
+            return None
+
+    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        by_labels = any(term.namespace_selector is not None for term in (*pod.affinity, *pod.anti_affinity))
+        return (ctx.informers.namespaces,) if by_labels else ()
+
+    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+        return (ctx.informers.namespaces,)
+
+    def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+        return (ctx.informers.namespaces,)
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """``rule``, ``term`` (its place in the list), ``topologyKey``, ``domain``, ``matching`` pods there, ``pods``

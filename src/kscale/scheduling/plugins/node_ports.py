@@ -22,8 +22,8 @@ class PortNumbers(Part):
         self._keys: dict[tuple[str, int], int] = {}
         self._specific: dict[HostPort, int] = {}
 
-    def ask(self, pod: PodClass, ctx: Context) -> None:
-        for _, protocol, port in pod.ports:
+    def ask(self, pod: PodClass, looks: Any) -> None:
+        for _, protocol, port in looks:
             self._keys.setdefault((protocol, port), len(self._keys))
 
     def awake(self) -> bool:
@@ -55,6 +55,9 @@ class NodePorts(Plugin):
 
     def part(self, rows: Rows) -> Part:
         return PortNumbers()
+
+    def looks(self, pod: PodClass, ctx: Context) -> tuple[HostPort, ...] | None:
+        return pod.ports or None
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """``port``, and the ``pods`` of the node that have it."""

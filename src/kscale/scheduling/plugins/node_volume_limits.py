@@ -7,8 +7,10 @@ drivers that must be there and are not.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable, Sequence
 from functools import partial
+from itertools import chain
+from threading import Lock
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +22,7 @@ from kscale.scheduling.context import Context
 from kscale.scheduling.facts import CSI, NAME, NodeFacts
 from kscale.scheduling.in_tree_volumes import migrated, provisioned_by, translated
 from kscale.scheduling.plugins.base import Judge, Numbers, Part, Plugin, Witness
+from kscale.scheduling.renewed import renewed
 from kscale.scheduling.rows import Rows
 from kscale.scheduling.status import Status, error, unresolvable, unschedulable
 from kscale.scheduling.volumes import Volumes, claim_names, class_name, not_found, not_owned
@@ -102,7 +105,7 @@ class _BrokenNodes(dict[str, str]):
     def _made(cls, ctx: Context) -> _BrokenNodes:
         snapshot, found = ctx.snapshot, cls()
         for which, pod in enumerate(snapshot.placed_classes):
-            if any(volume.ephemeral is not None for volume in pod.volumes):
+            if pod.volumes and any(volume.ephemeral is not None for volume in pod.volumes):
                 status = _resolve(pod, Volumes.of(ctx), incoming=False)
                 if isinstance(status, Status):
                     for n in snapshot.nodes_of_class(which):
@@ -114,17 +117,47 @@ class _BrokenNodes(dict[str, str]):
 
 
 class _NodeLimits:
-    """``limits``: of each node, ``migrated``: uint32[nodes], ``drivers``: those that some node limits. Kept with a
-    snapshot."""
+    """``migrated``: uint32[nodes], ``drivers``: those that some node limits. Renewed for CSINodes that changed."""
 
-    def __init__(self, nodes: list[CSINode | None]) -> None:
-        self.limits = [_limits(csi_node) for csi_node in nodes]
-        self.migrated: NDArray[np.uint32] = np.array([migrated(csi_node) for csi_node in nodes], dtype=np.uint32)
-        self.drivers = frozenset(driver for found in self.limits for driver in found)
+    def __init__(self, names: list[str], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
+        self._of = names, csi_nodes
+        before = last.known if last is not None else {}
+        self.known: dict[str, tuple[CSINode, dict[str, int], int]] = {}
+        """By name of the CSINode: itself, its limits, what it has migrated."""
+        for name, csi_node in csi_nodes.items():
+            known = before.get(name)
+            if known is None or known[0] is not csi_node:
+                known = csi_node, _limits(csi_node), migrated(csi_node)
+            self.known[name] = known
+        nothing: tuple[None, dict[str, int], int] = (None, {}, 0)
+        found = [self.known.get(name, nothing) for name in names]
+        self._limits = [limits for _, limits, _ in found]
+        self.migrated: NDArray[np.uint32] = np.array([moved for _, _, moved in found], dtype=np.uint32)
+        self.drivers: frozenset[str] = frozenset().union(*map(dict.keys, self._limits))
+        if last is not None and last.drivers == self.drivers:
+            self.drivers = last.drivers
+        self._columns: dict[str, NDArray[np.int32]] = {}
 
     @classmethod
     def of(cls, ctx: Context) -> _NodeLimits:
-        return ctx.snapshot.memo.of(cls, lambda: cls([ctx.csi_node(name) for name in ctx.snapshot.nodes]))
+        names, csi_nodes = ctx.snapshot.nodes, ctx.informers.csi_nodes
+
+        def renew(last: _NodeLimits | None) -> _NodeLimits:
+            return last if last is not None and last.is_of(names, csi_nodes) else cls(names, csi_nodes, last)
+
+        return renewed(ctx.snapshot, cls, renew)
+
+    def is_of(self, names: list[str], csi_nodes: dict[str, CSINode]) -> bool:
+        """Whether nothing changed."""
+        return self._of[0] is names and self._of[1] is csi_nodes
+
+    def column(self, driver: str) -> NDArray[np.int32]:
+        """What each node takes of a driver's volumes, -1 = no limit: int32[nodes]."""
+        found = self._columns.get(driver)
+        if found is None:
+            found = np.array([limits.get(driver, -1) for limits in self._limits], dtype=np.int32)
+            self._columns[driver] = found
+        return found
 
 
 class VolumeNumbers(Part):
@@ -134,15 +167,12 @@ class VolumeNumbers(Part):
         self._asked: dict[str, None] = {}
         self.drivers: dict[str, int] = {}
         self._handles: dict[tuple[str, str], int] = {}
+        self._lock = Lock()
 
-    def ask(self, pod: PodClass, ctx: Context) -> None:
-        if not pod.volumes:
-            return
-        attached = _resolve(pod, Volumes.of(ctx), incoming=True)
-        if isinstance(attached, tuple):
-            self._asked.update(dict.fromkeys(driver for driver, _, _ in attached))
+    def ask(self, pod: PodClass, looks: Any) -> None:
+        self._asked.update(dict.fromkeys(driver for driver, _, _ in looks))
 
-    def asked(self, ctx: Context, copies: list[NodeFacts]) -> None:
+    def asked(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
         if not self._asked:
             return
         limited = _NodeLimits.of(ctx).drivers.union(*(_limits(facts.csi_node) for facts in copies))
@@ -166,14 +196,15 @@ class VolumeNumbers(Part):
         return {"volumes": found} if found else {}
 
     def _handle(self, driver: str, handle: str) -> int:
-        return self._handles.setdefault((driver, handle), len(self._handles))
+        with self._lock:  # attachments get theirs for each engine, and several may be made at once
+            return self._handles.setdefault((driver, handle), len(self._handles))
 
     def declare(self, engine: _engine.Engine, ctx: Context) -> None:
         if not self.drivers:
             return
         of_nodes = _NodeLimits.of(ctx)
         for driver in self.drivers:
-            engine.add_driver(np.array([found.get(driver, -1) for found in of_nodes.limits], dtype=np.int32))
+            engine.add_driver(of_nodes.column(driver))
         engine.set_migrated(of_nodes.migrated)
         index = ctx.snapshot.columns.index
         for name, attached in _attachments(ctx).items():
@@ -227,6 +258,23 @@ class NodeVolumeLimits(Plugin):
 
     def part(self, rows: Rows) -> Part:
         return VolumeNumbers()
+
+    def looks(self, pod: PodClass, ctx: Context) -> tuple[_Attached, ...] | None:
+        attached = _resolve(pod, Volumes.of(ctx), incoming=True) if pod.volumes else ()
+        return attached if isinstance(attached, tuple) and attached else None
+
+    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        if not pod.volumes:
+            return ()
+        found = Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
+        return (*found, ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None)
+
+    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+        return Volumes.of(ctx), ctx.informers.csi_drivers, _BrokenNodes.of(ctx) or None
+
+    def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+        volumes = Volumes.of(ctx)
+        return (_NodeLimits.of(ctx).drivers, *chain.from_iterable(map(volumes.grounds, storage)))
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """``driver`` and its ``limit``."""

@@ -138,16 +138,13 @@ class SpreadNumbers(Part):
         self._eligibility: dict[_Inclusion, Eligibility] = {}
         self._honouring: dict[int, PodClass] = {}
 
-    def ask(self, pod: PodClass, ctx: Context) -> None:
-        if not pod.spread and not ctx.profile.default_constraints:
-            return
-        try:
-            constraints = _hard_constraints(pod, ctx)
-        except SelectorError:  # its PreFilter fails; no counter is asked
-            return
-        self.constraints[pod.index] = constraints
-        for constraint in constraints:
+    def ask(self, pod: PodClass, looks: Any) -> None:
+        self.constraints[pod.index] = looks
+        for constraint in looks:
             self.number(constraint.row, pod)
+
+    def concerns(self, pod: PodClass) -> bool:
+        return pod.index in self.constraints
 
     def number(self, row: _SpreadRow, pod: PodClass) -> int:
         """The number of a row that a class has."""
@@ -217,6 +214,22 @@ class PodTopologySpread(Plugin):
 
     def part(self, rows: Rows) -> Part:
         return SpreadNumbers(rows)
+
+    def looks(self, pod: PodClass, ctx: Context) -> tuple[_HardConstraint, ...] | None:
+        if not pod.spread and not ctx.profile.default_constraints:
+            return None
+        try:
+            return _hard_constraints(pod, ctx) or None
+        except SelectorError:  # its PreFilter fails; no counter is asked
+            return None
+
+    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        if pod.spread or not ctx.profile.default_constraints:
+            return ()
+        return ctx.informers.services, ctx.informers.controllers
+
+    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+        return ctx.informers.services, ctx.informers.controllers
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """``constraint`` (position among the hard ones), ``topologyKey``, ``domain``, ``matching`` pods there,

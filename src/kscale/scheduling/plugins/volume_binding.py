@@ -6,6 +6,7 @@ Cluster Autoscaler does not assume bindings, so the verdict is constant within a
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import Any
 
 import msgspec
 
@@ -82,6 +83,17 @@ class VolumeBinding(Plugin):
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return not pod.has_claims
+
+    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        if not pod.has_claims:
+            return ()
+        volumes = Volumes.of(ctx)
+        found = volumes.grounds(pod)
+        # What a claim that waits may find depends on all the volumes, classes and capacities there are.
+        return found if all(map(_bound, volumes.claims_of(pod))) else (*found, volumes)
+
+    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+        return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         if not pod.has_claims:

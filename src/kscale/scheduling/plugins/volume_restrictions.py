@@ -5,6 +5,8 @@ Decided in C++: ``engine/volume_restrictions.hpp`` counts disks in use per node 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Any, ClassVar
 
 from kscale._native import _engine
@@ -56,12 +58,11 @@ class DiskNumbers(Part):
         self._disks: dict[tuple[str, ...], int] = {}
         self._claims: dict[tuple[str, str], int] = {}
 
-    def ask(self, pod: PodClass, ctx: Context) -> None:
-        if not pod.volumes:
-            return
-        for identity, _ in _disks(pod):
+    def ask(self, pod: PodClass, looks: Any) -> None:
+        disks, claims = looks
+        for identity, _ in disks:
             self._disks.setdefault(identity, len(self._disks))
-        for name in _exclusive_claims(pod, ctx):
+        for name in claims:
             self._claims.setdefault((pod.namespace, name), len(self._claims))
 
     def awake(self) -> bool:
@@ -119,6 +120,20 @@ class VolumeRestrictions(Plugin):
 
     def part(self, rows: Rows) -> Part:
         return DiskNumbers()
+
+    def looks(self, pod: PodClass, ctx: Context) -> tuple[tuple[_DiskUse, ...], tuple[str, ...]] | None:
+        found = (_disks(pod), _exclusive_claims(pod, ctx)) if pod.volumes else ((), ())
+        return found if any(found) else None
+
+    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        return Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
+
+    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+        return (Volumes.of(ctx),)
+
+    def surroundings(self, storage: Sequence[PodClass], ctx: Context) -> Iterable[Any]:
+        volumes = Volumes.of(ctx)
+        return chain.from_iterable(map(volumes.grounds, storage))
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
         """``disk`` or ``claim``, and the ``pods`` that use it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kscale.objects.storage import PersistentVolumeClaim
 from kscale.scheduling.context import Context
 from kscale.scheduling.facts import NodeFacts
@@ -30,6 +32,12 @@ class VolumeZone(Plugin):
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
         return not _wanted(pod, ctx)
+
+    def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...]:
+        return Volumes.of(ctx).grounds(pod) if pod.has_claims else ()
+
+    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+        return (Volumes.of(ctx),)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         wanted = _wanted(pod, ctx)

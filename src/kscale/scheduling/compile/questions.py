@@ -1,0 +1,136 @@
+"""What pod classes ask of nodes: the verdicts of PreFilters, judges, and what is looked at of what is counted.
+
+All of it is kept with the cluster from snapshot to snapshot, and found anew only for classes whose plug-ins stand on
+other objects by now (:meth:`kscale.scheduling.plugins.base.Plugin.grounds`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NAME
+from kscale.scheduling.plugins import PROFILE, STATIC
+from kscale.scheduling.plugins.base import Judge, Plugin
+from kscale.scheduling.prefilter import PreFilterOutcome, run_prefilters
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.interner import PodClass
+
+__all__ = ["JudgeKey", "Judges", "KeptQuestions", "Question", "Questions"]
+
+JudgeKey = tuple[int, Hashable]
+"""(ordinal of the plug-in, key of the judge)."""
+
+Judges = tuple[tuple[JudgeKey, Judge], ...]
+
+_MOST_PROFILES: Final = 4
+_GROUNDED: Final = tuple(plugin for plugin in PROFILE if type(plugin).grounds is not Plugin.grounds)
+_LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).looks is not Plugin.looks)
+
+
+@dataclass(slots=True, eq=False)
+class Question:
+    """What one class asks. ``looks``: (name of a plug-in, what it looks at); ``columns``: of nodes, that judges and
+    PreFilters read; ``grounds``: what all of this stands on, ``seen``: the backdrop it was last found to stand on."""
+
+    pod: PodClass
+    outcome: PreFilterOutcome
+    judges: Judges
+    looks: tuple[tuple[str, Any], ...]
+    columns: frozenset[str]
+    grounds: tuple[Any, ...]
+    seen: int
+
+
+class KeptQuestions:
+    """Questions by the index of their class. ``backdrop``: what plug-ins told of the last context, ``number`` counts
+    how often that changed."""
+
+    def __init__(self) -> None:
+        self.by_class: dict[int, Question] = {}
+        self._backdrop: tuple[Any, ...] = ()
+        self._number = 0
+
+    def before(self, backdrop: tuple[Any, ...]) -> int:
+        """The number of a backdrop."""
+        if not _same(self._backdrop, backdrop):
+            self._backdrop = backdrop
+            self._number += 1
+        return self._number
+
+
+class _Kept:
+    """Questions for each profile and mode that was last in use; kept with an interner."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[SchedulerProfile, bool, bool, KeptQuestions]] = []
+
+    def of(self, profile: SchedulerProfile, *, csi: bool, dra: bool) -> KeptQuestions:
+        """Those of a profile and a mode."""
+        for entry in self._found:
+            if entry[1:3] == (csi, dra) and entry[0] == profile:
+                return entry[3]
+        made = KeptQuestions()
+        self._found = [(profile, csi, dra, made), *self._found[: _MOST_PROFILES - 1]]
+        return made
+
+
+class Questions:
+    """What the classes of a context ask. ``kept``: what is known of earlier ones."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self.kept = ctx.snapshot.interner.memo.of(_Kept, _Kept).of(ctx.profile, csi=ctx.csi, dra=ctx.dra)
+        self._seen = self.kept.before(tuple(each for plugin in _GROUNDED for each in plugin.backdrop(ctx)))
+
+    def of(self, pod: PodClass) -> Question:
+        """What a class asks, as things stand."""
+        known = self.kept.by_class.get(pod.index)
+        if known is not None and known.pod is not pod:  # numbers of classes are given again
+            known = None
+        if known is not None and (not known.grounds or known.seen == self._seen):
+            return known
+        grounds = self._grounds(pod)
+        if grounds is None:
+            return self._question(pod, ())
+        if known is not None and _same(known.grounds, grounds):
+            known.seen = self._seen
+            return known
+        made = self.kept.by_class[pod.index] = self._question(pod, grounds)
+        return made
+
+    def _grounds(self, pod: PodClass) -> tuple[Any, ...] | None:
+        found: list[Any] = []
+        for plugin in _GROUNDED:
+            grounds = plugin.grounds(pod, self._ctx)
+            if grounds is None:
+                return None
+            found += grounds
+        return tuple(found)
+
+    def _question(self, pod: PodClass, grounds: tuple[Any, ...]) -> Question:
+        ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
+        outcome = run_prefilters(pod, ctx)
+        judges: list[tuple[JudgeKey, Judge]] = []
+        columns: set[str] = {NAME} if outcome.nodes is not None else set()
+        for plugin in STATIC if outcome.failure is None else ():
+            judge = plugin.judge(pod, ctx) if plugin.name not in disabled else None
+            if judge is not None:
+                judges.append(((plugin.ordinal, judge.key), judge))
+                columns |= judge.columns
+        looks = ((plugin.name, plugin.looks(pod, ctx)) for plugin in _LOOKING)
+        return Question(
+            pod=pod,
+            outcome=outcome,
+            judges=tuple(judges),
+            looks=tuple(each for each in looks if each[1] is not None),
+            columns=frozenset(columns),
+            grounds=grounds,
+            seen=self._seen,
+        )
+
+
+def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:
+    return other is not None and len(one) == len(other) and all(a is b for a, b in zip(one, other, strict=True))

@@ -1,0 +1,172 @@
+"""What a cluster keeps from snapshot to snapshot is renewed for each object that it stands on, and for no other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import kscale
+from kscale.objects.core import TopologySpreadConstraint
+from kscale.objects.decode import from_dict
+from kscale.scheduling.compile.pod_classes import PodClasses
+from kscale.scheduling.compile.questions import Questions
+from kscale.snapshot.interner import PodClass
+
+Json = dict[str, Any]
+ZONE = "topology.kubernetes.io/zone"
+DRIVER = "ebs.csi.aws.com"
+SPREAD = kscale.SchedulerProfile(
+    default_constraints=(from_dict({"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"},
+                                   TopologySpreadConstraint),)
+)  # fmt: skip
+
+
+def thing(kind: str, name: str, namespace: str = "", **fields: Any) -> Json:
+    version = {"StorageClass": "storage.k8s.io/v1", "CSINode": "storage.k8s.io/v1", "CSIDriver": "storage.k8s.io/v1",
+               "CSIStorageCapacity": "storage.k8s.io/v1"}.get(kind, "v1")  # fmt: skip
+    metadata = {"name": name, **({"namespace": namespace} if namespace else {}), **fields.pop("metadata", {})}
+    return {"apiVersion": version, "kind": kind, "metadata": metadata, **fields}
+
+
+def node(name: str, zone: str) -> Json:
+    return thing("Node", name, metadata={"labels": {ZONE: zone, "kubernetes.io/hostname": name}},
+                 status={"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "110"}})  # fmt: skip
+
+
+def pod(name: str, labels: Json | None = None, **spec: Any) -> Json:
+    return thing("Pod", name, "d", metadata={"uid": name, "labels": labels or {}},
+                 spec={"containers": [{"name": "c"}], **spec})  # fmt: skip
+
+
+def claim(volume: str = "", **metadata: Any) -> Json:
+    bound = {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}} if volume else {}
+    return thing("PersistentVolumeClaim", "data", "d", metadata={**bound, **metadata},
+                 spec={"volumeName": volume, "storageClassName": "fast", "accessModes": ["ReadWriteOnce"]},
+                 status={"phase": "Bound" if volume else "Pending"})  # fmt: skip
+
+
+def volume(zone: str) -> Json:
+    terms = [{"matchExpressions": [{"key": ZONE, "operator": "In", "values": [zone]}]}]
+    spec = {"csi": {"driver": DRIVER, "volumeHandle": "h"}, "storageClassName": "fast"}
+    where = {"nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}
+    return thing("PersistentVolume", "pv", spec=spec | where, status={"phase": "Bound"})
+
+
+def storage_class(zone: str = "", mode: str = "WaitForFirstConsumer") -> Json:
+    allowed = [{"matchLabelExpressions": [{"key": ZONE, "values": [zone]}]}] if zone else []
+    return thing("StorageClass", "fast", provisioner=DRIVER, volumeBindingMode=mode, allowedTopologies=allowed)
+
+
+def csi_node(limit: int | None) -> Json:
+    drivers = [] if limit is None else [{"name": DRIVER, "nodeID": "a", "allocatable": {"count": limit}}]
+    return thing("CSINode", "a", spec={"drivers": drivers})
+
+
+def driver(must: bool) -> Json:
+    return thing("CSIDriver", DRIVER, spec={"preventPodSchedulingIfMissing": must})
+
+
+def namespace(team: str) -> Json:
+    return thing("Namespace", "d", metadata={"labels": {"team": team}})
+
+
+def apart(**term: Any) -> Json:
+    terms = [{"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": ZONE, **term}]
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+
+
+def service(app: str) -> Json:
+    return thing("Service", "web", "d", spec={"selector": {"app": app}})
+
+
+WITH_CLAIM = {"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}
+OF_THE_TEAM = apart(namespaceSelector={"matchLabels": {"team": "red"}})
+WEB = {"app": "web"}
+
+# What is there, what is asked, what changes, and where the pod fits before and after.
+CASES: dict[str, tuple[list[Json], Json, Json, str, str]] = {
+    "claim": ([claim("pv"), volume("a")], pod("p", **WITH_CLAIM), claim(), "a", ""),
+    "volume": ([claim("pv"), volume("a")], pod("p", **WITH_CLAIM), volume("b"), "a", "b"),
+    "class": ([claim(), storage_class()], pod("p", **WITH_CLAIM), storage_class("b"), "ab", "b"),
+    "limit": ([claim("pv"), volume("a"), csi_node(1)], pod("p", **WITH_CLAIM), csi_node(0), "a", ""),
+    "driver": ([claim("pv"), volume("a"), driver(False)], pod("p", **WITH_CLAIM), driver(True), "a", ""),
+    "namespace of the pod's own terms": (
+        [namespace("blue"), pod("o", WEB, nodeName="a")], pod("p", affinity=OF_THE_TEAM), namespace("red"), "ab", "b",
+    ),
+    "namespace of others' terms": (
+        [namespace("blue"), pod("o", nodeName="a", affinity=OF_THE_TEAM)], pod("p", WEB), namespace("red"), "ab", "b",
+    ),
+    "service": ([service("no"), pod("o", WEB, nodeName="a")], pod("p", WEB), service("web"), "ab", "b"),
+    "placed pod": ([pod("o", nodeName="a")], pod("p", WEB, affinity=apart()), pod("o", WEB, nodeName="a"), "ab", "b"),
+}  # fmt: skip
+
+
+def where(cluster: kscale.Cluster, asked: Json) -> str:
+    snapshot = cluster.snapshot()
+    profile = SPREAD if asked["metadata"]["labels"] and not asked["spec"].get("affinity") else None
+    fits = kscale.fit(snapshot, [asked], profile=profile).ok[0]
+    return "".join(name for name, yes in zip(snapshot.nodes, fits.tolist(), strict=True) if yes)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_each_object_counts(case: str) -> None:
+    objects, asked, changed, before, after = CASES[case]
+    cluster = kscale.Cluster([node("a", "a"), node("b", "b"), *objects])
+    assert where(cluster, asked) == before
+    assert where(cluster, asked) == before
+    cluster.apply(changed)
+    assert where(cluster, asked) == after
+    fresh = kscale.Cluster(list(cluster))
+    assert where(fresh, asked) == after
+
+
+def test_each_removal_counts() -> None:
+    cluster = kscale.Cluster([node("a", "a"), node("b", "b"), claim("pv"), volume("a")])
+    asked = pod("p", **WITH_CLAIM)
+    assert where(cluster, asked) == "a"
+    assert cluster.remove("PersistentVolume", "pv")
+    assert where(cluster, asked) == ""
+    cluster.remove("Node", "b")
+    cluster.apply(volume("a"))
+    assert where(cluster, asked) == "a"
+
+
+@pytest.fixture
+def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
+    """What is worked out, not taken from before: classes whose questions are found, and lists that are compiled."""
+    found: list[Any] = []
+    question, ask = Questions._question, PodClasses._ask
+
+    def asked(self: Questions, of: PodClass, grounds: tuple[Any, ...]) -> Any:
+        found.append(of.labels)
+        return question(self, of, grounds)
+
+    def compiled(self: PodClasses, ctx: Any) -> None:
+        found.append("all")
+        ask(self, ctx)
+
+    monkeypatch.setattr(Questions, "_question", asked)
+    monkeypatch.setattr(PodClasses, "_ask", compiled)
+    return found
+
+
+def test_nothing_is_worked_out_twice(work: list[Any]) -> None:
+    cluster = kscale.Cluster([node("a", "a"), node("b", "b"), claim("pv"), volume("a"), csi_node(3), driver(True)])
+    asked = [pod("p", WEB, **WITH_CLAIM), pod("q", {"app": "db"}, affinity=apart())]
+    kscale.fit(cluster.snapshot(), asked)
+    assert work == [WEB, {"app": "db"}, "all"]
+    work.clear()
+    kscale.fit(cluster.snapshot(), asked)
+    cluster.apply({**node("a", "b"), "spec": {"unschedulable": True}})
+    cluster.apply(thing("PersistentVolumeClaim", "other", "d", spec={}))
+    kscale.place(cluster.snapshot(), asked)
+    assert work == []
+    cluster.apply(volume("b"))
+    kscale.fit(cluster.snapshot(), asked)
+    assert work == [WEB, "all"]
+    work.clear()
+    cluster.apply(pod("o", {"app": "new"}, nodeName="a"))
+    kscale.fit(cluster.snapshot(), asked)
+    assert work == ["all"]
