@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import subprocess
 import sys
@@ -20,6 +21,29 @@ def groups(*names: str) -> list[str]:
     return nox.project.dependency_groups(nox.project.load_toml("pyproject.toml"), *names)
 
 
+def environment(session: nox.Session) -> Path:
+    """The programs of one virtual environment for all sessions that test: kscale of this tree with every extra.
+
+    Installed anew only when a source or the Python has changed: building the kernels takes most of the time.
+    """
+    sources = [path for path in Path("src").rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    digest = hashlib.sha256(sys.version.encode())
+    for path in sorted([*sources, Path("pyproject.toml"), Path("CMakeLists.txt"), Path("noxfile.py")]):
+        digest.update(f"{path}\0{path.stat().st_size}\0".encode() + path.read_bytes())
+    folder = Path(".nox", "all")
+    installed = folder / "installed"
+    if not installed.exists() or installed.read_text() != digest.hexdigest():
+        session.run(sys.executable, "-m", "venv", str(folder), external=True)
+        python = str(folder / "bin" / "python")
+        session.run(python, "-m", "pip", "install", "-q", f".[{EXTRAS}]", *groups("lint", "test"), external=True)
+        installed.write_text(digest.hexdigest())
+    return folder / "bin"
+
+
+def run(session: nox.Session, program: str, *arguments: str) -> None:
+    session.run(str(environment(session) / program), *arguments, external=True)
+
+
 @nox.session
 def demo(session: nox.Session) -> None:
     """Build kscale and answer the bundled example: how many nodes do the pending pods need?"""
@@ -36,20 +60,19 @@ def demo(session: nox.Session) -> None:
     )
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def test(session: nox.Session) -> None:
     """Build kscale and run every test."""
-    session.install(f".[{EXTRAS}]", *groups("test"))
-    session.run("python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
+    run(session, "python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def fresh(session: nox.Session) -> None:
     """Tests of properties with new examples, for two minutes (or --property-time=SECONDS)."""
-    session.install(f".[{EXTRAS}]", *groups("test"))
     seed = random.randrange(1 << 32)
     given = ["--property-time=120", *session.posargs]
-    session.run(
+    run(
+        session,
         "python",
         "-m",
         "pytest",
@@ -62,35 +85,32 @@ def fresh(session: nox.Session) -> None:
     )
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def e2e(session: nox.Session) -> None:
     """End-to-end tests against a real control plane, which is built once (needs Go); `-- -m smoke`: a part of them."""
-    session.install(f".[{EXTRAS}]", *groups("test"))
-    session.run("python", "-m", "pytest", "-o", "python_files=e2e_*.py", "-q", "tests/e2e", *session.posargs)
+    run(session, "python", "-m", "pytest", "-o", "python_files=e2e_*.py", "-q", "tests/e2e", *session.posargs)
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def lint(session: nox.Session) -> None:
     """Ruff, mypy strict, and the floors."""
-    session.install(f".[{EXTRAS}]", *groups("lint", "test"))
-    session.run("ruff", "check")
-    session.run("ruff", "format", "--check")
-    session.run("mypy")
-    session.run("lint-imports")
+    run(session, "ruff", "check")
+    run(session, "ruff", "format", "--check")
+    run(session, "mypy")
+    run(session, "lint-imports")
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
     """The benchmarks; each asserts its answer and prints its conditions."""
-    session.install(f".[{EXTRAS}]", *groups("test"))
-    session.run("python", "-m", "pytest", "benchmarks", "--benchmark-enable", "--benchmark-only", *session.posargs)
+    run(session, "python", "-m", "pytest", "benchmarks", "--benchmark-enable", "--benchmark-only", *session.posargs)
 
 
-@nox.session
+@nox.session(venv_backend="none")
 def mutants(session: nox.Session) -> None:
     """Mutants of a sample of the decision code; build/mutants.txt lists those that no test notices."""
-    session.install(f".[{EXTRAS}]", *groups("test"), "cosmic-ray>=8.4")
-    session.run("python", ".ci/mutants.py", *session.posargs)
+    run(session, "python", "-m", "pip", "install", "-q", "cosmic-ray>=8.4")
+    run(session, "python", ".ci/mutants.py", *session.posargs)
 
 
 @nox.session

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -31,7 +32,8 @@ NODE = {
 }
 GROUPS = [{"id": "a", "max": 3, "template": {"status": {"allocatable": AMOUNTS, "capacity": AMOUNTS}}}]
 USAGE = "time,namespace,pod,container,cpu_cores,memory_bytes\n1750000000,shop,web,app,0.5,1000000\n"
-DEEP = '{"a":' * 1000 + "1" + "}" * 1000
+LEVELS = 100_000  # beyond any recursion limit: other libraries in the process raise it
+DEEP = '{"a":' * LEVELS + "1" + "}" * LEVELS
 
 
 def listed(*items: Any) -> str:
@@ -44,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "groups.json").write_text(json.dumps(GROUPS))
     (tmp_path / "usage.csv").write_text(USAGE)
     (tmp_path / "deep.json").write_text(DEEP)
-    (tmp_path / "deep-list.json").write_text("[" * 1000 + "]" * 1000)
+    (tmp_path / "deep-list.json").write_text("[" * LEVELS + "]" * LEVELS)
     (tmp_path / "utf16.json").write_bytes(b"\xff\xfe{}")
     return tmp_path
 
@@ -93,8 +95,20 @@ def test_states_that_are_none(folder: Path, command: str, name: str, why: str) -
     refused(got, f"{name}: not a saved loop state", why)
 
 
+@pytest.fixture
+def usual_recursion_limit() -> Iterator[None]:
+    """Python's own, whatever a library of another test has set."""
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(1000)
+    yield
+    sys.setrecursionlimit(before)
+
+
+@pytest.mark.usefixtures("usual_recursion_limit")
 def test_a_deep_pod(folder: Path) -> None:
-    text = listed(POD, NODE).replace('"spec":', f'"status": {{"odd": {DEEP}}}, "spec":', 1)
+    """As deep as the native reader takes, and too deep for the objects that are made of it."""
+    odd = '{"a":' * 1000 + "1" + "}" * 1000
+    text = listed(POD, NODE).replace('"spec":', f'"status": {{"odd": {odd}}}, "spec":', 1)
     (folder / "dump.json").write_text(text)
     got = run("scale-up", "-f", folder / "dump.json", "-g", folder / "groups.json")
     refused(got, "shop/web", "nested too deeply")
