@@ -17,6 +17,7 @@ from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.api import (
     Create,
     Delete,
+    Discover,
     Evict,
     Get,
     GetScale,
@@ -74,6 +75,7 @@ __all__ = [
     "Delete",
     "DeleteGroup",
     "DeleteNodes",
+    "Discover",
     "DryRun",
     "Emit",
     "Event",

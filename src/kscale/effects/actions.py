@@ -10,7 +10,19 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from kscale.effects.api import Create, Delete, Evict, Get, GetScale, List, Patch, PutScale, Resize, WriteStatus
+from kscale.effects.api import (
+    Create,
+    Delete,
+    Discover,
+    Evict,
+    Get,
+    GetScale,
+    List,
+    Patch,
+    PutScale,
+    Resize,
+    WriteStatus,
+)
 from kscale.effects.cloud import (
     CreateGroup,
     DecreaseTargetSize,
@@ -74,6 +86,7 @@ Action = (
     | DeleteGroup
     | Get
     | List
+    | Discover
     | Create
     | Patch
     | Delete

@@ -7,7 +7,19 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from kscale.effects.actions import Action, InBackground, Together, Wait, Within
-from kscale.effects.api import Create, Delete, Evict, Get, GetScale, List, Patch, PutScale, Resize, WriteStatus
+from kscale.effects.api import (
+    Create,
+    Delete,
+    Discover,
+    Evict,
+    Get,
+    GetScale,
+    List,
+    Patch,
+    PutScale,
+    Resize,
+    WriteStatus,
+)
 from kscale.effects.cloud import (
     CreatedGroups,
     CreateGroup,
@@ -28,6 +40,8 @@ from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.rest_mapping import RESTMapper
 
 __all__ = ["ANSWERS", "Answer", "WrongAnswerError", "check_answer"]
 
@@ -77,7 +91,7 @@ def _objects(action: List, value: object) -> bool:
 
 def _metric(action: GetMetric, value: object) -> bool:
     if action.api == "resource":
-        return isinstance(value, PodMetricsList)
+        return isinstance(value, PodUsage if action.columns else PodMetricsList)
     if action.api == "external":
         return isinstance(value, ExternalMetricValueList)
     return isinstance(value, MetricValueList) or (bool(action.name) and isinstance(value, MetricValue))
@@ -118,6 +132,7 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
     DeleteGroup: _DONE,
     Get: Answer("an object of the kind", _object, question=True),
     List: Answer("a list of objects of the kind", _objects, question=True),
+    Discover: Answer("a RESTMapper", lambda _, value: isinstance(value, RESTMapper), question=True),
     Create: _WRITTEN,
     Patch: _WRITTEN,
     Delete: _DONE,
@@ -127,8 +142,8 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
     PutScale: Answer("the Scale as written, or None", lambda _, value: value is None or isinstance(value, Scale)),
     WriteStatus: _WRITTEN,
     GetMetric: Answer(
-        "a PodMetricsList (resource), a MetricValueList (custom; of one object its MetricValue does too), an "
-        "ExternalMetricValueList (external)",
+        "a PodMetricsList (resource; as columns a PodUsage), a MetricValueList (custom; of one object its MetricValue "
+        "does too), an ExternalMetricValueList (external)",
         _metric,
         question=True,
     ),

@@ -15,6 +15,7 @@ from kscale.objects.meta import KubeObject
 __all__ = [
     "Create",
     "Delete",
+    "Discover",
     "Evict",
     "Get",
     "GetScale",
@@ -57,6 +58,10 @@ class List(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[str, ...] | None = None
     api_version: str = ""
     watched: bool = True
+
+
+class Discover(msgspec.Struct, frozen=True):
+    """Ask which kinds are served, as which resources and in which versions."""
 
 
 class Create(msgspec.Struct, frozen=True):

@@ -17,6 +17,7 @@ class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
     ``kind`` is what a custom metric is of (``Pod``, ``Ingress.networking.k8s.io``; empty for external metrics);
     ``name`` names one object, empty asks for all that match ``selector``. An empty selector is not sent.
     ``namespace`` is empty for an object at the root and, of the resource metrics, for the pods of all namespaces.
+    ``columns``: resource metrics of many pods are answered as columns (:class:`~kscale.objects.pod_metrics.PodUsage`).
     """
 
     api: MetricsApi
@@ -26,3 +27,4 @@ class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
     metric: str = ""
     selector: str = ""
     metric_selector: str = ""
+    columns: bool = False

@@ -115,6 +115,14 @@ class History:
             return self._packed(rows)
         return History(order, self.capacity[rows], self.size[rows], self.values, self.times, self.outdated)
 
+    def joined(self, other: History) -> History:
+        """The rows of this one, then those of another."""
+        at = len(self.values)
+        parts = [(getattr(self, name), getattr(other, name)) for name in ("capacity", "size")]
+        entries = [(getattr(self, name), getattr(other, name)) for name in ("values", "times", "outdated")]
+        begin = np.concatenate([self.begin, other.begin + at])
+        return History(begin, *map(np.concatenate, parts), *map(np.concatenate, entries))
+
     def _packed(self, rows: NDArray[np.int64]) -> History:
         """Kernels want the rows one behind the other."""
         size = self.size[rows]

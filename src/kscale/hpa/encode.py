@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from kscale._native import _reconcile
 from kscale.effects import ApiError, GetMetric, GetScale
 from kscale.errors import InputError
-from kscale.hpa.batch_metrics import MetricTargets, ask_metrics
+from kscale.hpa.batch_metrics import MetricTargets, ask_metrics, questions
 from kscale.hpa.batch_pods import BatchPods, SelectedPods
 from kscale.hpa.batch_samples import JoinedUsage, source_of_query
-from kscale.hpa.batch_specs import conditions_of, no_scale, read_specs, scale_columns, target_resources
+from kscale.hpa.batch_selectors import BatchSelectors
+from kscale.hpa.batch_specs import SpecColumns, conditions_of, no_scale, read_specs, scale_columns, target_resources
 from kscale.hpa.behavior import Rules
 from kscale.hpa.columns import MetricRows, TargetColumns
 from kscale.hpa.given import given_hpa, given_scale
-from kscale.hpa.memory import Histories, Memory, StatesOf
+from kscale.hpa.memory import Histories, KeptStates, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns
 from kscale.hpa.selector_store import SelectorStore
@@ -28,16 +29,13 @@ from kscale.hpa.state import ControllerState, HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.core import Pod
 from kscale.objects.rest_mapping import RESTMapper
-from kscale.objects.selector_text import parse_selector
-from kscale.objects.selectors import SelectorError
 
-__all__ = ["Encoded", "Observed", "Scales", "encode", "keys_of"]
+__all__ = ["Chosen", "Encoded", "Observed", "Scales", "choose", "encode", "keys_of"]
 
 Scales = Mapping[str, Any] | Callable[[GetScale], Any]
 """Scales by the HPA's ``namespace/name``, or who answers for them; an ``ApiError`` says why there is none."""
 
 _METRICS_BRANCH: Final = 4
-_REQUIRED, _INVALID, _DELETED, _AMBIGUOUS = 1, 2, 3, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +127,72 @@ def keys_of(hpas: Sequence[HorizontalPodAutoscaler]) -> list[str]:
     return keys
 
 
-def encode(
-    observed: Observed, state: ControllerState, options: HPAOptions, before: Encoded | None = None
-) -> tuple[Encoded, Memory]:
-    """The columns of a batch, and what is remembered of each HPA. ``before``: those of the last round, of which
-    whatever still holds is taken."""
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """All but the metrics: whose are needed is known now.
+
+    ``rest``: what is not kept as columns of the states before; ``at``: those whose metrics are looked at.
+    """
+
+    observed: Observed
+    options: HPAOptions
+    specs: SpecColumns
+    targets: TargetColumns
+    memory: Memory
+    scales: Sequence[Scale | ApiError]
+    problems: Mapping[int, Exception]
+    rest: Sequence[HPAState]
+    selected: SelectedPods
+    at: MetricTargets
+    selectors: BatchSelectors
+
+    @property
+    def group(self) -> NDArray[np.int64]:
+        """Which selection is an HPA's; -1: none."""
+        return self.selectors.group
+
+    def selector(self, row: int) -> str:
+        """The selector of an HPA that has a selection."""
+        return self.selectors.texts[row]
+
+    def questions(self) -> list[GetMetric]:
+        """What the metrics APIs have to be asked; see :func:`~kscale.hpa.batch_metrics.questions`."""
+        return questions(self.at, self.specs, self.selectors.wanted)
+
+    def encoded(self, metrics: Callable[[GetMetric], Any]) -> Encoded:
+        """The columns, with what ``metrics`` answers."""
+        chosen, rows, at = self.selectors, self.at.row, self.at
+        asked = ask_metrics(at, self.specs, chosen.wanted, self.observed.pods, self.selected, metrics, self.options)
+        begin, end = np.zeros(len(self.rest), np.int64), np.zeros(len(self.rest), np.int64)
+        begin[rows], end[rows] = asked.begin, asked.end
+        problems = {**self.problems, **asked.problems}
+        scale_error = self.targets.scale_error.copy()
+        for row in problems:
+            scale_error[row] = 2  # it is not decided, and nothing of it changes
+        behavior = self.specs.behavior
+        return Encoded(
+            targets=replace(self.targets, scale_error=scale_error, metrics_begin=begin, metrics_end=end),
+            rows=asked.rows,
+            pods=self.selected.columns,
+            samples=asked.samples,
+            requests=asked.requests,
+            values=asked.values,
+            up=_rules_of(self.specs.up, behavior),
+            down=_rules_of(self.specs.down, behavior),
+            scales=self.scales,
+            wanted=chosen.wanted,
+            group=chosen.group,
+            selected=self.selected,
+            registered=chosen.registered,
+            problems=problems,
+            rest=chosen.next_states(self.observed.hpas, self.rest, problems),
+            joined=asked.joined,
+        )
+
+
+def choose(observed: Observed, state: ControllerState, options: HPAOptions, before: Encoded | None = None) -> Chosen:
+    """Reads specs, scales and states, and finds whose metrics are needed, of which pods. ``before``: the columns of the
+    last round, of which whatever still holds is taken."""
     hpas, keys, n = observed.hpas, observed.keys, len(observed.hpas)
     specs = read_specs(hpas, options)
     error, resources = target_resources(hpas, observed.mapper)
@@ -157,36 +216,20 @@ def encode(
     )
     branches = _reconcile.branches(targets, memory.conditions.status, options.enabled("HPAScaleToZero"), options.legacy)
     metrics = np.flatnonzero(branches == _METRICS_BRANCH)
-    chosen = _Selectors(observed, rest, texts, metrics, targets.selector_error, options)
+    chosen = BatchSelectors(hpas, observed.selectors, rest, texts, metrics, targets.selector_error, options)
     selected = observed.pods.select(chosen.wanted, None if before is None else before.selected)
     chosen.find_rivals(selected)
     rows = metrics[targets.selector_error[metrics] == 0]
     at = MetricTargets(rows, chosen.group[rows], current[rows], status_replicas[rows])
-    asked = ask_metrics(at, specs, chosen.wanted, observed.pods, selected, observed.metrics, options)
-    begin, end = nothing.copy(), nothing.copy()
-    begin[rows], end[rows] = asked.begin, asked.end
-    problems |= asked.problems
-    for row in problems:
-        targets.scale_error[row] = 2  # it is not decided, and nothing of it changes
-    behavior = specs.behavior
-    return Encoded(
-        targets=replace(targets, metrics_begin=begin, metrics_end=end),
-        rows=asked.rows,
-        pods=selected.columns,
-        samples=asked.samples,
-        requests=asked.requests,
-        values=asked.values,
-        up=_rules_of(specs.up, behavior),
-        down=_rules_of(specs.down, behavior),
-        scales=scales,
-        wanted=chosen.wanted,
-        group=chosen.group,
-        selected=selected,
-        registered=chosen.registered,
-        problems=problems,
-        rest=chosen.next_states(hpas, rest, problems),
-        joined=asked.joined,
-    ), memory
+    return Chosen(observed, options, specs, targets, memory, scales, problems, rest, selected, at, chosen)
+
+
+def encode(
+    observed: Observed, state: ControllerState, options: HPAOptions, before: Encoded | None = None
+) -> tuple[Encoded, Memory]:
+    """The columns of a batch, and what is remembered of each HPA; ``before`` as :func:`choose` takes it."""
+    chosen = choose(observed, state, options, before)
+    return chosen.encoded(observed.metrics), chosen.memory
 
 
 def _rules_of(rules: Rules, which: NDArray[np.int32]) -> Rules:
@@ -201,7 +244,7 @@ def _rules_of(rules: Rules, which: NDArray[np.int32]) -> Rules:
 
 def _remembered(keys: Sequence[str], state: ControllerState) -> tuple[Histories, Sequence[HPAState]]:
     """(histories, the rest of the states) of HPAs in their order."""
-    if isinstance(state.hpas, StatesOf):
+    if isinstance(state.hpas, StatesOf | KeptStates):
         found = state.hpas.of(keys)
         if found is not None:
             return found
@@ -248,124 +291,3 @@ def _asked(ask: Callable[[GetScale], Any], hpa: HorizontalPodAutoscaler, resourc
             return found
         first = first or found
     return first
-
-
-class _Selectors:
-    """Whose pods they are: the selector of every target, and who else selects the same pods.
-
-    Writes what is of no use into ``error``. ``wanted``: selections, those of ``group`` first, then other HPAs'.
-    """
-
-    def __init__(
-        self,
-        observed: Observed,
-        rest: Sequence[HPAState],
-        texts: Sequence[str],
-        metrics: NDArray[np.int64],
-        error: NDArray[np.uint8],
-        options: HPAOptions,
-    ) -> None:
-        self.error, self.legacy, self.texts = error, options.legacy, texts
-        self.group = np.full(len(texts), -1, np.int64)
-        hpas = observed.hpas
-        numbers: dict[tuple[str, str], int] = {}
-        group = self.group
-        for row in metrics.tolist():
-            text = texts[row]
-            if not text:
-                error[row] = _REQUIRED
-                continue
-            where = (hpas[row].metadata.namespace, text)
-            number = numbers.get(where)
-            if number is None:
-                try:
-                    parse_selector(text)
-                except SelectorError:
-                    error[row] = _INVALID
-                    continue
-            if not (self.legacy or rest[row].registered):
-                error[row] = _DELETED
-                continue
-            if number is None:
-                number = numbers[where] = len(numbers)
-            group[row] = number
-        self.registered = self._registered(observed, rest)
-        self.groups = len(numbers)
-        self.names = np.bincount(group[group >= 0], minlength=self.groups)
-        self.wanted: list[tuple[str, str]] = list(numbers)
-        if not self.legacy:
-            self._add_others(observed)
-
-    def _registered(self, observed: Observed, rest: Sequence[HPAState]) -> dict[tuple[str, str], str | None]:
-        """The selector of every HPA by (namespace, name), as the store has it once all of the batch are in it."""
-        out: dict[tuple[str, str], str | None] = {}
-        if observed.selectors is not None:
-            for namespace in observed.selectors.namespaces():
-                for name, selector in observed.selectors.entries(namespace).items():
-                    out[namespace, name] = None if selector.nothing else str(selector)
-        for hpa, state, group, text in zip(observed.hpas, rest, self.group.tolist(), self.texts, strict=True):
-            if not state.registered:
-                continue
-            key = (hpa.metadata.namespace, hpa.metadata.name)
-            if group >= 0 and not self.legacy:
-                out[key] = text
-            elif key not in out:
-                out[key] = state.selector
-        return out
-
-    def _add_others(self, observed: Observed) -> None:
-        """Selections of HPAs whose own metrics are not looked at now."""
-        mine = {
-            (hpa.metadata.namespace, hpa.metadata.name)
-            for hpa, group in zip(observed.hpas, self.group.tolist(), strict=True)
-            if group >= 0
-        }
-        if len(mine) == len(self.registered):
-            return
-        namespaces = {namespace for namespace, _ in self.wanted}
-        others = [
-            (key[0], text)
-            for key, text in self.registered.items()
-            if text is not None and key not in mine and key[0] in namespaces
-        ]
-        self.wanted += others
-        self.names = np.concatenate([self.names, np.ones(len(others), np.int64)])
-
-    def find_rivals(self, selected: SelectedPods) -> None:
-        """HPAs that share a pod with another block each other."""
-        if self.legacy or not len(selected.rows):
-            return
-        ends = selected.ends
-        names = np.repeat(self.names, np.diff(ends))
-        total = np.bincount(selected.rows, weights=names)
-        shared = total[selected.rows] > 1
-        if not shared.any():
-            return
-        blocked = np.diff(np.append(0, np.cumsum(shared))[ends])[: self.groups] > 0
-        group = self.group
-        self.error[(group >= 0) & np.append(blocked, False)[group]] = _AMBIGUOUS
-
-    def next_states(
-        self, hpas: Sequence[HorizontalPodAutoscaler], rest: Sequence[HPAState], problems: Mapping[int, Exception]
-    ) -> list[HPAState]:
-        """What is not kept as columns of the states, afterwards."""
-        out = list(rest)
-        plain: dict[str, HPAState] = {}
-        for row, group in enumerate(self.group.tolist()):
-            state = out[row]
-            if (state.written is None and (group < 0 or state.selector == self.texts[row])) or row in problems:
-                continue
-            written = state.written
-            if written is not None and written.uid == hpas[row].metadata.uid:
-                written = None
-            selector = state.selector if group < 0 or self.legacy else self.texts[row]
-            if written is None and state.registered:
-                found = plain.get(selector or "") if selector is not None else None
-                if found is None:
-                    found = HPAState(selector=selector)
-                    if selector is not None:
-                        plain[selector] = found
-                out[row] = found
-            else:
-                out[row] = HPAState(selector=selector, registered=state.registered, written=written)
-        return out

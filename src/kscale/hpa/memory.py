@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from kscale.hpa.behavior import History
 from kscale.hpa.state import HPAState, Recommendation, ScaleEvent
 
-__all__ = ["CONDITION_REASONS", "CONDITION_TYPES", "ConditionColumns", "Histories", "Memory", "StatesOf"]
+__all__ = [
+    "CONDITION_REASONS",
+    "CONDITION_TYPES",
+    "ConditionColumns",
+    "Histories",
+    "KeptStates",
+    "Memory",
+    "StatesOf",
+]
 
 CONDITION_TYPES: Final = ("AbleToScale", "ScalingActive", "ScalingLimited", "ScaledToZero")
 CONDITION_REASONS: Final = (
@@ -77,6 +85,21 @@ class Histories:
         """Some rows."""
         return Histories(self.fresh[rows], self.past.take(rows), self.added.take(rows), self.removed.take(rows))
 
+    def joined(self, other: Histories) -> Histories:
+        """The rows of this one, then those of another."""
+        return Histories(
+            np.concatenate([self.fresh, other.fresh]),
+            self.past.joined(other.past),
+            self.added.joined(other.added),
+            self.removed.joined(other.removed),
+        )
+
+    def with_rows(self, rows: NDArray[np.int64], others: Histories) -> Histories:
+        """With some rows exchanged for those of another, in their order."""
+        which = np.arange(len(self.fresh))
+        which[rows] = len(which) + np.arange(len(rows))
+        return self.joined(others).take(which)
+
     def state(self, row: int, before: HPAState) -> HPAState:
         """The state of one HPA; what is not kept as columns is as ``before``."""
         recommendations = tuple(Recommendation(value, time) for value, time, _ in self.past.entries(row))
@@ -139,3 +162,83 @@ class StatesOf(Mapping[str, HPAState]):
 
     def __reduce__(self) -> tuple[object, ...]:
         return dict, (dict(self.items()),)
+
+
+_NEW: Final = HPAState()
+_Shelf = tuple[Histories, Sequence[HPAState]]
+
+
+class KeptStates(MutableMapping[str, HPAState]):
+    """The states of HPAs between batches, each as its last batch left it: columns stay columns.
+
+    What is not known is the state of an HPA that was never reconciled.
+    """
+
+    __slots__ = ("_single", "_where")
+
+    def __init__(self, states: Mapping[str, HPAState] | None = None) -> None:
+        self._single: dict[str, HPAState] = dict(states or {})
+        self._where: dict[str, tuple[_Shelf, int]] = {}
+
+    def put(self, keys: Sequence[str], histories: Histories, rest: Sequence[HPAState]) -> None:
+        """What a batch leaves of these."""
+        shelf = histories, rest
+        self._where.update((key, (shelf, row)) for row, key in enumerate(keys))
+        if self._single:
+            for key in keys:
+                self._single.pop(key, None)
+
+    def of(self, keys: Sequence[str]) -> _Shelf:
+        """(histories, what is not kept as columns) of HPAs in their order."""
+        shelves: dict[int, tuple[_Shelf, int]] = {}
+        single: list[HPAState] = []
+        places: list[tuple[int, int]] = []
+        end = 0
+        for key in keys:
+            found = self._where.get(key)
+            if found is None:
+                places.append((-1, len(single)))
+                single.append(self._single.get(key, _NEW))
+                continue
+            shelf, row = found
+            if id(shelf) not in shelves:
+                shelves[id(shelf)] = shelf, end
+                end += len(shelf[1])
+            places.append((shelves[id(shelf)][1], row))
+        if len(shelves) == 1 and not single:
+            histories, rest = next(iter(shelves.values()))[0]
+            rows = [row for _, row in places]
+            if rows == list(range(len(rest))):
+                return histories, rest
+            return histories.take(np.array(rows, np.int64)), [rest[row] for row in rows]
+        parts = [*(shelf for shelf, _ in shelves.values()), (Histories.of(single), single)]
+        whole, all_rest = parts[0][0], list(parts[0][1])
+        for histories, rest in parts[1:]:
+            whole, all_rest = whole.joined(histories), [*all_rest, *rest]
+        rows = [(end if at < 0 else at) + row for at, row in places]
+        return whole.take(np.array(rows, np.int64)), [all_rest[row] for row in rows]
+
+    def __getitem__(self, key: str) -> HPAState:
+        found = self._where.get(key)
+        if found is None:
+            return self._single[key]
+        (histories, rest), row = found
+        return histories.state(row, rest[row])
+
+    def __setitem__(self, key: str, state: HPAState) -> None:
+        self._where.pop(key, None)
+        self._single[key] = state
+
+    def __delitem__(self, key: str) -> None:
+        if self._where.pop(key, None) is None:
+            del self._single[key]
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._where
+        yield from self._single
+
+    def __len__(self) -> int:
+        return len(self._where) + len(self._single)
+
+    def __repr__(self) -> str:
+        return f"<states of {len(self):,} HPAs>"

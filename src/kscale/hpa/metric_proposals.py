@@ -5,10 +5,13 @@ Upstream: ``computeReplicasForMetrics`` in ``horizontal.go``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from kscale.effects import Emit, GetMetric, List, Observation, Observe, StepsOf
+from kscale.hpa.calculation import Replicas
+from kscale.hpa.known_replicas import KnownReplicas
 from kscale.hpa.metric_sources import MetricError, MetricProposal, Target, compute, tolerances_of
 from kscale.hpa.metrics import METRIC_COMPUTATION_DURATION, METRIC_COMPUTATIONS, seconds
 from kscale.hpa.metrics_client import RESTMetricsClient
@@ -38,11 +41,15 @@ class Proposals:
     refused: bool
 
 
-def propose(now: Pass, scale: Scale) -> StepsOf[List | GetMetric | Emit | Observe, Proposals]:
-    """Computes every metric. Sets ScalingActive, tells of each metric that failed, and counts and times each."""
+def propose(
+    now: Pass, scale: Scale, known: Sequence[Replicas] | None = None
+) -> StepsOf[List | GetMetric | Emit | Observe, Proposals]:
+    """Computes every metric. Sets ScalingActive, tells of each metric that failed, and counts and times each.
+    ``known``: what the calculator says of each, if it has been asked."""
     specs = now.hpa.spec.metrics or []
     target = Target(now.hpa.metadata.namespace, scale.status.selector, scale.spec.replicas, scale.status.replicas)
-    calculator = ReplicaCalculator(RESTMetricsClient(now.progress), now.progress, now.now, now.options)
+    given = RESTMetricsClient(now.progress), now.progress, now.now, now.options
+    calculator = ReplicaCalculator(*given) if known is None else KnownReplicas(*given, iter(known))
     tolerances = tolerances_of(now.hpa, now.options)
     best, best_name = 0, ""
     found: list[MetricProposal | MetricError] = []

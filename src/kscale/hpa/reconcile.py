@@ -32,6 +32,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.hpa.behavior import Normalized, normalize, store_event
+from kscale.hpa.calculation import Replicas
 from kscale.hpa.conditions import LIMITS, STABILIZED, find
 from kscale.hpa.conversion import from_v1
 from kscale.hpa.defaults import apply_defaults
@@ -48,13 +49,23 @@ from kscale.hpa.state import HPAState, Recommendation, is_older
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1, MetricStatus
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["Reconciling", "reconcile"]
+__all__ = ["Known", "Reconciling", "reconcile"]
 
 Reconciling = StepsOf[
     GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe,
     Reconciliation,
 ]
 """A reconcile under way: what it may ask, and what it returns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What was decided over columns of an HPA whose metrics could all be computed, whose pods are its own, and whose
+    size stays: what the calculator says of each metric, and what became of the proposal."""
+
+    replicas: tuple[Replicas, ...]
+    normalized: Normalized
+
 
 _RESOURCE = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
 
@@ -68,6 +79,7 @@ def reconcile(
     selectors: SelectorStore | None = None,
     mapper: RESTMapper | None = None,
     seen_version: str | None = None,
+    known: Known | None = None,
 ) -> Reconciling:
     """Reconciles one object; :func:`kscale.effects.as_if_done` is the plain call.
 
@@ -78,7 +90,8 @@ def reconcile(
     - ``selectors``: where other HPAs' selectors are looked up; this one's is stored in it if it is registered there.
       It is all that is changed of what is passed in. None: nobody else is looked for;
     - ``mapper``: which kinds are served as which resources; None: the built-in ones;
-    - ``seen_version``: the newest resource version of HPAs that the watch has brought; None: up to date.
+    - ``seen_version``: the newest resource version of HPAs that the watch has brought; None: up to date;
+    - ``known``: what was decided of it over columns; its histories are kept there then.
 
     Pods are listed of what the watch has brought. Raises :class:`~kscale.errors.InputError` for a ``now`` that is no
     moment and, while it runs, for a metric whose fields upstream would crash on.
@@ -87,7 +100,7 @@ def reconcile(
     if isinstance(hpa, HorizontalPodAutoscalerV1):
         hpa = apply_defaults(from_v1(hpa))
     now_ = Pass(hpa, state, hpa.status, at, options or HPAOptions(), Progress(at))
-    return _Reconcile(now_, selectors, mapper or RESTMapper()).run(seen_version)
+    return _Reconcile(now_, selectors, mapper or RESTMapper(), known).run(seen_version)
 
 
 @dataclass(slots=True)
@@ -97,6 +110,7 @@ class _Reconcile:
     now: Pass
     selectors: SelectorStore | None
     mapper: RESTMapper
+    known: Known | None = None
     metrics: tuple[MetricProposal | MetricError, ...] = ()
     statuses: tuple[MetricStatus, ...] = ()
     normalized: Normalized | None = None
@@ -198,11 +212,13 @@ class _Reconcile:
         if current != 0 and current < minimum:
             self.reason = "Current number of replicas below Spec.MinReplicas"
             return minimum, "", ""
-        error = yield from check_selector(now, target.scale.status.selector, self.selectors)
+        known = self.known
+        selector = target.scale.status.selector
+        error = yield from check_selector(now, selector, self.selectors, alone=known is not None)
         if error:
             self.error_class = "internal"
             return None, (yield from self._fail(current, error)), ""
-        found = yield from propose(now, target.scale)
+        found = yield from propose(now, target.scale, None if known is None else known.replicas)
         self.metrics, self.statuses, self.error_class = found.each, found.statuses, found.error_class
         if found.refused:
             return None, (yield from self._fail(current, found.error)), ""
@@ -226,10 +242,21 @@ class _Reconcile:
         elif proposal < current:
             self.reason = "All metrics below target"
         spec = now.hpa.spec
-        self.normalized = out = normalize(
-            current, proposal, minimum, spec.max_replicas, spec.behavior, now.state, options=now.options, now=now.now
-        )
-        now.remember(recommendations=out.recommendations)
+        if self.known is not None:
+            out = self.known.normalized
+        else:
+            out = normalize(
+                current,
+                proposal,
+                minimum,
+                spec.max_replicas,
+                spec.behavior,
+                now.state,
+                options=now.options,
+                now=now.now,
+            )
+            now.remember(recommendations=out.recommendations)
+        self.normalized = out
         now.set("AbleToScale", True, *STABILIZED[out.held])
         now.set("ScalingLimited", out.limited, *LIMITS[out.limit])
         return out.desired

@@ -5,15 +5,16 @@ Upstream: ``scaleForResourceMappings`` and the end of ``reconcileAutoscaler`` in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from kscale.effects import SECOND, ApiError, Emit, GetScale, PutScale, StepsOf, Wait, WriteStatus
+from kscale.effects import SECOND, ApiError, Emit, GetScale, Progress, PutScale, StepsOf, Wait, WriteStatus
 from kscale.hpa.reconcile_pass import Pass
 from kscale.objects.autoscaling import Scale
 from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
 
-__all__ = ["NoScale", "TargetScale", "find_scale", "put_scale"]
+__all__ = ["NoScale", "TargetScale", "ask_scale", "find_scale", "put_scale"]
 
 _ATTEMPTS: Final = 5
 _RETRY_DELAY: Final = SECOND // 100
@@ -49,17 +50,26 @@ def find_scale(now: Pass, mapper: RESTMapper) -> StepsOf[GetScale | WriteStatus 
     except RESTMappingError as error:
         yield from _fail(now, str(error))
         return NoScale(f"unable to determine resource for scale target reference: {error}", "internal")
-    first: ApiError | None = None
-    for resource in resources:
-        asked = GetScale(namespace=namespace, resource=resource, name=reference.name)
-        outcome = yield from now.progress.act(asked)
-        if outcome.error is None:
-            return TargetScale(outcome.value, resource)
-        first = first or outcome.error
-    text = "unrecognized resource" if first is None else first.message
+    found = yield from ask_scale(now.progress, namespace, reference.name, resources)
+    if isinstance(found, TargetScale):
+        return found
+    text = "unrecognized resource" if found is None else found.message
     yield from _fail(now, text)
     whole = f"{reference.kind}/{namespace}/{reference.name}"
     return NoScale(f"failed to query scale subresource for {whole}: {text}", "internal")
+
+
+def ask_scale(
+    progress: Progress, namespace: str, name: str, resources: Sequence[str]
+) -> StepsOf[GetScale, TargetScale | ApiError | None]:
+    """The scale of the first resource that has one, or the first error; None: there is no resource."""
+    first: ApiError | None = None
+    for resource in resources:
+        outcome = yield from progress.act(GetScale(namespace=namespace, resource=resource, name=name))
+        if outcome.error is None:
+            return TargetScale(outcome.value, resource)
+        first = first or outcome.error
+    return first
 
 
 def _fail(now: Pass, error: str) -> StepsOf[WriteStatus | Emit, None]:

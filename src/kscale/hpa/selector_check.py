@@ -14,9 +14,11 @@ from kscale.objects.selectors import SelectorError
 __all__ = ["check_selector"]
 
 
-def check_selector(now: Pass, text: str, selectors: SelectorStore | None) -> StepsOf[List | Emit, str]:
+def check_selector(
+    now: Pass, text: str, selectors: SelectorStore | None, *, alone: bool = False
+) -> StepsOf[List | Emit, str]:
     """Registers the selector of the target, and lists its pods; an error where they cannot be told or are not this
-    HPA's alone."""
+    HPA's alone. ``alone``: it is known that they are."""
     if not text:
         yield from now.warn("SelectorRequired", "selector is required")
         now.set("ScalingActive", False, "InvalidSelector", "the HPA target's scale is missing a selector")
@@ -37,6 +39,8 @@ def check_selector(now: Pass, text: str, selectors: SelectorStore | None) -> Ste
     if not stored:
         return f"HPA {namespace}/{name} was deleted during reconciliation"
     now.remember(selector=text)
+    if alone:
+        return ""
     pods = yield from now.progress.act(List(kind="Pod", namespace=namespace, selector=text))
     if pods.error is not None:
         return pods.error.message

@@ -95,7 +95,10 @@ class _Namespace:
         return self.others if label is None else self.by_label.setdefault(label, {})
 
     def put(self, name: str, selector: Selector) -> None:
-        if name in self.selectors:
+        old = self.selectors.get(name)
+        if old is selector:  # texts that were parsed before give the same one
+            return
+        if old is not None:
             self.remove(name)
         self.selectors[name] = self._shelf(selector)[name] = selector
 

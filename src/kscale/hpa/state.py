@@ -60,6 +60,10 @@ class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid
     registered: bool = True
     written: Written | None = None
 
+    def without_histories(self) -> HPAState:
+        """What is not kept as columns."""
+        return HPAState(selector=self.selector, registered=self.registered, written=self.written)
+
 
 class ControllerState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """The states of many HPAs, by ``namespace/name``."""

@@ -16,6 +16,7 @@ __all__ = [
     "RESTMappingError",
     "ServedResource",
     "discovered",
+    "discovered_at_once",
     "parse_group_version",
     "split_group_resource",
 ]
@@ -200,3 +201,58 @@ def discovered(groups: Mapping[str, Any] | None, lists: Iterable[Mapping[str, An
             if "/" not in each.name
         ]
     return [each for _, each in sorted(found, key=lambda pair: pair[0])]
+
+
+class _Kind(ApiStruct):
+    group: str = ""
+    version: str = ""
+    kind: str = ""
+
+
+class _Subresource(ApiStruct):
+    subresource: str = ""
+    response_kind: _Kind | None = None
+
+
+class _Resource(ApiStruct):
+    resource: str = ""
+    response_kind: _Kind | None = None
+    scope: str = ""
+    subresources: list[_Subresource] | None = None
+
+
+class _Version(ApiStruct):
+    version: str = ""
+    resources: list[_Resource] | None = None
+
+
+class _Name(ApiStruct):
+    name: str = ""
+
+
+class _Group(ApiStruct):
+    metadata: _Name | None = None
+    versions: list[_Version] | None = None
+
+
+class _GroupDiscoveryList(ApiStruct):
+    items: list[_Group] | None = None
+
+
+def discovered_at_once(documents: Iterable[Mapping[str, Any]]) -> list[ServedResource]:
+    """The same of APIGroupDiscoveryLists (``/api`` and ``/apis``, ``apidiscovery.k8s.io``), which list versions in the
+    order of preference. Raises :class:`~kscale.errors.InputError` for odd shapes."""
+    found: list[ServedResource] = []
+    for document in documents:
+        for group in from_dict(document, _GroupDiscoveryList).items or ():
+            name = "" if group.metadata is None else group.metadata.name
+            for version in group.versions or ():
+                found += [_served(name, version.version, each) for each in version.resources or ()]
+    return found
+
+
+def _served(group: str, version: str, resource: _Resource) -> ServedResource:
+    kind = resource.response_kind or _Kind()
+    scale = next((each.response_kind for each in resource.subresources or () if each.subresource == "scale"), None)
+    spoken = "" if scale is None else f"{scale.group}/{scale.version}" if scale.group else scale.version
+    return ServedResource(group, version, kind.kind, resource.resource, resource.scope == "Namespaced", spoken)

@@ -20,6 +20,7 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
@@ -37,7 +38,7 @@ __all__ = [
 PerformLive = Callable[[Action], Awaitable[Outcome]]
 """How a live world carries an action out. It never raises for a refusal: that is an :class:`Outcome` with an error."""
 
-MetricsAnswer = PodMetricsList | MetricValueList | MetricValue | ExternalMetricValueList
+MetricsAnswer = PodMetricsList | PodUsage | MetricValueList | MetricValue | ExternalMetricValueList
 
 
 class Clock(Protocol):

@@ -20,6 +20,7 @@ from kscale.effects import (
     Delete,
     DeleteGroup,
     DeleteNodes,
+    Discover,
     Emit,
     Event,
     Evict,
@@ -141,6 +142,8 @@ class Performer:
                 return await self._get(action)
             case List():
                 return await self._list(action)
+            case Discover():
+                return await self._resources.mapper()
             case Create(object=made):
                 kind = kind_of(type(made)) or ("", "")
                 return await self._write(action, made.kind or kind[1], made.api_version)

@@ -16,6 +16,7 @@ from kscale.objects.rest_mapping import (
     RESTMapper,
     ServedResource,
     discovered,
+    discovered_at_once,
     parse_group_version,
     split_group_resource,
 )
@@ -60,6 +61,10 @@ EVERYWHERE: Final = (
     ),
 )  # fmt: skip
 """What needs no asking, each in the version that is spoken."""
+
+_ALL_AT_ONCE: Final = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"  # from 1.30 on
+)
 
 
 class Resources:
@@ -106,11 +111,31 @@ class Resources:
         return api_version in self._asked or await self._list(api_version) is not None
 
     async def mapper(self) -> RESTMapper:
-        """All that the server serves, asked for now."""
-        groups = msgspec.json.decode((await self._client.call(Call(method="GET", path="/apis"))).body)
-        versions = dict.fromkeys(["v1", *_versions(groups)])
-        lists = [listed for version in versions if (listed := await self._list(version)) is not None]
-        return RESTMapper(discovered(groups, [msgspec.json.decode(each) for each in lists]))
+        """All that the server serves, asked for now. From here on it is what kinds and names are looked up in, too."""
+        asked = [
+            await self._client.call(Call(method="GET", path=path, accept=_ALL_AT_ONCE)) for path in ("/api", "/apis")
+        ]
+        documents = [msgspec.json.decode(answer.body) for answer in asked]
+        if all(each.get("kind") == "APIGroupDiscoveryList" for each in documents):
+            served = discovered_at_once(documents)
+        else:
+            versions = dict.fromkeys(["v1", *_versions(documents[1])])
+            lists = [listed for version in versions if (listed := await self._list_if_it_works(version)) is not None]
+            served = discovered(documents[1], [msgspec.json.decode(each) for each in lists])
+        self._by_kind, self._by_name = {}, {}
+        self._asked.clear()
+        for resource in (*EVERYWHERE, *served):
+            self._add(resource)
+        for resource in EVERYWHERE:
+            self._by_kind.setdefault(("", resource.kind), resource)
+        return RESTMapper(served)
+
+    async def _list_if_it_works(self, api_version: str) -> bytes | None:
+        """The resources of a version; None: it is not served, or who serves it does not answer."""
+        try:
+            return await self._list(api_version)
+        except RequestFailedError:
+            return None
 
     def _add(self, resource: ServedResource) -> None:
         self._by_kind[resource.api_version, resource.kind] = resource

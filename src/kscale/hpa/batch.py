@@ -1,0 +1,382 @@
+"""Reconciles of many HPAs as one step machine: what they ask in common is asked once, what can be decided over columns
+is, and each writes and says what it would alone.
+
+1. scales that are not known yet are asked for; 2. the metrics of those that need any; 3. all are decided
+(:mod:`~kscale.hpa.decide`); 4. the step machine of each (:mod:`~kscale.hpa.reconcile`) is given what was decided, and
+says what follows: conditions, events, the status. Those that change a size decide again by the scale as it is then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from kscale.effects import (
+    ApiError,
+    Emit,
+    Event,
+    GetMetric,
+    GetScale,
+    List,
+    Moment,
+    Observation,
+    Observe,
+    Outcome,
+    Progress,
+    PutScale,
+    Steps,
+    Wait,
+    WriteStatus,
+)
+from kscale.errors import InputError
+from kscale.hpa.batch_pods import PodsLike, batch_pods
+from kscale.hpa.batch_specs import target_resources
+from kscale.hpa.behavior import Normalized
+from kscale.hpa.calculation import Replicas
+from kscale.hpa.conditions import LIMITS, STABILIZED
+from kscale.hpa.decisions import BRANCHES, decide_columns
+from kscale.hpa.encode import Observed, choose, keys_of
+from kscale.hpa.gathered import GatheredMetrics
+from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, Histories, KeptStates
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.reconcile import Known, reconcile
+from kscale.hpa.records import Reconciliation
+from kscale.hpa.scale_target import TargetScale, ask_scale
+from kscale.hpa.selector_store import SelectorStore
+from kscale.hpa.state import ControllerState, HPAState
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
+from kscale.objects.rest_mapping import RESTMapper
+
+__all__ = ["Reconciled", "reconcile_all"]
+
+_METRICS: Final = BRANCHES.index("metrics")
+_ABLE, _LIMITED = CONDITION_TYPES.index("AbleToScale"), CONDITION_TYPES.index("ScalingLimited")
+_HELD: Final = {CONDITION_REASONS.index(reason): i for i, (reason, _) in enumerate(STABILIZED)}
+_LIMIT: Final = {CONDITION_REASONS.index(reason): i for i, (reason, _) in enumerate(LIMITS)}
+_TRUE: Final = 1
+
+_Asking = GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconciled:
+    """What came of a batch.
+
+    ``keys``: of those that were reconciled, with ``histories`` and ``rest`` of their states, row by row;
+    ``unfinished``: keys of those that there was no time for, of which nothing has changed; ``problems``: what of an HPA
+    was malformed, so that upstream would crash, by its key; ``records`` of those that did more than the columns say.
+    """
+
+    keys: Sequence[str]
+    histories: Histories
+    rest: Sequence[HPAState]
+    unfinished: Sequence[str]
+    problems: Mapping[str, Exception]
+    records: Mapping[str, Reconciliation]
+
+
+def reconcile_all(
+    hpas: Sequence[HorizontalPodAutoscaler],
+    kept: KeptStates,
+    pods: PodsLike,
+    *,
+    scales: Mapping[str, Scale],
+    now: Moment,
+    options: HPAOptions,
+    selectors: SelectorStore,
+    mapper: RESTMapper,
+    within: int | None = None,
+) -> Steps[Reconciled]:
+    """Reconciles HPAs, all of them registered in ``selectors``, with the same answers as one by one.
+
+    - ``hpas``: defaulted v2 structs, none of them older than what was written of it; ``kept``: what is remembered;
+    - ``scales``: of targets that are watched, by the HPA's ``namespace/name``; the rest is asked for, and a scale that
+      is to be written is asked for in any case. It may be behind: a write then meets a conflict, as upstream's does;
+    - ``pods``: a cluster, a snapshot or its index, or a list;
+    - ``within``: who has not begun to write after so many nanoseconds is left for another time.
+
+    All know each other's selectors before the first is checked. Raises nothing for one HPA's sake.
+    """
+    return _Batch(hpas, kept, pods, scales, now, options, selectors, mapper, within).run()
+
+
+@dataclass(slots=True)
+class _Running:
+    """One HPA's reconcile under way, and what it has said so far."""
+
+    row: int
+    steps: Generator[_Asking, Outcome, Reconciliation]
+    events: list[Event]
+    observations: list[Observation]
+    action: _Asking | None = None
+    record: Reconciliation | None = None
+    problem: Exception | None = None
+    begun: bool = False
+    by_columns: bool = False
+
+    def go_on(self, outcome: Outcome | None, answer: Any) -> None:
+        """Until it ends, or does what ``answer(row, action)`` has no outcome for."""
+        try:
+            action = next(self.steps) if outcome is None else self.steps.send(outcome)
+            while True:
+                if type(action) is Observe:
+                    self.observations += action.observations
+                elif type(action) is Emit:
+                    self.events += action.events
+                found = answer(self.row, action)
+                if found is None:
+                    self.action = action
+                    return
+                action = self.steps.send(found)
+        except StopIteration as stop:
+            self.record = stop.value
+        except InputError as error:
+            self.problem = error
+        self.action = None
+
+
+class _Batch:
+    def __init__(
+        self,
+        hpas: Sequence[HorizontalPodAutoscaler],
+        kept: KeptStates,
+        pods: PodsLike,
+        scales: Mapping[str, Scale],
+        now: Moment,
+        options: HPAOptions,
+        selectors: SelectorStore,
+        mapper: RESTMapper,
+        within: int | None,
+    ) -> None:
+        self.hpas, self.keys, self.kept = hpas, keys_of(hpas), kept
+        self.pods = batch_pods(pods)
+        self.scales: dict[str, Any] = dict(scales)
+        self.watched = frozenset(scales)
+        self.options, self.selectors, self.mapper = options, selectors, mapper
+        self.progress = Progress(now)
+        self.until = None if within is None else now + within
+        self.at = now
+
+    def run(self) -> Steps[Reconciled]:
+        """The whole."""
+        yield from self._ask_scales()
+        observed = Observed(self.hpas, self.keys, self.scales, self.pods, _nobody, self.selectors, self.mapper)
+        self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options)
+        self.gathered = yield from self._ask_metrics()
+        self.at = self.progress.now
+        self.given = self.chosen.encoded(self.gathered)
+        self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
+        self._register()
+        self._read_columns()
+        runs = [self._begin(row) for row in range(len(self.hpas))]
+        yield from self._report([each for each in runs if each.action is None and each.begun])
+        # Sizes first: a status can wait.
+        live = sorted((each for each in runs if each.record is None and each.problem is None), key=_by_urgency)
+        yield from self.progress.together([partial(self._live, each) for each in live], at_most=self.options.workers)
+        return self._result(runs)
+
+    # -- what is asked in common -------------------------------------------------------------------------------------
+
+    def _ask_scales(self) -> Steps[None]:
+        error, resources = target_resources(self.hpas, self.mapper)
+        rows = [row for row, key in enumerate(self.keys) if key not in self.scales and not error[row]]
+        machines = [partial(_scale_of, self.hpas[row], resources[row]) for row in rows]
+        if machines:
+            found = yield from self.progress.together(machines, at_most=self.options.workers)
+            self.scales.update((self.keys[row], scale) for row, scale in zip(rows, found, strict=True))
+
+    def _ask_metrics(self) -> Steps[GatheredMetrics]:
+        questions = self.chosen.questions()
+        answers: list[Any] = []
+        if questions:
+            machines = [partial(_asked, each) for each in questions]
+            answers = yield from self.progress.together(machines, at_most=self.options.workers)
+        return GatheredMetrics(dict(zip(questions, answers, strict=True)))
+
+    def _register(self) -> None:
+        """The selectors of all, before any machine looks for rivals."""
+        for row in np.flatnonzero(self.chosen.group >= 0).tolist():
+            metadata = self.hpas[row].metadata
+            self.selectors.put_if_present(metadata.namespace, metadata.name, self.chosen.selector(row))
+
+    # -- one by one --------------------------------------------------------------------------------------------------
+
+    def _begin(self, row: int) -> _Running:
+        """The step machine of one, as far as it gets without the world; of one that changes a size, not at all."""
+        key, known = self.keys[row], self._known(row)
+        state = self.chosen.rest[row] if known is not None else self.kept.get(key) or HPAState()
+        steps = reconcile(
+            self.hpas[row],
+            msgspec.structs.replace(state, registered=True),
+            now=self.at,
+            options=self.options,
+            selectors=self.selectors,
+            mapper=self.mapper,
+            known=known,
+        )
+        out = _Running(row, steps, [], [], by_columns=known is not None)
+        if not self.decisions.rescaled[row]:
+            out.begun = True
+            out.go_on(None, self._answer)
+        return out
+
+    def _read_columns(self) -> None:
+        """What :meth:`_known` goes by, as lists: rows of arrays are slow to look at."""
+        decisions, columns = self.decisions, self.decisions.metrics
+        conditions, targets = decisions.memory.conditions, self.given.targets
+        plain = (
+            (decisions.branch == _METRICS)
+            & (decisions.invalid == 0)
+            & (decisions.rescaled == 0)
+            & (targets.scale_error == 0)
+            & (not self.options.legacy)
+        )
+        self.plain = plain.tolist()
+        self.sizes = list(zip(decisions.stabilized.data.tolist(), decisions.desired.data.tolist(), strict=True))
+        self.metrics = list(zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True))
+        self.replicas = list(
+            zip(columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist(), strict=True)
+        )
+        reasons = conditions.reason[:, [_ABLE, _LIMITED]].tolist()
+        limited = (conditions.status[:, _LIMITED] == _TRUE).tolist()
+        self.conditions = [(*pair, is_limited) for pair, is_limited in zip(reasons, limited, strict=True)]
+
+    def _known(self, row: int) -> Known | None:
+        """What the columns say; None: it has to be worked out, because something failed or a size changes."""
+        if not self.plain[row]:
+            return None
+        able, limit, limited = self.conditions[row]
+        found = self.replicas[slice(*self.metrics[row])]
+        stabilized, desired = self.sizes[row]
+        return Known(
+            replicas=tuple(
+                [Replicas(replicas=size, utilization=percent, usage=usage) for size, percent, usage in found]
+            ),
+            normalized=Normalized(stabilized, desired, _HELD[able], _LIMIT[limit], limited, ()),
+        )
+
+    def _answer(self, row: int, action: Any) -> Outcome | None:
+        """What the batch knows; None: the world has to be asked."""
+        if type(action) in (Observe, Emit):
+            return Outcome(at=self.at)
+        if type(action) is GetScale:
+            return None if action.fresh else self._outcome(self.given.scales[row])
+        return self._looked_up(row, action)
+
+    def _looked_up(self, row: int, action: Any) -> Outcome | None:
+        if type(action) is List and self._is_of(row, action.selector):
+            return self._outcome(list(self.given.pods_of(row, self.pods)))
+        if type(action) is GetMetric:
+            if action.api == "resource" and self._is_of(row, action.selector):
+                refusal = self.gathered.refusal(action)
+                return self._outcome(refusal or self.given.answer(row, action, self.gathered))
+            if action in self.gathered.answers:
+                return self._outcome(self.gathered.answers[action])
+        return None
+
+    def _is_of(self, row: int, selector: str) -> bool:
+        return bool(self.chosen.group[row] >= 0) and self.chosen.selector(row) == selector
+
+    def _outcome(self, found: Any) -> Outcome:
+        refused = isinstance(found, ApiError)
+        return Outcome(at=self.at, error=found) if refused else Outcome(at=self.at, value=found)
+
+    # -- in the world ------------------------------------------------------------------------------------------------
+
+    def _live(self, running: _Running, now: Moment) -> Steps[None]:
+        """What one does. Its time goes on from when it was decided: what it waited for others is not its own."""
+        if self.until is not None and now > self.until:
+            running.steps.close()
+            return
+        progress, late = Progress(now), now - self.at
+        answer = self._answer
+        if not running.begun:
+            running.begun, answer = True, self._answer_anew
+            running.go_on(None, answer)
+        while running.action is not None:
+            yield from self._report_of(progress, running)
+            outcome = yield from progress.act(running.action)
+            running.go_on(msgspec.structs.replace(outcome, at=outcome.at - late), answer)
+        yield from self._report_of(progress, running)
+
+    def _answer_anew(self, row: int, action: Any) -> Outcome | None:
+        """As :meth:`_answer`, but the scale is read again before it is written."""
+        if type(action) is GetScale and self.keys[row] in self.watched:
+            return None
+        return self._answer(row, action)
+
+    def _report_of(self, progress: Progress, running: _Running) -> Steps[None]:
+        events, running.events = running.events, []
+        observations, running.observations = running.observations, []
+        yield from progress.emit(*events)
+        yield from progress.observe(*observations)
+
+    def _report(self, runs: Sequence[_Running]) -> Steps[None]:
+        """What those have said that are done."""
+        yield from self.progress.emit(*[event for each in runs for event in each.events])
+        yield from self.progress.observe(*[seen for each in runs for seen in each.observations])
+
+    # -- what is remembered ------------------------------------------------------------------------------------------
+
+    def _result(self, runs: Sequence[_Running]) -> Reconciled:
+        histories, rest = self.decisions.memory.histories, list(self.given.rest)
+        others: dict[int, HPAState] = {}
+        done, unfinished = [], []
+        problems: dict[str, Exception] = {}
+        records = {}
+        for running in runs:
+            row, record = running.row, running.record
+            key = self.keys[row]
+            if record is None and running.problem is None:
+                unfinished.append(key)
+                continue
+            done.append(row)
+            if record is None:
+                assert running.problem is not None
+                problems[key] = running.problem
+                others[row] = self.kept.get(key) or HPAState()
+            elif running.by_columns:
+                if record.state.written is not None:
+                    rest[row] = msgspec.structs.replace(rest[row], written=record.state.written)
+            else:
+                records[key] = record
+                others[row] = record.state
+        if others:
+            rows = np.array(list(others), np.int64)
+            histories = histories.with_rows(rows, Histories.of(list(others.values())))
+            for row, state in others.items():
+                rest[row] = state.without_histories()
+        if unfinished:
+            histories, rest = histories.take(np.array(done, np.int64)), [rest[row] for row in done]
+        return Reconciled(
+            keys=[self.keys[row] for row in done],
+            histories=histories,
+            rest=rest,
+            unfinished=unfinished,
+            problems=problems,
+            records=records,
+        )
+
+
+def _by_urgency(running: _Running) -> bool:
+    return running.begun
+
+
+def _nobody(asked: GetMetric) -> ApiError:
+    raise AssertionError(f"asked before: {asked}")
+
+
+def _asked(question: GetMetric, now: Moment) -> Steps[Any]:
+    outcome = yield from Progress(now).act(question)
+    return outcome.value if outcome.error is None else outcome.error
+
+
+def _scale_of(hpa: HorizontalPodAutoscaler, resources: tuple[str, ...], now: Moment) -> Steps[Any]:
+    """The scale of a target, or why there is none."""
+    found = yield from ask_scale(Progress(now), hpa.metadata.namespace, hpa.spec.scale_target_ref.name, resources)
+    return found.scale if isinstance(found, TargetScale) else found

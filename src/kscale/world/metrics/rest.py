@@ -1,0 +1,151 @@
+"""The metrics APIs behind an API server: ``metrics.k8s.io``, ``custom.metrics.k8s.io``, ``external.metrics.k8s.io``.
+
+Upstream: ``k8s.io/metrics/pkg/client`` and the clients that kube-controller-manager gives its autoscaler.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Final
+from urllib.parse import quote
+
+import msgspec
+
+from kscale.effects import ApiError, GetMetric, duration
+from kscale.errors import InputError
+from kscale.objects.decode import from_json
+from kscale.objects.metrics import ExternalMetricValueList, MetricValueList, PodMetricsList
+from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError
+from kscale.world.kubernetes.client import Client, RequestFailedError
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.kubernetes.transport import Call
+from kscale.world.protocols import Clock, MetricsAnswer
+
+__all__ = ["RESTMetrics"]
+
+_CUSTOM: Final = "custom.metrics.k8s.io"
+_VERSIONS: Final = ("v1beta2", "v1beta1")
+_KINDS_FORGOTTEN: Final = 30 * 10**9  # kube-controller-manager resets its mapper so often
+_USUAL: Final = RESTMapper(BUILT_IN)
+
+
+class RESTMetrics:
+    """Answers :class:`~kscale.effects.GetMetric` (:class:`kscale.world.protocols.Metrics`).
+
+    Which version of the custom metrics API is spoken is asked once in ``renewal``, a failure again and again; which
+    resource a kind is served as, every thirty seconds. ``clock`` should never be set.
+    """
+
+    __slots__ = ("_client", "_clock", "_mapper", "_mapper_tick", "_renewal", "_resources", "_tick", "_version")
+
+    def __init__(
+        self, client: Client, resources: Resources, clock: Clock, *, renewal: timedelta = timedelta(seconds=15)
+    ) -> None:
+        self._client = client
+        self._resources = resources
+        self._clock = clock
+        self._renewal = duration(renewal)
+        self._version = ""
+        self._tick = self._mapper_tick = -1
+        self._mapper = _USUAL
+
+    async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
+        """The answer of the API that the question names."""
+        try:
+            match question.api:
+                case "resource":
+                    return await self._resource(question)
+                case "custom":
+                    return await self._custom(question)
+                case "external":
+                    return await self._external(question)
+        except RequestFailedError as error:
+            return error.error
+        except RESTMappingError as error:
+            return ApiError(str(error))
+        except InputError as error:
+            return ApiError(str(error), reason="InternalError")
+
+    async def _resource(self, asked: GetMetric) -> PodMetricsList | PodUsage:
+        path = "/apis/metrics.k8s.io/v1beta1" + _within(asked.namespace) + "/pods"
+        body = await self._get(path, "pods.metrics.k8s.io", labelSelector=asked.selector)
+        return PodUsage.from_json(body) if asked.columns else from_json(body, PodMetricsList)
+
+    async def _external(self, asked: GetMetric) -> ExternalMetricValueList:
+        path = f"/apis/external.metrics.k8s.io/v1beta1{_within(asked.namespace)}/{quote(asked.metric, safe='')}"
+        body = await self._get(path, f"{asked.metric}.external.metrics.k8s.io", labelSelector=asked.metric_selector)
+        return from_json(body, ExternalMetricValueList)
+
+    async def _custom(self, asked: GetMetric) -> MetricValueList:
+        root = f"/apis/{_CUSTOM}/{await self._custom_version()}"
+        metric = quote(asked.metric, safe="")
+        if not asked.namespace and asked.kind == "Namespace":
+            path = f"{root}{_within(asked.name)}/metrics/{metric}"
+        else:
+            resource = await self._resource_of(asked.kind)
+            path = f"{root}{_within(asked.namespace)}/{resource}/{quote(asked.name or '*', safe='*')}/{metric}"
+        return from_json(
+            await self._get(
+                path,
+                f"{asked.metric}.{_CUSTOM}",
+                labelSelector="" if asked.name else asked.selector,
+                metricLabelSelector=asked.metric_selector,
+            ),
+            MetricValueList,
+        )
+
+    async def _get(self, path: str, resource: str, **query: str) -> bytes:
+        given = tuple((name, value) for name, value in query.items() if value)
+        return (await self._client.call(Call(method="GET", path=path, query=given, resource=resource))).body
+
+    # -- what is asked of discovery ----------------------------------------------------------------------------------
+
+    async def _custom_version(self) -> str:
+        """The version that the server prefers, if it is known here, else the first it has that is."""
+        tick = self._clock.monotonic() // self._renewal
+        if tick == self._tick:
+            return self._version
+        answer = await self._client.call(Call(method="GET", path="/apis"))
+        groups = msgspec.json.decode(answer.body, type=_GroupList).groups or ()
+        group = next((each for each in groups if each.name == _CUSTOM), None)
+        if group is None or not group.versions:
+            raise RESTMappingError(f"no custom metrics API ({_CUSTOM}) registered")
+        first = [] if group.preferred_version is None else [group.preferred_version]
+        known = [each.version for each in (*first, *group.versions) if each.version in _VERSIONS]
+        if not known:
+            raise RESTMappingError("no known available metric versions found")
+        self._version, self._tick = known[0], tick
+        return self._version
+
+    async def _resource_of(self, kind_and_group: str) -> str:
+        """``ingresses.networking.k8s.io`` of ``Ingress.networking.k8s.io``."""
+        kind, _, group = kind_and_group.partition(".")
+        try:
+            return _USUAL.resources(group, kind)[0]
+        except RESTMappingError:
+            tick = self._clock.monotonic() // _KINDS_FORGOTTEN
+            if tick != self._mapper_tick:
+                self._mapper, self._mapper_tick = await self._resources.mapper(), tick
+        try:
+            return self._mapper.resources(group, kind)[0]
+        except RESTMappingError as error:
+            raise RESTMappingError(f"unable to map kind {kind_and_group} to resource: {error}") from None
+
+
+def _within(namespace: str) -> str:
+    return f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+
+
+class _GroupVersion(msgspec.Struct):
+    version: str = ""
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    name: str = ""
+    versions: list[_GroupVersion] | None = None
+    preferred_version: _GroupVersion | None = None
+
+
+class _GroupList(msgspec.Struct):
+    groups: list[_Group] | None = None
