@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,14 +14,14 @@ from kscale.errors import InputError
 from kscale.hpa.options import HPAOptions
 from kscale.objects.durations import parse_duration
 
-__all__ = ["ControllerFlags"]
+__all__ = ["ControllerFlags", "DecisionFlags", "hpa_duration"]
 
 _PANEL = "Flags of kube-controller-manager"
 
 
 @dataclass
-class ControllerFlags(OptionGroup):
-    """The options that say how the cluster's controller is set up."""
+class DecisionFlags(OptionGroup):
+    """The options that say how the cluster's controller decides."""
 
     tolerance: Annotated[
         float,
@@ -53,22 +53,13 @@ class ControllerFlags(OptionGroup):
             rich_help_panel=_PANEL,
         ),
     ] = "30s"
-    profile: Annotated[
-        str,
-        typer.Option(
-            "--profile",
-            metavar="NAME",
-            help="Whose decision: current, or legacy for the controller of 1.18 to 1.20.",
-            rich_help_panel=_PANEL,
-        ),
-    ] = "current"
     feature_gates: Annotated[
         list[str],
         typer.Option("--feature-gates", metavar="NAME=true|false", help="Repeatable.", rich_help_panel=_PANEL),
     ] = field(default_factory=list)
 
-    def options(self) -> HPAOptions:
-        """What decisions take. Raises ``typer.BadParameter``."""
+    def options(self, **more: Any) -> HPAOptions:
+        """What decisions take; ``more``: other fields. Raises ``typer.BadParameter``."""
         gates = {}
         for text in ",".join(self.feature_gates).split(",") if self.feature_gates else ():
             name, _, value = text.partition("=")
@@ -78,17 +69,17 @@ class ControllerFlags(OptionGroup):
         try:
             return HPAOptions(
                 horizontal_pod_autoscaler_tolerance=self.tolerance,
-                horizontal_pod_autoscaler_downscale_stabilization=_duration(
+                horizontal_pod_autoscaler_downscale_stabilization=hpa_duration(
                     self.downscale_stabilization, "downscale-stabilization"
                 ),
-                horizontal_pod_autoscaler_cpu_initialization_period=_duration(
+                horizontal_pod_autoscaler_cpu_initialization_period=hpa_duration(
                     self.cpu_initialization_period, "cpu-initialization-period"
                 ),
-                horizontal_pod_autoscaler_initial_readiness_delay=_duration(
+                horizontal_pod_autoscaler_initial_readiness_delay=hpa_duration(
                     self.initial_readiness_delay, "initial-readiness-delay"
                 ),
                 feature_gates=gates,
-                profile=self.profile,
+                **more,
             )
         except InputError as error:
             (problem,) = error.problems
@@ -96,7 +87,27 @@ class ControllerFlags(OptionGroup):
             raise typer.BadParameter(problem.message, param_hint=hint) from None
 
 
-def _duration(text: str, name: str) -> timedelta:
+@dataclass
+class ControllerFlags(DecisionFlags):
+    """Besides, which controller it is."""
+
+    profile: Annotated[
+        str,
+        typer.Option(
+            "--profile",
+            metavar="NAME",
+            help="Whose decision: current, or legacy for the controller of 1.18 to 1.20.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "current"
+
+    def options(self, **more: Any) -> HPAOptions:
+        """What decisions take."""
+        return super().options(profile=self.profile, **more)
+
+
+def hpa_duration(text: str, name: str) -> timedelta:
+    """The value of ``--horizontal-pod-autoscaler-NAME``. Raises ``typer.BadParameter``."""
     option = f"--horizontal-pod-autoscaler-{name}"
     try:
         found = parse_duration(text)

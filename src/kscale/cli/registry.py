@@ -35,6 +35,12 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("scale-up", "kscale.cli.commands.scale_up", "Which node groups would grow, for which pods, and why."),
     Entry("scale-down", "kscale.cli.commands.scale_down", "Which nodes can go, and where their pods land."),
     Entry("headroom", "kscale.cli.commands.headroom", "How many more of a pod fit; does losing a node or zone hurt?"),
+    Entry(
+        "run horizontal",
+        "kscale.cli.commands.run.horizontal",
+        "The HorizontalPodAutoscaler controller, against a cluster.",
+        "Live",
+    ),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
     Entry(
         "generate",

@@ -13,6 +13,8 @@ import msgspec
 
 from kscale.drivers.work_queue import WorkQueue
 from kscale.effects import Moment, moment
+from kscale.hpa.batch import Reconciled
+from kscale.hpa.memory import KeptStates
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.selector_store import SelectorStore
@@ -38,32 +40,39 @@ class HorizontalController:
     nanoseconds since 1970, and never goes back.
 
     ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` is the gauge of this name; the
-    rest of upstream's metrics is observed by reconciles. Single owner: not for use from several threads at once.
+    rest of upstream's metrics is observed by reconciles. ``kept``: what is remembered of each.
+
+    ``aligned``: HPAs come up again at whole multiples of the sync period (half a period to one and a half after they
+    were done), so that many can be reconciled together. Single owner: not for use from several threads at once.
     """
 
     __slots__ = (
+        "_aligned",
         "_queue",
-        "_states",
         "_workers",
+        "kept",
         "num_horizontal_pod_autoscalers",
         "options",
         "selectors",
     )
 
-    def __init__(self, options: HPAOptions | None = None, state: ControllerState | None = None) -> None:
+    def __init__(
+        self, options: HPAOptions | None = None, state: ControllerState | None = None, *, aligned: bool = False
+    ) -> None:
         self.options = options or HPAOptions()
         self.selectors = SelectorStore()
         self.num_horizontal_pod_autoscalers = 0
         self._workers = self.options.workers
         self._queue = WorkQueue()
-        self._states = dict(state.hpas) if state is not None else {}
+        self._aligned = aligned
+        self.kept = KeptStates(state.hpas if state is not None else None)
 
     # -- what is seen of HPAs --------------------------------------------------------------------------------------
 
     def added(self, hpa: HorizontalPodAutoscaler, *, now: datetime | Moment) -> None:
         """A new HPA, or one with another spec: known before it is due, and due at once (legacy: after a period)."""
         key = _key(hpa)
-        kept = self._states.get(key)
+        kept = self.kept.rest(key)
         # A saved state goes on where it ended: its selector blocks others before this HPA is reconciled again.
         if self.selectors.put_if_absent(*_names(hpa), None if kept is None else kept.selector):
             self.num_horizontal_pod_autoscalers += 1
@@ -88,18 +97,30 @@ class HorizontalController:
         """An HPA is gone. Its histories stay until its key comes up and the object is not found."""
         if self.selectors.delete(*_names(hpa)):
             self.num_horizontal_pod_autoscalers -= 1
-        state, last = self._states.get(_key(hpa)), hpa.last if isinstance(hpa, Tombstone) else hpa
+        state, last = self.kept.get(_key(hpa)), hpa.last if isinstance(hpa, Tombstone) else hpa
         if state is not None:
             written = state.written
             if written is not None and last is not None and written.uid == last.metadata.uid:
                 written = None
-            self._states[_key(hpa)] = msgspec.structs.replace(state, selector=None, written=written)
+            self.kept[_key(hpa)] = msgspec.structs.replace(state, selector=None, written=written)
 
     # -- work ------------------------------------------------------------------------------------------------------
 
     def take(self, now: datetime | Moment) -> str | None:
         """The key to reconcile now; None: nothing is due, or all workers are busy."""
         return None if len(self._queue.working) >= self._workers else self._queue.take(moment(now))
+
+    def take_all(self, now: datetime | Moment) -> list[str]:
+        """All keys to reconcile now, for a batch, however many workers there are."""
+        found, time = [], moment(now)
+        while (key := self._queue.take(time)) is not None:
+            found.append(key)
+        return found
+
+    @property
+    def ready(self) -> bool:
+        """Whether a key is to be reconciled at once."""
+        return self._queue.ready
 
     def next_due(self) -> Moment | None:
         """When the first waiting key is due; None: none waits."""
@@ -112,11 +133,11 @@ class HorizontalController:
     def state(self, key: str) -> HPAState:
         """What to reconcile an HPA from."""
         registered = self.selectors.registered(*key.split("/", 1))
-        return msgspec.structs.replace(self._states.get(key) or HPAState(), registered=registered)
+        return msgspec.structs.replace(self.kept.get(key) or HPAState(), registered=registered)
 
     def states(self) -> ControllerState:
         """What is kept of all HPAs that were reconciled."""
-        return ControllerState(hpas={key: self.state(key) for key in self._states})
+        return ControllerState(hpas={key: self.state(key) for key in self.kept})
 
     def done(self, key: str, record: Reconciliation | None, *, now: datetime | Moment) -> None:
         """A reconcile is over; ``record`` None: there was no such HPA, and nothing is kept of it.
@@ -124,14 +145,34 @@ class HorizontalController:
         Whatever came of it, an HPA that was there comes up again after a sync period.
         """
         if record is None:
-            self._states.pop(key, None)
+            self.kept.pop(key, None)
         else:
-            self._states[key] = record.state
+            self.kept[key] = record.state
             self._add_rate_limited(key, moment(now))
         self._queue.done(key)
 
+    def done_all(self, found: Reconciled, *, now: datetime | Moment) -> None:
+        """A batch is over; those that it had no time for are due at once."""
+        self.kept.put(found.keys, found.histories, found.rest)
+        time = moment(now)
+        for key in found.keys:
+            self._add_rate_limited(key, time)
+            self._queue.done(key)
+        for key in found.unfinished:
+            self._queue.add(key)
+            self._queue.done(key)
+
+    def left_alone(self, key: str, *, now: datetime | Moment) -> None:
+        """A key was taken, and nothing was done; it comes up again after a sync period."""
+        self._add_rate_limited(key, moment(now))
+        self._queue.done(key)
+
     def _add_rate_limited(self, key: str, now: Moment) -> None:
-        self._queue.add_after(key, now + self.options.sync_period_ns)
+        period = self.options.sync_period_ns
+        due = now + period
+        if self._aligned:
+            due = (due + period // 2) // period * period
+        self._queue.add_after(key, due)
 
 
 def _names(hpa: Seen) -> tuple[str, str]:

@@ -64,6 +64,11 @@ class WorkQueue:
         self._working.add(key)
         return key
 
+    @property
+    def ready(self) -> bool:
+        """Whether a key waits for nothing but somebody to take it."""
+        return bool(self._ready)
+
     def done(self, key: str) -> None:
         """Work on a key is over."""
         self._working.discard(key)

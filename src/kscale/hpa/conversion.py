@@ -19,6 +19,7 @@ from kscale.hpa.v1_reading import (
 from kscale.hpa.v1_writing import write
 from kscale.objects.autoscaling import (
     HorizontalPodAutoscaler,
+    HorizontalPodAutoscalerMeta,
     HorizontalPodAutoscalerSpec,
     HorizontalPodAutoscalerSpecV1,
     HorizontalPodAutoscalerStatus,
@@ -29,7 +30,6 @@ from kscale.objects.autoscaling import (
     MetricValueStatus,
     ResourceMetricStatus,
 )
-from kscale.objects.meta import ObjectMeta
 
 __all__ = ["from_v1", "strip_annotations", "to_v1"]
 
@@ -64,7 +64,7 @@ def from_v1(old: HorizontalPodAutoscalerV1) -> HorizontalPodAutoscaler:
     )
 
 
-def strip_annotations(metadata: ObjectMeta) -> ObjectMeta:
+def strip_annotations(metadata: HorizontalPodAutoscalerMeta) -> HorizontalPodAutoscalerMeta:
     """Without the annotations that only v1 objects carry."""
     if metadata.annotations is None:
         return metadata

@@ -218,6 +218,11 @@ class KeptStates(MutableMapping[str, HPAState]):
         rows = [(end if at < 0 else at) + row for at, row in places]
         return whole.take(np.array(rows, np.int64)), [all_rest[row] for row in rows]
 
+    def rest(self, key: str) -> HPAState | None:
+        """What is not kept as columns of one; None: nothing is known of it."""
+        found = self._where.get(key)
+        return self._single.get(key) if found is None else found[0][1][found[1]]
+
     def __getitem__(self, key: str) -> HPAState:
         found = self._where.get(key)
         if found is None:

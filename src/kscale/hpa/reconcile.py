@@ -183,7 +183,7 @@ class _Reconcile:
         self.desired = desired
         of = now.hpa.metadata
         gauge = {"namespace": of.namespace, "hpa_name": of.name}
-        yield from now.progress.observe(Observation(name=DESIRED_REPLICAS, value=desired, labels=gauge))
+        yield from now.progress.observe(Observation(name=DESIRED_REPLICAS, value=float(desired), labels=gauge))
         error = yield from now.write_status()
         if error:
             self.error_class = "internal"

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from kscale.objects.base import ApiStruct, Int32, Int64
-from kscale.objects.meta import KubeObject, LabelSelector
+from kscale.objects.meta import KubeObject, LabelSelector, ObjectMeta
 from kscale.objects.quantity import Quantity
 
 __all__ = [
@@ -22,11 +22,13 @@ __all__ = [
     "HorizontalPodAutoscaler",
     "HorizontalPodAutoscalerBehavior",
     "HorizontalPodAutoscalerCondition",
+    "HorizontalPodAutoscalerMeta",
     "HorizontalPodAutoscalerSpec",
     "HorizontalPodAutoscalerSpecV1",
     "HorizontalPodAutoscalerStatus",
     "HorizontalPodAutoscalerStatusV1",
     "HorizontalPodAutoscalerV1",
+    "ManagedFields",
     "MetricIdentifier",
     "MetricSpec",
     "MetricStatus",
@@ -230,9 +232,25 @@ class HorizontalPodAutoscalerStatus(ApiStruct):
     conditions: list[HorizontalPodAutoscalerCondition] | None = None
 
 
+class ManagedFields(ApiStruct):
+    """Who wrote last, and when (``managedFields``, without the fields)."""
+
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    time: str | None = None
+
+
+class HorizontalPodAutoscalerMeta(ObjectMeta):
+    """Besides, who wrote it: two controllers of one HPA fight."""
+
+    managed_fields: list[ManagedFields] = []
+
+
 class HorizontalPodAutoscaler(KubeObject):
     """autoscaling/v2."""
 
+    metadata: HorizontalPodAutoscalerMeta = msgspec.field(default_factory=HorizontalPodAutoscalerMeta)
     api_version: str = "autoscaling/v2"
     kind: str = "HorizontalPodAutoscaler"
     spec: HorizontalPodAutoscalerSpec = msgspec.field(default_factory=HorizontalPodAutoscalerSpec)
@@ -265,6 +283,7 @@ class HorizontalPodAutoscalerV1(KubeObject):
 
     api_version: str = "autoscaling/v1"
     kind: str = "HorizontalPodAutoscaler"
+    metadata: HorizontalPodAutoscalerMeta = msgspec.field(default_factory=HorizontalPodAutoscalerMeta)
     spec: HorizontalPodAutoscalerSpecV1 = msgspec.field(default_factory=HorizontalPodAutoscalerSpecV1)
     status: HorizontalPodAutoscalerStatusV1 = msgspec.field(default_factory=HorizontalPodAutoscalerStatusV1)
 

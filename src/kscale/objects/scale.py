@@ -11,13 +11,22 @@ from typing import Any, Final
 import msgspec
 
 from kscale.errors import InputError
+from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
 from kscale.objects.base import ApiStruct
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import LabelSelector, ObjectMeta
 from kscale.objects.selectors import SelectorError, compile_selector, from_label_map
 
-__all__ = ["ScaleError", "ScalePaths", "definition_of", "scale_of", "scale_paths", "with_replicas"]
+__all__ = [
+    "ScaleError",
+    "ScalePaths",
+    "definition_of",
+    "scale_of",
+    "scale_of_workload",
+    "scale_paths",
+    "with_replicas",
+]
 
 _WORKLOADS: Final = frozenset({"Deployment", "ReplicaSet", "StatefulSet"})
 
@@ -112,6 +121,26 @@ def scale_of(data: Mapping[str, Any], paths: ScalePaths | None = None) -> Scale:
         raise ScaleError(f'the spec replicas field "{paths.spec_replicas}" does not exist')
     selector = _at(data, paths.label_selector) if paths.label_selector else None
     return _scale(data, replicas, _at(data, paths.status_replicas) or 0, selector or "")
+
+
+def scale_of_workload(held: Deployment | StatefulSet) -> Scale:
+    """The same of a struct. Raises :class:`ScaleError` for a selector that cannot be read."""
+    spec, of = held.spec, held.metadata
+    try:
+        selector = "" if spec.selector is None else str(compile_selector(spec.selector))
+    except SelectorError as error:
+        raise ScaleError(str(error)) from None
+    return Scale(
+        metadata=ObjectMeta(
+            name=of.name,
+            namespace=of.namespace,
+            uid=of.uid,
+            resource_version=of.resource_version,
+            creation_timestamp=of.creation_timestamp,
+        ),
+        spec=ScaleSpec(replicas=1 if spec.replicas is None else spec.replicas),
+        status=ScaleStatus(replicas=held.status.replicas, selector=selector),
+    )
 
 
 def with_replicas(

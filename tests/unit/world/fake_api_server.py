@@ -252,6 +252,8 @@ class FakeApiServer:
         raise RefusalError(404, "NotFound", "the server could not find the requested resource")
 
     def _discovery(self, parts: list[str]) -> Object | None:
+        if parts == ["api"]:
+            return {"kind": "APIVersions", "versions": ["v1"]}
         if parts == ["apis"]:
             groups: dict[str, list[str]] = {}
             for each in self.served.values():

@@ -1,0 +1,137 @@
+"""``kscale run horizontal``: the horizontal pod autoscaler of kube-controller-manager."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final
+
+import typer
+
+from kscale.cli.go_flags import GoCommand
+from kscale.cli.hpa_options import DecisionFlags, hpa_duration
+from kscale.cli.options import OptionGroup
+from kscale.cli.process import run_program
+from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.errors import InputError, Problem
+from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import SelectorError
+
+if TYPE_CHECKING:
+    from kscale.drivers.process import Build
+    from kscale.hpa.options import HPAOptions
+
+__all__ = ["COMMAND", "command"]
+
+_PANEL: Final = "Horizontal pod autoscaler"
+_AGENT: Final = "kscale-horizontal-pod-autoscaler"
+_NO_EFFECT: Final = "it has had no effect since Kubernetes 1.18"
+_OTHERS: Final = "kscale runs no other controller"
+
+
+class _Horizontal(GoCommand):
+    refused: ClassVar[dict[str, str]] = {
+        "horizontal-pod-autoscaler-upscale-delay": _NO_EFFECT,
+        "horizontal-pod-autoscaler-downscale-delay": _NO_EFFECT,
+        "horizontal-pod-autoscaler-use-rest-clients": "it was removed in Kubernetes 1.25",
+        "controllers": _OTHERS,
+    }
+
+
+COMMAND = _Horizontal
+
+
+@dataclass
+class _Lease(LeaseFlags):
+    leader_elect_resource_name: Annotated[
+        str, typer.Option("--leader-elect-resource-name", help="The lease.", rich_help_panel="Leader election")
+    ] = _AGENT
+
+
+@dataclass
+class _Flags(OptionGroup):
+    """Flags of kube-controller-manager for its work, and kscale's own."""
+
+    syncs: Annotated[
+        int,
+        typer.Option(
+            "--concurrent-horizontal-pod-autoscaler-syncs",
+            help="So many requests are under way at a time.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = 5
+    sync_period: Annotated[
+        str,
+        typer.Option(
+            "--horizontal-pod-autoscaler-sync-period", help="How often each is looked at.", rich_help_panel=_PANEL
+        ),
+    ] = "15s"
+    qps: Annotated[
+        float, typer.Option("--kube-api-qps", help="Requests a second; below 0: any.", rich_help_panel=_PANEL)
+    ] = 20.0
+    burst: Annotated[int, typer.Option("--kube-api-burst", help="So many at once.", rich_help_panel=_PANEL)] = 30
+    hpa_selector: Annotated[
+        str,
+        typer.Option(
+            "--hpa-selector",
+            metavar="SELECTOR",
+            help="Only HPAs with these labels: to split the work, or to begin with a few.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    take_over: Annotated[
+        bool,
+        typer.Option(
+            "--take-over",
+            help="Also write HPAs whose status another controller is writing.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
+
+
+def command(*, process: ProcessFlags, lease: _Lease, decisions: DecisionFlags, flags: _Flags) -> None:
+    """Run the horizontal pod autoscaler against a cluster, in place of kube-controller-manager's.
+
+    Two controllers of one HPA fight. kube-controller-manager runs one unless it is started with
+    --controllers=*,-horizontal-pod-autoscaler-controller; an HPA whose status another has written within the last four
+    sync periods is left alone, unless --take-over is given.
+    """
+    period = hpa_duration(flags.sync_period, "sync-period")
+    if not period:
+        raise InputError(Problem("it must be longer than nothing", field="--horizontal-pod-autoscaler-sync-period"))
+    try:
+        parse_selector(flags.hpa_selector)
+    except SelectorError as error:
+        raise InputError(Problem(str(error), field="--hpa-selector")) from None
+    options = decisions.options(
+        concurrent_horizontal_pod_autoscaler_syncs=flags.syncs, horizontal_pod_autoscaler_sync_period=period
+    )
+    run_program(
+        "horizontal-pod-autoscaler",
+        process,
+        _build(options, flags),
+        election=lease.election(),
+        qps=flags.qps,
+        burst=flags.burst,
+        user_agent=_AGENT,
+    )
+
+
+def _build(options: HPAOptions, flags: _Flags) -> Build:
+    from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+    from kscale.drivers.process import Program, Surroundings
+    from kscale.world.metrics.rest import RESTMetrics
+
+    def build(around: Surroundings) -> Program:
+        renewal = options.horizontal_pod_autoscaler_sync_period
+        return Program(
+            driver=HorizontalAutoscaler(
+                options,
+                selector=flags.hpa_selector,
+                manager=_AGENT,
+                take_over=flags.take_over or around.dry_run,  # who writes nothing, fights nobody
+            ),
+            metrics=HORIZONTAL_METRICS,
+            source=RESTMetrics(around.client, around.resources, around.steady, renewal=renewal),
+        )
+
+    return build

@@ -1,0 +1,247 @@
+"""The horizontal pod autoscaler as a live driver: what is due together is decided together.
+
+Upstream: ``pkg/controller/podautoscaler``, as kube-controller-manager runs it. Which HPA is due stands in
+:mod:`kscale.drivers.horizontal`, what is done with those that are in :mod:`kscale.hpa.batch`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from kscale.drivers.horizontal import HorizontalController, Tombstone
+from kscale.effects import SECOND, Discover, Metric, Moment, Observation, Progress, Steps, from_text
+from kscale.hpa.batch import reconcile_all
+from kscale.hpa.metrics import METRICS, NUM_HPAS
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.reconcile import reconcile
+from kscale.hpa.state import ControllerState, is_older
+from kscale.objects.apps import Deployment, StatefulSet
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
+from kscale.objects.meta import KubeObject
+from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
+from kscale.objects.scale import ScaleError, scale_of_workload
+from kscale.snapshot.pod_index import PodIndex
+from kscale.world.protocols import Change, Stores, Watch
+
+__all__ = ["HORIZONTAL_METRICS", "NAME", "HorizontalAutoscaler", "HorizontalSight"]
+
+_log = logging.getLogger(__name__)
+NAME: Final = "horizontal-pod-autoscaler"
+_KIND: Final = "HorizontalPodAutoscaler"
+_WATCHED: Final = frozenset({("apps", "Deployment"), ("apps", "StatefulSet")})
+_USUAL: Final = RESTMapper()
+_KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapper so often
+_FRESH: Final = 4  # sync periods
+_LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
+
+HORIZONTAL_METRICS: Final = (*METRICS.values(), _LEFT_ALONE)
+"""Upstream's, and how many HPAs another controller has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HorizontalSight:
+    """What a round goes by: the HPAs that are due, and keys of those that are ``gone``; ``scales`` of the targets that
+    are watched; ``pods``: None where nothing is due; ``version``: the newest of HPAs that was seen."""
+
+    hpas: Sequence[HorizontalPodAutoscaler] = ()
+    gone: Sequence[str] = ()
+    scales: dict[str, Scale] = field(default_factory=dict)
+    pods: PodIndex | None = None
+    version: str = ""
+
+
+class HorizontalAutoscaler:
+    """The driver (:class:`kscale.drivers.driver.Driver`).
+
+    - ``selector``: of labels: only HPAs that it selects are seen, and known to each other;
+    - ``manager``: the name under which this process writes. While another has written the status of an HPA within the
+      last four sync periods, nothing is done about it, unless ``take_over``;
+    - ``state``: what an earlier one remembered.
+    """
+
+    name = NAME
+
+    def __init__(
+        self,
+        options: HPAOptions | None = None,
+        *,
+        selector: str = "",
+        manager: str = "",
+        take_over: bool = False,
+        state: ControllerState | None = None,
+    ) -> None:
+        self.options = options or HPAOptions()
+        self.controller = HorizontalController(self.options, state, aligned=True)
+        self.watches: Sequence[Watch] = (
+            Watch(kind=_KIND, api_version="autoscaling/v2", label_selector=selector, typed=True),
+            Watch(kind="Pod", api_version="v1"),
+            *(Watch(kind=kind, api_version=f"{group}/v1", typed=True) for group, kind in sorted(_WATCHED)),
+        )
+        self._manager, self._take_over = manager, take_over
+        self._changes: list[tuple[Change, Moment]] = []
+        self._scales: dict[str, tuple[KubeObject, Scale]] = {}
+        self._mapper = _USUAL
+        self._mapper_tick = -1
+        self._left_alone: dict[str, str] = {}
+
+    # -- where the stores live ---------------------------------------------------------------------------------------
+
+    def notice(self, change: Change, now: Moment) -> None:
+        """Another HPA, or the target of one; the latter is looked at when its HPA is due."""
+        if change.watch.kind == _KIND:
+            self._changes.append((change, now))
+
+    def next_due(self) -> Moment | None:
+        """When an HPA is due."""
+        self._take_in()
+        return 0 if self.controller.ready else self.controller.next_due()
+
+    def observe(self, stores: Stores, now: Moment) -> HorizontalSight:
+        """The HPAs that are due, and what they need of what is watched."""
+        self._take_in()
+        hpas: list[HorizontalPodAutoscaler] = []
+        gone: list[str] = []
+        scales: dict[str, Scale] = {}
+        for key in self.controller.take_all(now):
+            namespace, _, name = key.partition("/")
+            hpa = stores.get(_KIND, namespace, name)
+            if not isinstance(hpa, HorizontalPodAutoscaler):
+                gone.append(key)
+                continue
+            hpas.append(hpa)
+            scale = self._scale(stores, key, hpa)
+            if scale is not None:
+                scales[key] = scale
+        return HorizontalSight(
+            hpas=hpas,
+            gone=gone,
+            scales=scales,
+            pods=stores.snapshot().pod_index if hpas else None,
+            version=stores.resource_version(_KIND),
+        )
+
+    def _take_in(self) -> None:
+        """What was noticed. Not while a round is under way."""
+        changes, self._changes = self._changes, []
+        for change, now in changes:
+            old, new = change.old, change.new
+            if isinstance(new, HorizontalPodAutoscaler):
+                if isinstance(old, HorizontalPodAutoscaler):
+                    self.controller.updated(old, new, now=now)
+                else:
+                    self.controller.added(new, now=now)
+            elif isinstance(old, HorizontalPodAutoscaler):
+                of = old.metadata
+                self.controller.deleted(
+                    Tombstone(namespace=of.namespace, name=of.name, last=old) if change.missed else old
+                )
+
+    def _scale(self, stores: Stores, key: str, hpa: HorizontalPodAutoscaler) -> Scale | None:
+        """The scale of a target that is watched; None: it has to be asked for."""
+        reference = hpa.spec.scale_target_ref
+        if (reference.api_version.partition("/")[0], reference.kind) not in _WATCHED:
+            return None
+        held = stores.get(reference.kind, hpa.metadata.namespace, reference.name)
+        if not isinstance(held, Deployment | StatefulSet):
+            return None
+        known = self._scales.get(key)
+        if known is not None and known[0] is held:
+            return known[1]
+        try:
+            scale = scale_of_workload(held)
+        except ScaleError:
+            return None  # the API server says why not
+        self._scales[key] = held, scale
+        return scale
+
+    # -- a round -----------------------------------------------------------------------------------------------------
+
+    def steps(self, sight: HorizontalSight, now: Moment) -> Steps[None]:
+        """Reconciles what is due."""
+        progress, controller = Progress(now), self.controller
+        for key in sight.gone:
+            controller.done(key, None, now=now)
+            self._scales.pop(key, None)
+            self._left_alone.pop(key, None)
+        due: list[HorizontalPodAutoscaler] = []
+        for hpa in sight.hpas:
+            if self._is_anothers(hpa, now) or (yield from self._is_behind(hpa, sight.version, now)):
+                controller.left_alone(hpa.key, now=now)
+            else:
+                due.append(hpa)
+        if due and sight.pods is not None:
+            mapper = yield from self._kinds(progress, due)
+            found = yield from reconcile_all(
+                due,
+                controller.kept,
+                sight.pods,
+                scales=sight.scales,
+                now=progress.now,
+                options=self.options,
+                selectors=controller.selectors,
+                mapper=mapper,
+                within=self.options.sync_period_ns // 3,
+            )
+            controller.done_all(found, now=now)
+            for key, problem in found.problems.items():
+                _log.error("HorizontalPodAutoscaler %s cannot be reconciled: %s", key, problem)
+        if sight.hpas or sight.gone:
+            yield from progress.observe(
+                Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),
+                Observation(name=_LEFT_ALONE.name, value=float(len(self._left_alone))),
+            )
+
+    def _is_behind(self, hpa: HorizontalPodAutoscaler, seen: str, now: Moment) -> Steps[bool]:
+        """Whether the watch has not brought yet what was written of it."""
+        kept = self.controller.kept.rest(hpa.key)
+        written = None if kept is None else kept.written
+        if kept is None or written is None or written.uid != hpa.metadata.uid:
+            return False
+        if not is_older(seen, written.resource_version):
+            return False
+        yield from reconcile(hpa, kept, now=now, options=self.options, seen_version=seen)
+        return True
+
+    def _is_anothers(self, hpa: HorizontalPodAutoscaler, now: Moment) -> bool:
+        """Whether another controller has just written its status."""
+        if self._take_over:
+            return False
+        since = now - _FRESH * self.options.sync_period_ns
+        others = [
+            each.manager
+            for each in hpa.metadata.managed_fields
+            if each.subresource == "status" and each.manager != self._manager and from_text(each.time) > since
+        ]
+        known = self._left_alone.pop(hpa.key, None)
+        if not others:
+            return False
+        self._left_alone[hpa.key] = others[0]
+        if known is None:
+            _log.warning("HorizontalPodAutoscaler %s is left alone: %s writes its status", hpa.key, others[0])
+        return True
+
+    def _kinds(self, progress: Progress, due: Sequence[HorizontalPodAutoscaler]) -> Steps[RESTMapper]:
+        """What kinds are served as. What every server has is not asked for; the rest is forgotten after half a minute,
+        what is not there too."""
+        references = {(hpa.spec.scale_target_ref.api_version, hpa.spec.scale_target_ref.kind) for hpa in due}
+        if all(_is_usual(*each) for each in references):
+            return self._mapper
+        tick = progress.now // _KINDS_FORGOTTEN
+        if tick != self._mapper_tick:
+            outcome = yield from progress.act(Discover())
+            if outcome.error is not None:
+                _log.error("what is served cannot be told: %s", outcome.error.message)
+            else:
+                self._mapper, self._mapper_tick = outcome.value, tick
+        return self._mapper
+
+
+def _is_usual(api_version: str, kind: str) -> bool:
+    try:
+        _USUAL.resources(parse_group_version(api_version)[0], kind)
+    except RESTMappingError:
+        return api_version.count("/") > 1  # which no server could mend
+    return True

@@ -1,0 +1,345 @@
+"""The horizontal pod autoscaler as a whole process, in virtual time, against the fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.effects import SECOND, to_text
+from kscale.hpa.options import HPAOptions
+from kscale.objects.rest_mapping import ServedResource
+from kscale.world.kubernetes.transport import Answer, Call
+from kscale.world.metrics.rest import RESTMetrics
+from unit.world.fake_api_server import status
+from unit.world.informer_cases import pod
+from unit.world.test_informer import FakeApi, against_fake
+
+HPAS = "horizontalpodautoscalers.autoscaling"
+PERIOD = 15 * SECOND
+WIDGET = ServedResource("example.com", "v1", "Widget", "widgets", scale="autoscaling/v1")
+
+
+class World:
+    """Pods that use so much cpu (milli, of a request of 1000), and what upstream would see of it."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.api, self.server = api, api.server
+        self.cpu: dict[str, int] = {}
+        self.fail: Callable[[Call], Answer | None] = lambda call: None
+        self.server.fault = self.fault
+
+    def fault(self, call: Call) -> Answer | None:
+        found = self.fail(call)
+        if found is not None or not call.path.startswith("/apis/metrics.k8s.io/"):
+            return found
+        selector = dict(call.query).get("labelSelector", "")
+        namespace = call.path.split("/")[5]
+        items = [
+            {
+                "metadata": {"name": name, "namespace": namespace, "labels": {"app": name.rpartition("-")[0]}},
+                "timestamp": to_text(self.api.clock.now()),
+                "window": "15s",
+                "containers": [{"name": "c", "usage": {"cpu": f"{used}m"}}],
+            }
+            for name, used in self.cpu.items()
+            if selector in ("", f"app={name.rpartition('-')[0]}")
+        ]
+        return Answer(200, {}, json.dumps({"kind": "PodMetricsList", "items": items}).encode())
+
+    def deploy(self, name: str, *used: int, plural: str = "deployments.apps") -> None:
+        spec = {"replicas": len(used), "selector": {"matchLabels": {"app": name}}, "template": {}}
+        metadata = {"name": name, "namespace": "default"}
+        self.server.put(plural, {"metadata": metadata, "spec": spec, "status": {"replicas": len(used)}})
+        old = to_text(self.api.clock.now() - 3600 * SECOND)
+        for i, cpu in enumerate(used):
+            made = pod(f"{name}-{i}", node="n", app=name)
+            made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": old}
+            made["status"] = {"phase": "Running", "startTime": old, "conditions": [ready]}
+            self.server.put("pods", made)
+            self.cpu[f"{name}-{i}"] = cpu
+
+    def autoscale(self, name: str, kind: str = "Deployment", group: str = "apps/v1", **more: Any) -> None:
+        target = {"type": "Utilization", "averageUtilization": 50}
+        spec = {
+            "scaleTargetRef": {"apiVersion": group, "kind": kind, "name": name},
+            "minReplicas": 1,
+            "maxReplicas": 10,
+            "metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": target}}],
+        }
+        metadata = {"name": name, "namespace": "default", "generation": 1, **more}
+        self.server.put(HPAS, {"metadata": metadata, "spec": spec})
+
+    def replicas(self, name: str) -> int:
+        return int(self.server.get("deployments.apps", name, "default")["spec"]["replicas"])
+
+    def reasons(self, name: str) -> dict[str, str]:
+        conditions = self.server.get(HPAS, name, "default").get("status", {}).get("conditions") or ()
+        return {each["type"]: each["reason"] for each in conditions}
+
+    def events(self) -> list[tuple[str, str]]:
+        return [(each["reason"], each["involvedObject"]["name"]) for each in self.server.all("events")]
+
+
+@asynccontextmanager
+async def running(world: World, *, dry_run: bool = False, **more: Any) -> Any:
+    stop, around = asyncio.Event(), list[Surroundings]()
+
+    def build(given: Surroundings) -> Program:
+        around.append(given)
+        return Program(
+            driver=HorizontalAutoscaler(HPAOptions(), manager="kscale", **more),
+            metrics=HORIZONTAL_METRICS,
+            source=RESTMetrics(given.client, given.resources, given.steady),
+        )
+
+    options = ProcessOptions(dry_run=dry_run)
+    task = asyncio.create_task(
+        run_process(build, world.api.client, options, version="1", stop=stop, clock=world.api.clock)
+    )
+    await asyncio.sleep(1)
+    try:
+        yield around[0]
+    finally:
+        stop.set()
+        await task
+
+
+def scenario(case: Callable[[World], Awaitable[None]], **options: Any) -> None:
+    async def main(api: FakeApi) -> None:
+        await case(World(api))
+
+    against_fake(main, delay=0.001, **options)
+
+
+def test_it_scales_up_and_says_so() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.deploy("idle", 500)
+        world.autoscale("web")
+        world.autoscale("idle")
+        async with running(world) as around:
+            assert (world.replicas("web"), world.replicas("idle")) == (4, 1)
+            assert world.reasons("web") == {
+                "AbleToScale": "SucceededRescale",
+                "ScalingActive": "ValidMetricFound",
+                "ScalingLimited": "DesiredWithinRange",
+                "ScaledToZero": "NotScaledToZero",
+            }
+            assert world.reasons("idle")["AbleToScale"] == "ReadyForNewScale"
+            found = world.server.get(HPAS, "web", "default")["status"]
+            assert (found["currentReplicas"], found["desiredReplicas"], found["observedGeneration"]) == (2, 4, 1)
+            assert found["currentMetrics"][0]["resource"]["current"] == {
+                "averageUtilization": 90,
+                "averageValue": "900m",
+            }
+            assert around.metrics.value("horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers") == 2
+            labels = {"namespace": "default", "hpa_name": "web"}
+            assert around.metrics.value("horizontal_pod_autoscaler_controller_desired_replicas", **labels) == 4
+        assert world.events() == [("SuccessfulRescale", "web")]
+        asked = [path for path in world.server.asked("GET") if "metrics" in path]
+        assert asked == ["/apis/metrics.k8s.io/v1beta1/namespaces/default/pods"]  # one for both
+        scales = [path for path in world.server.asked() if path.endswith("/scale")]
+        assert scales == ["/apis/apps/v1/namespaces/default/deployments/web/scale"] * 2  # GET only before the PUT
+
+    scenario(case)
+
+
+def test_it_goes_on_each_sync_period() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 500, 500)
+        world.autoscale("web")
+        async with running(world):
+            assert world.replicas("web") == 2
+            world.cpu |= {"web-0": 1000, "web-1": 1000}
+            await asyncio.sleep(30)
+            assert world.replicas("web") == 4
+            asked = [path for path in world.server.asked("GET") if "metrics" in path]
+            await asyncio.sleep(150)
+            again = [path for path in world.server.asked("GET") if "metrics" in path]
+            assert len(again) == len(asked) + 10
+
+    scenario(case)
+
+
+def test_a_new_generation_is_looked_at_at_once() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 500, 500)
+        world.autoscale("web")
+        async with running(world):
+            hpa = world.server.get(HPAS, "web", "default")
+            hpa["spec"]["minReplicas"] = 5
+            hpa["metadata"]["generation"] = 2
+            world.server.put(HPAS, hpa)
+            await asyncio.sleep(1)
+            assert world.replicas("web") == 5
+
+    scenario(case)
+
+
+def test_an_hpa_that_is_gone_is_forgotten() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 500)
+        world.autoscale("web")
+        async with running(world) as around:
+            world.server.drop(HPAS, "web", "default")
+            await asyncio.sleep(60)
+            assert around.metrics.value("horizontal_pod_autoscaler_controller_num_horizontal_pod_autoscalers") == 0
+            before = len([path for path in world.server.asked("GET") if "metrics" in path])
+            await asyncio.sleep(60)
+            assert len([path for path in world.server.asked("GET") if "metrics" in path]) == before
+
+    scenario(case)
+
+
+def managed(world: World, manager: str, seconds: int) -> list[dict[str, Any]]:
+    time = to_text(world.api.clock.now() - seconds * SECOND)
+    return [
+        {"manager": manager, "operation": "Update", "subresource": "status", "time": time, "fieldsV1": {"f:status": {}}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("manager", "seconds", "more", "writes"),
+    [
+        ("kube-controller-manager", 30, {}, False),
+        ("kube-controller-manager", 70, {}, True),
+        ("kube-controller-manager", 30, {"take_over": True}, True),
+        ("kscale", 30, {}, True),
+    ],
+)
+def test_two_controllers_do_not_fight(manager: str, seconds: int, more: dict[str, Any], writes: bool) -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web", managedFields=managed(world, manager, seconds))
+        async with running(world, **more) as around:
+            assert (world.replicas("web") == 4) is writes
+            assert around.metrics.value("kscale_horizontal_left_alone") == (not writes)
+            if not writes:
+                assert "status" not in world.server.get(HPAS, "web", "default")
+                await asyncio.sleep(60)  # the other is silent
+                assert world.replicas("web") == 4
+                assert around.metrics.value("kscale_horizontal_left_alone") == 0
+
+    scenario(case)
+
+
+def test_only_hpas_that_are_selected() -> None:
+    async def case(world: World) -> None:
+        for name in ("a", "b"):
+            world.deploy(name, 900)
+            world.autoscale(name, labels={"team": name})
+        async with running(world, selector="team=b"):
+            assert (world.replicas("a"), world.replicas("b")) == (1, 2)
+
+    scenario(case)
+
+
+def test_a_dry_run_writes_nothing() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web")
+        async with running(world, dry_run=True):
+            await asyncio.sleep(60)
+        assert {call.method for call in world.server.calls} == {"GET"}
+
+    scenario(case)
+
+
+def test_a_conflict_is_met_with_the_same_size() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web")
+        met: list[Call] = []
+
+        def fail(call: Call) -> Answer | None:
+            if call.method == "PUT" and len(met) < 2:
+                met.append(call)
+                return Answer(409, {}, json.dumps(status(409, "Conflict", "the object has been modified")).encode())
+            return None
+
+        world.fail = fail
+        async with running(world):
+            assert world.replicas("web") == 4
+        assert len(met) == 2
+        assert world.events() == [("SuccessfulRescale", "web")]
+
+    scenario(case)
+
+
+def test_metrics_that_cannot_be_had() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web")
+        refusal = Answer(503, {}, json.dumps(status(503, "ServiceUnavailable", "no endpoints")).encode())
+        world.fail = lambda call: refusal if "metrics.k8s.io" in call.path else None
+        async with running(world):
+            assert world.replicas("web") == 2
+            assert world.reasons("web")["ScalingActive"] == "FailedGetResourceMetric"
+            world.fail = lambda call: None
+            await asyncio.sleep(30)
+            assert world.replicas("web") == 4
+        assert ("FailedComputeMetricsReplicas", "web") in world.events()
+
+    scenario(case)
+
+
+def test_a_custom_resource_that_comes_later() -> None:
+    """What is not served is not asked for again before half a minute has passed."""
+
+    async def case(world: World) -> None:
+        served = world.server.served.pop("widgets.example.com")
+        world.autoscale("w", kind="Widget", group="example.com/v1")
+        async with running(world):
+            assert world.reasons("w") == {"AbleToScale": "FailedGetScale"}
+            world.server.served["widgets.example.com"] = served
+            world.deploy("w", 900, plural="widgets.example.com")
+            await asyncio.sleep(45)
+            assert world.server.get("widgets.example.com", "w", "default")["spec"]["replicas"] == 2
+
+    scenario(case, resources=[WIDGET])
+
+
+def test_what_one_remembers_outlives_a_round() -> None:
+    """Scaling down waits for the window: recommendations of every round are kept."""
+
+    async def case(world: World) -> None:
+        world.deploy("web", 500, 500, 500, 500)
+        world.autoscale("web")
+        async with running(world):
+            for name in world.cpu:
+                world.cpu[name] = 100
+            await asyncio.sleep(280)
+            assert world.replicas("web") == 4
+            assert world.reasons("web")["AbleToScale"] == "ScaleDownStabilized"
+            await asyncio.sleep(40)
+            assert world.replicas("web") == 1
+
+    scenario(case)
+
+
+def test_rivals_are_told() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 900, 900)
+        world.autoscale("web")
+        hpa = world.server.get(HPAS, "web", "default")
+        world.server.put(HPAS, {"metadata": {"name": "other", "namespace": "default"}, "spec": hpa["spec"]})
+        async with running(world):
+            assert world.replicas("web") == 2
+            assert world.reasons("web")["ScalingActive"] == "AmbiguousSelector"
+            assert world.reasons("other")["ScalingActive"] == "AmbiguousSelector"
+
+    scenario(case)
+
+
+def test_options_reach_decisions() -> None:
+    driver = HorizontalAutoscaler(HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=30)))
+    assert driver.controller.options.sync_period_ns == 2 * PERIOD
