@@ -9,12 +9,14 @@ One reconcile can be followed in this order: :mod:`~kscale.hpa.reconcile` (the s
 from __future__ import annotations
 
 from kscale.hpa.admission import Admission, admit
+from kscale.hpa.batch import Reconciled, reconcile_all
 from kscale.hpa.calculation import Replicas, Tolerances
 from kscale.hpa.conversion import from_v1, to_v1
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.defaults import apply_defaults
 from kscale.hpa.dump import Dump, read_dump
+from kscale.hpa.memory import KeptStates
 from kscale.hpa.metrics import METRICS
 from kscale.hpa.options import FEATURE_GATES, HPAOptions
 from kscale.hpa.queries import MetricLists
@@ -39,9 +41,11 @@ __all__ = [
     "HPAOptions",
     "HPAReport",
     "HPAState",
+    "KeptStates",
     "Load",
     "MetricLists",
     "Plant",
+    "Reconciled",
     "Reconciliation",
     "Reconciling",
     "Replay",
@@ -58,6 +62,7 @@ __all__ = [
     "hpa_report",
     "read_dump",
     "reconcile",
+    "reconcile_all",
     "replay",
     "replay_report",
     "settled",

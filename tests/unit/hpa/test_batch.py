@@ -10,20 +10,27 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kscale.effects import (
+    SECOND,
     Action,
     ApiError,
     DryRun,
     GetMetric,
     GetScale,
+    Outcome,
     PutScale,
     WriteStatus,
+    run_virtually,
 )
 from kscale.errors import InputError
 from kscale.hpa.batch import Reconciled, reconcile_all
-from kscale.hpa.memory import KeptStates
-from kscale.hpa.state import ControllerState
-from kscale.objects.autoscaling import Scale
-from kscale.objects.decode import to_dict
+from kscale.hpa.defaults import apply_defaults
+from kscale.hpa.memory import Histories, KeptStates
+from kscale.hpa.options import HPAOptions
+from kscale.hpa.selector_store import SelectorStore
+from kscale.hpa.state import ControllerState, HPAState, Recommendation, ScaleEvent
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale, ScaleSpec, ScaleStatus
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import RESTMapper
 from kscale.snapshot.cluster import Cluster
@@ -109,3 +116,91 @@ def test_a_batch_does_what_each_would_do_alone(world: World, watched: set[str], 
         assert kept[key] == want.value.state
         counted -= len(want.observations)
     assert found.problems or counted == 0
+
+
+def a_state(number: int) -> HPAState:
+    return HPAState(
+        recommendations=tuple(Recommendation(number + i, NOW - i * SECOND) for i in range(number % 4)),
+        scale_up_events=tuple(ScaleEvent(i, NOW, outdated=i > 1) for i in range(number % 3)),
+        selector=f"app={number}",
+    )
+
+
+KEYS = ["ns/a", "ns/b", "ns/c", "ns/d", "ns/e"]
+changes = st.one_of(
+    st.tuples(st.just("put"), st.lists(st.sampled_from(KEYS), unique=True), st.integers(0, 50)),
+    st.tuples(st.just("set"), st.sampled_from(KEYS), st.integers(0, 50)),
+    st.tuples(st.just("drop"), st.sampled_from(KEYS), st.just(0)),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(changes, max_size=6), st.permutations(KEYS), st.integers(0, 5))
+def test_kept_states_are_a_dictionary(steps: list[tuple[str, Any, int]], order: list[str], count: int) -> None:
+    kept, plain = KeptStates(), dict[str, HPAState]()
+    for what, keys, number in steps:
+        if what == "put":
+            states = [a_state(number + i) for i in range(len(keys))]
+            kept.put(keys, Histories.of(states), [each.without_histories() for each in states])
+            plain.update(zip(keys, states, strict=True))
+        elif what == "set":
+            kept[keys] = plain[keys] = a_state(number)
+        elif keys in plain:
+            del kept[keys], plain[keys]
+    assert dict(kept) == plain
+    assert len(kept) == len(plain)
+    wanted = order[:count]
+    histories, rest = kept.of(wanted)
+    found = [histories.state(row, each) for row, each in enumerate(rest)]
+    assert found == [plain.get(key, HPAState()) for key in wanted]
+    again = KeptStates()
+    again.put(wanted, histories, rest)  # and once more through columns
+    assert [again[key] for key in wanted] == found
+
+
+def test_who_comes_too_late_is_left_for_another_time() -> None:
+    """Sizes go before statuses; what was not begun in time is as if it had not been looked at."""
+    names = ["a", "b", "c"]
+    hpas = [an_hpa(name) for name in names]
+    scales = {f"ns/{name}": a_scale(name, 0 if name == "c" else 2) for name in names}
+    store, kept = SelectorStore(), KeptStates()
+    for name in names:
+        store.put_if_absent("ns", name)
+    steps = reconcile_all(
+        hpas,
+        kept,
+        [],
+        scales=scales,
+        now=NOW,
+        options=HPAOptions(concurrent_horizontal_pod_autoscaler_syncs=1),
+        selectors=store,
+        mapper=RESTMapper(),
+        within=2 * SECOND,
+    )
+    log: list[str] = []
+
+    def perform(action: Action, at: int) -> Outcome:
+        if isinstance(action, GetScale):
+            return Outcome(at=at, value=scales[f"ns/{action.name}"])
+        if isinstance(action, PutScale | WriteStatus):
+            of = action.scale if isinstance(action, PutScale) else action.object
+            log.append(f"{type(action).__name__} {of.name}")
+            return Outcome(at=at + SECOND)
+        return Outcome(at=at)
+
+    found = run_virtually(lambda _: steps, perform, now=NOW)
+    # a and b are above their maximum of 1; c is paused, and has but a status to write.
+    assert log == ["PutScale a", "WriteStatus a", "PutScale b", "WriteStatus b"]
+    assert (found.keys, found.unfinished) == (["ns/a", "ns/b"], ["ns/c"])
+    assert found.records["ns/a"].scale_written == 1
+
+
+def an_hpa(name: str) -> HorizontalPodAutoscaler:
+    target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}
+    document = {"metadata": {"name": name, "namespace": "ns"}, "spec": {"scaleTargetRef": target, "maxReplicas": 1}}
+    return apply_defaults(from_dict(document, HorizontalPodAutoscaler))
+
+
+def a_scale(name: str, size: int) -> Scale:
+    metadata = ObjectMeta(name=name, namespace="ns")
+    return Scale(metadata=metadata, spec=ScaleSpec(replicas=size), status=ScaleStatus(selector=f"app={name}"))

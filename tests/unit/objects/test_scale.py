@@ -6,9 +6,18 @@ from typing import Any
 
 import pytest
 
+from kscale.objects.apps import Deployment, StatefulSet
 from kscale.objects.autoscaling import Scale, ScaleSpec, ScaleStatus
-from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, ServedResource, discovered, parse_group_version
-from kscale.objects.scale import ScaleError, ScalePaths, scale_of, scale_paths, with_replicas
+from kscale.objects.decode import from_dict
+from kscale.objects.rest_mapping import (
+    RESTMapper,
+    RESTMappingError,
+    ServedResource,
+    discovered,
+    discovered_at_once,
+    parse_group_version,
+)
+from kscale.objects.scale import ScaleError, ScalePaths, scale_of, scale_of_workload, scale_paths, with_replicas
 from kscale.objects.scale_versions import read_scale, written_scale
 
 
@@ -192,6 +201,54 @@ def test_discovery_says_what_is_served_and_which_version_is_preferred() -> None:
     by_order = RESTMapper(discovered(None, LISTS))
     assert by_order.preferred("twos.x.io").version == "v1"
     assert by_order.scale_version("twos.x.io") == "extensions/v1beta1"
+
+
+def test_discovery_at_once_says_the_same() -> None:
+    """APIGroupDiscoveryLists of the same server: versions stand in the order of preference."""
+    groups: dict[str, list[tuple[str, list[dict[str, Any]]]]] = {}
+    preferred = {group["name"]: group["preferredVersion"]["version"] for group in GROUPS["groups"]}
+    for each in LISTS:
+        group, version = parse_group_version(each["groupVersion"])
+        groups.setdefault(group, []).append((version, each["resources"]))
+    items = []
+    for group, versions in groups.items():
+        versions.sort(key=lambda pair, group=group: pair[0] != preferred.get(group))  # type: ignore[misc]  # bound
+        items.append({"metadata": {"name": group}, "versions": [at_once(group, *each) for each in versions]})
+    core = {"items": [each for each in items if not each["metadata"]["name"]]}
+    others = {"items": [each for each in items if each["metadata"]["name"]]}
+    found, wanted = discovered_at_once([core, others]), discovered(GROUPS, LISTS)
+    assert sorted(found, key=repr) == sorted(wanted, key=repr)
+    for each in wanted:
+        assert RESTMapper(found).preferred(each.group_resource) == RESTMapper(wanted).preferred(each.group_resource)
+
+
+def at_once(group: str, version: str, resources: list[dict[str, Any]]) -> dict[str, Any]:
+    own = f"{group}/{version}" if group else version
+    found = []
+    for each in resources:
+        if "/" in each["name"]:
+            continue
+        scales = [other for other in resources if other["name"] == f"{each['name']}/scale"]
+        told = {
+            "resource": each["name"],
+            "responseKind": {"group": group, "version": version, "kind": each["kind"]},
+            "scope": "Namespaced" if each.get("namespaced") else "Cluster",
+        }
+        if scales:
+            spoken = f"{scales[0]['group']}/{scales[0]['version']}" if scales[0].get("group") else own
+            kind = dict(zip(("group", "version"), parse_group_version(spoken), strict=True))
+            told["subresources"] = [{"subresource": "scale", "responseKind": {**kind, "kind": "Scale"}}]
+        found.append(told)
+    return {"version": version, "resources": found}
+
+
+@pytest.mark.parametrize(("kind", "struct"), [("Deployment", Deployment), ("StatefulSet", StatefulSet)])
+def test_a_struct_has_the_scale_of_its_document(kind: str, struct: Any) -> None:
+    document = workload(kind)
+    assert scale_of_workload(from_dict(document, struct)) == scale_of(document)
+    absent = workload(kind)
+    del absent["spec"]["replicas"], absent["status"]
+    assert scale_of_workload(from_dict(absent, struct)) == scale_of(absent)
 
 
 OLD = ("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2")

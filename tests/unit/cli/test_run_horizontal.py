@@ -1,0 +1,90 @@
+"""``kscale run horizontal``: flags by upstream's names, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from kscale.cli.commands.run import horizontal
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
+from kscale.drivers.process import Surroundings
+from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.client import Client
+from kscale.world.kubernetes.resources import Resources
+from kscale.world.serve.metrics import MetricStore
+from unit.cli.support import kscale as run
+
+RUNS: list[tuple[Any, dict[str, Any]]] = []
+
+
+@pytest.fixture(autouse=True)
+def not_really(monkeypatch: pytest.MonkeyPatch) -> None:
+    RUNS.clear()
+    monkeypatch.setattr(horizontal, "run_program", lambda *arguments, **more: RUNS.append((arguments, more)))
+
+
+def driver(*, dry_run: bool = False) -> HorizontalAutoscaler:
+    """What the last run would have run."""
+    ((_, _, build), _) = RUNS[-1]
+    clock = SystemClock()
+    client = Client(None, clock)  # type: ignore[arg-type]  # nobody talks
+    around = Surroundings(
+        client=client,
+        resources=Resources(client),
+        clock=clock,
+        steady=clock,
+        metrics=MetricStore([]),
+        dry_run=dry_run,
+    )
+    found = build(around).driver
+    assert isinstance(found, HorizontalAutoscaler)
+    return found
+
+
+def test_defaults_are_upstreams() -> None:
+    assert run("run", "horizontal").code == 0
+    ((name, _, _), more) = RUNS[0]
+    assert (name, more["qps"], more["burst"]) == ("horizontal-pod-autoscaler", 20.0, 30)
+    assert more["user_agent"] == more["election"].resource_name == "kscale-horizontal-pod-autoscaler"
+    assert driver().options == horizontal.DecisionFlags().options()
+
+
+def test_flags() -> None:
+    flags = (
+        "--horizontal-pod-autoscaler-sync-period=30s",
+        "--concurrent-horizontal-pod-autoscaler-syncs=7",
+        "--horizontal-pod-autoscaler-tolerance=0.2",
+        "--feature-gates=HPAScaleToZero=false",
+        "--kube-api-qps=-1",
+        "--hpa-selector=team in (a,b)",
+        "--leader-elect=false",
+    )
+    assert run("run", "horizontal", *flags).code == 0
+    assert (RUNS[0][1]["qps"], RUNS[0][1]["election"]) == (-1.0, None)
+    options, found = driver().options, driver()
+    assert options.horizontal_pod_autoscaler_sync_period == timedelta(seconds=30)
+    assert (options.workers, options.horizontal_pod_autoscaler_tolerance) == (7, 0.2)
+    assert not options.enabled("HPAScaleToZero")
+    assert found.watches[0].label_selector == "team in (a,b)"
+
+
+@pytest.mark.parametrize(
+    ("flag", "text"),
+    [
+        ("--horizontal-pod-autoscaler-upscale-delay=3m", "it has had no effect since Kubernetes 1.18"),
+        ("--controllers=*", "kscale runs no other controller"),
+        ("--hpa-selector=a==b=c", "--hpa-selector"),
+        ("--horizontal-pod-autoscaler-sync-period=0", "it must be longer than nothing"),
+        ("--horizontal-pod-autoscaler-sync-period=soon", "--horizontal-pod-autoscaler-sync-period"),
+        ("--concurrent-horizontal-pod-autoscaler-syncs=0", "must be greater than 0, but got 0"),
+        ("--feature-gates=Nothing=true", "unrecognized feature gate: Nothing"),
+        ("--profile=legacy", "No such option"),
+    ],
+)
+def test_what_is_refused(flag: str, text: str) -> None:
+    result = run("run", "horizontal", flag)
+    assert result.code == 2
+    assert text in " ".join(result.stderr.split())
+    assert not RUNS
