@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from kscale._native import _names, _projection
 from kscale.errors import NativeError
-from reference.projection import copied, events, grouped, parsed, reduced, rows_of, selected
+from reference.projection import copied, events, grouped, parsed, reduced, rows_of, selected, told_kind
 
-KEYS = ("a", "b", "kind", "type")
-SCALARS = st.sampled_from(["null", "true", "0", "-1.5e3", '""', '"x"', '"Pod"', '"é"', '"q\\n"', '"]},{["'])
+KEYS = ("a", "b", "kind", "type", "apiVersion")
+SCALARS = st.sampled_from(["null", "true", "0", "-1.5e3", '""', '"x"', '"Pod"', '"v1"', '"é"', '"q\\n"', '"]},{["'])
 
 
 def texts(depth: int) -> st.SearchStrategy[str]:
@@ -43,7 +43,7 @@ def texts(depth: int) -> st.SearchStrategy[str]:
 def rules(draw: st.DrawFn, depth: int = 3, slots: Any = None, facets: Any = None) -> Any:
     slots = itertools.count() if slots is None else slots
     facets = itertools.count() if facets is None else facets
-    kinds = ["keep", "equals", "capture", "mark", "span"]
+    kinds = ["keep", "equals", "capture", "mark", "note", "span"]
     if depth:
         kinds += ["object", "object", "object", "array", "switch"] + (["facet"] if facets is not False else [])
     kind = draw(st.sampled_from(kinds))
@@ -55,7 +55,7 @@ def rules(draw: st.DrawFn, depth: int = 3, slots: Any = None, facets: Any = None
 
     if kind == "equals":
         return kind, draw(SCALARS)
-    if kind in ("capture", "span"):
+    if kind in ("capture", "note", "span"):
         return kind, next(slots) % 8
     if kind == "mark":
         return kind, next(slots) % 8, '"MARK"'
@@ -110,9 +110,12 @@ def test_projection(rule: Any, items: list[str]) -> None:
             assert noted == wanted or (noted or "").replace(" ", "").endswith((wanted or "\0").replace(" ", ""))
 
 
+HEADS = st.tuples(st.sampled_from(("Pod", "Pod", "Node")), st.sampled_from(("v1", "v1", "v2")), texts(1)).map(
+    lambda of: f'{{"kind":"{of[0]}","apiVersion":"{of[1]}","a":{of[2]}}}'
+)
 LINES = st.one_of(
     texts(2).map(lambda text: text.replace("\n", " ")),
-    st.tuples(st.sampled_from(("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "X", "\\u0041")), texts(2),
+    st.tuples(st.sampled_from(("ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "X", "\\u0041")), texts(2) | HEADS,
               st.sampled_from(("", ',"other":[1]', ',"type":"ADDED"')))
     .map(lambda of: f'{{"type":"{of[0]}","object":{of[1]}{of[2]}}}'.replace("\n", " ")),
     st.sampled_from(("", " ", "{", '{"type":"ADDED","object":{', '{"type":"ADDED","object":{}}}', "\r")),
@@ -126,7 +129,7 @@ def test_lines(lines: list[str], cut: int, threads: int) -> None:
     data = data[: len(data) - cut]
     rule = ("object", {"kind": "keep", "a": ("capture", 0)}, ())
     projector = _projection.Projector(rule, 1, 0)
-    used, types, line, begin, size, combined, _, length = projector.lines(data, threads, 1, b"Pod")
+    used, types, line, begin, size, combined, _, length = projector.lines(data, threads, 1, (b"v1", b"Pod"))
     expected_used, expected = events(data)
     found = [(int(t), data[b : b + n]) for t, b, n in zip(types, begin.tolist(), size.tolist(), strict=True)]
     code = {None: -1, **{name: number for number, name in enumerate(TYPES)}}
@@ -137,13 +140,12 @@ def test_lines(lines: list[str], cut: int, threads: int) -> None:
             assert combined[i] == -1
         else:
             item = parsed(text.decode())
-            own = reduced(rule, item)
-            named = [(key, inner.string) for key, _, inner in (item.members or [])[:2]]
-            other = next((text for key, text in named if key == "kind"), None)
-            skipped = other is not None and other != "Pod" and not (named[0][0] != "kind" and named[0][1] is None)
-            assert (combined[i] < 0) == (own.odd or own.absent or skipped)
+            own, told = reduced(rule, item), told_kind(item, "v1", "Pod")
+            odd = told is False or own.odd or own.absent
+            noted = type_ == "DELETED" and told is True
+            assert (min(0, combined[i])) == (-1 if odd else -2 if noted else 0)
             assert (length[i, 0] >= 0) <= (0 in own.slots)
-    assert projector.lines(data, 1, 1 << 20, b"Pod")[0] == used
+    assert projector.lines(data, 1, 1 << 20, (b"v1", b"Pod"))[0] == used
 
 
 @st.composite

@@ -57,21 +57,20 @@ def test_printed_numbers(texts: list[bytes | None]) -> None:
     assert found == [-1 if text is None else printed_number(text) for text in texts]
 
 
-@given(
-    st.lists(st.text(max_size=5), min_size=1, max_size=4),
-    st.lists(st.tuples(st.integers(0, 3), st.none() | st.text(max_size=6)), max_size=12),
-)
-def test_joined(prefixes: list[str], texts: list[tuple[int, str | None]]) -> None:
-    which = np.array([number % len(prefixes) for number, _ in texts], dtype=np.int32)
-    data, at, length = laid_out([None if text is None else text.encode("utf-8") for _, text in texts])
-    expected = [prefixes[number % len(prefixes)] + (text or "") for number, text in texts]
-    assert _projection.joined(prefixes, which, data, at, length) == expected
+@given(st.lists(st.tuples(st.none() | st.text(max_size=5), st.none() | st.text(max_size=6)), max_size=12))
+def test_object_keys(texts: list[tuple[str | None, str | None]]) -> None:
+    data, at, length = laid_out([None if text is None else text.encode() for pair in texts for text in pair])
+    columns = (at[::2].copy(), length[::2].copy(), at[1::2].copy(), length[1::2].copy())
+    expected = [f"{space or 'default'}/{name or ''}" for space, name in texts]
+    assert _projection.object_keys(data, *columns, "default") == expected
 
 
-def test_joined_text_that_is_not_utf8() -> None:
+def test_keys_that_are_not_utf8() -> None:
     data, at, length = laid_out([b"\xff"])
-    with pytest.raises(UnicodeDecodeError):
-        _projection.joined(["a/"], np.zeros(1, np.int32), data, at, length)
+    nothing = np.full(1, -1, np.int64)
+    for columns in ((at, length, at, nothing), (at, nothing, at, length)):
+        with pytest.raises(UnicodeDecodeError):
+            _projection.object_keys(data, *columns, "a")
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,8 @@ def test_outside_the_buffer(function: Any, at: list[int], length: list[int]) -> 
         function(b"abcd", np.array(at, np.int64), np.array(length, np.int64))
 
 
-@pytest.mark.parametrize(("which", "at"), [([2], [0]), ([-1], [0]), ([0, 0], [0]), ([0], [9])])
-def test_joined_outside(which: list[int], at: list[int]) -> None:
+@pytest.mark.parametrize(("space", "at"), [([9], [0]), ([0], [9]), ([0, 0], [0]), ([-1], [0])])
+def test_keys_outside(space: list[int], at: list[int]) -> None:
+    ones = np.ones(len(space), np.int64), np.ones(len(at), np.int64)
     with pytest.raises(NativeError):
-        _projection.joined(["a", "b"], np.array(which, np.int32), b"abcd", np.array(at, np.int64), np.ones(1, np.int64))
+        _projection.object_keys(b"abcd", np.array(space, np.int64), ones[0], np.array(at, np.int64), ones[1], "a")

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, NamedTuple
 
-__all__ = ["Reduced", "Value", "copied", "events", "grouped", "parsed", "reduced", "rows_of", "selected"]
+__all__ = ["Reduced", "Value", "copied", "events", "grouped", "parsed", "reduced", "rows_of", "selected", "told_kind"]
 
 _SPACE = re.compile(r"[ \n\r\t]*")
 _STRING = re.compile(r'"((?:[^"\\\x00-\x1f]|\\.)*)"')
@@ -90,13 +90,14 @@ def _value(rule: Any, value: Value, out: Reduced, key_at: int) -> Any:
     kind = rule if isinstance(rule, str) else rule[0]
     if kind == "equals":
         return json.loads(value.text) if value.text == rule[1] else _ABSENT
-    if kind in ("capture", "mark"):
+    if kind in ("capture", "mark", "note"):
         if value.string is None:
             out.odd = out.odd or value.text != "null"
             return _ABSENT
         out.odd = out.odd or "\\" in value.string or not value.string.isascii() or rule[1] in out.slots
         out.slots[rule[1]] = value.string
-        return json.loads(rule[2]) if kind == "mark" else _ABSENT
+        left = {"capture": None, "mark": rule[-1], "note": value.text}[kind]
+        return _ABSENT if left is None else json.loads(left)
     if kind == "span":
         out.slots[rule[1]] = value.text  # with its key, which the test adds
         return _ABSENT
@@ -145,6 +146,19 @@ def _switch(rule: Any, value: Value, out: Reduced) -> Any:
         if needed[0] == "capture" and needed[1] not in out.slots:
             out.odd = True
     return found
+
+
+def told_kind(item: Value, api_version: str, kind: str) -> bool | None:
+    """Whether the first two members of an object say that it is of a kind, or of another; None: they do not say it."""
+    told = set()
+    for key, _, inner in (item.members or [])[:2]:
+        if inner.string is None:
+            break
+        expected = {"kind": kind, "apiVersion": api_version}.get(key, inner.string)
+        if inner.string != expected:
+            return False
+        told.add(key)
+    return True if {"kind", "apiVersion"} <= told else None
 
 
 def events(data: bytes) -> tuple[int, list[tuple[str | None, bytes]]]:

@@ -4,7 +4,7 @@
 import numpy as np
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeUTF8, PyUnicode_GET_LENGTH, PyUnicode_New
+from cpython.unicode cimport PyUnicode_1BYTE_DATA, PyUnicode_DecodeUTF8, PyUnicode_New
 from libc.string cimport memcpy
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint64_t
 from libcpp cimport bool as cbool
@@ -27,6 +27,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         kArray "kscale::ProjectionRule::kArray"
         kFacet "kscale::ProjectionRule::kFacet"
         kMark "kscale::ProjectionRule::kMark"
+        kNote "kscale::ProjectionRule::kNote"
         kSpan "kscale::ProjectionRule::kSpan"
         kSwitch "kscale::ProjectionRule::kSwitch"
     cdef cppclass c_Rule "kscale::ProjectionRule":
@@ -49,6 +50,9 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         c_Items items
         vector[int8_t] type
         vector[int64_t] begin
+    cdef struct c_ItemKind "kscale::ItemKind":
+        string_view api_version
+        string_view kind
     cdef cppclass c_Span "kscale::Span":
         int64_t begin
         int64_t size
@@ -62,12 +66,14 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
     cdef cppclass c_Projector "kscale::Projector":
         c_Projector(int32_t slots, int32_t facets) except +
         int32_t add(c_Rule rule) except +
-        cbool scan(const char* data, size_t size, string_view kind, c_Threading how, c_Items& out,
+        cbool scan(const char* data, size_t size, c_ItemKind kind, c_Threading how, c_Items& out,
                    c_Span* head) except +
-        size_t lines(const char* data, size_t size, string_view kind, c_Threading how, c_Lines& out) except +
+        size_t lines(const char* data, size_t size, c_ItemKind kind, c_Threading how, c_Lines& out) except +
         const c_TextTable& texts()
         const c_TextTable& facet(size_t i)
         const vector[int32_t]& combinations()
+        size_t combinations_free()
+        void retain(const uint8_t* keep, vector[vector[uint8_t]]& used) except +
     void c_number "kscale::number_strings"(const char* data, const int64_t* at, const int64_t* length, size_t n,
                                            int32_t* out, vector[int64_t]& first) except +
 
@@ -143,12 +149,21 @@ cdef c_Threading _threading(int threads, int64_t grain) except *:
     return how
 
 
+cdef c_ItemKind _item_kind(tuple kind) except *:
+    """Borrowed from the bytes, which must stay alive as long as the result."""
+    cdef c_ItemKind made
+    cdef bytes version = kind[0], name = kind[1]
+    made.api_version = string_view(<const char*>version, len(version))
+    made.kind = string_view(<const char*>name, len(name))
+    return made
+
+
 cdef class Projector:
     """Rules, and the different reduced texts that were seen so far. A single owner at a time.
 
     A rule is ``"keep"`` (the text as it is), ``("equals", text)`` (kept if it is that JSON text, else absent),
     ``("capture", slot)`` (a string whose place is noted and which is left out), ``("mark", slot, text)`` (the same, and
-    the JSON text stands in its place), ``("span", slot)`` (any value: where it is with its key is noted, and it is left
+    the JSON text stands in its place), ``("note", slot)`` (the same, and it is not left out), ``("span", slot)`` (any value: where it is with its key is noted, and it is left
     out), ``("object", {key: rule}, need)`` (without one of the keys ``need`` it is absent; an empty tuple needs none),
     ``("array", rule)`` (absent elements are dropped), ``("facet", number, rule)`` (left out, and its own text is numbered
     apart) or ``("switch", key, {text: rule})`` (an object by the rule for the JSON text of one of its members, absent if
@@ -193,8 +208,8 @@ cdef class Projector:
                 raise NativeError("Projector: no such slot")
             made.slot = rule[1]
             made.text = rule[2].encode()
-        elif kind == "span":
-            made.kind = kSpan
+        elif kind == "span" or kind == "note":
+            made.kind = kSpan if kind == "span" else kNote
             if not 0 <= rule[1] < self._slots:
                 raise NativeError("Projector: no such slot")
             made.slot = rule[1]
@@ -236,11 +251,11 @@ cdef class Projector:
             raise NativeError(f"Projector: no rule {kind!r}")
         return self._own.add(made)
 
-    def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, bytes kind=b""):
+    def scan(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, tuple kind=(b"", b"")):
         """``(begin, size, combined, at, length, api_version, kind, metadata)``, or None if ``data`` is not one JSON object with an
         array under ``items``. The result does not depend on ``threads``;
-        ``grain``: bytes that make another one worth it; ``kind``: items that say first that they are of another kind are
-        not looked into.
+        ``grain``: bytes that make another one worth it; ``kind``: (apiVersion, kind); items that say first that they are of
+        another one are not looked into.
 
         ``begin``, ``size`` int64[n]: where the items are; ``combined`` int32[n]: numbers of their combinations of
         texts, -1 for an item that is absent by its rule or has to be read otherwise; ``at``, ``length`` int64[n, slots]: captured
@@ -251,7 +266,7 @@ cdef class Projector:
         cdef Py_ssize_t size = data.shape[0]
         cdef cbool ok
         cdef c_Threading how = _threading(threads, grain)
-        cdef string_view only = string_view(<const char*>kind, len(kind))
+        cdef c_ItemKind only = _item_kind(kind)
         if size == 0:
             return None
         head[0].size = head[1].size = head[2].size = -1
@@ -271,17 +286,18 @@ cdef class Projector:
             b"" if head[2].size < 0 else PyBytes_FromStringAndSize(<const char*>&data[0] + head[2].begin, head[2].size),
         )
 
-    def lines(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, bytes kind=b""):
+    def lines(self, const unsigned char[::1] data, int threads=1, int64_t grain=1 << 20, tuple kind=(b"", b"")):
         """``(used, type, line, begin, size, combined, at, length)``: the events of a watch, one a line.
 
         ``used``: how many bytes: what is behind the last line end counts only if it is a whole event. ``type`` int8[n]:
         0 ADDED, 1 MODIFIED, 2 DELETED, 3 BOOKMARK, 4 ERROR, 5 another, -1 the line is no event (then it is the item);
-        ``line`` int64[n]: where the line begins; the rest as :meth:`scan` has them, of the events' objects.
+        ``line`` int64[n]: where the line begins; the rest as :meth:`scan` has them, of the events' objects. Of what was
+        deleted only the captured strings are noted: then ``combined`` is -2.
         """
         cdef c_Lines found
         cdef Py_ssize_t size = data.shape[0]
         cdef c_Threading how = _threading(threads, grain)
-        cdef string_view only = string_view(<const char*>kind, len(kind))
+        cdef c_ItemKind only = _item_kind(kind)
         cdef size_t used = 0
         if size:
             with nogil:
@@ -296,6 +312,48 @@ cdef class Projector:
     def combinations(self):
         """int32[m, facets + 1]: for each combination the numbers of the facets' texts, -1 = absent, then of the rest."""
         return _int32(self._own.combinations()).reshape((-1, self._facets + 1))
+
+    def combination_rows(self, const int32_t[::1] which):
+        """int32[k, facets + 1]: some of :meth:`combinations`."""
+        cdef Py_ssize_t i, j, width = self._facets + 1
+        cdef const vector[int32_t]* every = &self._own.combinations()
+        cdef Py_ssize_t count = <Py_ssize_t>every.size() // width
+        out = np.empty((which.shape[0], width), dtype=np.int32)
+        cdef int32_t[:, ::1] view = out
+        for i in range(which.shape[0]):
+            if not 0 <= which[i] < count:
+                raise IndexError(which[i])
+            for j in range(width):
+                view[i, j] = every[0][which[i] * width + j]
+        return out
+
+    @property
+    def combination_count(self):
+        """All numbers of combinations are below this."""
+        return self._own.combinations().size() // (self._facets + 1)
+
+    @property
+    def combinations_free(self):
+        """How many numbers below :attr:`combination_count` stand for no combination now."""
+        return self._own.combinations_free()
+
+    def retain(self, const uint8_t[::1] keep):
+        """Forget the combinations that are not to be kept (uint8, one entry a number), and texts that no other has;
+        their numbers are given again. Returns for each facet, and then for the rest, bool by number: which are there."""
+        cdef vector[vector[uint8_t]] used
+        cdef uint8_t nothing = 0
+        if <size_t>keep.shape[0] != self._own.combinations().size() // (self._facets + 1):
+            raise NativeError("Projector: not one entry a combination")
+        with nogil:
+            self._own.retain(&keep[0] if keep.shape[0] else &nothing, used)
+        out = []
+        for i in range(self._facets + 1):
+            mask = np.zeros(used[i].size(), dtype=np.bool_)
+            for j in range(used[i].size()):
+                if used[i][j]:
+                    mask[j] = True
+            out.append(mask)
+        return out
 
     def __len__(self):
         return self._own.texts().count()
@@ -337,31 +395,29 @@ def strings(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[
     return out
 
 
-def joined(list prefixes, const int32_t[::1] which, const unsigned char[::1] data, const int64_t[::1] at,
-           const int64_t[::1] length):
-    """``prefixes[which[i]]`` and the string behind it, for each; absent strings are empty. Raises UnicodeDecodeError."""
+def object_keys(const unsigned char[::1] data, const int64_t[::1] space_at, const int64_t[::1] space_length,
+                const int64_t[::1] at, const int64_t[::1] length, str absent):
+    """``namespace/name`` of each, from two strings; ``absent``: the namespace of those without. Raises
+    UnicodeDecodeError."""
     cdef Py_ssize_t i, head, size
-    cdef str prefix, text
+    cdef int64_t begin
+    cdef str text, prefix
     _check(data.shape[0], at, length)
-    if which.shape[0] != at.shape[0]:
-        raise NativeError("joined: shapes do not match")
-    for i in range(which.shape[0]):
-        if not 0 <= which[i] < len(prefixes):
-            raise NativeError("joined: no such prefix")
-    cdef list plain = [isinstance(prefix, str) and prefix.isascii() for prefix in prefixes]
+    _check(data.shape[0], space_at, space_length)
+    if space_at.shape[0] != at.shape[0]:
+        raise NativeError("object_keys: shapes do not match")
     cdef list out = [""] * at.shape[0]
     for i in range(at.shape[0]):
-        prefix = prefixes[which[i]]
-        size = max(length[i], 0)
-        if not plain[which[i]] or not _is_ascii(data, at[i], size):
-            out[i] = prefix + ("" if not size else PyUnicode_DecodeUTF8(<const char*>&data[0] + at[i], size, NULL))
+        head, size = max(space_length[i], 0), max(length[i], 0)
+        if head == 0 or not _is_ascii(data, space_at[i], head) or not _is_ascii(data, at[i], size):
+            prefix = absent if head == 0 else PyUnicode_DecodeUTF8(<const char*>_first(data) + space_at[i], head, NULL)
+            out[i] = prefix + "/" + ("" if not size else PyUnicode_DecodeUTF8(<const char*>_first(data) + at[i], size, NULL))
             continue
-        head = PyUnicode_GET_LENGTH(prefix)
-        text = PyUnicode_New(head + size, 127)
-        if head:
-            memcpy(PyUnicode_1BYTE_DATA(text), PyUnicode_1BYTE_DATA(prefix), head)
+        text = PyUnicode_New(head + 1 + size, 127)
+        memcpy(PyUnicode_1BYTE_DATA(text), &data[0] + space_at[i], head)
+        (<char*>PyUnicode_1BYTE_DATA(text))[head] = b"/"
         if size:
-            memcpy(PyUnicode_1BYTE_DATA(text) + head, &data[0] + at[i], size)
+            memcpy(PyUnicode_1BYTE_DATA(text) + head + 1, &data[0] + at[i], size)
         out[i] = text
     return out
 

@@ -176,14 +176,13 @@ def manifests(names: Sequence[str], source: Files, namespace: str | None = None)
     """The workloads in manifests (``--pod``), in ``namespace`` where they name none. Raises BadParameter where both
     want stdin, and InputError for what holds no workload."""
     from kscale.capacity.fit import workloads_in
+    from kscale.objects.namespaces import DEFAULT_NAMESPACE
     from kscale.snapshot.loading import load_objects
 
     if "-" in names and "-" in source.filename:
         raise typer.BadParameter("stdin can be read once only, and - is named by -f too", param_hint="--pod")
-    found = workloads_in((loaded.obj for loaded in load_objects(*names)), ", ".join(names))
-    for workload in found:
-        workload.metadata.namespace = workload.metadata.namespace or namespace or ""
-    return found
+    objects = (loaded.obj for loaded in load_objects(*names, namespace=namespace or DEFAULT_NAMESPACE))
+    return workloads_in(objects, ", ".join(names))
 
 
 def check_namespace(name: str | None, known: Iterable[str], terminal: Terminal) -> None:

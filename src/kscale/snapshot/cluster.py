@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
+from kscale.objects.namespaces import with_namespace
 from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
@@ -56,10 +57,8 @@ class Cluster:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
         self.report = LoadReport()
-        self.interner = Interner()
-        self._threads = threads or os.cpu_count() or 1
-        self._contents = Contents(PodStore(self.interner, finished=finished, texts=texts), ObjectStore())
-        self._reader: PodReader | None = None
+        pods = PodStore(finished=finished, texts=texts, threads=threads or os.cpu_count() or 1)
+        self._contents = Contents(pods, ObjectStore())
         for item in objects:
             self.apply(item)
 
@@ -68,16 +67,18 @@ class Cluster:
         classified anew."""
         made = Cluster.__new__(Cluster)
         contents = Contents(self._contents.pods.copy(), self._contents.objects.copy())
-        vars(made).update(vars(self), _contents=contents, _reader=None)
+        vars(made).update(vars(self), _contents=contents)
         return made
+
+    @property
+    def interner(self) -> Interner:
+        """What numbers classes and shapes of pods now."""
+        return self._contents.pods.interner
 
     @property
     def reader(self) -> PodReader:
         """What reads texts for this cluster."""
-        if self._reader is None:
-            pods = self._contents.pods
-            self._reader = PodReader(self.interner, finished=pods.finished, threads=self._threads)
-        return self._reader
+        return self._contents.pods.reader
 
     # -- changing ----------------------------------------------------------------------------------------------------
 
@@ -85,19 +86,27 @@ class Cluster:
         """Add or replace an object: a kscale struct, a dict, or a Kubernetes client object."""
         if isinstance(item, KubeObject):
             self.apply_decoded(item, None)
-            return
-        for each, raw in decode_any(item):
-            self.apply_decoded(each, raw)
+        else:
+            for each, raw in decode_any(item):
+                self.apply_decoded(each, raw)
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Give back what nothing uses any more, if that is worth it; whatever changes the cluster does so at its
+        end."""
+        self._contents.pods.tidy()
 
     def apply_decoded(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
-        """``apply`` for an object that is decoded already; ``raw`` is the API data that it came from."""
+        """``apply`` for an object that is decoded already, but for :meth:`tidy`; ``raw`` is the API data that it came
+        from."""
         if isinstance(item, Pod):
             self._contents.pods.put(item, raw)
         else:
             self._contents.objects.put(item)
 
     def apply_batch(self, batch: PodBatch) -> None:
-        """``apply`` for pods that were read to columns with this cluster's reader; their texts stay where they are."""
+        """``apply`` for pods that were read to columns with this cluster's reader, but for :meth:`tidy`; their texts
+        stay where they are."""
         self._contents.pods.put_batch(batch, refer=True, anew=True)
 
     @overload
@@ -112,16 +121,18 @@ class Cluster:
         of the old one's end changes nothing. An item without UID, or one held without, goes by kind and key alone.
         """
         if key is not None:
-            if item == "Pod":
-                return self._contents.pods.remove(key, uid)
-            return self._contents.objects.remove(item, key, uid)
-        if not isinstance(item, KubeObject):
+            kind = item
+        elif not isinstance(item, KubeObject):
             removed = [self.remove(each) for each, _ in decode_any(item)]
             return all(removed)
-        if isinstance(item, Pod):
-            return self._contents.pods.remove(item.key, item.metadata.uid)
-        kind = kind_name(item)
-        return self._contents.objects.remove(kind, item.name if kind == "Node" else item.key, item.metadata.uid)
+        else:
+            kind, uid = kind_name(item), item.metadata.uid
+            key = item.name if kind == "Node" else with_namespace(item).key
+        if kind != "Pod":
+            return self._contents.objects.remove(kind, key, uid)
+        removed_pod = self._contents.pods.remove(key, uid)
+        self.tidy()
+        return removed_pod
 
     def watched(self, lines: bytes | bytearray | memoryview) -> Watched:
         """Apply what a watch brought: events as the API server writes them, a line each, of any kinds, in order.
@@ -136,13 +147,15 @@ class Cluster:
         Lines that are no events, and objects that cannot be read, are told in ``problems``, and the others count.
         """
         view = memoryview(lines).toreadonly()
-        return watch(self._contents, view, self.reader.lines(view))
+        found = watch(self._contents, view, self.reader.lines(view))
+        self.tidy()
+        return found
 
     def relist(self, kind: str) -> Relist:
         """List the objects of a kind anew: ``with cluster.relist("Pod") as listing:`` give ``listing.pages`` the pages
         of a list, or ``listing.watched`` the events of a streaming one. What has the version that is there already is
         skipped; leaving removes what was not seen, and ``listing.change`` tells all that is different."""
-        return Relist(kind, self._contents, lambda: self.reader)
+        return Relist(kind, self._contents)
 
     def replace(self, kind: str, pages: Iterable[bytes | bytearray | memoryview]) -> ChangedKeys:
         """:meth:`relist` in one call, from the pages of a list (or the chunks of one page); what is different now.
@@ -239,10 +252,6 @@ class Cluster:
             csi=csi,
             dra=dra,
         )
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is derived is left out."""
-        return {**vars(self), "_reader": None}
 
 
 def decode_any(item: Any) -> Iterator[tuple[KubeObject, Any]]:

@@ -41,6 +41,11 @@ class Growing:
         self._data[size] = value
         self.size = size + 1
 
+    def truncate(self, size: int) -> None:
+        """Only the first entries are left."""
+        self._data[size : self.size] = 0
+        self.size = size
+
     @property
     def array(self) -> NDArray[Any]:
         """The entries (a view: valid until the next growth)."""

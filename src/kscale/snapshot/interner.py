@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from threading import Lock
-from typing import Any
+from typing import Any, Final, TypeVar
+from weakref import WeakValueDictionary
 
 import msgspec
 import numpy as np
@@ -33,15 +34,18 @@ from kscale.objects.requests import occupancy as occupancy_of
 from kscale.objects.volumes import Volume
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.memo import Memo
+from kscale.snapshot.numbering import Facets, Numbering
 from kscale.snapshot.pod_shapes import Shape, shape_key
 
 __all__ = [
+    "GONE",
     "READ_SOURCES",
     "AffinityFacet",
     "HostPort",
     "Interner",
     "LabelsFacet",
     "PodClass",
+    "Prototype",
     "VolumesFacet",
     "affinity_facet",
     "labels_facet",
@@ -100,42 +104,120 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
         return any(v.persistent_volume_claim is not None or v.ephemeral is not None for v in self.volumes)
 
 
+GONE: Final = PodClass(
+    index=-1, namespace="", labels=None, terminating=False, node_name="", tolerations=(), node_selector=None,
+    node_affinity=None, ports=(), demand={}, occupancy={}, affinity=(), anti_affinity=(), preferred_affinity=(),
+    preferred_anti_affinity=(), spread=None, volumes=(), pod_name="", pod_uid="", claims=(), claim_statuses=(),
+    features=frozenset(), owner=None, first_request=None, requested=(0, 0), tolerations_id=-1, selection_id=-1,
+    identity_id=-1,
+)  # fmt: skip
+"""What stands where a class was that nothing uses any more."""
+
+
+class Prototype:
+    """What a class looks like but for what :meth:`Interner.variant` adds."""
+
+    __slots__ = ("__weakref__", "key", "looks")
+
+    def __init__(self, key: Any, looks: PodClass) -> None:
+        self.key = key
+        self.looks = looks
+
+
 class Interner:
-    """Gives pods their class. Append-only: clusters and the snapshots taken of them share it."""
+    """Gives pods their class, their shape and their controller a number: one cluster's, and that of the snapshots taken
+    of it.
+
+    What no pod uses any more goes with :meth:`without`, which makes another interner for what the cluster does from
+    then on; snapshots that were handed out keep theirs. What stays keeps its number and is the same object there; the
+    numbers of what went are given again: ``classes[cls.index] is cls`` tells whether a class is one of this interner.
+    So what is remembered by number (``memo``) stays with the interner.
+    ``classes``, ``identities`` (one class of each namespace, labels and whether it terminates), ``shapes`` (from 1) and
+    ``controllers`` (UIDs): by number; where nothing is, :data:`GONE`, None or the empty text."""
 
     def __init__(self) -> None:
         self.classes: list[PodClass] = []
-        self.identities: list[PodClass] = []  # one class of each (namespace, labels, terminating)
-        self._by_key: dict[Any, int] = {}
-        self._prototypes: dict[Any, tuple[int, PodClass]] = {}
-        self._identities: dict[Any, int] = {}
-        self._facets: dict[Any, int] = {}
-        self.shapes: list[Shape | None] = [None]  # by number, from 1
-        self._shape_of: dict[Any, int] = {}
-        self.controllers: list[str] = []  # UIDs by number
-        self._controller_of: dict[str, int] = {}
-        self._identity_of = Growing(np.int32)  # by number of the class
+        self.identities: list[PodClass] = []
+        self.shapes: list[Shape | None] = [None]
+        self.controllers: list[str] = []
+        self.made = 0  # classes, shapes and controllers that are new in this interner
         self.memo = Memo()
+        self._class_of: Numbering[Any] = Numbering()
+        self._identity: Numbering[Any] = Numbering()
+        self._identity_users = Growing(np.int32)
+        self._shape_of: Numbering[Any] = Numbering()
+        self._shape_of.add(object())  # 0 = not known yet
+        self._controller_of: Numbering[str] = Numbering()
+        self._prototypes: WeakValueDictionary[Any, Prototype] = WeakValueDictionary()  # classes hold theirs
+        self._tolerations: Facets[bytes] = Facets()
+        self._selections: Facets[Any] = Facets()
+        self._asked: set[int] = set()  # classes that were asked for by pods of nobody
+        self._identity_of = Growing(np.int32)  # by number of the class
         self._lock = Lock()
 
     def __getstate__(self) -> dict[str, Any]:
+        derived = ("_lock", "_identity_of", "_prototypes")
         with self._lock:
-            return {name: copy(value) for name, value in vars(self).items() if name not in ("_lock", "_identity_of")}
+            return {name: copy(value) for name, value in vars(self).items() if name not in derived}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=Lock(), _identity_of=Growing(np.int32))
+        keys = (key for key in self._class_of.keys if key is not None)
+        self._prototypes = WeakValueDictionary({key[0].key: key[0] for key in keys})
 
-    def _facet(self, key: Any) -> int:
-        return self._facets.setdefault(key, len(self._facets))
+    def without(
+        self, classes: NDArray[np.bool_], shapes: NDArray[np.bool_], controllers: NDArray[np.bool_]
+    ) -> tuple[Interner, NDArray[np.bool_]]:
+        """(another interner without classes, shapes and controllers that nothing uses, which classes went): bool by
+        number. Classes that were asked for since this interner was made stay."""
+        made = Interner()
+        with self._lock:
+            classes = classes.copy()
+            classes[[number for number in self._asked if number < len(classes)]] = False
+            for name in ("classes", "identities", "shapes", "controllers", "_class_of", "_identity", "_shape_of",
+                         "_controller_of", "_tolerations", "_selections"):  # fmt: skip
+                setattr(made, name, copy(getattr(self, name)))
+            made._identity_users = self._identity_users.copy()
+            made._prototypes, made._lock = self._prototypes, self._lock
+        gone = [number for number in np.flatnonzero(classes).tolist() if made.classes[number].index >= 0]
+        made._forget(gone)
+        made._class_of.discard(gone)
+        gone = np.flatnonzero(shapes).tolist()
+        made._shape_of.discard(gone)
+        for number in gone:
+            made.shapes[number] = None
+        gone = np.flatnonzero(controllers).tolist()
+        made._controller_of.discard(gone)
+        for number in gone:
+            made.controllers[number] = ""
+        return made, classes
+
+    def _forget(self, numbers: list[int]) -> None:
+        """What classes leave behind."""
+        left = np.zeros(len(self.identities), dtype=np.int32)
+        for number in numbers:
+            gone = self.classes[number]
+            self.classes[number] = GONE
+            self._tolerations.release(gone.tolerations_id)
+            self._selections.release(gone.selection_id)
+            left[gone.identity_id] += 1
+        users = self._identity_users.array
+        users -= left
+        idle = np.flatnonzero((left > 0) & (users == 0)).tolist()
+        self._identity.discard(idle)
+        for identity in idle:
+            self.identities[identity] = GONE
 
     def shape(self, key: Any, make: Callable[[], Shape]) -> int:
         """The number (from 1) of a shape of pods, see :mod:`kscale.snapshot.pod_shapes`; ``make`` makes a new one."""
         number = self._shape_of.get(key)
         if number is None:
             with self._lock:
-                number = self._shape_of.setdefault(key, len(self.shapes))
-                if number == len(self.shapes):
-                    self.shapes.append(make())
+                number = self._shape_of.get(key)
+                if number is None:
+                    number = self._shape_of.add(key)
+                    _put(self.shapes, number, make())
+                    self.made += 1
         return number
 
     def shape_of(self, pod: Pod, class_of: int) -> int:
@@ -149,9 +231,11 @@ class Interner:
         number = self._controller_of.get(uid)
         if number is None:
             with self._lock:
-                number = self._controller_of.setdefault(uid, len(self.controllers))
-                if number == len(self.controllers):
-                    self.controllers.append(uid)
+                number = self._controller_of.get(uid)
+                if number is None:
+                    number = self._controller_of.add(uid)
+                    _put(self.controllers, number, uid)
+                    self.made += 1
         return number
 
     def identity_of(self, classes: NDArray[np.int32]) -> NDArray[np.int32]:
@@ -164,96 +248,105 @@ class Interner:
             found: NDArray[np.int32] = self._identity_of.array[classes]
         return found
 
-    def classify(self, pod: Pod, *, placed: bool, moves: bool = False) -> PodClass:
+    def classify(self, pod: Pod, *, placed: bool, moves: bool = False, held: bool = False) -> PodClass:
         """The class of a pod. A placed pod's own node name says where it is, not where it wants to be; and so does the
         node affinity of a DaemonSet's pod, which names its node, unless it ``moves``: such a pod is never placed
-        elsewhere, and with it no two of them would be alike."""
-        number, prototype = self.prototype(pod, placed=placed)
+        elsewhere, and with it no two of them would be alike. ``held``: the pod itself says that the class is used."""
         controller = controller_of(pod.metadata)
         owner = (controller.api_version, controller.kind, controller.name) if controller else None
         affinity = affinity_facet(pod.spec.affinity)
-        return self.variant(
-            number,
-            prototype,
+        found = self.variant(
+            self.prototype(pod, placed=placed),
             labels_facet(pod.metadata.labels),
             settled(affinity) if placed and not moves and stays(owner) else affinity,
             volumes_facet(pod.spec.volumes),
             owner,
         )
+        if not held:
+            self._asked.add(found.index)
+        return found
 
-    def prototype(self, pod: Pod, *, placed: bool) -> tuple[int, PodClass]:
-        """(number, what it looks like) of a class but for what :meth:`variant` adds."""
+    def prototype(self, pod: Pod, *, placed: bool) -> Prototype:
+        """What a pod's class looks like but for what :meth:`variant` adds."""
         key, values = _facets(pod, placed)
-        with self._lock:
-            return self._prototypes.get(key) or self._add_prototype(key, values)
-
-    def _add_prototype(self, key: Any, values: dict[str, Any]) -> tuple[int, PodClass]:
-        prototype = PodClass(
-            index=-1,
-            labels=None,
-            volumes=(),
-            owner=None,
-            identity_id=-1,
-            selection_id=-1,
-            tolerations_id=self._facet(("tolerations", key[3])),
-            **_NO_AFFINITY,
-            **values,
-        )
-        found = self._prototypes[key] = len(self._prototypes), prototype
+        found = self._prototypes.get(key)
+        if found is None:
+            looks = PodClass(
+                index=-1, labels=None, volumes=(), owner=None, identity_id=-1, selection_id=-1, tolerations_id=-1,
+                **_NO_AFFINITY, **values,
+            )  # fmt: skip
+            with self._lock:
+                found = self._prototypes.setdefault(key, Prototype(key, looks))
         return found
 
     def variant(
         self,
-        number: int,
-        prototype: PodClass,
+        prototype: Prototype,
         labels: LabelsFacet,
         affinity: AffinityFacet,
         volumes: VolumesFacet,
         owner: tuple[str, str, str] | None,
     ) -> PodClass:
         """The class of a prototype with these labels, affinity, volumes and controller."""
-        key = number, labels[0], affinity[0], volumes[0], owner
-        index = self._by_key.get(key)
+        key = prototype, labels[0], affinity[0], volumes[0], owner
+        index = self._class_of.get(key)
         if index is not None:
             return self.classes[index]
         with self._lock:  # snapshots of one cluster may be used from several threads
-            index = self._by_key.get(key)
+            known = self._prototypes.setdefault(prototype.key, prototype)
+            key = known, labels[0], affinity[0], volumes[0], owner
+            index = self._class_of.get(key)
             if index is not None:
                 return self.classes[index]
-            made = self._add(prototype, labels, affinity, volumes, owner)
-            self._by_key[key] = made.index
-            return made
+            return self._add(key, labels, affinity, volumes)
 
     def _add(
         self,
-        prototype: PodClass,
+        key: tuple[Prototype, Any, Any, Any, tuple[str, str, str] | None],
         labels: LabelsFacet,
         affinity: AffinityFacet,
         volumes: VolumesFacet,
-        owner: tuple[str, str, str] | None,
     ) -> PodClass:
-        identity = prototype.namespace, labels[0], prototype.terminating
-        identity_id = self._identities.get(identity)
+        looks = key[0].looks
+        identity = looks.namespace, labels[0], looks.terminating
+        identity_id = self._identity.get(identity)
         fresh = identity_id is None
         if identity_id is None:
-            identity_id = self._identities[identity] = len(self.identities)
-        selector = prototype.node_selector
+            identity_id = self._identity.add(identity)
+            self._identity_users.extend_to(identity_id + 1)
+        self._identity_users.array[identity_id] += 1
+        selector = looks.node_selector
         selected = None if selector is None else tuple(sorted(selector.items()))
-        index = len(self.classes)
+        index = self._class_of.add(key)
         pod_class = msgspec.structs.replace(
-            prototype,
+            looks,
             index=index,
             labels=labels[1],
             volumes=volumes[1],
-            owner=owner,
+            owner=key[4],
             identity_id=identity_id,
-            selection_id=self._facet(("selection", selected, affinity[0][0])),
+            selection_id=self._selections.take((selected, affinity[0][0])),
+            tolerations_id=self._tolerations.take(key[0].key[3]),
             **affinity[1],
         )
-        self.classes.append(pod_class)
+        _put(self.classes, index, pod_class)
+        if index < self._identity_of.size:
+            self._identity_of.array[index] = identity_id
         if fresh:
-            self.identities.append(pod_class)
+            _put(self.identities, identity_id, pod_class)
+        self.made += 1
         return pod_class
+
+
+T = TypeVar("T")
+
+
+def _put(values: list[T], number: int, value: T) -> None:
+    """At a number that is new, or is given again."""
+    if number == len(values):
+        values.append(value)
+    else:
+        values[number] = value
 
 
 LabelsFacet = tuple[tuple[tuple[str, str], ...] | None, dict[str, str] | None]

@@ -15,6 +15,7 @@ from kscale.objects.core import Pod
 from kscale.objects.decode import describe, from_dict, from_json
 from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject, ObjectMeta
+from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
 from kscale.snapshot.sources import Record, Scan, Source, read_scanned
@@ -75,7 +76,11 @@ class LoadReport:
 
 
 def load_objects(
-    *sources: Source, strict: bool = True, validate: bool | None = None, report: LoadReport | None = None
+    *sources: Source,
+    strict: bool = True,
+    validate: bool | None = None,
+    report: LoadReport | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Iterator[Loaded]:
     """Decode every object of all sources, in order.
 
@@ -83,9 +88,10 @@ def load_objects(
     :class:`~kscale.errors.InputError`; else the rest is used and ``report`` counts them, but a source that cannot be
     read at all (no such file, damaged or cut off) is an error still. ``validate``: whether objects
     that decode but that no API server would hold are problems (None: in files and bytes, not in data given from
-    Python, which decisions take as upstream's code would).
+    Python, which decisions take as upstream's code would). ``namespace``: of objects that are to be in one and name
+    none.
     """
-    for found in load_batches(*sources, strict=strict, validate=validate, report=report):
+    for found in load_batches(*sources, strict=strict, validate=validate, report=report, namespace=namespace):
         assert isinstance(found, Loaded)  # nobody asked for batches
         yield found
 
@@ -96,8 +102,10 @@ def load_batches(
     validate: bool | None = None,
     report: LoadReport | None = None,
     scan: Scan | None = None,
+    namespace: str = DEFAULT_NAMESPACE,
 ) -> Iterator[Loaded | PodBatch]:
-    """:func:`load_objects` with the pods of JSON lists as columns, as ``scan`` reads them; the others one by one."""
+    """:func:`load_objects` with the pods of JSON lists as columns, as ``scan`` reads them; the others one by one. With
+    a ``scan`` the namespace is ``default``."""
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
     pods: set[str] = set()
@@ -110,7 +118,7 @@ def load_batches(
             _count(record, report, pods)
             yield record
             continue
-        loaded = _load(record, report, bool(record.source) if validate is None else validate)
+        loaded = _load(record, report, bool(record.source) if validate is None else validate, namespace)
         if loaded is None:
             continue
         report.read[record.kind] += 1
@@ -172,7 +180,7 @@ def _name(record: Record) -> str:
     return describe(record.where, record.kind, data)
 
 
-def _load(record: Record, report: LoadReport, validate: bool) -> Loaded | None:
+def _load(record: Record, report: LoadReport, validate: bool, namespace: str) -> Loaded | None:
     """One object, or None when it is skipped or damaged (both are counted)."""
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):
@@ -185,7 +193,7 @@ def _load(record: Record, report: LoadReport, validate: bool) -> Loaded | None:
         return None
     report.total += 1
     try:
-        loaded = _decoded(record, type_)
+        loaded = _decoded(record, type_, namespace)
     except InputError as error:
         name = _name(record)
         report.problems.extend(Problem(item.message, record.source, name, item.field) for item in error.problems)
@@ -201,10 +209,10 @@ def _load(record: Record, report: LoadReport, validate: bool) -> Loaded | None:
     return loaded
 
 
-def _decoded(record: Record, type_: type[KubeObject] | None) -> Loaded:
+def _decoded(record: Record, type_: type[KubeObject] | None, namespace: str) -> Loaded:
     data = record.data
     if isinstance(data, KubeObject):
-        return Loaded(data, None)
+        return Loaded(with_namespace(data, namespace), None)
     assert type_ is not None
     if isinstance(data, msgspec.Raw):
         obj = from_json(data, type_)
@@ -215,7 +223,7 @@ def _decoded(record: Record, type_: type[KubeObject] | None) -> Loaded:
         obj.kind = record.kind
     if not obj.api_version:
         obj.api_version = record.api_version
-    return Loaded(obj, data)
+    return Loaded(with_namespace(obj, namespace), data)
 
 
 def _type(record: Record) -> type[KubeObject] | None:

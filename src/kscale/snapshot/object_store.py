@@ -8,6 +8,7 @@ from typing import Any
 from kscale.objects.core import Node
 from kscale.objects.kinds import kind_of
 from kscale.objects.meta import KubeObject
+from kscale.objects.namespaces import with_namespace
 from kscale.snapshot.columns import NodeColumns
 from kscale.snapshot.informers import INFORMED_KINDS, Informers
 
@@ -41,7 +42,7 @@ class ObjectStore:
 
     def put(self, item: KubeObject) -> bool:
         """Add an object, or replace the one under its key in place; whether there was one."""
-        kind = kind_name(item)
+        kind, item = kind_name(item), with_namespace(item)
         if kind == "Node":
             held = self._nodes
             self._node_changes.apply(item.name, self._node_columns)

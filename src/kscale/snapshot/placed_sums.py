@@ -32,6 +32,15 @@ class PlacedSums:
         made.count, made.used = self.count.copy(), {name: column.copy() for name, column in self.used.items()}
         return made
 
+    def of(self, nodes: NDArray[np.bool_]) -> PlacedSums:
+        """The sums of some nodes, numbered anew; a resource of which nothing is taken goes."""
+        made = PlacedSums()
+        made.count = Growing.of(self.count.array[nodes])
+        made.used = {
+            name: Growing.of(column.array[nodes]) for name, column in self.used.items() if column.array[nodes].any()
+        }
+        return made
+
     def extend_to(self, size: int) -> None:
         """Make room for so many nodes."""
         self.count.extend_to(size)

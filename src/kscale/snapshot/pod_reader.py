@@ -8,13 +8,14 @@ errors and warnings are the same.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _projection
+from kscale.objects.namespaces import DEFAULT_NAMESPACE
 from kscale.snapshot.interner import READ_SOURCES, Interner
 from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_shapes import READ_ANNOTATIONS
@@ -25,8 +26,8 @@ from kscale.snapshot.usual_texts import usual_moments, usual_names
 
 __all__ = ["PodReader", "ScannedLines", "ScannedList"]
 
-(_NAME, _UID, _NODE, _NOMINATED, _CREATED, _STARTED, _DELETED, _READY, _SINCE, _VERSION, _MANAGED) = range(11)
-_SLOTS: Final = 11
+(_NAME, _SPACE, _UID, _NODE, _NOMINATED, _CREATED, _STARTED, _DELETED, _SINCE, _READY, _VERSION, _MANAGED) = range(12)
+_SLOTS: Final = 12
 _FACETS: Final = 4
 
 
@@ -69,7 +70,7 @@ _RULE: Final = _object(
         resource_version=("capture", _VERSION),
         deletion_timestamp=("mark", _DELETED, TOLD_TO_STOP),
         managed_fields=("span", _MANAGED),
-        namespace="keep",
+        namespace=("note", _SPACE),
         annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
     ),
     spec=_object(
@@ -131,90 +132,103 @@ class PodReader:
         self._projector = _projection.Projector(_RULE, _SLOTS, _FACETS)
         self._known = TextClasses(self._projector, interner, finished=finished)
 
+    @property
+    def known(self) -> TextClasses:
+        """What the texts that were seen so far stand for."""
+        return self._known
+
     def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
         """The items of a JSON list; None if the text is anything else, damaged text included."""
-        scanned = self._projector.scan(view, self._threads, kind=b"Pod")
+        scanned = self._projector.scan(view, self._threads, kind=_KIND)
         if scanned is None:
             return None
         begin, size, combined, at, length, api_version, kind, metadata = scanned
         listed = (api_version, kind) == ("v1", "PodList")
-        fast, pods = self._pods(view, source, place, listed, begin, size, combined, at, length)
+        fast, pods = self._pods(_Found(view, source, place, listed, begin, size, combined, at, length))
         return ScannedList(api_version, kind, metadata, begin, size, fast, pods)
 
     def lines(self, view: memoryview) -> ScannedLines:
-        """The events of a watch, one a line."""
-        used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=b"Pod")
-        combined[(types < 0) | (types > _LAST_CHANGE)] = -1
-        fast, pods = self._pods(view, "", "", False, begin, size, combined, at, length)
+        """The events of a watch, one a line. Of pods that were deleted only keys, UIDs and versions are read."""
+        used, types, line, begin, size, combined, at, length = self._projector.lines(view, self._threads, kind=_KIND)
+        combined[(types < 0) | (types > _LAST_CHANGE)] = _NONE
+        fast, pods = self._pods(_Found(view, "", "", False, begin, size, combined, at, length))
         return ScannedLines(used, types, line, begin, size, fast, pods)
 
-    def _pods(
-        self,
-        view: memoryview,
-        source: str,
-        place: str,
-        listed: bool,
-        begin: NDArray[np.int64],
-        size: NDArray[np.int64],
-        combined: NDArray[np.int32],
-        at: NDArray[np.int64],
-        length: NDArray[np.int64],
-    ) -> tuple[NDArray[np.bool_], PodBatch]:
-        """(which items are pods that can be read from columns, those). ``listed``: what does not say what it is, is."""
-        known = self._known
-        bound = length[:, _NODE] > 0
-        placed = bound | (length[:, _NOMINATED] > 0)
-        known.learn(combined, placed)
-        number = np.where(placed, np.append(known.settled, -1)[combined], np.append(known.waiting, -1)[combined])
-        fast = (number >= 0) & usual_names(view, at[:, _NAME], length[:, _NAME])
-        if not listed:
-            fast &= ~known.of_rest("bare")[np.append(known.rest, -1)[combined] + 1]
-        moments = {}
-        for name, slot in (("created", _CREATED), ("started", _STARTED), ("deleted", _DELETED), ("since", _SINCE)):
-            moments[name], fine = usual_moments(view, at[:, slot], length[:, slot])
-            fast &= fine
-        version = _projection.printed_numbers(view, at[:, _VERSION].copy(), length[:, _VERSION].copy())
-        fast &= (version != _ODD_VERSION) & (size < _LARGEST)
+    def _pods(self, found: _Found) -> tuple[NDArray[np.bool_], PodBatch]:
+        """(which items are pods that can be read from columns, those)."""
+        known, view = self._known, found.view
+        places = np.maximum(found.combined, _NONE) + 1
+        at, length = np.ascontiguousarray(found.at.T), np.ascontiguousarray(found.length.T)
+        bound = length[_NODE] > 0
+        placed = bound | (length[_NOMINATED] > 0)
+        known.learn(places, placed)
+        number = np.where(placed, known.column("settled")[places], known.column("waiting")[places])
+        fast = (number >= 0) | (found.combined == _NOTED)
+        fast &= usual_names(view, at[_NAME], length[_NAME])
+        if not found.listed:
+            fast &= ~known.column("bare")[places]
+        times = slice(_CREATED, _SINCE + 1)
+        moments, fine = usual_moments(view, at[times].reshape(-1), length[times].reshape(-1))
+        moments = moments.reshape(_SINCE + 1 - _CREATED, -1)
+        version = _projection.printed_numbers(view, at[_VERSION], length[_VERSION])
+        fast &= fine.reshape(moments.shape).all(axis=0) & (version != _ODD_VERSION) & (found.size < _LARGEST)
         chosen = np.flatnonzero(fast)
-        every = len(chosen) == len(fast)
-        pick = slice(None) if every else chosen
-        at, length, combined = at[pick], length[pick], combined[pick]
-        rest = known.rest[combined] + 1
-        bound, placed = bound[pick], placed[pick]
-        nodes = np.where(bound, at[:, _NODE], at[:, _NOMINATED])
-        long = np.where(placed, np.where(bound, length[:, _NODE], length[:, _NOMINATED]), -1)
+        begin, size = found.begin, found.size
+        if len(chosen) < len(fast):
+            at, length, moments = (np.take(columns, chosen, axis=1) for columns in (at, length, moments))
+            begin, size, places, version = begin[chosen], size[chosen], places[chosen], version[chosen]
+            bound, placed, number = bound[chosen], placed[chosen], number[chosen]
+        nodes = np.where(bound, at[_NODE], at[_NOMINATED])
+        long = np.where(placed, np.where(bound, length[_NODE], length[_NOMINATED]), np.int64(-1))
         node_of, first = _projection.number_strings(view, nodes, long)
-        state = np.where(placed, np.int8(PLACED), known.of_rest("unplaced")[rest])
-        state[known.of_rest("done")[rest]] = FINISHED
+        state = np.where(placed, np.int8(PLACED), known.column("unplaced")[places])
+        state[known.column("done")[places]] = FINISHED
+        _, started, deleted, since = range(4)
         return fast, PodBatch(
             view=view,
-            source=source,
-            place=place,
-            keys=_projection.joined(known.prefix, rest, view, at[:, _NAME].copy(), length[:, _NAME].copy()),
+            source=found.source,
+            place=found.place,
+            keys=_projection.object_keys(view, at[_SPACE], length[_SPACE], at[_NAME], length[_NAME], DEFAULT_NAMESPACE),
             nodes=_projection.strings(view, nodes[first], long[first]),
             where=chosen,
-            class_of=number[pick].astype(np.int32),
+            class_of=number,
             state=state,
             bound=bound,
             node_of=node_of,
-            priority=known.of_rest("priority")[rest],
-            controller=known.controller[combined],
-            begin=begin[pick],
-            size=size[pick],
-            cut_at=at[:, _MANAGED].copy(),
-            cut_size=length[:, _MANAGED].copy(),
-            uid_at=at[:, _UID].copy(),
-            uid_size=np.maximum(length[:, _UID], 0),
-            shape=np.where(placed, known.settled_shape[combined], known.waiting_shape[combined]),
-            started=moments["started"][pick],
-            deleted=moments["deleted"][pick],
-            since=moments["since"][pick],
-            ready=_ready(view, at[:, _READY].copy(), length[:, _READY].copy()),
-            phase=known.of_rest("phase")[rest],
-            version=version[pick],
+            priority=known.column("priority")[places],
+            controller=known.column("controller")[places],
+            begin=begin,
+            size=size,
+            cut_at=at[_MANAGED],
+            cut_size=length[_MANAGED],
+            uid_at=at[_UID],
+            uid_size=np.maximum(length[_UID], 0),
+            shape=np.where(placed, known.column("settled_shape")[places], known.column("waiting_shape")[places]),
+            started=moments[started],
+            deleted=moments[deleted],
+            since=moments[since],
+            ready=_ready(view, at[_READY], length[_READY]),
+            phase=known.column("phase")[places],
+            version=version,
         )
 
 
+class _Found(NamedTuple):
+    """What the projector found in a text; ``listed``: what does not say what it is, is a pod."""
+
+    view: memoryview
+    source: str
+    place: str
+    listed: bool
+    begin: NDArray[np.int64]
+    size: NDArray[np.int64]
+    combined: NDArray[np.int32]
+    at: NDArray[np.int64]
+    length: NDArray[np.int64]
+
+
+_KIND: Final = (b"v1", b"Pod")
+_NONE, _NOTED = -1, -2  # for a combination
 _LAST_CHANGE: Final = 2  # ADDED, MODIFIED, DELETED
 _ODD_VERSION: Final = -2
 _LARGEST: Final = 1 << 31

@@ -13,11 +13,13 @@ from numpy.typing import NDArray
 
 from kscale._native import _projection
 from kscale.objects.core import Pod
+from kscale.objects.namespaces import with_namespace
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.placed_sums import PlacedSums
 from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_moments import PodMoments
+from kscale.snapshot.pod_reader import PodReader
 from kscale.snapshot.pod_table import FINISHED, GATED, GONE, PENDING, PLACED, TERMINATING, PodTable
 from kscale.snapshot.record import PodRecord
 
@@ -26,7 +28,9 @@ __all__ = ["PodStore", "Texts", "state_of"]
 Texts = Literal["all", "pending"]
 """Which pods keep their text: all, or those that are not bound to a node and have not finished."""
 
-_FEW: Final = 16  # rows that are not worth being given back
+_FEW: Final = 64  # rows that are not worth being given back
+_STEP: Final = 4096  # rows that are moved at a time
+_IDLE: Final = 512  # numbers that may lie idle
 _MANAGED: Final = b'"managedFields"'
 
 
@@ -56,37 +60,53 @@ class _Plan(NamedTuple):
 class PodStore:
     """Rows of pods by key, and running sums of what placed ones take. A single owner at a time."""
 
-    def __init__(self, interner: Interner, *, finished: bool = False, texts: Texts = "all") -> None:
-        self.interner = interner
+    def __init__(self, *, finished: bool = False, texts: Texts = "all", threads: int = 1) -> None:
         self.finished = finished
         self.texts: Texts = texts
-        self.table = PodTable(interner)
+        self.table = PodTable(Interner())
         self.sums = PlacedSums()
+        self._threads = threads
+        self._reader: PodReader | None = None
         self._row_of: dict[str, int] = {}
         self._node_of: dict[str, int] = {}
         self._numbered: tuple[list[str], NDArray[np.int32]] | None = None
         self._listing = False
+        self._made_at_most = self._nodes_at_most = _IDLE
 
     def copy(self) -> PodStore:
         """Another store with the same pods, which goes its own way."""
-        made = PodStore(self.interner, finished=self.finished, texts=self.texts)
+        made = PodStore(finished=self.finished, texts=self.texts, threads=self._threads)
         made.table, made.sums = self.table.copy(), self.sums.copy()
         made._row_of, made._node_of = dict(self._row_of), dict(self._node_of)
+        made._made_at_most, made._nodes_at_most = self._made_at_most, self._nodes_at_most
         return made
 
     def __getstate__(self) -> dict[str, Any]:
         """What is derived is left out."""
-        return {**vars(self), "_numbered": None, "_listing": False}
+        return {**vars(self), "_numbered": None, "_listing": False, "_reader": None}
+
+    @property
+    def interner(self) -> Interner:
+        """What numbers classes, shapes and controllers now."""
+        return self.table.interner
+
+    @property
+    def reader(self) -> PodReader:
+        """What reads texts for this store."""
+        if self._reader is None:
+            self._reader = PodReader(self.interner, finished=self.finished, threads=self._threads)
+        return self._reader
 
     # -- one pod -----------------------------------------------------------------------------------------------------
 
     def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
         """Add a pod, or replace the one under its key in place; ``raw``: the API data that it came from."""
+        pod = with_namespace(pod)
         moments = PodMoments.of(pod)
         state = state_of(pod, finished=self.finished)
         settled = state in (PLACED, FINISHED)
-        class_of = self.interner.classify(pod, placed=settled).index
-        node = pod.spec.node_name or pod.status.nominated_node_name
+        class_of = self.interner.classify(pod, placed=settled, held=True).index
+        node = pod.spec.node_name or (pod.status.nominated_node_name if state == PLACED else "")
         at = self.node_number(node) if settled and node else -1
         kept = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
         record = PodRecord(pod, _without_managed_fields(raw) if kept else None)
@@ -250,7 +270,7 @@ class PodStore:
 
     def _write(self, batch: PodBatch, plan: _Plan, *, refer: bool) -> None:
         if len(plan.gone):
-            self._drop(plan.gone, compact=False)
+            self._drop(plan.gone)
         of = np.concatenate([plan.of_rows, plan.fresh])
         if len(of):
             columns = self._columns(batch, of, refer=refer)
@@ -264,7 +284,6 @@ class PodStore:
                 rows = self.table.extend(keys, **{name: values[count:] for name, values in columns.items()})
                 self._row_of.update(zip(keys, rows.tolist(), strict=True))
                 self._count(rows, 1)
-        self._compact()
 
     def _columns(self, batch: PodBatch, of: NDArray[np.int64], *, refer: bool) -> dict[str, NDArray[Any]]:
         """The columns of some pods of a batch, and their texts kept."""
@@ -272,7 +291,8 @@ class PodStore:
             numbers = [*map(self.node_number, batch.nodes), -1]  # no node takes the last
             self._numbered = batch.nodes, np.array(numbers, dtype=np.int32)
         state = batch.state[of]
-        at = np.where((state == PLACED) | (state == FINISHED), self._numbered[1][batch.node_of[of]], np.int32(-1))
+        on_node = (state == PLACED) | ((state == FINISHED) & batch.bound[of])
+        at = np.where(on_node, self._numbered[1][batch.node_of[of]], np.int32(-1))
         columns = {"at": at, "state": state, "seen": np.full(len(of), self._listing, dtype=np.int8)}
         for name in ("class_of", "priority", "controller", "shape", "started", "deleted", "since", "ready", "phase",
                      "version"):  # fmt: skip
@@ -304,18 +324,64 @@ class PodStore:
             "uid_size": batch.uid_size[of],
         }
 
-    def _drop(self, rows: NDArray[np.int64], *, compact: bool = True) -> None:
+    def _drop(self, rows: NDArray[np.int64]) -> None:
         self._count(rows, -1)
         for row in rows.tolist():
             del self._row_of[self.table.keys[row]]
         self.table.drop(rows)
-        if compact:
-            self._compact()
 
-    def _compact(self) -> None:
-        if len(self.table) > 2 * len(self._row_of) + _FEW:
-            self.table = self.table.compacted()
-            self._row_of = {key: i for i, key in enumerate(self.table.keys)}
+    # -- lifetimes ---------------------------------------------------------------------------------------------------
+
+    def tidy(self) -> None:
+        """Give back what no pod uses any more, if that is worth it: a little at a time. Not while pods that were read
+        to columns wait to be put: their classes are in use, too."""
+        table = self.table
+        if len(table) - len(self._row_of) > _FEW + len(table) // 4 or table.closing:
+            for key, row in table.close_up(max(_STEP, 8 * table.dropped)):
+                self._row_of[key] = row
+        if self.interner.made > self._made_at_most:
+            self._sweep()
+        if table.memo.stamps > 2 * len(table) + _IDLE:
+            table.renew_stamps()
+        if len(self._node_of) > self._nodes_at_most:
+            self._renumber_nodes()
+
+    def _sweep(self) -> None:
+        """Classes, shapes and controllers that no pod has go, and texts that were not read for long."""
+        table, interner = self.table, self.interner
+        table.own()  # from here on tables that were frozen learn shapes for themselves
+        there = table.column("state") != GONE
+
+        def unused(name: str, size: int) -> NDArray[np.bool_]:
+            numbers = table.column(name)[there]
+            found: NDArray[np.bool_] = np.bincount(numbers[numbers >= 0], minlength=size) == 0
+            return found
+
+        classes, shapes, controllers = (
+            unused(name, len(values))
+            for name, values in (
+                ("class_of", interner.classes), ("shape", interner.shapes), ("controller", interner.controllers),
+            )
+        )  # fmt: skip
+        shapes[0] = False
+        made, classes = interner.without(classes, shapes, controllers)
+        table.go_on_with(made)
+        live = int((~classes).sum() + (~shapes).sum() + (~controllers).sum())
+        self._made_at_most = _IDLE + live // 4
+        if self._reader is not None:
+            self._reader.known.go_on_with(made, classes, shapes, controllers)
+            if len(self._reader.known) > _IDLE + 5 * int((~shapes).sum()) // 4:
+                self._reader.known.trim()
+
+    def _renumber_nodes(self) -> None:
+        """Names of nodes that no pod is on lose their numbers."""
+        table = self.table
+        at = table.column("at")[table.column("state") != GONE]
+        there = np.bincount(at[at >= 0], minlength=len(table.nodes)) > 0
+        self._node_of = table.keep_nodes(there)
+        self.sums = self.sums.of(there)
+        self._numbered = None
+        self._nodes_at_most = _IDLE + 2 * len(self._node_of)
 
     def _count(self, rows: NDArray[np.int64], sign: int) -> None:
         table = self.table

@@ -49,6 +49,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "seen": np.int8,  # whether a list that is being read has the pod
     "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
 }
+_FEW: Final = 256  # values that nobody has
 _OF_COPY: Final = {"shape": 0, "started": ZERO_TIME, "deleted": ZERO_TIME, "since": ZERO_TIME, "version": -1}
 
 
@@ -77,6 +78,20 @@ class PodMemo:
         """What the numbers of ``what`` stand for."""
         return self._values.setdefault(what, {})
 
+    def renewed(self, stamps: NDArray[np.int64], there: NDArray[np.bool_]) -> PodMemo:
+        """Another memo whose stamps are 0, 1, ... for pods that have these now; what most pods that it tells of are
+        gone from is found out anew. ``there``: which of them count."""
+        made = PodMemo(len(stamps))
+        with self.lock:
+            for what in list(self._numbers):
+                numbers = self.of(what)[stamps]
+                values = self._values.get(what, {})
+                if len(values) > 2 * len(np.unique(numbers[there])) + _FEW:
+                    continue
+                made._numbers[what] = Growing.of(numbers)
+                made._values[what] = dict(values)
+        return made
+
 
 class PodTable:
     """Columns of pods, one row each; rows are appended, replaced and marked as gone.
@@ -88,8 +103,8 @@ class PodTable:
     """
 
     __slots__ = (
-        "_shared", "buffers", "columns", "exemplars", "interner", "keys", "memo", "nodes", "population",
-        "records", "texts", "versions",
+        "_hole", "_keys_shared", "_shared", "buffers", "columns", "dropped", "exemplars", "interner", "keys", "memo",
+        "nodes", "population", "records", "texts", "versions",
     )  # fmt: skip
 
     def __init__(self, interner: Interner) -> None:
@@ -104,7 +119,9 @@ class PodTable:
         self.exemplars: list[Pod] = []
         self.memo = PodMemo()
         self.population = object()  # another one whenever pods come, go or change class
-        self._shared = False
+        self.dropped = 0  # rows, since some were closed up
+        self._hole: tuple[int, int] | None = None
+        self._shared = self._keys_shared = False
 
     def __len__(self) -> int:
         return self.columns["state"].size
@@ -123,7 +140,7 @@ class PodTable:
         frozen.keys, frozen.records, frozen.versions = self.keys, self.records, self.versions
         frozen.buffers, frozen.nodes, frozen.exemplars = self.texts.freeze(), self.nodes, self.exemplars
         frozen.memo, frozen.population = self.memo, self.population
-        self._shared = True
+        self._shared = self._keys_shared = True
         return frozen
 
     def copy(self) -> PodTable:
@@ -133,10 +150,10 @@ class PodTable:
         made.keys, made.records, made.versions = list(self.keys), dict(self.records), dict(self.versions)
         made.texts, made.nodes, made.exemplars = self.texts.copy(), list(self.nodes), list(self.exemplars)
         made.buffers = made.texts.buffers
-        made.memo = self.memo
+        made.memo, made._hole, made.dropped = self.memo, self._hole, self.dropped
         return made
 
-    def _own(self) -> None:
+    def own(self) -> None:
         """Before a row that a frozen table may have is written to."""
         if self._shared:
             self.columns = {name: column.copy() for name, column in self.columns.items()}
@@ -156,7 +173,7 @@ class PodTable:
 
     def replace(self, row: int, record: PodRecord, class_of: int, at: int, state: int, moments: PodMoments) -> None:
         """Another pod under the same key."""
-        self._own()
+        self.own()
         self._let_go(np.array([row]))
         if self.column("class_of")[row] != class_of:
             self.population = object()
@@ -202,7 +219,7 @@ class PodTable:
 
     def put(self, rows: NDArray[np.int64], **columns: NDArray[Any]) -> None:
         """Other pods under the same keys: what :meth:`extend` takes."""
-        self._own()
+        self.own()
         self._let_go(rows)
         if (self.column("class_of")[rows] != columns["class_of"]).any():
             self.population = object()
@@ -212,11 +229,12 @@ class PodTable:
 
     def drop(self, rows: NDArray[np.int64]) -> None:
         """Mark rows as gone."""
-        self._own()
+        self.own()
         self._let_go(rows)
         self.population = object()
         self.columns["state"].array[rows] = GONE
         self.columns["source"].array[rows] = -1
+        self.dropped += len(rows)
 
     def _let_go(self, rows: NDArray[np.int64]) -> None:
         """Rows get other pods, or none."""
@@ -259,21 +277,78 @@ class PodTable:
         """Rows are shared with tables that were frozen earlier: the same pods there, so the same answer."""
         self.columns["shape"].array[rows] = shapes
 
-    def compacted(self) -> PodTable:
-        """Another table without the rows that are gone, in the same order."""
-        keep = np.flatnonzero(self.column("state") != GONE)
-        made = PodTable(self.interner)
-        made.columns = {name: column.copy(keep) for name, column in self.columns.items()}
-        made.keys = [self.keys[row] for row in keep.tolist()]
-        if self.records or self.versions:
-            for new, row in enumerate(keep.tolist()):
-                if row in self.records:
-                    made.records[new] = self.records[row]
-                if row in self.versions:
-                    made.versions[new] = self.versions[row]
-        made.texts, made.buffers, made.exemplars = self.texts, self.buffers, self.exemplars
-        made.nodes, made.memo = self.nodes, self.memo
-        return made
+    def go_on_with(self, interner: Interner) -> None:
+        """Another interner, in which what the rows have keeps its number. Tables that were frozen keep theirs: what is
+        learnt of their rows is not said here any more."""
+        self.own()
+        self.interner = interner
+
+    def renew_stamps(self) -> None:
+        """Number what the memo knows anew: by row."""
+        self.own()
+        there = self.column("state") != GONE
+        self.memo = self.memo.renewed(self.column("stamp"), there)
+        self.columns["stamp"].array[:] = np.arange(len(self))
+
+    def keep_nodes(self, there: NDArray[np.bool_]) -> dict[str, int]:
+        """Number nodes anew, without those that no row has; their numbers by name."""
+        self.own()
+        number = np.append(np.cumsum(there) - 1, -1).astype(np.int32)
+        at = self.columns["at"].array
+        at[:] = np.where(at < 0, np.int32(-1), number[at])
+        at[self.column("state") == GONE] = -1
+        self.nodes = [self.nodes[i] for i in np.flatnonzero(there).tolist()]
+        return {name: i for i, name in enumerate(self.nodes)}
+
+    # Rows that are gone are closed up by moving the rows behind them: those before ``_hole[0]`` have been, those from
+    # there up to ``_hole[1]`` are all gone, and the others are yet to be looked at.
+
+    @property
+    def closing(self) -> bool:
+        """Whether the rows are being closed up."""
+        return self._hole is not None
+
+    def close_up(self, count: int) -> list[tuple[str, int]]:
+        """Look at so many rows more: the keys of pods that were moved, and their rows now."""
+        self.own()
+        self.population = object()
+        self.dropped = 0
+        state = self.columns["state"].array
+        first = self._first_gone() if self._hole is None else 0
+        to, begin = self._hole or (first, first)
+        end = min(begin + count, len(self))
+        rows = begin + np.flatnonzero(state[begin:end] != GONE)
+        into = slice(to, to + len(rows))
+        moved: list[tuple[str, int]] = []
+        if len(rows) and rows[0] != to:
+            if self._keys_shared:
+                self.keys, self._keys_shared = list(self.keys), False
+            assert isinstance(self.keys, list)
+            names = [self.keys[row] for row in rows.tolist()]
+            self.keys[into] = names
+            for column in self.columns.values():
+                column.array[into] = column.array[rows]
+            if self.records or self.versions:
+                for new, row in enumerate(rows.tolist(), to):
+                    if row in self.records:
+                        self.records[new] = self.records.pop(row)
+                    if row in self.versions:
+                        self.versions[new] = self.versions.pop(row)
+            moved = list(zip(names, range(to, to + len(rows)), strict=True))
+        state[to + len(rows) : end] = GONE
+        self.columns["source"].array[to + len(rows) : end] = -1
+        if end < len(self):
+            self._hole = to + len(rows), end
+            return moved
+        self._hole = None
+        for column in self.columns.values():
+            column.truncate(to + len(rows))
+        self.keys, self._keys_shared = list(self.keys[: to + len(rows)]), False
+        return moved
+
+    def _first_gone(self) -> int:
+        gone = self.column("state") == GONE
+        return int(np.argmax(gone)) if gone.any() else len(self)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -428,4 +503,6 @@ class PodTable:
         self.buffers = self.texts.buffers
         self.memo = PodMemo(int(self.column("stamp").max(initial=-1)) + 1)
         self.population = object()
-        self._shared = False
+        self.dropped = 0
+        self._hole = None
+        self._shared = self._keys_shared = False

@@ -35,5 +35,6 @@ def load(
                 cluster.apply_decoded(found.obj, found.raw)
             else:
                 cluster.apply_batch(found)
+        cluster.tidy()
     cluster.report = report
     return cluster

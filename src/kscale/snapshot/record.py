@@ -10,6 +10,7 @@ from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, from_json, to_dict
 from kscale.objects.equivalence import Digester
 from kscale.objects.meta import Condition
+from kscale.objects.namespaces import with_namespace
 from kscale.objects.owners import controller_of, is_daemonset_pod
 from kscale.objects.plain_json import plain, with_changes
 from kscale.objects.times import ZERO_TIME, printed_time
@@ -103,7 +104,7 @@ class PodRecord:
         self._check()
         pod = from_json(self.raw, Pod, object_path=f"Pod {self.key}")
         pod.kind, pod.api_version = pod.kind or "Pod", pod.api_version or "v1"
-        return pod
+        return with_namespace(pod)
 
     def _like(self, exemplar: Pod) -> Pod:
         namespace, _, name = self.key.rpartition("/")
@@ -182,7 +183,7 @@ def pod_record(source: PodSource | PodRecord) -> PodRecord:
     if isinstance(source, PodRecord):
         return source
     if isinstance(source, Pod):
-        return PodRecord(source)
+        return PodRecord(with_namespace(source))
     if isinstance(source, dict):
-        return PodRecord(from_dict(source, Pod), source)
-    return PodRecord(from_json(source, Pod), source)
+        return PodRecord(with_namespace(from_dict(source, Pod)), source)
+    return PodRecord(with_namespace(from_json(source, Pod)), source)

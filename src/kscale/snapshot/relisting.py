@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
@@ -11,7 +10,6 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.kinds import item_kind
 from kscale.snapshot.changes import ChangedKeys, Page, Watched
-from kscale.snapshot.pod_reader import PodReader
 from kscale.snapshot.watching import Applying, Contents, decoded, watch
 
 __all__ = ["Relist"]
@@ -46,12 +44,11 @@ class Relist:
     all that is different since it was entered; ``version``: the resource version of the list, to watch from.
     """
 
-    def __init__(self, kind: str, contents: Contents, reader: Callable[[], PodReader]) -> None:
+    def __init__(self, kind: str, contents: Contents) -> None:
         self.kind = kind
         self.version = ""
         self.change = ChangedKeys()
         self._contents = contents
-        self._reader = reader
         self._complete = False
 
     def __enter__(self) -> Self:
@@ -67,6 +64,7 @@ class Relist:
         if not self._complete:
             raise InputError(f"the list of {self.kind} did not come to its end: nothing was removed")
         self._contents.drop(self.kind, missing)
+        self._contents.pods.tidy()
         self.change |= ChangedKeys(removed=missing)
 
     def pages(self, data: bytes | bytearray | memoryview) -> Page:
@@ -75,7 +73,7 @@ class Relist:
         Raises InputError for what is no list of this kind.
         """
         view = memoryview(data)
-        scanned = self._reader().scan(view, "", "items")
+        scanned = self._contents.pods.reader.scan(view, "", "items")
         if scanned is None:
             return self._empty(view)
         self._check(scanned.kind)
@@ -93,6 +91,7 @@ class Relist:
             applying.put(at, found, text)
 
         applying.run(slowly, "items[{at}]")
+        self._contents.pods.tidy()
         return self._page(metadata, applying.changes.get(self.kind, ChangedKeys()), tuple(applying.problems))
 
     def _check(self, kind: str) -> None:
@@ -130,7 +129,8 @@ class Relist:
         """Apply events of a streaming list (``sendInitialEvents=true``): it is complete with the bookmark that says so,
         and more events may follow. As :meth:`kscale.snapshot.cluster.Cluster.watched`."""
         view = memoryview(lines)
-        found = watch(self._contents, view, self._reader().lines(view))
+        found = watch(self._contents, view, self._contents.pods.reader.lines(view))
+        self._contents.pods.tidy()
         self.version = found.version or self.version
         self.change |= found.changes.get(self.kind, ChangedKeys())
         self._complete = self._complete or found.synced

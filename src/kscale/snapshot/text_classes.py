@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from itertools import count
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -15,15 +15,17 @@ from kscale._native import _projection
 from kscale.errors import InputError
 from kscale.objects.core import Affinity, Pod
 from kscale.objects.decode import from_json
-from kscale.objects.meta import ObjectMeta, OwnerReference
-from kscale.objects.owners import controller_of, is_daemonset_pod
+from kscale.objects.meta import OwnerReference
+from kscale.objects.namespaces import DEFAULT_NAMESPACE
+from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.validation import check, is_unusual
 from kscale.objects.volumes import Volume
+from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import (
     AffinityFacet,
     Interner,
     LabelsFacet,
-    PodClass,
+    Prototype,
     VolumesFacet,
     affinity_facet,
     labels_facet,
@@ -31,10 +33,10 @@ from kscale.snapshot.interner import (
     stays,
     volumes_facet,
 )
+from kscale.snapshot.known_texts import KnownTexts
 from kscale.snapshot.pod_moments import PHASES
 from kscale.snapshot.pod_shapes import Shape
 from kscale.snapshot.pod_table import GATED, PENDING, TERMINATING
-from kscale.snapshot.record import standing_controller
 
 __all__ = ["AFFINITY", "LABELS", "OWNERS", "TOLD_TO_STOP", "VOLUMES", "TextClasses"]
 
@@ -46,7 +48,6 @@ TOLD_TO_STOP: Final = '"2000-01-01T00:00:00Z"'
 
 _UNSEEN: Final = -2
 _LARGEST: Final = 1 << 62
-T = TypeVar("T")
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -73,10 +74,10 @@ class _Affinity(msgspec.Struct, frozen=True, eq=False):
 
 
 class _Owner(msgspec.Struct, frozen=True, gc=False):
-    """The controller of pods. ``number``: -1 = its pods stand alone."""
+    """The controller of pods. ``uid``: None = its pods stand alone."""
 
     facet: tuple[str, str, str] | None = None
-    number: int = -1
+    uid: str | None = None
 
 
 class _Rest(msgspec.Struct, frozen=True, eq=False):
@@ -84,69 +85,36 @@ class _Rest(msgspec.Struct, frozen=True, eq=False):
     ``done``: whether they are finished; ``alone``: by annotation a DaemonSet's; ``bare``: without apiVersion and kind,
     so that only a PodList tells that they are pods."""
 
-    number: int
-    prototype: PodClass
+    prototype: Prototype
     unplaced: int
     done: bool
     priority: int
     alone: bool
     bare: bool
-    prefix: str
     phase: int
     text: bytes
 
 
-class _Known(Generic[T]):
-    """What texts stand for, by number, -1 = no text. Those that stand for None make a pod be read the slow way.
-
-    ``columns``: values of what they stand for, by number + 1; 0 for texts that are not usable.
-    """
-
-    def __init__(
-        self, read: Callable[[int], T | None], absent: T | None, **columns: tuple[Callable[[T], Any], Any]
-    ) -> None:
-        self._read = read
-        self._made_by = {name: made_by for name, (made_by, _) in columns.items()}
-        self.values: list[T | None] = []  # by number + 1
-        self.columns: dict[str, NDArray[Any]] = {name: np.zeros(0, dtype) for name, (_, dtype) in columns.items()}
-        self._known = np.zeros(0, dtype=np.bool_)
-        self._usable = np.zeros(0, dtype=np.bool_)
-        self._grow(1)
-        self._set(0, absent)
-
-    def learn(self, numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
-        """Read the texts that are new; whether each is usable."""
-        self._grow(int(numbers.max(initial=-1)) + 2)
-        seen = np.unique(numbers) + 1
-        for at in seen[~self._known[seen]].tolist():
-            self._set(at, self._read(at - 1))
-        usable: NDArray[np.bool_] = self._usable[numbers + 1]
-        return usable
-
-    def _grow(self, size: int) -> None:
-        more = size - len(self.values)
-        if more > 0:
-            self.values += [None] * more
-            for name, column in self.columns.items():
-                self.columns[name] = np.append(column, np.zeros(more, column.dtype))
-            self._known = np.append(self._known, np.zeros(more, dtype=np.bool_))
-            self._usable = np.append(self._usable, np.zeros(more, dtype=np.bool_))
-
-    def _set(self, at: int, found: T | None) -> None:
-        self.values[at] = found
-        self._known[at] = True
-        if found is not None:
-            self._usable[at] = True
-            for name, made_by in self._made_by.items():
-                self.columns[name][at] = made_by(found)
+_COLUMNS: Final[dict[str, Any]] = {
+    "known": np.bool_,  # whether its texts are read
+    "waiting": np.int32,  # class of a pod without a node; -1: read such pods the slow way, -2: none was seen yet
+    "settled": np.int32,  # class of one that has a node or is finished
+    "waiting_shape": np.int32,
+    "settled_shape": np.int32,
+    "controller": np.int32,
+    "unplaced": np.int8,  # state of a pod without a node
+    "done": np.bool_,  # whether pods are finished
+    "bare": np.bool_,  # without apiVersion and kind, so that only a PodList tells that they are pods
+    "priority": np.int64,
+    "phase": np.int8,
+    "used": np.bool_,  # since the last time that some were forgotten
+}
 
 
 class TextClasses:
     """The classes of pods by combination of texts, for one projector and one interner.
 
-    Columns, one entry a combination: ``waiting``, ``settled``: the class of a pod without a node, and of one that has
-    one or is finished (-1: read such pods the slow way; -2: none was seen yet); ``waiting_shape``, ``settled_shape``:
-    their shapes, 0 = none was seen yet; ``controller``, ``rest``. ``prefix``: of names, by number of the rest + 1.
+    ``column(name)``: by number of the combination + 1; 0 is none, which makes a pod be read the slow way.
     """
 
     def __init__(self, projector: _projection.Projector, interner: Interner, *, finished: bool = False) -> None:
@@ -154,72 +122,104 @@ class TextClasses:
         self._interner = interner
         self._finished = finished
         self._same: dict[Any, int] = {}
+        self._following = count()
         self._bytes: tuple[dict[int, bytes], ...] = ({}, {}, {}, {})  # texts of facets that shapes hold
-        self._labels = _Known(self._read_labels, labels_facet(None))
-        self._affinities = _Known(
+        self._labels = KnownTexts(self._read_labels, labels_facet(None))
+        self._affinities = KnownTexts(
             self._read_affinity,
             self._affinity(None),
             moving=(lambda each: each.number, np.int64),
             staying=(lambda each: each.settled_number, np.int64),
         )
-        self._volumes = _Known(self._read_volumes, volumes_facet([]))
-        self._owners = _Known(
+        self._volumes = KnownTexts(self._read_volumes, volumes_facet([]))
+        self._owners = KnownTexts(
             self._read_owner,
             _Owner(),
-            number=(lambda owner: owner.number, np.int32),
+            number=(lambda owner: self._interner.controller(owner.uid), np.int32),
             stays=(lambda owner: stays(owner.facet), np.bool_),
         )
-        self._rests: _Known[_Rest] = _Known(
+        self._rests: KnownTexts[_Rest] = KnownTexts(
             self._read_rest,
             None,
             unplaced=(lambda rest: rest.unplaced, np.int8),
             done=(lambda rest: rest.done, np.bool_),
-            priority=(lambda rest: rest.priority, np.int64),
-            alone=(lambda rest: rest.alone, np.bool_),
             bare=(lambda rest: rest.bare, np.bool_),
+            priority=(lambda rest: rest.priority, np.int64),
             phase=(lambda rest: rest.phase, np.int8),
+            alone=(lambda rest: rest.alone, np.bool_),
         )
-        self.prefix = [""]
-        self._combinations: NDArray[np.int32] = np.zeros((0, 5), dtype=np.int32)
-        none = np.zeros(0, dtype=np.int32)
-        self.waiting, self.settled, self.controller = none, none, none
-        self.waiting_shape, self.settled_shape = none, none
+        self._facets: tuple[KnownTexts[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
+        self._columns = {name: Growing(dtype) for name, dtype in _COLUMNS.items()}
+        self._grow(1)
+        self._columns["known"].array[0] = True
 
-    @property
-    def rest(self) -> NDArray[np.int32]:
-        """The number of the rest by combination."""
-        return self._combinations[:, -1]
+    def column(self, name: str) -> NDArray[Any]:
+        """What combinations stand for, see :data:`_COLUMNS`."""
+        return self._columns[name].array
 
-    def of_rest(self, name: str) -> NDArray[Any]:
-        """A column by number of the rest + 1: ``unplaced``, ``done``, ``priority``, ``alone``, ``bare`` or
-        ``phase``."""
-        return self._rests.columns[name]
+    def __len__(self) -> int:
+        """How many combinations there are."""
+        return self._projector.combination_count - self._projector.combinations_free
 
-    def learn(self, combined: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
-        """Classify the combinations that pods have, for pods with a node and for those without. ``combined``: -1 =
-        none."""
-        known = len(self._combinations)
-        self._combinations = self._projector.combinations()
-        if len(self._combinations) > known:
-            self._append(self._combinations[known:])
-        settled_now = _unseen(combined[bound], self.settled)
-        waiting_now = _unseen(combined[~bound], self.waiting)
-        if len(settled_now):
-            classes = self._classes(settled_now, np.ones(len(settled_now), dtype=np.bool_))
-            self.settled[settled_now], self.settled_shape[settled_now] = classes, self._shapes(settled_now, classes)
-        if len(waiting_now):  # a finished pod counts as placed, without a node, too
-            classes = self._classes(waiting_now, self.of_rest("done")[self.rest[waiting_now] + 1])
-            self.waiting[waiting_now], self.waiting_shape[waiting_now] = classes, self._shapes(waiting_now, classes)
+    def _grow(self, size: int) -> None:
+        known = self._columns["known"].size
+        if size > known:
+            for column in self._columns.values():
+                column.extend_to(size)
+            self._columns["waiting"].array[known:] = self._columns["settled"].array[known:] = -1
 
-    def _shapes(self, which: NDArray[np.int64], classes: NDArray[np.int32]) -> NDArray[np.int32]:
+    def learn(self, places: NDArray[np.int32], bound: NDArray[np.bool_]) -> None:
+        """Classify the combinations that pods have (their numbers + 1), for pods with a node and for those without."""
+        self._grow(int(places.max(initial=0)) + 1)
+        fresh = places[~self.column("known")[places]]
+        if len(fresh):
+            self._read(np.unique(fresh))
+        self.column("used")[places] = True
+        settled, waiting = self.column("settled"), self.column("waiting")
+        now = places[bound]
+        now = now[settled[now] == _UNSEEN]
+        if len(now):
+            now = np.unique(now)
+            settled[now] = self._classes(now, np.ones(len(now), dtype=np.bool_))
+            self.column("settled_shape")[now] = self._shapes(now, settled[now])
+        now = places[~bound]
+        now = now[waiting[now] == _UNSEEN]
+        if len(now):  # a finished pod counts as placed, without a node, too
+            now = np.unique(now)
+            waiting[now] = self._classes(now, self.column("done")[now])
+            self.column("waiting_shape")[now] = self._shapes(now, waiting[now])
+
+    def _rows(self, places: NDArray[np.int32]) -> NDArray[np.int32]:
+        """The numbers of the texts of combinations, a row each."""
+        return self._projector.combination_rows(places - 1)
+
+    def _read(self, places: NDArray[np.int32]) -> None:
+        """Read the texts of new combinations."""
+        rows = self._rows(places)
+        usable = self._rests.learn(rows[:, -1])
+        for number, known in enumerate(self._facets):
+            usable[usable] = known.learn(rows[usable, number])
+        none = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
+        self.column("known")[places] = True
+        self.column("waiting")[places] = self.column("settled")[places] = none
+        rests = rows[:, -1] + 1
+        for name in ("unplaced", "done", "bare", "priority", "phase"):
+            self._columns[name].array[places] = self._rests.column(name)[rests]
+        controller = np.full(len(places), -1, dtype=np.int32)
+        owned = usable & ~self._rests.column("alone")[rests]
+        controller[owned] = self._owners.column("number")[rows[owned, OWNERS] + 1]
+        self.column("controller")[places] = controller
+
+    def _shapes(self, places: NDArray[np.int32], classes: NDArray[np.int32]) -> NDArray[np.int32]:
         """The shapes of combinations whose pods have these classes."""
-        first, alike = _alike(classes, self._combinations[which, VOLUMES], self.rest[which])
+        rows = self._rows(places)
+        first, alike = _alike(classes, rows[:, VOLUMES], rows[:, -1])
         numbers = np.empty(len(first), dtype=np.int32)
         for i, at in enumerate(first.tolist()):
-            combination, class_of = self._combinations[which[at]].tolist(), int(classes[at])
-            rest = self._rests.values[combination[-1] + 1]
+            row, class_of = rows[at].tolist(), int(classes[at])
+            rest = self._rests.values[row[-1] + 1]
             assert rest is not None  # only combinations that are usable are asked about
-            texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(combination[:-1]))
+            texts = tuple(self._facet_bytes(facet, number) for facet, number in enumerate(row[:-1]))
             stay = stays(self._interner.classes[class_of].owner)
             made = partial(Shape, None, (rest.text, *texts), settled=stay)
             numbers[i] = self._interner.shape((class_of, texts[VOLUMES], rest.text), made)
@@ -233,33 +233,11 @@ class TextClasses:
             found = self._bytes[facet][number] = self._projector.facet_text(facet, number)
         return found
 
-    def _append(self, fresh: NDArray[np.int32]) -> None:
-        """Read the texts of new combinations."""
-        rests = fresh[:, -1]
-        usable = self._rests.learn(rests)
-        self.prefix += [""] * (len(self._rests.values) - len(self.prefix))
-        for number in np.unique(rests).tolist():
-            if (rest := self._rests.values[number + 1]) is not None:
-                self.prefix[number + 1] = rest.prefix
-        facets: tuple[_Known[Any], ...] = self._labels, self._affinities, self._volumes, self._owners
-        for number, known in enumerate(facets):
-            usable[usable] = known.learn(fresh[usable, number])
-        none = np.where(usable, np.int32(_UNSEEN), np.int32(-1))
-        controller = np.full(len(fresh), -1, dtype=np.int32)
-        standing = usable & ~self.of_rest("alone")[rests + 1]
-        controller[standing] = self._owners.columns["number"][fresh[standing, OWNERS] + 1]
-        self.waiting = np.append(self.waiting, none)
-        self.settled = np.append(self.settled, none)
-        nothing = np.zeros(len(fresh), dtype=np.int32)
-        self.waiting_shape = np.append(self.waiting_shape, nothing)
-        self.settled_shape = np.append(self.settled_shape, nothing)
-        self.controller = np.append(self.controller, controller)
-
-    def _classes(self, which: NDArray[np.int64], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
+    def _classes(self, places: NDArray[np.int32], fixed: NDArray[np.bool_]) -> NDArray[np.int32]:
         """The classes of combinations; ``fixed``: those of pods that are where they are to be."""
-        labels, affinity, volumes, owners, rests = (column + 1 for column in self._combinations[which].T)
-        stay = self._owners.columns["stays"][owners] & fixed
-        moving, staying = (self._affinities.columns[name][affinity] for name in ("moving", "staying"))
+        labels, affinity, volumes, owners, rests = (column + 1 for column in self._rows(places).T)
+        stay = self._owners.column("stays")[owners] & fixed
+        moving, staying = (self._affinities.column(name)[affinity] for name in ("moving", "staying"))
         first, inverse = _alike(labels, np.where(stay, staying, moving), volumes, owners, rests)
         classes = np.empty(len(first), dtype=np.int32)
         columns = (labels, affinity, volumes, owners, rests, stay)
@@ -273,10 +251,49 @@ class TextClasses:
             assert mounted is not None
             assert owner is not None
             selection = node.settled if of[5] else node.facet
-            classes[i] = self._interner.variant(
-                rest.number, rest.prototype, with_labels, selection, mounted, owner.facet
-            ).index
+            classes[i] = self._interner.variant(rest.prototype, with_labels, selection, mounted, owner.facet).index
         return classes[inverse]
+
+    # -- lifetimes ---------------------------------------------------------------------------------------------------
+
+    def go_on_with(
+        self,
+        interner: Interner,
+        classes: NDArray[np.bool_],
+        shapes: NDArray[np.bool_],
+        controllers: NDArray[np.bool_],
+    ) -> None:
+        """Another interner from now on, without the classes, shapes and controllers of these numbers."""
+        self._interner = interner
+        gone = _among(controllers, self.column("controller"))
+        for name in ("waiting", "settled"):
+            gone |= _among(classes, self.column(name)) | _among(shapes, self.column(f"{name}_shape"))
+        gone[0] = False
+        self._owners.forget(np.flatnonzero(_among(controllers, self._owners.column("number"))) - 1)
+        self._columns["known"].array[gone] = False  # their texts are still known
+        for name in ("waiting_shape", "settled_shape"):
+            self._columns[name].array[gone] = 0
+
+    def trim(self) -> None:
+        """Forget combinations that were not used since the last time, and the texts that no other has."""
+        self._grow(self._projector.combination_count + 1)
+        used = self.column("used")
+        keep = used[1:].copy()
+        *facets, rests = self._projector.retain(keep.view(np.uint8))
+        for known, cached, there in zip(self._facets, self._bytes, facets, strict=True):
+            gone = np.flatnonzero(~there)
+            known.forget(gone)
+            for number in gone.tolist():
+                cached.pop(number, None)
+        self._rests.forget(np.flatnonzero(~rests))
+        forgotten = np.flatnonzero(~keep) + 1
+        for column in self._columns.values():
+            column.array[forgotten] = 0
+        self._columns["waiting"].array[forgotten] = self._columns["settled"].array[forgotten] = -1
+        used[:] = False
+        numbers = {each.number for each in self._affinities.values if each is not None}
+        numbers |= {each.settled_number for each in self._affinities.values if each is not None}
+        self._same = {key: number for key, number in self._same.items() if number in numbers}
 
     # -- texts -------------------------------------------------------------------------------------------------------
 
@@ -294,19 +311,17 @@ class TextClasses:
         except (InputError, *_UNUSUAL):
             return None
         pod.metadata.name = "x"  # noted apart; an empty or odd one never gets here
+        pod.metadata.namespace = pod.metadata.namespace or DEFAULT_NAMESPACE
         if pod.spec.resource_claims or check(pod):
             return None  # with claims its name is part of its class
         waits = GATED if pod.spec.scheduling_gates else PENDING
-        own, prototype = self._interner.prototype(pod, placed=True)
         return _Rest(
-            number=own,
-            prototype=prototype,
+            prototype=self._interner.prototype(pod, placed=True),
             unplaced=waits if pod.metadata.deletion_timestamp is None else TERMINATING,
             done=not self._finished and pod.status.phase in ("Succeeded", "Failed"),
             priority=pod.spec.priority or 0,
             alone=is_daemonset_pod(pod),
             bare=bare,
-            prefix=f"{pod.metadata.namespace}/" if pod.metadata.namespace else "",
             phase=_PHASES.get(pod.status.phase, 0),
             text=text,
         )
@@ -326,7 +341,12 @@ class TextClasses:
     def _affinity(self, affinity: Affinity | None) -> _Affinity:
         moving = affinity_facet(affinity)
         staying = moving if moving[0][0] is None else settled(moving)
-        numbers = [self._same.setdefault(facet[0], len(self._same)) for facet in (moving, staying)]
+        numbers = []
+        for facet in (moving, staying):
+            number = self._same.get(facet[0])
+            if number is None:
+                number = self._same[facet[0]] = next(self._following)
+            numbers.append(number)
         return _Affinity(moving, staying, *numbers)
 
     def _read_affinity(self, number: int) -> _Affinity | None:
@@ -346,20 +366,18 @@ class TextClasses:
     def _read_owner(self, number: int) -> _Owner | None:
         with suppress(*_UNUSUAL):
             references = _OWNERS_OF.decode(self._text(OWNERS, number))
-            pod = Pod(metadata=ObjectMeta(owner_references=references))
-            owner, uid = controller_of(pod.metadata), standing_controller(pod)
-            return _Owner(
-                (owner.api_version, owner.kind, owner.name) if owner else None,
-                self._interner.controller(uid),
-            )
+            owner = next((each for each in references if each.controller), None)  # as controller_of has it
+            if owner is None:
+                return _Owner()
+            facet = owner.api_version, owner.kind, owner.name
+            return _Owner(facet, None if stays(facet) else owner.uid)
         return None
 
 
-def _unseen(numbers: NDArray[np.int32], known: NDArray[np.int32]) -> NDArray[np.int64]:
-    """Which combinations occur in ``numbers``, where -1 is none, and have no class yet."""
-    found = np.zeros(len(known), dtype=np.bool_)
-    found[numbers[numbers >= 0]] = True
-    return np.flatnonzero(found & (known == _UNSEEN))
+def _among(gone: NDArray[np.bool_], numbers: NDArray[np.int32]) -> NDArray[np.bool_]:
+    """Which numbers, where those below 0 are none, went."""
+    found: NDArray[np.bool_] = np.append(gone, [False])[np.minimum(numbers, len(gone))]
+    return found & (numbers >= 0)
 
 
 def _alike(*columns: NDArray[Any]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -15,6 +15,7 @@ from kscale.objects.core import Pod
 from kscale.objects.decode import describe, from_json
 from kscale.objects.kinds import find_kind, group_of
 from kscale.objects.meta import KubeObject, object_key
+from kscale.objects.namespaces import with_namespace
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.status import Status
 from kscale.snapshot.changes import ChangedKeys, Watched
@@ -121,7 +122,7 @@ def decoded(text: memoryview, api_version: str = "", kind: str = "") -> KubeObje
     found.kind, found.api_version = found.kind or kind, found.api_version or api_version
     if not found.name:
         raise InputError(Problem("is empty", "", kind, "metadata.name"))
-    return found
+    return with_namespace(found)
 
 
 class Applying:

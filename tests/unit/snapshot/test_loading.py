@@ -360,7 +360,7 @@ def test_nulls_where_go_takes_them_for_nothing() -> None:
     )
     ((obj, _),) = load_objects(text)
     assert obj.metadata.labels == {"a": ""}
-    assert obj.metadata.namespace == ""
+    assert obj.metadata.namespace == "default"
 
 
 def test_records_do_not_copy(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 import kscale
 from kscale.errors import InputError
+from kscale.snapshot import pod_store
+from kscale.snapshot import texts as texts_of_pods
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pod_store import Texts
 from kscale.snapshot.snapshot import Snapshot
@@ -212,6 +214,21 @@ STEPS = st.lists(
 
 @given(STEPS, st.sampled_from(("all", "pending")), st.integers(1, 3))
 def test_any_way_leads_to_the_same_cluster(steps: list[Any], texts: Texts, threads: int) -> None:
+    went_all_the_way(steps, texts, threads)
+
+
+@given(STEPS, st.sampled_from(("all", "pending")))
+def test_what_is_given_back_at_once_is_not_missed(steps: list[Any], texts: Texts) -> None:
+    """Rows, numbers and texts that nothing uses are usually given back when there are many."""
+    eager = {(pod_store, "_FEW"): -1, (pod_store, "_STEP"): 2, (pod_store, "_IDLE"): -1,
+             (texts_of_pods, "_SEGMENT"): 1 << 9, (texts_of_pods, "_LARGE"): 1 << 9}  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        for (module, name), value in eager.items():
+            patch.setattr(module, name, value)
+        went_all_the_way(steps, texts, 1)
+
+
+def went_all_the_way(steps: list[Any], texts: Texts, threads: int) -> None:
     world, cluster = World(), Cluster(texts=texts, threads=threads)
     taken: list[tuple[Snapshot, Any]] = []
     for what, given_items, how in steps:

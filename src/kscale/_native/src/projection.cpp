@@ -1,5 +1,7 @@
 #include "kscale/projection.hpp"
 
+#include <algorithm>
+
 #include "kscale/json_reader.hpp"
 
 namespace kscale {
@@ -37,19 +39,24 @@ bool member(JsonReader in, std::string_view name, std::string_view& text) {
   }
 }
 
-// Whether one of the first two members of what begins at `in` says that it is of another kind.
-bool is_of_another_kind(JsonReader in, std::string_view kind) {
-  if (kind.empty() || !in.eat('{')) return false;
+// What the first two members of what begins at `in` say: 1 it is of this kind, -1 of another one, 0 they do not say it.
+int is_of_kind(JsonReader in, ItemKind kind) {
+  if (kind.kind.empty() || !in.eat('{')) return 0;
+  bool version_told = false, kind_told = false;
   for (int i = 0; i < 2; ++i) {
     std::string_view key, value;
     bool escaped;
-    if (!in.eat('"') || !in.string(key, escaped) || !in.eat(':') || !in.eat('"') || !in.string(value, escaped)) {
-      return false;
+    if (!in.eat('"') || !in.string(key, escaped) || !in.eat(':') || !in.eat('"') || !in.string(value, escaped)) break;
+    if (key == "kind") {
+      if (value != kind.kind) return -1;
+      kind_told = true;
+    } else if (key == "apiVersion") {
+      if (value != kind.api_version) return -1;
+      version_told = true;
     }
-    if (key == "kind") return value != kind;
-    if (!in.eat(',')) return false;
+    if (!in.eat(',')) break;
   }
-  return false;
+  return version_told && kind_told ? 1 : 0;
 }
 
 struct Item {
@@ -62,6 +69,7 @@ struct Item {
   std::int32_t* facets;
   std::int64_t* at;
   std::int64_t* length;
+  bool numbered;              // whether texts are, too
   const char* key = nullptr;  // the one before the value that is read now
   bool odd = false;
 
@@ -80,7 +88,8 @@ struct Item {
         if (*start == '[') return array(rule);
         break;
       case ProjectionRule::kCapture:
-      case ProjectionRule::kMark: {
+      case ProjectionRule::kMark:
+      case ProjectionRule::kNote: {
         present = false;
         if (*start != '"') {
           if (*start != 'n') odd = true;
@@ -93,10 +102,9 @@ struct Item {
         if (escaped || length[rule.slot] >= 0 || !is_ascii(found)) odd = true;
         at[rule.slot] = found.data() - base;
         length[rule.slot] = static_cast<std::int64_t>(found.size());
-        if (rule.kind == ProjectionRule::kMark) {
-          text += rule.text;
-          present = true;
-        }
+        present = rule.kind != ProjectionRule::kCapture;
+        if (rule.kind == ProjectionRule::kMark) text += rule.text;
+        if (rule.kind == ProjectionRule::kNote) text.append(start, static_cast<std::size_t>(in.p - start));
         return true;
       }
       case ProjectionRule::kSpan: {
@@ -138,7 +146,7 @@ struct Item {
         const bool read = value(rule.inner, counts);
         text.swap(apart);
         if (!read) return false;
-        if (counts) facets[rule.slot] = tables[static_cast<std::size_t>(rule.slot)].number(apart);
+        if (counts && numbered) facets[rule.slot] = tables[static_cast<std::size_t>(rule.slot)].number(apart);
         present = false;
         return true;
       }
@@ -232,19 +240,59 @@ std::int32_t Projector::add(ProjectionRule rule) {
 std::int32_t TextTable::number(const std::string& text) {
   const auto found = numbers_.find(text);
   if (found != numbers_.end()) return found->second;
-  texts_.push_back(text);
-  const auto number = static_cast<std::int32_t>(texts_.size() - 1);
-  numbers_.emplace(texts_.back(), number);
+  std::int32_t number;
+  if (free_.empty()) {
+    texts_.push_back(text);
+    number = static_cast<std::int32_t>(texts_.size() - 1);
+  } else {
+    number = free_.back();
+    free_.pop_back();
+    texts_[static_cast<std::size_t>(number)] = text;
+  }
+  numbers_.emplace(texts_[static_cast<std::size_t>(number)], number);
   return number;
 }
 
-bool Projector::item(const char* data, JsonReader& in, std::string_view kind, bool reduced, ScannedItems& out) {
+void TextTable::remove(std::size_t i) {
+  numbers_.erase(texts_[i]);
+  std::string().swap(texts_[i]);
+  free_.push_back(static_cast<std::int32_t>(i));
+}
+
+void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::uint8_t>>& used) {
+  const std::size_t size = tables_.size(), count = combinations_.size() / size;
+  used.clear();
+  for (const TextTable& table : tables_) used.emplace_back(table.count(), 0);
+  std::vector<std::vector<std::uint8_t>> before = used;
+  for (std::size_t i = 0; i < count; ++i) {
+    std::int32_t* numbers = combinations_.data() + i * size;
+    if (numbers[size - 1] < 0) continue;  // there is none
+    for (std::size_t table = 0; table < size; ++table) {
+      if (numbers[table] < 0) continue;
+      const auto text = static_cast<std::size_t>(numbers[table]);
+      before[table][text] = 1;
+      if (keep[i]) used[table][text] = 1;
+    }
+    if (keep[i]) continue;
+    std::fill(numbers, numbers + size, -1);
+    combined_.remove(i);
+  }
+  for (std::size_t table = 0; table < size; ++table) {
+    for (std::size_t text = 0; text < before[table].size(); ++text) {
+      if (before[table][text] && !used[table][text]) tables_[table].remove(text);
+    }
+  }
+}
+
+bool Projector::item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out) {
   const auto slots = static_cast<std::size_t>(slots_);
   const char* begin = in.p;
   out.at.resize(out.at.size() + slots, 0);
   out.length.resize(out.length.size() + slots, -1);
-  std::int32_t number = -1;
-  if (!reduced || is_of_another_kind(in, kind)) {
+  std::int32_t number = kOdd;
+  const int same = depth == Depth::kPlace ? -1 : is_of_kind(in, kind);
+  if (depth == Depth::kNotes && same == 0) depth = Depth::kTexts;  // only texts say what it is
+  if (same < 0) {
     if (!in.skip()) return false;
   } else {
     numbers_.assign(tables_.size(), -1);
@@ -257,10 +305,12 @@ bool Projector::item(const char* data, JsonReader& in, std::string_view kind, bo
               apart_,
               numbers_.data(),
               out.at.data() + (out.at.size() - slots),
-              out.length.data() + (out.length.size() - slots)};
+              out.length.data() + (out.length.size() - slots),
+              depth == Depth::kTexts};
     bool counts;
     if (!item.value(static_cast<std::int32_t>(rules_.size() - 1), counts)) return false;
-    if (counts && !item.odd) {
+    if (counts && !item.odd && depth == Depth::kNotes) number = kNoted;
+    if (counts && !item.odd && depth == Depth::kTexts) {
       numbers_.back() = tables_.back().number(text_);
       number = combine(numbers_.data(), text_);
     }
@@ -271,7 +321,7 @@ bool Projector::item(const char* data, JsonReader& in, std::string_view kind, bo
   return true;
 }
 
-Projector::Stop Projector::items(const char* data, const char*& p, const char* end, std::string_view kind,
+Projector::Stop Projector::items(const char* data, const char*& p, const char* end, ItemKind kind,
                                  std::span<const char* const> stops, ScannedItems& out) {
   JsonReader in{p, end};
   std::size_t next = 0;
@@ -280,7 +330,7 @@ Projector::Stop Projector::items(const char* data, const char*& p, const char* e
     p = in.p;
     while (next < stops.size() && stops[next] < p) ++next;
     if (next < stops.size() && stops[next] == p) return Stop::kStop;
-    if (!item(data, in, kind, true, out)) return Stop::kError;
+    if (!item(data, in, kind, Depth::kTexts, out)) return Stop::kError;
     if (in.eat(',')) continue;
     if (!in.eat(']')) return Stop::kError;
     p = in.p;
@@ -292,13 +342,16 @@ std::int32_t Projector::combine(const std::int32_t* numbers, std::string& key) {
   const std::size_t size = tables_.size();
   key.assign(reinterpret_cast<const char*>(numbers), size * sizeof(std::int32_t));
   const std::int32_t number = combined_.number(key);
-  if (static_cast<std::size_t>(number) * size == combinations_.size()) {
+  const std::size_t at = static_cast<std::size_t>(number) * size;
+  if (at == combinations_.size()) {
     combinations_.insert(combinations_.end(), numbers, numbers + size);
+  } else {
+    std::copy(numbers, numbers + size, combinations_.begin() + static_cast<std::ptrdiff_t>(at));  // given again, or as it is
   }
   return number;
 }
 
-bool Projector::scan(const char* data, std::size_t size, std::string_view kind, Threading how, ScannedItems& out,
+bool Projector::scan(const char* data, std::size_t size, ItemKind kind, Threading how, ScannedItems& out,
                      Span head[3]) {
   JsonReader in{data, data + size};
   if (rules_.empty() || !in.eat('{')) return false;

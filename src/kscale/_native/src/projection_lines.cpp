@@ -32,7 +32,7 @@ const char* line_end(const char* p, const char* end) {
 
 }  // namespace
 
-bool Projector::event(const char* data, const char* p, const char* end, std::string_view kind, ScannedLines& out) {
+bool Projector::event(const char* data, const char* p, const char* end, ItemKind kind, ScannedLines& out) {
   JsonReader in{p, end};
   bool typed = false, held = false;
   WatchType type = kUnknown;
@@ -50,8 +50,8 @@ bool Projector::event(const char* data, const char* p, const char* end, std::str
     } else if (key == "object") {
       if (held || *in.p != '{') return false;
       held = true;
-      const bool reduced = !typed || type <= kDeleted;
-      if (!item(data, in, kind, reduced, out.items)) return false;
+      const Depth depth = !typed || type < kDeleted ? Depth::kTexts : type == kDeleted ? Depth::kNotes : Depth::kPlace;
+      if (!item(data, in, kind, depth, out.items)) return false;
     } else if (!in.skip()) {
       return false;
     }
@@ -65,7 +65,7 @@ bool Projector::event(const char* data, const char* p, const char* end, std::str
   return true;
 }
 
-void Projector::some_lines(const char* data, const char* p, const char* end, std::string_view kind,
+void Projector::some_lines(const char* data, const char* p, const char* end, ItemKind kind,
                            ScannedLines& out) {
   while (p < end) {
     const char* stop = line_end(p, end);
@@ -91,7 +91,7 @@ void Projector::some_lines(const char* data, const char* p, const char* end, std
   }
 }
 
-std::size_t Projector::lines(const char* data, std::size_t size, std::string_view kind, Threading how,
+std::size_t Projector::lines(const char* data, std::size_t size, ItemKind kind, Threading how,
                              ScannedLines& out) {
   if (rules_.empty()) return 0;
   const char* end = data + size;

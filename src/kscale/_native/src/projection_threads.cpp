@@ -55,7 +55,7 @@ struct Seam {
 
 }  // namespace
 
-bool Projector::items_on_threads(const char* data, const char*& p, const char* end, std::string_view kind,
+bool Projector::items_on_threads(const char* data, const char*& p, const char* end, ItemKind kind,
                                  Threading how, ScannedItems& out) {
   const std::ptrdiff_t parts = std::min<std::ptrdiff_t>(how.threads, (end - p) / how.grain);
   std::vector<const char*> starts;
@@ -129,7 +129,7 @@ void Projector::merge(const Projector& other, const ScannedItems& more, ScannedI
   append(out.at, more.at);
   append(out.length, more.length);
   for (const std::int32_t theirs : more.combined) {
-    out.combined.push_back(theirs < 0 ? -1 : combined[static_cast<std::size_t>(theirs)]);
+    out.combined.push_back(theirs < 0 ? theirs : combined[static_cast<std::size_t>(theirs)]);
   }
 }
 

@@ -21,6 +21,7 @@ struct ProjectionRule {
     kEquals,   // the text, if it is `text`; another value does not count as present
     kCapture,  // a string whose place is noted in `slot`, but which does not become part of the projected text
     kMark,     // the same, and `text` stands in its place: only that there is one counts
+    kNote,     // the same, and it becomes part of the projected text nevertheless
     kSpan,     // any value: its place, key included, is noted in `slot`, and it is left out
     kObject,   // the keys of an object that have rules; `need`: without one of these the object counts as absent
     kArray,    // the elements of an array by rule `inner`; absent ones are dropped
@@ -44,9 +45,11 @@ struct ProjectionRule {
 // The items of a scanned list, a column each.
 struct ScannedItems {
   std::vector<std::int64_t> begin, size;  // the item's text
-  std::vector<std::int32_t> combined;     // number of its combination of texts; -1: odd (see `Projector`), or absent
+  std::vector<std::int32_t> combined;     // number of its combination of texts; kOdd (see `Projector`, or absent); kNoted
   std::vector<std::int64_t> at, length;   // [item * slots + slot]: captured strings; length -1 = absent
 };
+
+constexpr std::int32_t kOdd = -1, kNoted = -2;
 
 // What the lines of a watch say of their objects.
 enum WatchType : std::int8_t {
@@ -59,28 +62,37 @@ enum WatchType : std::int8_t {
   kUnknown = 5,  // an event of another type
 };
 
-// The lines of a watch that are not empty, a column each; `items` are their objects.
+// The lines of a watch that are not empty, a column each; `items` are their objects. Of objects that were deleted only the
+// captured strings are noted.
 struct ScannedLines {
   ScannedItems items;
   std::vector<std::int8_t> type;    // WatchType
   std::vector<std::int64_t> begin;  // of the line
 };
 
-// Different texts, numbered in order of appearance.
+// Different texts, numbered in order of appearance; numbers of texts that were removed are given again.
 class TextTable {
  public:
   std::int32_t number(const std::string& text);
-  std::size_t count() const { return texts_.size(); }
+  void remove(std::size_t i);  // one that is there
+  std::size_t count() const { return texts_.size(); }  // all numbers are below
+  std::size_t free() const { return free_.size(); }
   const std::string& text(std::size_t i) const { return texts_[i]; }
 
  private:
   std::deque<std::string> texts_;  // never move: the keys below look into them
   std::unordered_map<std::string_view, std::int32_t> numbers_;
+  std::vector<std::int32_t> free_;
 };
 
 struct Threading {
   int threads = 1;
   std::int64_t grain = 1 << 20;  // bytes that make another thread worth it
+};
+
+// What items say they are, if they say it among their first two members; an empty kind: whatever they say.
+struct ItemKind {
+  std::string_view api_version, kind;
 };
 
 struct Span {
@@ -92,8 +104,7 @@ struct Span {
 //
 // An item is odd, and to be read otherwise, if a key of it is escaped or occurs twice where rules look, or a captured
 // value is neither null nor a string of plain ASCII without escapes, or comes twice. The text itself is checked for
-// syntax, not for UTF-8. An item whose `kind`, among its first two members, is a string other than `kind` (if that is
-// not empty) is not reduced.
+// syntax, not for UTF-8. An item that says first that it is of another kind is not reduced.
 class Projector {
  public:
   Projector(std::int32_t slots, std::int32_t facets) : slots_(slots), tables_(static_cast<std::size_t>(facets) + 1) {}
@@ -102,30 +113,37 @@ class Projector {
 
   // Whether `data` is one JSON object with an array under "items"; `head`: places of its apiVersion, kind and metadata.
   // The result does not depend on the number of threads.
-  bool scan(const char* data, std::size_t size, std::string_view kind, Threading how, ScannedItems& out, Span head[3]);
+  bool scan(const char* data, std::size_t size, ItemKind kind, Threading how, ScannedItems& out, Span head[3]);
 
   // The events {"type": ..., "object": ...}, one a line; how many bytes were used: what is behind the last line end
   // counts only if it is a whole event. The result does not depend on the number of threads.
-  std::size_t lines(const char* data, std::size_t size, std::string_view kind, Threading how, ScannedLines& out);
+  std::size_t lines(const char* data, std::size_t size, ItemKind kind, Threading how, ScannedLines& out);
 
   const TextTable& texts() const { return tables_.back(); }
   const TextTable& facet(std::size_t i) const { return tables_[i]; }
-  // [combination * (facets + 1)]: numbers of the facets' texts (-1 = absent), then of the rest.
+  // [combination * (facets + 1)]: numbers of the facets' texts (-1 = absent), then of the rest; all are -1 where there is
+  // no combination of this number now.
   const std::vector<std::int32_t>& combinations() const { return combinations_; }
+  std::size_t combinations_free() const { return combined_.free(); }  // how many numbers stand for none now
+  // Forgets combinations, but for those that are to be kept, and the texts that no other has. `keep`: one entry a
+  // combination; `used`: a table each, facets first, whether each of its texts is still there.
+  void retain(const std::uint8_t* keep, std::vector<std::vector<std::uint8_t>>& used);
 
  private:
   enum class Stop { kEnd, kStop, kError };
 
-  // Reads one item at `in` to the end of `out`; `reduced`: or only where it is.
-  bool item(const char* data, JsonReader& in, std::string_view kind, bool reduced, ScannedItems& out);
+  enum class Depth { kPlace, kNotes, kTexts };  // what is read of an item
+
+  // Reads one item at `in` to the end of `out`.
+  bool item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out);
   // Reads items from `p`, at the first of them, up to the end of the array (`p` is then behind it), to a syntax error,
   // or until one begins at one of `stops`, in ascending order (`p` is then there).
-  Stop items(const char* data, const char*& p, const char* end, std::string_view kind,
+  Stop items(const char* data, const char*& p, const char* end, ItemKind kind,
              std::span<const char* const> stops, ScannedItems& out);
-  bool items_on_threads(const char* data, const char*& p, const char* end, std::string_view kind, Threading how,
+  bool items_on_threads(const char* data, const char*& p, const char* end, ItemKind kind, Threading how,
                         ScannedItems& out);
-  bool event(const char* data, const char* p, const char* end, std::string_view kind, ScannedLines& out);
-  void some_lines(const char* data, const char* p, const char* end, std::string_view kind, ScannedLines& out);
+  bool event(const char* data, const char* p, const char* end, ItemKind kind, ScannedLines& out);
+  void some_lines(const char* data, const char* p, const char* end, ItemKind kind, ScannedLines& out);
   std::int32_t combine(const std::int32_t* numbers, std::string& key);
   // Takes over what another projector with the same rules read of the items after those in `out`.
   void merge(const Projector& other, const ScannedItems& more, ScannedItems& out);
