@@ -153,7 +153,6 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     pod_injection_limit: int = 5000
     enable_dynamic_resource_allocation: bool = True
     enable_csi_node_aware_scheduling: bool = False
-    enable_inter_pod_affinity_hostname_fast_path: bool = False
 
     # Taints
     startup_taint: list[str] = msgspec.field(default_factory=list)

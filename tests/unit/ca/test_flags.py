@@ -6,11 +6,12 @@ import pytest
 from msgspec.structs import fields
 
 from kscale import ca
+from kscale.ca import idle_flags
 from kscale.ca.flags import parse_flags
 from kscale.errors import InputError
 
 DEFAULTS = """
-    enable-inter-pod-affinity-hostname-fast-path=false predicate-parallelism=4 namespace=kube-system
+    predicate-parallelism=4 namespace=kube-system
     status-config-map-name=cluster-autoscaler-status
 
     scan-interval=10s max-total-unready-percentage=45 ok-total-unready-count=3 max-node-provision-time=15m
@@ -59,7 +60,7 @@ REPEATED = {
 
 @pytest.mark.parametrize("flag", DEFAULTS.split())
 def test_the_default_is_upstreams(flag: str) -> None:
-    ((name, value),) = parse_flags([flag]).items()
+    ((name, value),) = parse_flags([flag]).values.items()
     assert getattr(ca.AutoscalingOptions(), name) == value
 
 
@@ -73,3 +74,35 @@ def test_every_text_that_is_no_flag_is_named() -> None:
     with pytest.raises(InputError) as refused:
         parse_flags(["max-nodes-totl=3", "expander=random", "parallel-scale-up=perhaps"])
     assert [problem.field for problem in refused.value.problems] == ["max_nodes_totl", "parallel_scale_up"]
+    assert "is 'max-nodes-total' meant?" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("flag", "why"),
+    [
+        ("address=:8085", "it concerns a running autoscaler"),
+        ("--v=4", "it concerns a running autoscaler"),
+        ("scan-interval=1m", "it concerns a running autoscaler"),
+        ("nodes=1:10:pool", "node groups come from the input"),
+        ("enable-inter-pod-affinity-hostname-fast-path", "answers do not depend on it"),
+        ("predicate-parallelism=8", "answers do not depend on it"),
+        ("balancing-ignore-label=zone", "only the aws, azure and gce builds read it"),
+        ("memory-difference-ratio=0.1", "only the aws, azure and gce builds read it"),
+        ("scale-down-unneeded-time=1m", "it concerns scale-down"),
+    ],
+)
+def test_flags_that_change_nothing_are_said(flag: str, why: str) -> None:
+    (found,) = parse_flags([flag]).idle.values()
+    assert found == why
+
+
+@pytest.mark.parametrize(
+    "flag", ["scheduler-config-file=f", "enable-provisioning-requests", "capacity-buffer-pod-injection-enabled"]
+)
+def test_flags_that_would_change_an_answer_are_refused(flag: str) -> None:
+    with pytest.raises(InputError, match="is not taken here"):
+        parse_flags([flag])
+
+
+def test_no_field_is_refused() -> None:
+    assert not idle_flags.NOT_HERE.keys() & {field.name for field in fields(ca.AutoscalingOptions)}

@@ -266,6 +266,14 @@ def test_what_is_no_priority_map(tmp_path: Path, text: bytes, said: str) -> None
     assert said in got.stderr
 
 
+def test_flags_that_change_nothing_are_said(tmp_path: Path) -> None:
+    given = [f"--flag={text}" for text in ("address=:80", "scale-down-unneeded-time=1m", "cores-total=0:5")]
+    done = scale_up(tmp_path, [group("a")], *given)
+    assert "--flag address has no effect here: it concerns a running autoscaler" in done.stderr
+    assert "--flag scale-down-unneeded-time has no effect here: it concerns scale-down" in done.stderr
+    assert done.stderr.count("has no effect") == 2
+
+
 @pytest.mark.parametrize("delay", ["inf", "1e300"])
 def test_no_pod_waits_for_ever(tmp_path: Path, delay: str) -> None:
     got = scale_up(tmp_path, [group("a")], "--new-pod-scale-up-delay", delay)

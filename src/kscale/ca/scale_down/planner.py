@@ -29,7 +29,7 @@ from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, Unremo
 from kscale.ca.scale_down.scene import Scene
 from kscale.ca.scale_down.soft_taints import soft_taints
 from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
-from kscale.ca.scale_down.unneeded_limit import shortest_interval, unneeded_limit
+from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_in_time, unneeded_limit
 from kscale.ca.scale_down.unremovable import UnremovableNodes
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, duration, later, moment
@@ -73,7 +73,7 @@ def scale_down(
     ``limits`` are the cluster-wide minima (default: what the options say).
 
     ``max_simulations`` stands for upstream's timer on simulations (``--scale-down-simulation-timeout``), which a pure
-    function cannot have: after so many candidates the time is up, and the others are skipped.
+    function cannot have: after so many candidates the time is up, and the others are skipped; without any time, all.
 
     ``exhaustive`` answers another question than upstream's loop, outside exact mode: which nodes could go together, if
     all of them were judged, none had to wait, and nothing but minimum sizes and resources limited their number.
@@ -150,7 +150,7 @@ class _Loop:
         self.barred = barred
         self.in_progress: Counter[str] = Counter()
         self.options = scene.options
-        self.max_simulations = max_simulations
+        self.max_simulations = simulations_in_time(scene.options, max_simulations)
         self.threads = threads
         self.judge_alone: partial[Alone] | None = None
         self.injected: list[PodRecord] = []

@@ -1,13 +1,15 @@
-"""How many nodes may be unneeded at a time (``core/scaledown/planner``, unneededNodesLimit)."""
+"""How many nodes may be unneeded at a time, and how many are looked at (``core/scaledown/planner``)."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.state import ScaleDownState
 from kscale.effects import Moment, duration, to_text
 from kscale.errors import InputError
 
-__all__ = ["shortest_interval", "unneeded_limit"]
+__all__ = ["shortest_interval", "simulations_in_time", "unneeded_limit"]
 
 
 def shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, now: Moment) -> int:
@@ -27,7 +29,7 @@ def shortest_interval(memory: ScaleDownState, options: AutoscalingOptions, now: 
 
 
 def unneeded_limit(before: int, interval: int, options: AutoscalingOptions) -> int:
-    """With ``before`` nodes unneeded until now, and so many nanoseconds between two loops.
+    """``unneededNodesLimit``, with ``before`` nodes unneeded until now, and so many nanoseconds between two loops.
 
     Two loops at one moment would divide by zero in upstream; here that moment counts as a nanosecond.
     """
@@ -35,3 +37,11 @@ def unneeded_limit(before: int, interval: int, options: AutoscalingOptions) -> i
     interval = max(interval, 1)
     unneeded_time = duration(options.scale_down_unneeded_time)
     return min(before + 2 * most, most * (max(unneeded_time, interval) // interval) + most)
+
+
+def simulations_in_time(options: AutoscalingOptions, max_simulations: int | None) -> int | None:
+    """How many candidates there is time for (None: for all); none if the time-out is over before it begins.
+
+    ``max_simulations`` is what the caller says there is time for in ``--scale-down-simulation-timeout``.
+    """
+    return 0 if options.scale_down_simulation_timeout <= timedelta() else max_simulations

@@ -156,7 +156,10 @@ def command(
         **({} if grpc_url is None else {"grpc_expander_url": grpc_url}),
         **({} if grpc_cert is None else {"grpc_expander_cert": grpc_cert}),
     }
-    options = AutoscalingOptions.for_profile(profile, **{**given, **parse_flags(flags or ())})
+    more = parse_flags(flags or ())
+    for name, why in more.idle.items():
+        show.terminal.warn(f"--flag {name} has no effect here: {why}")
+    options = AutoscalingOptions.for_profile(profile, **{**given, **more.values})
     problems = options.problems()
     if problems:
         raise InputError(problems)

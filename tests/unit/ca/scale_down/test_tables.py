@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import kscale
 from builders import N0, group_options, node, owner, pod
@@ -248,6 +249,12 @@ def test_when_time_is_up_the_rest_is_skipped() -> None:
     assert [item.name for item in found.unneeded] == ["n1"]
     assert found.skipped == ["n2", "n3"]
     assert found.unremovable_after_update == {}
+    without = kscale.scale_down(
+        Cluster(machines("1000 1000 1000")).snapshot(),
+        Groups([NodeGroup(id="ng1", max_size=9, target_size=3, nodes=names)]),
+        now=N0, options=replace(LAX, scale_down_simulation_timeout=timedelta()),
+    )  # fmt: skip
+    assert (without.unneeded, without.skipped) == ([], names), "time is up before it begins"
 
 
 @pytest.mark.parametrize(
