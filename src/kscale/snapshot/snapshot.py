@@ -112,6 +112,11 @@ class Snapshot:
         return [*map(self.table.record, self._placed_rows.tolist()), *self._added]
 
     @property
+    def gated_records(self) -> list[PodRecord]:
+        """The pods that wait for their scheduling gates, in order of appearance."""
+        return [self.table.record(row) for row in np.flatnonzero(self.table.column("state") == GATED).tolist()]
+
+    @property
     def placed_parts(self) -> tuple[NDArray[np.int64], tuple[PodRecord, ...]]:
         """The placed pods: rows of ``table``, and behind them pods that a decision put there."""
         return self._placed_rows, self._added

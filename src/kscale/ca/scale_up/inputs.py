@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 import msgspec
 
@@ -30,6 +30,7 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
       of groups that are still being made.
     - ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`; ``stop_after_options``: no
       further estimates once there are so many options (0 = all); ``all_or_nothing``: all pods at once or none.
+    - ``made_up``: names of pods that nobody has made yet; nothing is told of them.
     """
 
     expanders: Sequence[str] | None = None
@@ -43,5 +44,6 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
     initializers: Mapping[str, AsyncInitializer] = {}
     known_templates: Container[str] | None = None
     all_or_nothing: bool = False
+    made_up: Collection[str] = frozenset()
     stop_after_options: int = 0
     rng: Rng | None = None

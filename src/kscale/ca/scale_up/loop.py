@@ -27,6 +27,7 @@ from kscale.ca.pod_lists.drained import with_drained_pods
 from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
+from kscale.ca.pod_lists.proactive import missing_pods, within_limit, without_made_up
 from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.tpu import clear_tpu_requests
 from kscale.ca.pod_lists.waiting import WaitingPods
@@ -292,6 +293,8 @@ class ScaleUpLoop:
         """The chain of list processors; what each took out goes to ``before``."""
         scene, options, before, state = self.scene, self.options, self.before, self.state
         waiting, ignored = self._waiting(asked)
+        if options.enable_proactive_scaleup:
+            waiting = self._with_missing(waiting)
         kept = waiting.kept_by(lambda pods: without_expendable(pods, options.expendable_pods_priority_cutoff))
         gone = len(waiting) - len(kept)
         plain = kept.in_play
@@ -317,6 +320,8 @@ class ScaleUpLoop:
         )
         left = needed.take(placed.unschedulable_positions)
         wanted = left.kept_by(without_daemonset_pods)
+        if before.made_up:
+            wanted = wanted.take(within_limit(wanted.keys, before.made_up, options.pod_injection_limit))
         aged = without_young(wanted.in_play, self.now, duration(options.new_pod_scale_up_delay))
         scene.warnings += aged.warnings
         old = wanted.among(aged.pods)
@@ -340,6 +345,14 @@ class ScaleUpLoop:
         memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
         self.state = replace(state, cursor=placed.state.cursor, scale_up=memory)
         return events
+
+    def _with_missing(self, waiting: WaitingPods) -> WaitingPods:
+        """The pods, then those that controllers have not made yet."""
+        snapshot = self.scene.snapshot
+        records = [*snapshot.placed_records, *waiting.records, *snapshot.gated_records]
+        missing = missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
+        self.before.made_up = frozenset(pod.key for pod in missing)
+        return WaitingPods.of([*waiting.records, *map(PodRecord, missing)]) if missing else waiting
 
     def _waiting(self, asked: Collection[str] | None) -> tuple[WaitingPods, int]:
         """The pods that need a place, and how many pending ones nobody looks at."""
@@ -380,6 +393,7 @@ class ScaleUpLoop:
             daemonsets=scene.daemonsets,
             known_templates={group.id for group in scene.groups if group.id in self.made},
             initializers=state.initializers,
+            made_up=before.made_up,
         )
         simulated, nodes = before.placed.snapshot_after, scene.snapshot.columns.objects
         if options.salvo_scale_up:
@@ -396,8 +410,11 @@ class ScaleUpLoop:
                 inputs, state.cursor,
             )  # fmt: skip
             self.rounds = [done]
+            told = without_made_up(done.status, before.made_up)
             # There may be an event for every pod: they are made when somebody looks at them.
-            yield from self.p.act(Emit(Deferred(lambda: status_events(done.status))))
+            yield from self.p.act(Emit(Deferred(lambda: status_events(told))))
+        for done in self.rounds:
+            done.status = without_made_up(done.status, before.made_up)
         last = self.rounds[-1]
         self.result = last.status.result
         self.state = replace(state, cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))

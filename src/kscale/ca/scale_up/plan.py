@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Self
@@ -38,7 +38,8 @@ class Preparation:
     """What a loop knows before it scales up. ``asked``: the pods that need nodes; None: the loop ended before.
 
     ``found``: the snapshot that it began with; ``unschedulable``, ``unprocessed``: how many pending pods the scheduler
-    has given up, and has not looked at.
+    has given up, and has not looked at; ``made_up``: names of pods that controllers have yet to make, of which nothing
+    is told.
     """
 
     found: Snapshot
@@ -49,10 +50,16 @@ class Preparation:
     placed: PlaceResult | None = None
     asked: WaitingPods | None = None
     young: WaitingPods | None = None
+    made_up: Collection[str] = frozenset()
     upcoming: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     scale_down_disabled: bool = False
     _after: Snapshot | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """The pods that need nodes, as far as somebody has made them."""
+        return [] if self.asked is None else [name for name in self.asked.keys if name not in self.made_up]
 
     @property
     def snapshot_after(self) -> Snapshot:
@@ -174,19 +181,19 @@ class ScaleUpPlan:
     @cached_property
     def pending(self) -> list[PendingPods]:
         """The pods that are not, like ones together, and why."""
-        asked = self._before.asked
-        if asked is None:
-            return []
+        names = self._before.names
         if not self.rounds:
-            names = asked.keys
             return [PendingPods(pods=names, why=_WHY_NOT_ASKED.get(self.result, self.result))] if names else []
         helped = set(self.triggered)
-        return pending_pods(self.rounds[-1], [name for name in asked.keys if name not in helped], self.result)
+        return pending_pods(self.rounds[-1], [name for name in names if name not in helped], self.result)
 
     @cached_property
     def existing(self) -> dict[str, str]:
         """Pod -> node, for pods that fit without new nodes."""
-        return self._before.placed.placement if self._before.placed is not None else {}
+        if self._before.placed is None:
+            return {}
+        found, made_up = self._before.placed.placement, self._before.made_up
+        return {pod: node for pod, node in found.items() if pod not in made_up} if made_up else found
 
     @cached_property
     def young(self) -> list[str]:
@@ -247,5 +254,5 @@ def events_of_untried(before: Preparation, result: str) -> list[Event]:
     """What is told of pods for which no scale-up was tried: that the cluster has all the nodes it may have."""
     if result != LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
         return []
-    left = [RemainingPod(pod=name) for name in before.asked.keys]
+    left = [RemainingPod(pod=name) for name in before.names]
     return status_events(ScaleUpStatus(result=result, pods_remain_unschedulable=left))

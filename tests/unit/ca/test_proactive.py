@@ -1,0 +1,128 @@
+"""Proactive scale-up: pods that controllers have not made yet."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kscale
+from builders import N0, at, node, owner, pod
+from kscale import ca
+from kscale.ca.pod_lists.proactive import desired_pods, is_gated, missing_pods, within_limit
+from kscale.objects.apps import ReplicaSet, ReplicaSetSpec, StatefulSet, StatefulSetSpec
+from kscale.objects.batch import Job, JobSpec, JobStatus
+from kscale.objects.core import Pod, PodStatus
+from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.snapshot.cluster import Cluster
+
+
+def meta(name: str) -> ObjectMeta:
+    return ObjectMeta(name=name, namespace="default", uid=name)
+
+
+def replica_set(name: str, replicas: int | None) -> ReplicaSet:
+    return ReplicaSet(
+        api_version="apps/v1", kind="ReplicaSet", metadata=meta(name), spec=ReplicaSetSpec(replicas=replicas)
+    )
+
+
+def job(parallelism: int | None, completions: int | None, succeeded: int = 0) -> Job:
+    return Job(
+        metadata=meta("job"),
+        spec=JobSpec(parallelism=parallelism, completions=completions),
+        status=JobStatus(succeeded=succeeded),
+    )
+
+
+@pytest.mark.parametrize(
+    ("controller", "want"),
+    [
+        (replica_set("r", 7), 7),
+        (replica_set("r", None), 1),
+        (StatefulSet(metadata=meta("s"), spec=StatefulSetSpec(replicas=3)), None),
+        (StatefulSet(metadata=meta("s"), spec=StatefulSetSpec(replicas=3, pod_management_policy="OrderedReady")), None),
+        (StatefulSet(metadata=meta("s"), spec=StatefulSetSpec(replicas=3, pod_management_policy="Parallel")), 3),
+        (job(None, None), 1),
+        (job(5, None), 5),
+        (job(5, None, succeeded=1), 0),
+        (job(0, None), 0),
+        (job(5, 10), 5),
+        (job(5, 10, succeeded=7), 3),
+        (job(5, 10, succeeded=12), 0),
+        (job(None, 10, succeeded=7), 1),
+    ],
+)
+def test_desired(controller: Any, want: int | None) -> None:
+    assert desired_pods(controller) == want
+
+
+def test_missing() -> None:
+    of_a: Any = {"owner_references": owner("ReplicaSet", "a")}
+    a = [
+        pod("a-0", **of_a, spec={"node_name": "n"}, creation_timestamp=at(hours=-1)),
+        pod("a-1", **of_a, creation_timestamp=at(minutes=-1), annotations={"x": "y"}),
+        pod("a-2", **of_a, creation_timestamp=at(minutes=-9)),
+    ]
+    others = [pod("b-0", owner_references=owner("ReplicaSet", "b")), pod("naked")]
+    found = missing_pods([replica_set("none", 4), replica_set("b", 1), replica_set("a", 5)], [*a, *others])
+    assert [(each.name, each.metadata.uid) for each in found] == [("a-1-copy-1", "a-1"), ("a-1-copy-2", "a-2")]
+    assert found[0].metadata.annotations == {"x": "y", "podtype": "fakepod"}
+    assert a[1].metadata.annotations == {"x": "y"}
+    (running,) = missing_pods([replica_set("a", 2)], a[:1])
+    assert running.spec.node_name == ""
+
+
+def test_gated() -> None:
+    def conditioned(status: str, reason: str) -> Pod:
+        found = pod("p")
+        found.status = PodStatus(conditions=[Condition(type="PodScheduled", status=status, reason=reason)])
+        return found
+
+    assert is_gated(conditioned("False", "SchedulingGated"))
+    assert not is_gated(conditioned("False", "Unschedulable"))
+    assert not is_gated(conditioned("True", "SchedulingGated"))
+    assert not is_gated(pod("p"))
+
+
+def test_the_limit_takes_the_first_made_up_pods_and_no_others() -> None:
+    pods = ["m0", "r0", "m1", "r1", "m2"]
+    made_up = {"m0", "m1", "m2"}
+    kept = {limit: [pods[at] for at in within_limit(pods, made_up, limit).tolist()] for limit in (5, 4, 2, 0)}
+    assert kept == {5: pods, 4: pods[1:], 2: ["r0", "r1"], 0: ["r0", "r1"]}
+
+
+def waiting(name: str, of: str) -> Pod:
+    found = pod(name, 1000, 1, owner_references=owner("ReplicaSet", of), creation_timestamp=at(minutes=-5))
+    found.status = PodStatus(conditions=[Condition(type="PodScheduled", status="False", reason="Unschedulable")])
+    return found
+
+
+GROUP = NodeGroup(id="g", max_size=9, nodes=["n"], template=NodeTemplate(node=node("t", 1000, 1 << 30, ready=True)))
+
+
+def scale_up(**options: Any) -> Any:
+    objects = [node("n", 1000, 1 << 30, ready=True), replica_set("a", 6), *(waiting(f"a-{i}", "a") for i in range(2))]
+    given = ca.AutoscalingOptions(enable_proactive_scaleup=True, **options)
+    return kscale.scale_up(Cluster(objects), [GROUP], now=N0, options=given)
+
+
+@pytest.mark.parametrize("salvo", [False, True])
+def test_nodes_for_pods_that_are_coming(salvo: bool) -> None:
+    plan = scale_up(salvo_scale_up=salvo)
+    assert [str(info) for info in plan.scale_ups] == ["{g 1->6 (max: 9)}"]
+    assert plan.existing == {"default/a-0": "n"}
+    assert plan.triggered == ["default/a-1"], "nobody has made the others"
+    assert {event.regarding.name for event in plan.events if event.regarding.kind == "Pod"} == {"a-1"}
+
+
+def test_no_more_than_the_limit_permits() -> None:
+    assert [str(info) for info in scale_up(pod_injection_limit=3).scale_ups] == ["{g 1->4 (max: 9)}"]
+
+
+def test_pods_that_nobody_made_are_in_no_list() -> None:
+    plan = scale_up(max_nodes_total=1)
+    assert plan.result == "ScaleUpLimitedByMaxNodesTotal"
+    assert [pods.pods for pods in plan.pending] == [["default/a-1"]]
+    assert [event.regarding.name for event in plan.events if event.reason == "NotTriggerScaleUp"] == ["a-1"]
