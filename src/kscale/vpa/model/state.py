@@ -185,8 +185,8 @@ class RecommenderState:
         if pod.sources:
             self._sources[pod.sources] -= 1
             if not self._sources[pod.sources]:
-                del self._sources[pod.sources]
-        pod.sources = self._same.setdefault(sources, sources)
+                del self._sources[pod.sources], self._same[pod.sources]
+        pod.sources = self._same.setdefault(sources, sources) if sources else ()
         if sources:
             self._sources[sources] += 1
 

@@ -387,3 +387,10 @@ def test_values_that_prometheus_does_not_write(cluster: Path, value: str) -> Non
     text = json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}})
     said = refused(cluster, "odd.json", text.encode())
     assert f"odd.json: data.result[0].values: not a value of Prometheus: {value!r}" in said
+
+
+def test_a_counter_is_not_taken_for_cores(cluster: Path) -> None:
+    run = metric_of(cluster, "container_cpu_usage_seconds_total")
+    assert (run.code, run.stdout) == (2, "")
+    assert "range.json: data.result[0].metric: container_cpu_usage_seconds_total counts seconds" in run.stderr
+    assert "ask for rate(container_cpu_usage_seconds_total[5m])" in run.stderr
