@@ -41,6 +41,12 @@ COMMANDS: tuple[Entry, ...] = (
         "The HorizontalPodAutoscaler controller, against a cluster.",
         "Live",
     ),
+    Entry(
+        "run vpa-recommender",
+        "kscale.cli.commands.run.vpa_recommender",
+        "The Vertical Pod Autoscaler's recommender on a live cluster.",
+        "Live",
+    ),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
     Entry(
         "generate",

@@ -35,6 +35,14 @@ def gate(gates: Mapping[str, bool], name: str) -> bool:
     return gates.get(name, gates.get("AllAlpha", False))
 
 
+_GATES: Final = frozenset({"AllAlpha", "AllBeta", PER_VPA_CONFIG, CPU_STARTUP_BOOST, IN_PLACE})
+
+
+def _gate_problems(gates: Mapping[str, bool]) -> list[Problem]:
+    unknown = sorted(set(gates) - _GATES)
+    return [Problem(f"unrecognized feature gate: {name}", field="feature_gates") for name in unknown]
+
+
 def _ignores(namespace: str, only: str, ignored: list[str]) -> bool:
     return bool(only and namespace != only) or namespace in ignored
 
@@ -112,6 +120,7 @@ class RecommenderOptions(msgspec.Struct, kw_only=True, frozen=True):
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, and what has no effect; with the option's name as field."""
         found = _namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        found += _gate_problems(self.feature_gates)
         if self.min_checkpoints != 10:
             text = "min-checkpoints has no effect: update-worker-count says how many are written at least"
             found.append(Problem(text, field="min_checkpoints"))
@@ -158,6 +167,7 @@ class UpdaterOptions(msgspec.Struct, kw_only=True, frozen=True):
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, with the option's name as field."""
         found = _namespace_problems(self.vpa_object_namespace, self.ignored_vpa_object_namespaces)
+        found += _gate_problems(self.feature_gates)
         if self.admission_controller_status_lease_timeout <= timedelta():
             text = "--admission-controller-status-lease-timeout must be positive."
             found.append(Problem(text, field="admission_controller_status_lease_timeout"))
@@ -179,6 +189,8 @@ class AdmissionOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     def problems(self) -> list[Problem]:
         """What upstream refuses at start-up, in its words, with the option's name as field."""
-        if self.status_lease_update_interval > timedelta():
-            return []
-        return [Problem("--status-lease-update-interval must be positive.", field="status_lease_update_interval")]
+        found = _gate_problems(self.feature_gates)
+        if self.status_lease_update_interval <= timedelta():
+            text = "--status-lease-update-interval must be positive."
+            found.append(Problem(text, field="status_lease_update_interval"))
+        return found

@@ -95,7 +95,7 @@ def test_each_pod_is_asked_for_by_name() -> None:
         },
     )
     assert asked == [
-        GetMetric(api="external", namespace="default", metric=metric, selector=f"app=x,pod={pod},tier in (a,b)")
+        GetMetric(api="external", namespace="default", metric=metric, metric_selector=f"app=x,pod={pod},tier in (a,b)")
         for pod in ("a", "b")
         for metric in ("cpu_used", "memory_used")
     ]

@@ -240,7 +240,9 @@ def test_external_metrics_are_asked_for_instead() -> None:
 
     state, world = RecommenderState(options), World(answer=answer)
     play(state, world, vpas=[vpa()], pods=seen(pod(container("c"))), controllers=owned())
-    assert world.actions[0] == GetMetric(api="external", namespace="default", metric="cpu", selector="app=x,pod=pod")
+    assert world.actions[0] == GetMetric(
+        api="external", namespace="default", metric="cpu", metric_selector="app=x,pod=pod"
+    )
     (aggregate,) = state.aggregates.values()
     assert int(state.store.samples[aggregate.row]) == 1
 

@@ -198,7 +198,9 @@ def collect_checkpoints_steps(
     if listed.error is not None:
         return [f"Cannot list namespaces: {listed.error.message}"]
     namespaces = [each.name for each in listed.value if not state.options.ignores(each.name)]
-    found = yield from progress.act(List(kind=_KIND, api_version=API_VERSION))
+    found = yield from progress.act(
+        List(kind=_KIND, api_version=API_VERSION, namespace=state.options.vpa_object_namespace, watched=False)
+    )
     if found.error is not None:
         return [f"error cleaning checkpoints: {found.error.message}"]
     problems = []

@@ -84,7 +84,7 @@ def external_metrics_steps(
                 if not metric:
                     continue
                 outcome = yield from progress.act(
-                    GetMetric(api="external", namespace=vpa.namespace, metric=metric, selector=selector)
+                    GetMetric(api="external", namespace=vpa.namespace, metric=metric, metric_selector=selector)
                 )
                 if outcome.error is not None:
                     return outcome.error

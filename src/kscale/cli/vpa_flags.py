@@ -1,0 +1,54 @@
+"""Flags that the three programs of the Vertical Pod Autoscaler have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+import typer
+
+from kscale.cli.options import OptionGroup
+
+__all__ = ["COMMON", "PANEL", "REFUSED", "Address", "ApiFlags", "LeaderElect", "LeaseName"]
+
+PANEL: Final = "Vertical Pod Autoscaler"
+COMMON: Final[Mapping[str, str]] = {
+    "vpa_object_namespace": "Only this namespace; empty: all.",
+    "ignored_vpa_object_namespaces": "Not these namespaces.",
+    "feature_gates": "PerVPAConfig, CPUStartupBoost, InPlace, AllAlpha: all off by default.",
+}
+"""Fields of all option structs, and what they say."""
+
+REFUSED: Final[Mapping[str, str]] = {"profiling": "there is no pprof here"}
+"""Flags of upstream's programs that have no effect here."""
+
+
+_PROCESS: Final = "Process"
+_LEASE: Final = "Leader election"
+Address = Annotated[
+    str,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="Where /metrics and /health-check are served; empty: nowhere.",
+        rich_help_panel=_PROCESS,
+    ),
+]
+LeaderElect = Annotated[
+    bool,
+    typer.Option("--leader-elect/--no-leader-elect", help="Act only while holding a lease.", rich_help_panel=_LEASE),
+]
+LeaseName = Annotated[str, typer.Option("--leader-elect-resource-name", help="The lease.", rich_help_panel=_LEASE)]
+
+
+@dataclass
+class ApiFlags(OptionGroup):
+    """How much is asked of the API server."""
+
+    kube_api_qps: Annotated[
+        float, typer.Option("--kube-api-qps", help="Requests a second; below 0: any.", rich_help_panel=_PROCESS)
+    ] = 50.0
+    kube_api_burst: Annotated[
+        int, typer.Option("--kube-api-burst", help="So many at once.", rich_help_panel=_PROCESS)
+    ] = 100

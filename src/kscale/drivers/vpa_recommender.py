@@ -1,0 +1,211 @@
+"""The VPA recommender as a driver: what its watches bring, when its rounds are, and what it starts from.
+
+Upstream: ``pkg/recommender/main.go`` and the feeder of ``pkg/recommender/input``.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kscale.drivers.health import ActivityCheck
+from kscale.drivers.process import Program, Surroundings
+from kscale.drivers.ticker import Ticker
+from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, vpa_watch
+from kscale.effects import SECOND, List, Moment, Progress, Steps, duration
+from kscale.errors import InputError
+from kscale.objects.core import Event, Pod
+from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.vpa.controllers import Controllers
+from kscale.vpa.metrics import METRICS
+from kscale.vpa.model import RecommenderState
+from kscale.vpa.model.pods import PodKey
+from kscale.vpa.oom import OutOfMemory, evicted_for_memory, out_of_memory
+from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.recommender import (
+    PodChanges,
+    RecommenderResult,
+    RecommenderRound,
+    init_from_checkpoints_steps,
+    recommender_steps,
+)
+from kscale.vpa.scales import REFRESH_INTERVAL, ScaleCache
+from kscale.world.metrics.rest import RESTMetrics
+from kscale.world.protocols import Change, Stores, Watch
+
+__all__ = ["RECOMMENDER_METRICS", "RecommenderSight", "VpaRecommender", "recommender_program"]
+
+_log = logging.getLogger(__name__)
+_PREFIXES: Final = ("vpa_recommender_", "vpa_quality_", "vpa_resources_")
+_TRY_AGAIN: Final = 10 * SECOND
+
+RECOMMENDER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith(_PREFIXES))
+"""What it observes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecommenderSight:
+    """What a round goes by. ``refresh``: only scales are asked for anew."""
+
+    vpas: Sequence[VerticalPodAutoscaler]
+    controllers: Controllers
+    pods: PodChanges = field(default_factory=PodChanges)
+    ooms: Sequence[OutOfMemory] = ()
+    refresh: bool = False
+
+
+class VpaRecommender:
+    """Recommends every ``recommender_interval``, first one interval after it has loaded its history.
+
+    ``scales``: what is remembered of scales; ``monitored`` is called when the history is loaded, ``active`` after each
+    round. ``state`` is what it knows.
+    """
+
+    name = "vpa-recommender"
+
+    def __init__(
+        self,
+        options: RecommenderOptions | None = None,
+        *,
+        scales: ScaleCache | None = None,
+        monitored: Callable[[], None] = lambda: None,
+        active: Callable[[], None] = lambda: None,
+        threads: int = 1,
+    ) -> None:
+        self.options = options or RecommenderOptions()
+        self.state = RecommenderState(self.options, threads=threads)
+        self._scales = scales if scales is not None else ScaleCache()
+        self._feed = ControllerFeed(Controllers(scales=self._scales))
+        self._pods: dict[PodKey, Pod | None] = {}
+        self._ooms: list[OutOfMemory] = []
+        self._monitored, self._active = monitored, active
+        self._rounds: Ticker | None = None
+        self._refreshes: Ticker | None = None
+        self._begin_at: Moment = 0
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """VPAs, pods that are not pending, controllers, and events of evictions."""
+        namespace = self.options.vpa_object_namespace
+        pods = Watch(
+            kind="Pod", api_version="v1", namespace=namespace, field_selector="status.phase!=Pending", typed=True
+        )
+        events = Watch(kind="Event", api_version="v1", namespace=namespace, field_selector="reason=Evicted", typed=True)
+        return [vpa_watch(namespace), pods, events, *controller_watches(namespace)]
+
+    # -- what happens ------------------------------------------------------------------------------------------------
+
+    def notice(self, change: Change, now: Moment) -> None:
+        """A change: of pods, what it tells of kills for memory; it waits for the next round."""
+        del now
+        old, new = change.old, change.new
+        try:
+            if isinstance(old, Pod) and isinstance(new, Pod):
+                self._ooms += out_of_memory(old, new)
+            elif isinstance(new, Event) and old is None:
+                self._ooms += evicted_for_memory(new)
+        except InputError as error:
+            _log.error("A kill for memory cannot be read: %s", error)
+        item = new or old
+        if isinstance(item, Pod):
+            self._pods[item.namespace, item.name] = new if isinstance(new, Pod) else None
+        else:
+            self._feed.notice(change)
+
+    def next_due(self) -> Moment | None:
+        """The next round; in between, every seven seconds, a look at the scales that were asked for."""
+        if self._rounds is None or self._refreshes is None:
+            return self._begin_at
+        return min(self._rounds.due, self._refreshes.due) if len(self._scales) else self._rounds.due
+
+    def observe(self, stores: Stores, now: Moment) -> RecommenderSight:
+        """VPAs, and what has happened to pods since the round before."""
+        controllers = self._feed.settle()
+        if self._rounds is not None and self._refreshes is not None:
+            if now < self._rounds.due:
+                self._refreshes.take(now)
+                return RecommenderSight((), controllers, refresh=True)
+            self._rounds.take(now)
+        vpas = [item for item in stores.objects("VerticalPodAutoscaler") if isinstance(item, VerticalPodAutoscaler)]
+        if self._rounds is None:
+            return RecommenderSight(vpas, controllers)
+        pods, self._pods = self._pods, {}
+        ooms, self._ooms = self._ooms, []
+        changes = PodChanges(
+            changed=[pod for pod in pods.values() if pod is not None],
+            gone=[key for key, pod in pods.items() if pod is None],
+        )
+        return RecommenderSight(vpas, controllers, changes, ooms)
+
+    # -- what is done ------------------------------------------------------------------------------------------------
+
+    def steps(self, sight: RecommenderSight, now: Moment) -> Steps[None]:
+        """A round; the first time, its history; in between, scales."""
+        progress = Progress(now)
+        if sight.refresh:
+            yield from self._scales.refresh_steps(now)
+            return
+        yield from self._feed.discover_steps(progress)
+        if self._rounds is None:
+            yield from self._begin(sight, progress)
+            return
+        given = RecommenderRound(vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms)
+        self._tell((yield from recommender_steps(self.state, given, now=progress.now)))
+        self._active()
+
+    def _begin(self, sight: RecommenderSight, progress: Progress) -> Steps[None]:
+        """``InitFromCheckpoints``. A list that cannot be had is asked for again: without it, what is known would be
+        written over by what is not."""
+        if self.options.use_checkpoints:
+            found = yield from progress.act(
+                List(
+                    kind="VerticalPodAutoscalerCheckpoint",
+                    api_version="autoscaling.k8s.io/v1",
+                    namespace=self.options.vpa_object_namespace,
+                    watched=False,
+                )
+            )
+            if found.error is not None:
+                _log.error("Cannot list VPA checkpoints: %s", found.error.message)
+                self._begin_at = progress.now + _TRY_AGAIN
+                return
+            controllers, checkpoints = sight.controllers, found.value
+            problems: list[Any] = yield from init_from_checkpoints_steps(
+                self.state, sight.vpas, checkpoints, controllers=controllers, now=progress.now
+            )
+            for text in problems:
+                _log.error("%s", text)
+            _log.info("%d checkpoints were loaded", len(checkpoints) - len(problems))
+        begun = yield from progress.clock()
+        self._rounds = Ticker(duration(self.options.recommender_interval), begun)
+        self._refreshes = Ticker(REFRESH_INTERVAL, begun)
+        self._monitored()
+
+    def _tell(self, result: RecommenderResult) -> None:
+        for text in result.diagnostics:
+            _log.warning("%s", text)
+        saver = self.options.memory_saver
+        for error in result.errors:
+            if not (saver and error.is_key_error):
+                _log.warning("Error adding metric sample: %s/%s/%s: %s", *error[1:4], error.error)
+        if result.collected:
+            _log.info("%d aggregates were collected as garbage", len(result.collected))
+        total = sum(step.total_seconds() for step in result.steps.values())
+        _log.info("%r in %.3f s", result, total)
+
+
+def recommender_program(around: Surroundings, *, options: RecommenderOptions) -> Program:
+    """The recommender on what a process has."""
+    health = ActivityCheck(5 * options.recommender_interval, around.steady.now())
+    rng = random.Random()
+    driver = VpaRecommender(
+        options,
+        scales=ScaleCache(jitter=rng.random),
+        monitored=lambda: health.start_monitoring(around.steady.now()),
+        active=lambda: health.update_last_activity(around.steady.now()),
+    )
+    source = RESTMetrics(around.client, around.resources, around.steady)
+    return Program(driver=driver, metrics=RECOMMENDER_METRICS, health=health, source=source)

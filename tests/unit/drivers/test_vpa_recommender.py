@@ -1,0 +1,345 @@
+"""The recommender as a whole process, in virtual time, against the fake API server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from kscale.drivers.vpa_recommender import VpaRecommender, recommender_program
+from kscale.effects import SECOND
+from kscale.vpa import RecommenderOptions
+from kscale.world.kubernetes.transport import Answer
+from unit.drivers.vpa_world import (
+    NAMESPACE,
+    SERVED,
+    Run,
+    autoscaler,
+    cluster,
+    meta,
+    running,
+    running_pod,
+    used,
+    workload,
+)
+from unit.world.fake_api_server import status
+from unit.world.test_informer import FakeApi, against_fake
+
+VPAS = "verticalpodautoscalers.autoscaling.k8s.io"
+CHECKPOINTS = "verticalpodautoscalercheckpoints.autoscaling.k8s.io"
+MINUTE = 60
+Case = Callable[[FakeApi], Awaitable[None]]
+
+
+def against(case: Case, *, seed: int | None = None, **more: Any) -> FakeApi:
+    return against_fake(case, resources=SERVED, seed=seed, **more)
+
+
+def building(**options: Any) -> Any:
+    return partial(recommender_program, options=RecommenderOptions(**options))
+
+
+def recommended(api: FakeApi, name: str = "web") -> dict[str, Any]:
+    """Target by container."""
+    found = api.server.get(VPAS, name, NAMESPACE).get("status", {}).get("recommendation", {})
+    return {each["containerName"]: each["target"] for each in found.get("containerRecommendations", [])}
+
+
+def conditions(api: FakeApi, name: str = "web") -> dict[str, tuple[str, str]]:
+    found = api.server.get(VPAS, name, NAMESPACE).get("status", {}).get("conditions", [])
+    return {each["type"]: (each["status"], each.get("message", "")) for each in found}
+
+
+async def minutes(api: FakeApi, count: int, cpu: str = "200m", memory: str = "300Mi", pods: int = 2) -> None:
+    """Time passes, and pods use what they use; what is used is measured half a minute before a round."""
+    for _ in range(count):
+        for i in range(pods):
+            used(api, f"web-{i}", cpu, memory)
+        await asyncio.sleep(MINUTE)
+
+
+def writes(api: FakeApi) -> list[str]:
+    return [path for method in ("POST", "PATCH", "PUT", "DELETE") for path in api.server.asked(method)]
+
+
+def test_it_recommends_each_minute_and_keeps_checkpoints() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()) as run:
+            await asyncio.sleep(30)
+            assert writes(api) == []  # the first round comes one interval after the beginning
+            await minutes(api, 3)
+            assert recommended(api) == {"c": {"cpu": "247m", "memory": "380258472"}}
+            assert conditions(api) == {"RecommendationProvided": ("True", "")}
+            (kept,) = api.server.all(CHECKPOINTS)
+            assert kept["metadata"]["name"] == "web-c"
+            assert kept["spec"] == {"containerName": "c", "vpaObjectName": "web"}
+            assert kept["status"]["totalSamplesCount"] == 6
+            assert run.metric("vpa_recommender_aggregate_container_states_count") == 1
+            responses = {"is_error": "false", "client_name": "default-metrics-client"}
+            assert run.metric("vpa_recommender_metric_server_responses", **responses) == 3
+            before = len([path for path in writes(api) if path.endswith("/status")])
+            used(api, "web-0", "200m", "300Mi")
+            await asyncio.sleep(3 * MINUTE)  # the same usage again is refused, and nothing has changed
+            assert len([path for path in writes(api) if path.endswith("/status")]) <= before + 1
+
+    against(case)
+
+
+def test_a_restart_goes_on_from_checkpoints() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 5, cpu="700m")
+            known = recommended(api)
+        saved = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]
+        async with running(api, building()) as run:
+            await asyncio.sleep(1)
+            driver = run.driver
+            assert isinstance(driver, VpaRecommender)
+            ((_, vpa),) = driver.state.vpas.items()
+            assert list(vpa.initial_states) == ["c"]
+            await asyncio.sleep(MINUTE)
+            assert recommended(api)["c"]["cpu"] == known["c"]["cpu"]
+            again = api.server.get(CHECKPOINTS, "web-c", NAMESPACE)["status"]
+            # What is in a checkpoint, and what the last measurement says once more.
+            assert again["totalSamplesCount"] == saved["totalSamplesCount"] + 2
+
+    against(case)
+
+
+def test_without_its_checkpoints_it_does_not_begin() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        refusal = json.dumps(status(500, "InternalError", "etcd is away")).encode()
+        api.server.fault = lambda call: Answer(500, {}, refusal) if "checkpoints" in call.path else None
+        async with running(api, building()) as run:
+            await minutes(api, 5)
+            assert writes(api) == []
+            assert run.metric("vpa_recommender_aggregate_container_states_count") is None
+            api.server.fault = lambda call: None
+            await minutes(api, 3)
+            assert "c" in recommended(api)
+
+    against(case)
+
+
+def test_a_kill_for_memory_raises_what_is_recommended() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api, memory="1Gi")
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            at = [{"name": "c", "restartCount": 0, "state": {"running": {}}}]
+            for i in range(2):
+                api.server.put("pods", running_pod(f"web-{i}", "web", memory="1Gi", status={"containerStatuses": at}))
+            await minutes(api, 2)
+            before = recommended(api)["c"]["memory"]
+            killed = {"terminated": {"reason": "OOMKilled", "finishedAt": "2027-01-15T08:01:30Z", "exitCode": 137}}
+            now = [{"name": "c", "restartCount": 1, "state": {"running": {}}, "lastState": killed}]
+            api.server.put("pods", running_pod("web-0", "web", memory="1Gi", status={"containerStatuses": now}))
+            await minutes(api, 1)
+            assert int(before) < 2**30
+            assert int(recommended(api)["c"]["memory"]) > 1.2 * 2**30
+
+    against(case)
+
+
+def test_an_eviction_for_memory_counts() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 1)
+            told = {
+                "offending_containers": "c",
+                "offending_containers_usage": "2Gi",
+                "starved_resource": "memory",
+            }
+            event = {
+                "kind": "Event",
+                "apiVersion": "v1",
+                "metadata": meta("e", annotations=told, creationTimestamp="2027-01-15T08:01:10Z"),
+                "reason": "Evicted",
+                "involvedObject": {"kind": "Pod", "namespace": NAMESPACE, "name": "web-0"},
+            }
+            api.server.put("events", event)
+            await minutes(api, 1)
+            assert int(recommended(api)["c"]["memory"]) > 2 * 2**30
+
+    against(case)
+
+
+def test_a_target_that_only_has_a_scale() -> None:
+    async def case(api: FakeApi) -> None:
+        api.server.put("namespaces", {"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": NAMESPACE}})
+        rollout = ("Rollout", "argoproj.io/v1alpha1")
+        api.server.put("rollouts.argoproj.io", workload("web", kind=rollout[0], api=rollout[1]))
+        for i in range(2):
+            api.server.put("pods", running_pod(f"web-{i}", "web", owner=rollout))
+        api.server.put(VPAS, autoscaler("web", kind=rollout[0], api=rollout[1]))
+        api.server.put(VPAS, autoscaler("lost", kind="Nobody", api="example.com/v1"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert recommended(api)["c"]["cpu"] == "247m"
+            (said,) = [text for kind, (_, text) in conditions(api, "lost").items() if kind == "ConfigUnsupported"]
+            assert said.startswith("Cannot read targetRef. Reason: unhandled targetRef example.com/v1 / Nobody / lost")
+            asked = [path for path in api.server.asked("GET") if path.endswith("/rollouts/web/scale")]
+            assert asked
+            # Its scale is remembered for ten minutes, but who is selected is asked for in every round.
+            await minutes(api, 12)
+            assert len(recommended(api)) == 1
+
+    against(case)
+
+
+def test_orphaned_checkpoints_are_deleted() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        other = {"vpaObjectName": "gone", "containerName": "c"}
+        api.server.put(CHECKPOINTS, {"metadata": meta("gone-c"), "spec": other, "status": {"version": "v3"}})
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            await minutes(api, 12)
+            assert [each["metadata"]["name"] for each in api.server.all(CHECKPOINTS)] == ["web-c"]
+
+    against(case)
+
+
+def test_only_its_own_vpas() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        api.server.put(VPAS, autoscaler("mine", "web", recommenders=[{"name": "kscale"}]))
+        async with running(api, building(recommender_name="kscale")):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert (recommended(api), list(recommended(api, "mine"))) == ({}, ["c"])
+
+    against(case)
+
+
+def test_a_metrics_server_that_is_away_costs_a_round_and_no_more() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()) as run:
+            await asyncio.sleep(1)
+            refusal = json.dumps(status(503, "ServiceUnavailable", "no metrics")).encode()
+            api.server.fault = lambda call: Answer(503, {}, refusal) if "metrics.k8s.io" in call.path else None
+            await minutes(api, 2)
+            assert recommended(api)["c"]["cpu"] == "25m"  # what it gives who has used nothing
+            errors = {"is_error": "true", "client_name": "default-metrics-client"}
+            assert run.metric("vpa_recommender_metric_server_responses", **errors) == 2
+            api.server.fault = lambda call: None
+            await minutes(api, 1)
+            assert recommended(api)["c"]["cpu"] == "247m"
+
+    against(case)
+
+
+def test_pods_that_come_and_go() -> None:
+    """What is known is what there is: a pod that is gone is forgotten, and one of its name is another."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()) as run:
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            driver = run.driver
+            assert isinstance(driver, VpaRecommender)
+            assert sorted(driver.state.pods) == [(NAMESPACE, "web-0"), (NAMESPACE, "web-1")]
+            api.server.drop("pods", "web-1", NAMESPACE)
+            api.server.put("pods", running_pod("web-2", "web", phase="Pending"))
+            await minutes(api, 1)
+            assert sorted(driver.state.pods) == [(NAMESPACE, "web-0")]
+            api.server.put("pods", running_pod("web-2", "web"))
+            async with api.away():
+                api.server.drop("pods", "web-0", NAMESPACE)
+                await api.forget()
+            await minutes(api, 2)
+            assert sorted(driver.state.pods) == [(NAMESPACE, "web-2")]
+
+    against(case)
+
+
+def test_a_dry_run_writes_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building(), dry_run=True):
+            await asyncio.sleep(1)
+            await minutes(api, 2)
+            assert writes(api) == []
+
+    with caplog.at_level("INFO", "kscale"):
+        against(case)
+    said = [each.getMessage() for each in caplog.records]
+    assert any(line.startswith("dry run: Patch ") and '"VerticalPodAutoscaler"' in line for line in said)
+
+
+def test_its_health_goes_by_its_rounds() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+
+        def health(run: Run) -> str:
+            check = run.programs[0].health
+            assert check is not None
+            return check.check(run.around[0].steady.now())
+
+        async with running(api, building()) as run:
+            await asyncio.sleep(20 * MINUTE)
+            assert health(run) == ""
+            async with api.away():
+                await asyncio.sleep(4 * MINUTE)
+                assert health(run) == ""  # it goes on with what it knows
+            api.server.delay = 600  # nothing is answered in time
+            await asyncio.sleep(10 * MINUTE)
+            assert health(run).startswith("Error: last activity more than ")
+
+    against(case)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_in_any_order(seed: int) -> None:
+    """Connections break, answers are slow: what is recommended in the end is the same."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        async with running(api, building()):
+            await asyncio.sleep(1)
+            for _ in range(4):
+                await minutes(api, 1)
+                await api.cut()
+            await asyncio.sleep(MINUTE)
+            assert recommended(api) == {"c": {"cpu": "247m", "memory": "380258472"}}
+
+    against(case, seed=seed, cut=seed, delay=0.01)
+
+
+def test_ticks_are_those_of_a_clock() -> None:
+    """A round that takes long is followed by the next at once, and by that of the clock then."""
+    from kscale.drivers.ticker import Ticker
+
+    ticker = Ticker(10 * SECOND, 5 * SECOND)
+    assert ticker.due == 15 * SECOND
+    ticker.take(16 * SECOND)
+    assert ticker.due == 25 * SECOND
+    ticker.take(48 * SECOND)
+    assert ticker.due == 55 * SECOND
+    ticker.take(55 * SECOND)
+    assert ticker.due == 65 * SECOND
