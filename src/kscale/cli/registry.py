@@ -47,6 +47,12 @@ COMMANDS: tuple[Entry, ...] = (
         "The Vertical Pod Autoscaler's recommender on a live cluster.",
         "Live",
     ),
+    Entry(
+        "run vpa-admission",
+        "kscale.cli.commands.run.vpa_admission",
+        "Its admission webhook: new pods get what is recommended.",
+        "Live",
+    ),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
     Entry(
         "generate",

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +24,28 @@ class ReloadingContext:
 
     A context into which a certificate with the key of another was loaded fails every handshake from then on, and that
     is what the files hold between two writes; so a new one is made, and takes the old one's place only if all is well.
-    TLS 1.2 at least. ``client_ca``: clients have to show a certificate that it has signed.
+    ``minimum``: the oldest TLS that is spoken; ``ciphers``: of TLS 1.2, by OpenSSL's names (empty: the usual ones).
+    ``client_ca``: clients have to show a certificate that it has signed. ``reload`` False: files are read once.
 
     Raises :class:`~kscale.InputError` if there is no usable certificate at first.
     """
 
-    def __init__(self, certificate: str, key: str, *, client_ca: str = "") -> None:
+    def __init__(
+        self,
+        certificate: str,
+        key: str,
+        *,
+        client_ca: str = "",
+        minimum: ssl.TLSVersion = ssl.TLSVersion.TLSv1_2,
+        ciphers: Sequence[str] = (),
+        reload: bool = True,
+    ) -> None:
+        self._minimum, self._ciphers, self._reload = minimum, ":".join(ciphers), reload
         self._paths = tuple(path for path in (certificate, key, client_ca) if path)
         self._certificate, self._key, self._client_ca = certificate, key, client_ca
         self._seen = self._look()
         self._current = self._load()
-        self.context = _empty()
+        self.context = self._empty()
         self.context.sni_callback = self._choose  # called without a server name, too
         if client_ca:  # whether a certificate is wanted goes by the context that a connection began with
             self.context.verify_mode = ssl.CERT_REQUIRED
@@ -55,7 +67,8 @@ class ReloadingContext:
         """Looks again and again, for ever."""
         while True:
             await asyncio.sleep(seconds)
-            self.refresh()
+            if self._reload:
+                self.refresh()
 
     def _choose(self, connection: Any, _name: str | None, _context: ssl.SSLContext) -> None:
         connection.context = self._current
@@ -72,7 +85,7 @@ class ReloadingContext:
         return tuple(found)
 
     def _load(self) -> ssl.SSLContext:
-        context = _empty()
+        context = self._empty()
         try:
             load_pair(context, _read(self._certificate), _read(self._key))
         except ssl.SSLError as error:
@@ -86,12 +99,13 @@ class ReloadingContext:
             context.verify_mode = ssl.CERT_REQUIRED
         return context
 
-
-def _empty() -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+    def _empty(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = self._minimum
+        if self._ciphers:
+            context.set_ciphers(self._ciphers)
+        context.set_alpn_protocols(["http/1.1"])
+        return context
 
 
 def _read(path: str) -> bytes:
