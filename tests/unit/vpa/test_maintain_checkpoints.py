@@ -301,7 +301,12 @@ def test_orphans_are_deleted(namespaces: list[str], options: dict[str, Any], del
     assert maintain(state, world, EXISTING, LATER) == []
     assert world.actions[:2] == [
         List(kind="Namespace", api_version="v1", watched=False),
-        List(kind=KIND, api_version="autoscaling.k8s.io/v1"),
+        List(
+            kind=KIND,
+            api_version="autoscaling.k8s.io/v1",
+            namespace=options.get("vpa_object_namespace", ""),
+            watched=False,
+        ),
     ]
     assert [f"{action.namespace}/{action.name}" for action in world.actions[2:]] == deleted
     assert world.kinds()["Delete"] == len(deleted)
