@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from kscale.ca.pod_lists.enforcer import any_consumes_provisioning_request as any_consumes_provisioning_request
     from kscale.ca.repair import repair_steps as repair_steps
     from kscale.ca.scale_down.actuation.actuator import Actuator as Actuator
+    from kscale.ca.scale_down.actuation.remember import caught_up as caught_up
     from kscale.ca.scale_down.atomic import registered_nodes as registered_nodes
     from kscale.ca.scale_down.budgets import BudgetGroup as BudgetGroup
     from kscale.ca.scale_down.budgets import DeletionsInProgress as DeletionsInProgress
@@ -73,7 +74,6 @@ if TYPE_CHECKING:
     from kscale.ca.state import register_group_change as register_group_change
     from kscale.ca.state import restarted as restarted
     from kscale.ca.static_autoscaler.inputs import LoopInputs as LoopInputs
-    from kscale.ca.static_autoscaler.loop import caught_up as caught_up
     from kscale.ca.static_autoscaler.loop import run_once as run_once
     from kscale.ca.static_autoscaler.loop import run_once_steps as run_once_steps
     from kscale.ca.static_autoscaler.report import LoopReport as LoopReport
@@ -97,9 +97,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "quota": (),
     "repair": ("repair_steps",),
     "static_autoscaler.inputs": ("LoopInputs",),
-    "static_autoscaler.loop": ("caught_up", "run_once", "run_once_steps"),
+    "static_autoscaler.loop": ("run_once", "run_once_steps"),
     "static_autoscaler.report": ("LoopReport",),
     "scale_down.actuation.actuator": ("Actuator",),
+    "scale_down.actuation.remember": ("caught_up",),
     "scale_down.atomic": ("registered_nodes",),
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"),
     "scale_down.drainability.context": ("DrainContext", "Listers"),

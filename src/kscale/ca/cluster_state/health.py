@@ -18,8 +18,13 @@ def backoff_status(
 
 
 def is_cluster_healthy(state: ClusterStateRegistry, options: AutoscalingOptions) -> bool:
-    """Healthy unless more nodes than ``ok_total_unready_count`` and than the percentage of all are unready."""
+    """Healthy unless more nodes than ``ok_total_unready_count`` and than the percentage of all are unready.
+
+    Release 1.3 counts machines that should long have registered as well.
+    """
     unready = len(state.total.unready)
+    if options.legacy:
+        unready += len(state.total.long_unregistered)
     share = options.max_total_unready_percentage / 100.0 * state.node_count
     return not (unready > options.ok_total_unready_count and unready > share)
 

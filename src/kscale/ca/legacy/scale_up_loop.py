@@ -41,7 +41,13 @@ from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["LegacyScaleUpPlan", "legacy_loop_steps", "schedulable_somewhere"]
+__all__ = [
+    "LegacyScaleUpLoop",
+    "LegacyScaleUpPlan",
+    "LegacyScalingUp",
+    "legacy_loop_steps",
+    "schedulable_somewhere",
+]
 
 _WOULD_NOT_FIT = "pod didn't trigger scale-up (it wouldn't fit if a new node is added)"
 
@@ -179,82 +185,135 @@ def legacy_loop_steps(
     rng: Rng | None = None,
 ) -> StepsOf[LegacyScalingUp, ScaleUpPlan]:
     """Node lists, templates, cluster state, pods that fit somewhere alone, the gate, ScaleUp: in the order of 1.3."""
-    options, now = scene.options, scene.now
-    nodes = scene.lists.all
+    loop = LegacyScaleUpLoop(p, scene, state, expander_input, rng)
+    yield from loop.update(templates)
+    if not (yield from loop.is_healthy()):
+        return loop.plan
+    yield from loop.scale(pods)
+    return loop.plan
 
-    def example(node: Any) -> NodeTemplate:
-        records = scene.records_by_node([node.name])[node.name]
-        return NodeTemplate(node=node, pods=[record.pod for record in records])
 
-    known = {name: recalled(item, name).template for name, item in state.templates.items() if name in scene.groups}
-    made, examples = legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
-    made |= {group.id: group.template for group in scene.candidates if group.template is not None} | dict(templates)
-    update = yield from update_nodes_steps(
-        state.cluster, nodes, scene.groups, now=now, options=options, templates=set(made)
-    )
-    cluster = update.state
-    cache = {
-        name: state.templates[name] if item is known.get(name) else remembered(CachedTemplate(template=item, added=now))
-        for name, item in examples.items()
-    }
-    state = replace(state, cluster=cluster, templates=cache)
-    before = Preparation(scene.snapshot, warnings=scene.warnings)
-    if not is_cluster_healthy(cluster, options):
-        yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
-        return LegacyScaleUpPlan(result=NOT_TRIED, before=before, state=state)
-    before.upcoming = legacy_upcoming(cluster, scene.groups)
-    scene.drop_not_counted()
-    snapshot = scene.snapshot
-    records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
-    lists = split([record.pod for record in records.values()])
-    kept = without_expendable(lists.unschedulable, options.expendable_pods_priority_cutoff)
-    waiting = [records[pod.key] for pod in kept]
-    existing = schedulable_somewhere(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
-    asked = [record for i, record in enumerate(waiting) if i not in existing]
-    before.lists = PodCounts(
-        waiting=len(lists.unschedulable),
-        ignored=len(records) - len(lists.unschedulable) + snapshot.counts["gated"],
-        expendable=len(lists.unschedulable) - len(kept),
-        on_existing=len(existing),
-        asked=len(asked),
-    )
-    before.scale_down_disabled = bool(existing)
-    given: dict[str, Any] = {
-        "before": before,
-        "asked": asked,
-        "existing": {waiting[i].key: node for i, node in existing.items()},
-    }
-    gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
-    before.scale_down_disabled |= gate.scale_down_disabled
-    if gate.result == LIMITED_BY_MAX_NODES_TOTAL:  # that release had no such result, and only logged it
-        before.warnings.append("Max total nodes in cluster reached")
-        return LegacyScaleUpPlan(result=NO_OPTIONS_AVAILABLE, state=state, **given)
-    if gate.result:
-        return LegacyScaleUpPlan(result=gate.result, state=state, **given)
-    could_be = legacy_candidates(
-        scene.candidates, made, scene.groups, [record.pod for record in asked], options, expander_input.gpu_label
-    )
-    before.warnings += could_be.warnings
-    made = {name: item for name, item in made.items() if name in scene.groups} | could_be.templates
-    if "price" in options.expander_names and expander_input.prices is None:
-        prices = group_prices([*scene.groups, *could_be.groups], made, expander_input)
-        expander_input = replace_input(expander_input, prices=prices)
-    done = yield from scale_up_1_3(
-        p,
-        snapshot,
-        asked,
-        scene.groups,
-        candidates=could_be.groups,
-        nodes=scene.lists.ready,
-        templates=made,
-        state=cluster,
-        now=now,
-        options=options,
-        expander_input=expander_input,
-        rng=rng,
-        profile=scene.profile,
-    )
-    keys = [record.key for record in asked]
-    yield from p.act(Emit(Deferred(lambda: _events(done, keys))))
-    result = ERROR if done.error is not None else SUCCESSFUL if done.scaled_up else NO_OPTIONS_AVAILABLE
-    return LegacyScaleUpPlan(result=result, state=replace(state, cluster=done.state), done=done, **given)
+class LegacyScaleUpLoop:
+    """The scale-up of one loop of 1.3 under way; its parts are called in the order in which they stand here.
+
+    ``state`` is what the next loop will be handed, as far as it has come.
+    """
+
+    def __init__(
+        self, p: Progress, scene: Scene, state: LoopState, expander_input: ExpanderInput, rng: Rng | None
+    ) -> None:
+        self.p, self.scene, self.state, self.rng = p, scene, state, rng
+        self.expander_input = expander_input
+        self.before = Preparation(scene.snapshot, warnings=scene.warnings)
+        self.made: dict[str, NodeTemplate] = {}
+        self._ended: dict[str, Any] = {"result": NOT_TRIED}
+
+    @property
+    def plan(self) -> LegacyScaleUpPlan:
+        """What came of it."""
+        return LegacyScaleUpPlan(before=self.before, state=self.state, **self._ended)
+
+    def update(
+        self, templates: Mapping[str, NodeTemplate], has_instance: Mapping[str, bool] | None = None
+    ) -> StepsOf[LegacyScalingUp, None]:
+        """Templates, and a look at the nodes. Raises :class:`kscale.ca.AutoscalerError` as that of today."""
+        scene, now, state = self.scene, self.scene.now, self.state
+        nodes = scene.lists.all
+
+        def example(node: Any) -> NodeTemplate:
+            records = scene.records_by_node([node.name])[node.name]
+            return NodeTemplate(node=node, pods=[record.pod for record in records])
+
+        known = {name: recalled(item, name).template for name, item in state.templates.items() if name in scene.groups}
+        made, examples = legacy_templates(nodes, example, scene.daemonsets, scene.groups, known)
+        made |= {group.id: group.template for group in scene.candidates if group.template is not None}
+        self.made = made | dict(templates)
+        update = yield from update_nodes_steps(
+            state.cluster, nodes, scene.groups, now=now, options=scene.options, templates=set(self.made),
+            has_instance=has_instance,
+        )  # fmt: skip
+        cache = {
+            name: state.templates[name]
+            if item is known.get(name)
+            else remembered(CachedTemplate(template=item, added=now))
+            for name, item in examples.items()
+        }
+        self.state = replace(state, cluster=update.state, templates=cache)
+
+    def is_healthy(self) -> StepsOf[Emit, bool]:
+        """Whether the loop goes on; no node is unneeded in a cluster that is not healthy."""
+        if is_cluster_healthy(self.state.cluster, self.scene.options):
+            return True
+        memory = replace(self.state.scale_down, unneeded_since={})
+        self.state = replace(self.state, scale_down=memory)
+        yield from self.p.emit(status_event(self.scene.options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        return False
+
+    def scale(self, pods: Collection[str] | None = None) -> StepsOf[LegacyScalingUp, None]:
+        """The pods, and the scale-up that they ask for."""
+        p, scene, options, now, before = self.p, self.scene, self.scene.options, self.scene.now, self.before
+        cluster = self.state.cluster
+        before.upcoming = legacy_upcoming(cluster, scene.groups)
+        scene.drop_not_counted()
+        snapshot = before.snapshot_after = scene.snapshot
+        records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
+        lists = split([record.pod for record in records.values()])
+        before.unschedulable = len(lists.unschedulable)
+        kept = without_expendable(lists.unschedulable, options.expendable_pods_priority_cutoff)
+        waiting = [records[pod.key] for pod in kept]
+        existing = schedulable_somewhere(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
+        asked = [record for i, record in enumerate(waiting) if i not in existing]
+        before.lists = PodCounts(
+            waiting=len(lists.unschedulable),
+            ignored=len(records) - len(lists.unschedulable) + snapshot.counts["gated"],
+            expendable=len(lists.unschedulable) - len(kept),
+            on_existing=len(existing),
+            asked=len(asked),
+        )
+        before.scale_down_disabled = bool(existing)
+        self._ended = {
+            "result": NOT_TRIED,
+            "asked": asked,
+            "existing": {waiting[i].key: node for i, node in existing.items()},
+        }
+        gate = should_scale_up([r.pod for r in asked], ready_nodes=len(scene.lists.ready), now=now, options=options)
+        before.scale_down_disabled |= gate.scale_down_disabled
+        if gate.result == LIMITED_BY_MAX_NODES_TOTAL:  # that release had no such result, and only logged it
+            before.warnings.append("Max total nodes in cluster reached")
+            self._ended["result"] = NO_OPTIONS_AVAILABLE
+            return
+        if gate.result:
+            self._ended["result"] = gate.result
+            return
+        given = self.expander_input
+        could_be = legacy_candidates(
+            scene.candidates, self.made, scene.groups, [record.pod for record in asked], options, given.gpu_label
+        )
+        before.warnings += could_be.warnings
+        made = {name: item for name, item in self.made.items() if name in scene.groups} | could_be.templates
+        if "price" in options.expander_names and given.prices is None:
+            given = replace_input(given, prices=group_prices([*scene.groups, *could_be.groups], made, given))
+        done = yield from scale_up_1_3(
+            p,
+            snapshot,
+            asked,
+            scene.groups,
+            candidates=could_be.groups,
+            nodes=scene.lists.ready,
+            templates=made,
+            state=cluster,
+            now=now,
+            options=options,
+            expander_input=given,
+            rng=self.rng,
+            profile=scene.profile,
+        )
+        keys = [record.key for record in asked]
+        yield from p.act(Emit(Deferred(lambda: _events(done, keys))))
+        result = ERROR if done.error is not None else SUCCESSFUL if done.scaled_up else NO_OPTIONS_AVAILABLE
+        self._ended |= {"result": result, "done": done}
+        self.state = replace(self.state, cluster=done.state)
+        scene.groups = done.groups
+        if result == SUCCESSFUL:
+            memory = replace(self.state.scale_down, last_scale_up=now)
+            self.state = replace(self.state, scale_down=memory)

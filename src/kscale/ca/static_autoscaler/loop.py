@@ -21,6 +21,8 @@ from kscale.ca.cluster_state import (
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.types import ExpanderInput, Rank
+from kscale.ca.legacy.run_once import LegacyLooping, LegacyRunOnce
+from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
 from kscale.ca.metrics import FunctionTimer, last_activity, observation
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import may_scale_down
@@ -35,7 +37,7 @@ from kscale.ca.repair import (
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
 from kscale.ca.scale_down.actuation.marking import Marking
-from kscale.ca.scale_down.actuation.remember import remember, remember_start
+from kscale.ca.scale_down.actuation.remember import caught_up, remember_start
 from kscale.ca.scale_down.actuation.soft_tainting import update_soft_taints
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
 from kscale.ca.scale_down.pdb import tracker_of
@@ -49,6 +51,7 @@ from kscale.ca.similarity import Comparator
 from kscale.ca.state import LoopState, cleared
 from kscale.ca.static_autoscaler import observing
 from kscale.ca.static_autoscaler.answering import answering
+from kscale.ca.static_autoscaler.ending import EndedError
 from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
@@ -66,7 +69,7 @@ from kscale.effects import (
     as_if_done,
     moment,
 )
-from kscale.errors import InputError, Problem
+from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
@@ -85,6 +88,7 @@ Looping = (
     | DeleteGroup
     | InBackground
     | Observe
+    | LegacyLooping
 )
 """What a whole loop asks for. Deletions that it starts go on in the background."""
 
@@ -119,19 +123,13 @@ def run_once(
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
     assert given.actuator is not None
-    report.state = caught_up(report.state, given.actuator)
+    report.state = caught_up(report.state, given.actuator.tracker)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations
     return report
 
 
 def _modes(options: AutoscalingOptions) -> tuple[bool, bool]:
     return options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
-
-
-def caught_up(state: LoopState, actuator: Actuator) -> LoopState:
-    """The state with what has become of deletions since it was last looked at."""
-    state = remember(state, actuator.tracker.take_registered())
-    return replace(state, deletions=actuator.tracker.deletions())
 
 
 def run_once_steps(
@@ -156,19 +154,10 @@ def run_once_steps(
     """
     options = options or AutoscalingOptions()
     check_options(options)
-    if options.legacy:
-        raise InputError(Problem("run_once has no loop of release 1.3", field="profile"))
     loop = _RunOnce(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
+    if options.legacy:
+        return (yield from loop.legacy().run())
     return (yield from loop.run())
-
-
-class _EndedError(Exception):
-    """The loop ends here. ``error``: what it returns."""
-
-    def __init__(self, why: str = "", error: AutoscalerError | None = None) -> None:
-        super().__init__(why)
-        self.why = why
-        self.error = error
 
 
 class _RunOnce:
@@ -218,6 +207,21 @@ class _RunOnce:
     def state(self, state: LoopState) -> None:
         self.up.state = state
 
+    def legacy(self) -> LegacyRunOnce:
+        """The same for the loop of release 1.3."""
+        given = self.up.inputs.expander_input or ExpanderInput()
+        if not given.cluster_node_count:
+            given = replace_input(given, cluster_node_count=len(self.scene.lists.all))
+        given = replace_input(given, now=given.now or self.now)
+        up = LegacyScaleUpLoop(
+            self.p,
+            self.scene,
+            replace(self.state, cluster=forget_failures(self.state.cluster)),
+            given,
+            self.inputs.rng,
+        )
+        return LegacyRunOnce(self.p, self.scene, up, self.actuator, self.inputs)
+
     def run(self) -> StepsOf[Looping, LoopReport]:
         p, report = self.p, self.report
         shell = FunctionTimer(p, "main")
@@ -227,7 +231,7 @@ class _RunOnce:
             yield from self.look()
             looked = True
             yield from self.act()
-        except _EndedError as end:
+        except EndedError as end:
             report.ended = end.why
             report.error = None if end.error is None else end.error.record
         if looked:
@@ -256,7 +260,7 @@ class _RunOnce:
         yield from p.observe(*observing.of_nodes(scene.lists.all, self.now, taints))
         # Before the cloud is looked at anew: what is deleted meanwhile is still among its nodes.
         self.under_way = self.actuator.tracker.status(self.now)
-        self.state = caught_up(self.state, self.actuator)
+        self.state = caught_up(self.state, self.actuator.tracker)
         yield from self.refresh()
         self.state = replace(self.state, cluster=forget_failures(self.state.cluster))
         yield from p.observe(*observing.of_groups(scene.groups, options))
@@ -264,19 +268,19 @@ class _RunOnce:
             tracker_of(scene.found.informers.budgets)
         except InputError as error:
             text = f"failed to initialize RemainingPdbTracker: {error}"
-            raise _EndedError(error=AutoscalerError(INTERNAL_ERROR, text)) from None
+            raise EndedError(error=AutoscalerError(INTERNAL_ERROR, text)) from None
         try:
             self.up.find_templates(self.inputs.templates)
         except AutoscalerError as error:
             text = "failed to recompute template node infos: "
-            raise _EndedError(error=error.with_prefix(text)) from None
+            raise EndedError(error=error.with_prefix(text)) from None
         machines = yield from p.act(HasInstances(tuple(scene.found.nodes)))
         try:
             yield from self.up.update(machines.value if machines.error is None else None)
         except AutoscalerError as error:
             self.state = cleared(self.state)
             found = AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)
-            raise _EndedError(error=found) from None
+            raise EndedError(error=found) from None
         yield from p.observe(*observing.of_readiness(self.state.cluster, scene.groups, options))
         yield from timer.stop()
 
@@ -293,7 +297,7 @@ class _RunOnce:
             yield from self.show()
         if idle.tell:
             yield from self.p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
-        raise _EndedError(idle.message)
+        raise EndedError(idle.message)
 
     def refresh(self) -> StepsOf[Looping, None]:
         timer = FunctionTimer(self.p, "cloudProviderRefresh")
@@ -302,12 +306,12 @@ class _RunOnce:
             try:
                 self.scene.adopt(outcome.value)
             except InputError as error:
-                raise _EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
+                raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, str(error))) from None
         if self.options.async_node_groups:
             self.state = replace(self.state, cluster=recalculate(self.state.cluster, self.scene.groups))
         yield from timer.stop()
         if outcome.error is not None:
-            raise _EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
+            raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
 
     # -- what is done ------------------------------------------------------------------------------------------------
 
@@ -361,7 +365,7 @@ class _RunOnce:
             repair.healthy = False
             self.state = cleared(self.state)
             yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
-            raise _EndedError("Cluster is unhealthy")
+            raise EndedError("Cluster is unhealthy")
         yield from delete_created_with_errors_steps(p, scene.groups, repair, options=options)
         targets = repair.targets(scene.groups)
         if targets:
@@ -371,9 +375,9 @@ class _RunOnce:
         yield from fix_node_group_size_steps(p, self.state.cluster, scene.groups, repair, now=now, options=options)
         scene.warnings += repair.warnings
         if repair.error is not None:
-            raise _EndedError(error=AutoscalerError(repair.error.type, repair.error.message))
+            raise EndedError(error=AutoscalerError(repair.error.type, repair.error.message))
         if repair.fixed:
-            raise _EndedError("Some node group target size was fixed, skipping the iteration")
+            raise EndedError("Some node group target size was fixed, skipping the iteration")
 
     # -- scale-down --------------------------------------------------------------------------------------------------
 
@@ -416,7 +420,7 @@ class _RunOnce:
             yield from update_soft_taints(plan.soft_taints, nodes, options, p.now)
             yield from timer.stop()
         if error is not None:
-            raise _EndedError(error=error)
+            raise EndedError(error=error)
 
     def start(self, plan: ScaleDownPlan) -> StepsOf[Looping, AutoscalerError | None]:
         """Begins deletions, and does not wait for them."""

@@ -1,7 +1,7 @@
 """Loop after loop in a world where anything may be refused, be late, or have happened although it was refused.
 
 Nothing is lost, nothing is done twice, every request ends, and a state that goes through JSON between loops is as good
-as one that was kept. Each example is 20 random loops; the ``thorough`` profile runs 1,000 of them.
+as one that was kept. Each example is 20 random loops and 24 quiet ones; the ``thorough`` profile runs 1,000 of them.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from kscale.effects import (
     ApiError,
     DecreaseTargetSize,
     DeleteNodes,
+    Get,
     HasInstances,
     IncreaseSize,
     List,
@@ -81,6 +82,7 @@ class Storm(Cloud):
         self.grown = self.boot
         self.trace: list[tuple[Moment, str]] = []
         self.refused: Counter[str] = Counter()
+        self.kept: set[str] = set()
 
     # -- the cloud -------------------------------------------------------------------------------------------------
 
@@ -95,6 +97,8 @@ class Storm(Cloud):
         if luck > 0.12:
             return None, takes, True
         self.refused[type(action).__name__] += 1
+        if isinstance(action, Get | Patch) and action.kind == "Node":
+            self.kept.add(action.name)
         return ApiError("no luck", reason="InternalError"), takes, luck < 0.04
 
     def view(self) -> list[NodeGroup]:
@@ -251,8 +255,11 @@ def test_everything_ends_well(seed: int) -> None:
     storm = begun(seed)
     now = stormy(storm, LOOPS)
     storm.calm = True
-    for _ in range(45):
-        now = max(now, storm.life.time.now) + MINUTE
+    for number in range(24):
+        if number == 20:  # a node that could not be freed of its taint keeps it until the process begins anew
+            assert {name for name, each in storm.nodes.items() if has_taint(each, TO_BE_DELETED_TAINT)} <= storm.kept
+            storm.life.state = ca.restarted(storm.life.state)
+        now = max(now, storm.life.time.now) + 2 * MINUTE
         storm.life.loop(now)
     state = storm.life.state
     assert state.cluster.scale_up_requests == {}

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from kscale.ca.cluster_state import register_scale_down
-from kscale.ca.scale_down.actuation.deletion_tracker import RegisteredChange
+from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker, RegisteredChange
 from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.state import LoopState, register_group_change
 from kscale.effects import Moment
 
-__all__ = ["remember", "remember_start"]
+__all__ = ["caught_up", "remember", "remember_start"]
 
 
 def remember(state: LoopState, changes: Iterable[RegisteredChange]) -> LoopState:
@@ -24,6 +24,11 @@ def remember(state: LoopState, changes: Iterable[RegisteredChange]) -> LoopState
             cluster = register_scale_down(state.cluster, change.group, change.node, change.time)
             state = register_group_change(replace(state, cluster=cluster), "scale_down", change.group, change.time)
     return state
+
+
+def caught_up(state: LoopState, tracker: NodeDeletionTracker) -> LoopState:
+    """The state with what has become of deletions since it was last looked at."""
+    return replace(remember(state, tracker.take_registered()), deletions=tracker.deletions())
 
 
 def remember_start(state: LoopState, started: StartedDeletion, now: Moment) -> LoopState:

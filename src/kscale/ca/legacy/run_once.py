@@ -1,0 +1,181 @@
+"""One whole loop of release 1.3 (``core/static_autoscaler.go`` of then), told as a report of today.
+
+What differs from today's: machines that were removed end the loop, and so does a refusal to remove them; machines that
+should long have registered make a cluster unhealthy; nothing looks for machines that could not be made; a scale-up ends
+the loop, and its error is the loop's; nodes that are coming are in no simulation; the loop waits for empty nodes to go,
+and while a node is drained no other goes; there are no soft taints, no minimum sizes, no status document.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kscale.ca.actionable import not_actionable
+from kscale.ca.errors import CLOUD_PROVIDER_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.legacy.actuation import LegacyDeleting, delete_empty_nodes, start_draining
+from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop, LegacyScalingUp
+from kscale.ca.metrics import FunctionTimer, last_activity, observation
+from kscale.ca.regarding import status_event
+from kscale.ca.repair import Repair, Repairing, fix_node_group_size_steps, remove_old_unregistered_steps
+from kscale.ca.scale_down.actuation.actuator import Actuator
+from kscale.ca.scale_down.actuation.remember import caught_up
+from kscale.ca.scale_down.actuation.results import StartedDeletion
+from kscale.ca.scale_down.actuation.start_up import clean_up_taints
+from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.planner import scale_down
+from kscale.ca.scale_up.scene import Scene
+from kscale.ca.scale_up.status import SUCCESSFUL
+from kscale.ca.static_autoscaler import observing
+from kscale.ca.static_autoscaler.ending import EndedError
+from kscale.ca.static_autoscaler.inputs import LoopInputs
+from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
+from kscale.effects import DeleteGroup, Emit, HasInstances, Observe, Progress, Refresh, StepsOf, Wait
+from kscale.objects.core import Pod
+
+__all__ = ["LegacyLooping", "LegacyRunOnce"]
+
+LegacyLooping = (
+    LegacyScalingUp | LegacyDeleting | Repairing | Refresh | HasInstances | DeleteGroup | Observe | Wait | Emit
+)
+"""What a whole loop asks for."""
+
+
+class LegacyRunOnce:
+    """One loop under way."""
+
+    def __init__(
+        self, p: Progress, scene: Scene, up: LegacyScaleUpLoop, actuator: Actuator, inputs: LoopInputs
+    ) -> None:
+        self.p, self.scene, self.up, self.actuator, self.inputs = p, scene, up, actuator, inputs
+        self.options, self.now = scene.options, scene.now
+        self.report = LoopReport(
+            state=up.state, groups=scene.groups, snapshot_after=scene.found, warnings=scene.warnings
+        )
+
+    def run(self) -> StepsOf[LegacyLooping, LoopReport]:
+        """The loop."""
+        p, report = self.p, self.report
+        timer = FunctionTimer(p, "main")
+        yield from p.observe(last_activity("main", p.now))
+        try:
+            yield from self.look()
+            yield from self.repair()
+            yield from p.observe(last_activity("autoscaling", p.now))
+            yield from self.grow()
+            if self.options.scale_down_enabled:
+                yield from self.shrink()
+        except EndedError as end:
+            report.ended, report.error = end.why, None if end.error is None else end.error.record
+        if report.error is not None and report.error.type != TRANSIENT_ERROR:
+            yield from p.observe(observation("errors_total", type=report.error.type))
+        if report.successful:
+            yield from p.observe(last_activity("mainSuccessful", p.now))
+        yield from timer.stop()
+        report.state, report.groups, report.snapshot_after = self.up.state, self.scene.groups, self.scene.snapshot
+        return report
+
+    def look(self) -> StepsOf[LegacyLooping, None]:
+        p, scene, options = self.p, self.scene, self.options
+        if not self.up.state.taints_cleaned:
+            uncordoned = replace(options, cordon_node_before_terminating=False)
+            yield from clean_up_taints(scene.lists.ready, scene.groups, uncordoned, self.now)
+            yield from p.clock()
+            self.up.state = replace(self.up.state, taints_cleaned=True)
+        idle = not_actionable(len(scene.lists.all), len(scene.lists.ready), options, self.inputs.process_age)
+        if idle is not None:
+            if idle.tell:
+                yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+            raise EndedError(idle.message)
+        self.under_way = self.actuator.tracker.status(self.now)
+        self.up.state = caught_up(self.up.state, self.actuator.tracker)
+        outcome = yield from p.act(Refresh())
+        if outcome.error is not None:
+            raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
+        if outcome.value is not None:
+            scene.adopt(outcome.value)
+        machines = yield from p.act(HasInstances(tuple(scene.found.nodes)))
+        try:
+            yield from self.up.update(self.inputs.templates, machines.value if machines.error is None else None)
+        except AutoscalerError as error:
+            raise EndedError(error=AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)) from None
+        yield from p.observe(*observing.of_readiness(self.up.state.cluster, scene.groups, options))
+
+    def repair(self) -> StepsOf[LegacyLooping, None]:
+        p, scene, options, now = self.p, self.scene, self.options, self.now
+        repair = self.report.repair = Repair()
+        if self.up.state.cluster.unregistered:
+            yield from remove_old_unregistered_steps(
+                p, self.up.state.cluster, scene.groups, repair, now=now, options=options
+            )
+            if repair.warnings:
+                raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, repair.warnings[-1]))
+            if repair.removed:
+                scene.groups = scene.groups.with_targets(repair.targets(scene.groups))
+                raise EndedError("Some unregistered nodes were removed, skipping iteration")
+        if not (yield from self.up.is_healthy()):
+            repair.healthy = False
+            raise EndedError("Cluster is unhealthy")
+        yield from fix_node_group_size_steps(p, self.up.state.cluster, scene.groups, repair, now=now, options=options)
+        if repair.error is not None:
+            raise EndedError(error=AutoscalerError(repair.error.type, repair.error.message))
+        if repair.fixed:
+            raise EndedError("Some node group target size was fixed, skipping the iteration")
+
+    def grow(self) -> StepsOf[LegacyLooping, None]:
+        timer = FunctionTimer(self.p, "scaleUp")
+        yield from self.up.scale()
+        yield from timer.stop()
+        plan = self.report.scale_up = self.up.plan
+        if plan.error is not None:
+            raise EndedError(error=AutoscalerError(plan.error.type, plan.error.message))
+        if plan.result == SUCCESSFUL:
+            raise EndedError("No scale down in this iteration")
+
+    def shrink(self) -> StepsOf[LegacyLooping, None]:
+        p, scene, options, inputs = self.p, self.scene, self.options, self.inputs
+        plan = self.report.scale_down = scale_down(
+            scene.found,
+            scene.groups,
+            now=self.now,
+            options=options,
+            state=self.up.state,
+            limits=inputs.limits,
+            draining=self.under_way.draining,
+            disabled=self.up.before.scale_down_disabled,
+            gpu_label=inputs.gpu_label,
+            profile=inputs.profile,
+        )
+        self.up.state = plan.state
+        yield from p.observe(observation("unneeded_nodes_count", len(plan.unneeded)))
+        if plan.chosen is None:  # cool-down, or a node is being drained
+            return
+        yield from remove_unneeded_groups(p, scene, self.report)
+        yield from p.observe(last_activity("scaleDown", p.now))
+        timer = FunctionTimer(p, "scaleDown")
+        error = yield from self.delete(plan)
+        yield from timer.stop()
+        if error is not None:
+            memory = replace(self.up.state.scale_down, last_failure=self.now)
+            self.up.state = replace(self.up.state, scale_down=memory)
+            raise EndedError(error=error)
+
+    def delete(self, plan: ScaleDownPlan) -> StepsOf[LegacyLooping, AutoscalerError | None]:
+        p, tracker, snapshot = self.p, self.actuator.tracker, self.scene.found
+        chosen = plan.chosen
+        assert chosen is not None
+        nodes, index = snapshot.columns.objects, snapshot.columns.index
+        error = None
+        if chosen.empty:
+            going = [nodes[index[name]] for name in chosen.empty]
+            error = yield from delete_empty_nodes(p, going, self.scene.groups, self.options, tracker)
+            if error is None:
+                memory = replace(self.up.state.scale_down, last_scale_down=self.now)
+                self.up.state = replace(self.up.state, scale_down=memory)
+        for name in chosen.drain:
+            pods: list[Pod] = [snapshot.pod(key) for key in plan.removable[name].placement]
+            yield from start_draining(p, nodes[index[name]], pods, self.scene.groups, self.options, tracker)
+        result = "ScaleDownError" if error is not None else plan.result
+        self.report.started = StartedDeletion(result=result, error=None if error is None else error.record)
+        self.up.state = caught_up(self.up.state, tracker)
+        return error
