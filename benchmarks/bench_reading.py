@@ -1,4 +1,6 @@
-"""Reading a dump, and what it costs a pod: decode, check, digest. One thread, warm caches, JSON in memory."""
+"""Reading a dump, and what it costs a pod: decode, check, digest. One thread, warm caches, JSON in memory.
+
+What says "kernel" is a part that no user calls."""
 
 from __future__ import annotations
 
@@ -65,7 +67,7 @@ def texts() -> list[bytes]:
     return [json.dumps(pod(i)).encode() for i in range(PODS)]
 
 
-def test_split_into_records(benchmark: Any, dump: bytes) -> None:
+def test_kernel_split_into_records(benchmark: Any, dump: bytes) -> None:
     assert benchmark(lambda: sum(1 for _ in read(dump))) == PODS
 
 
@@ -77,16 +79,16 @@ def test_load_without_checks(benchmark: Any, dump: bytes) -> None:
     assert benchmark(lambda: sum(1 for _ in load_objects(dump, validate=False))) == PODS
 
 
-def test_digest_of_many_pods(benchmark: Any, texts: list[bytes]) -> None:
+def test_kernel_digest_of_many_pods(benchmark: Any, texts: list[bytes]) -> None:
     digests = benchmark(lambda: set(map(Digester().digest, texts)))
     assert len(digests) == len({(i % 100, i % 9, i % 300) for i in range(PODS)})
 
 
-def test_digest_of_one_pod(benchmark: Any, texts: list[bytes]) -> None:
+def test_kernel_digest_of_one_pod(benchmark: Any, texts: list[bytes]) -> None:
     assert len(benchmark(digest, texts[0])) == 16
 
 
-def test_demand(benchmark: Any) -> None:
+def test_kernel_demand(benchmark: Any) -> None:
     given = from_dict(pod(0), Pod)
     assert benchmark(lambda: to_integers(demand(given))) == {"cpu": 100, "memory": 512 << 20}
 

@@ -2,20 +2,20 @@
 
 Targets, on two cores at ``KSCALE_VPA_SCALE=1`` (the default is 0.005; sizes and times are about linear in it):
 
-=================================  =====================================================  ==========================
-test                               workload                                               target
-=================================  =====================================================  ==========================
-cpu_samples_on_a_shared_grid       100 million CPU samples                                0.2 s
-cpu_samples_at_any_time            100 million CPU samples                                1.2 s
-memory_windows                     100 million memory samples                             1.5 s
-one_pass_over_many_containers      100,000 containers (from scale 0.05 on)                50 ms
-from_file_to_recommendation        10,000 containers, 8 days, a sample a minute: 115      10 s, 1 GiB in all, 28 MiB
-[parquet-...]                      million rows of CPU and memory                         of histograms
-from_file_to_recommendation        the same                                               5 million rows a second, the
-[csv-...]                                                                                 same memory
-from_file_to_recommendation        10,000 containers, 8 days, a sample an hour            5 s
+====================================  =====================================================  ==========================
+test                                  workload                                               target
+====================================  =====================================================  ==========================
+kernel_cpu_samples_on_a_shared_grid   100 million CPU samples                                0.2 s
+kernel_cpu_samples_at_any_time        100 million CPU samples                                1.2 s
+kernel_memory_windows                 100 million memory samples                             1.5 s
+kernel_one_pass_over_many_containers  100,000 containers (from scale 0.05 on)                50 ms
+from_file_to_recommendation           10,000 containers, 8 days, a sample a minute: 115      10 s, 1 GiB in all, 28 MiB
+[parquet-...]                         million rows of CPU and memory                         of histograms
+from_file_to_recommendation           the same                                               5 million rows a second,
+[csv-...]                                                                                    the same memory
+from_file_to_recommendation           10,000 containers, 8 days, a sample an hour            5 s
 [json-...]
-=================================  =====================================================  ==========================
+====================================  =====================================================  ==========================
 
 Files come in two layouts: ``container`` (all rows of one container, then all of the next) and ``time`` (all containers
 at one moment, then all at the next, as a scraper writes them; row groups of a million rows). ``own``: every container
@@ -139,7 +139,7 @@ def listed(millicores: Any, times: Any) -> tuple[Any, Any, Any, Any]:
     return container, times, millicores.ravel().astype(np.int64), np.zeros(n, np.uint8)
 
 
-def test_cpu_samples_on_a_shared_grid(benchmark: Any, millicores: Any, grid: Any) -> None:
+def test_kernel_cpu_samples_on_a_shared_grid(benchmark: Any, millicores: Any, grid: Any) -> None:
     groups, containers = np.arange(CONTAINERS + 1), np.arange(CONTAINERS, dtype=np.int32)
 
     def run(into: Columns) -> Columns:
@@ -156,7 +156,7 @@ def test_cpu_samples_on_a_shared_grid(benchmark: Any, millicores: Any, grid: Any
     timed.tell(benchmark, samples=millicores.size)
 
 
-def test_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: Any) -> None:
+def test_kernel_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: Any) -> None:
     jitter = np.random.default_rng(1).integers(0, 59 * 10**9, millicores.size)
     container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS) + jitter)
 
@@ -175,7 +175,7 @@ def test_cpu_samples_at_any_time(benchmark: Any, millicores: Any, grid: Any) -> 
     timed.tell(benchmark, samples=millicores.size)
 
 
-def test_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> None:
+def test_kernel_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> None:
     container, times, values, status = listed(millicores, np.tile(grid, CONTAINERS))
     values *= 1_000_000
 
@@ -193,7 +193,7 @@ def test_memory_windows(benchmark: Any, millicores: Any, grid: Any) -> None:
     timed.tell(benchmark, samples=millicores.size)
 
 
-def test_one_pass_over_many_containers(benchmark: Any) -> None:
+def test_kernel_one_pass_over_many_containers(benchmark: Any) -> None:
     n = max(100, int(100_000 * min(1.0, SCALE * 20)))
     rng = np.random.default_rng(2)
     store = Store(RecommenderOptions())
