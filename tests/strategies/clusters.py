@@ -145,6 +145,7 @@ def nodes(draw: st.DrawFn, name: str, features: Features) -> Json:
     labels: Json = {HOSTNAME: name}
     if draw(st.integers(0, 7)):
         labels |= {ZONE: draw(st.sampled_from(ZONES)), REGION: "r"}
+        given_sometimes(draw, labels, "topology.ebs.csi.aws.com/zone", st.just(labels[ZONE]), 2)
     given_sometimes(draw, labels, "rack", st.sampled_from(["r1", "r2"]), 3)
     given_sometimes(draw, labels, "cores", st.sampled_from(["4", "8", "+6", "6.0"]), 3)
     capacity: Json = {
@@ -222,11 +223,15 @@ def volume_objects(draw: st.DrawFn, node_names: list[str]) -> list[Json]:
     if draw(st.booleans()):
         for name in node_names:
             drivers = [{"name": CSI_DRIVER, "nodeID": name, "allocatable": {"count": draw(st.integers(1, 2))}}]
+            if draw(chance(2)):
+                drivers.append(
+                    {"name": "ebs.csi.aws.com", "nodeID": name, "allocatable": {"count": draw(st.integers(0, 1))}}
+                )
             objects.append(
                 {
                     "apiVersion": "storage.k8s.io/v1",
                     "kind": "CSINode",
-                    "metadata": {"name": name},
+                    "metadata": {"name": name, "annotations": {MIGRATED: draw(st.sampled_from(MIGRATIONS))}},
                     "spec": {"drivers": drivers if draw(st.integers(0, 3)) else []},
                 }
             )
@@ -234,6 +239,15 @@ def volume_objects(draw: st.DrawFn, node_names: list[str]) -> list[Json]:
             driver: Json = {"apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": CSI_DRIVER}}
             objects.append(driver | {"spec": {"preventPodSchedulingIfMissing": draw(st.booleans())}})
     return objects
+
+
+MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
+MIGRATIONS = ("", "kubernetes.io/aws-ebs", "kubernetes.io/gce-pd,kubernetes.io/aws-ebs")
+IN_TREE_SOURCES: tuple[Json, ...] = (
+    {"awsElasticBlockStore": {"volumeID": "aws://z1/vol-1"}},
+    {"awsElasticBlockStore": {"volumeID": "vol-1"}},
+    {"gcePersistentDisk": {"pdName": "disk"}},
+)
 
 
 @st.composite
@@ -247,7 +261,12 @@ def volumes(draw: st.DrawFn, name: str, storage_class: str, node_names: list[str
         "csi": {"driver": CSI_DRIVER, "volumeHandle": f"handle-{name}"},
     }
     if draw(chance(3)):
+        del spec["csi"]
+        spec |= draw(st.sampled_from(IN_TREE_SOURCES))
+    if draw(chance(3)):
         requirement = {"key": HOSTNAME, "operator": "In", "values": [draw(st.sampled_from(node_names))]}
+        if draw(st.booleans()):
+            requirement = {"key": ZONE, "operator": "In", "values": [draw(st.sampled_from(["z1", "z2"]))]}
         spec["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": [requirement]}]}}
     metadata = {"name": name, "labels": labels}
     status = {"phase": "Available"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reference.cluster import SKIPPED, Cluster, Json, NodeState, PreFiltered, Status, error, namespace_of, unresolvable
+from reference.in_tree import as_csi
 from reference.labels import label_selector, matches, node_selector_matches
 from reference.resources import quantity
 from reference.volumes import annotations, claim_names, claim_of, class_name, missing, not_owned
@@ -73,6 +74,8 @@ def volume_fits_node(volume: Json, node: NodeState) -> bool:
 def check(state: Claims, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
     reasons = []
     bound = check_bound(state.bound, node, cluster)
+    if bound not in (None, "affinity", "gone"):
+        return error(str(bound))
     if bound == "affinity":
         reasons.append("node(s) didn't match PersistentVolume's node affinity")
     reasons += check_delayed(state.delayed, pod, node, cluster)
@@ -87,7 +90,10 @@ def check_bound(claims: list[Json], node: NodeState, cluster: Cluster) -> str | 
         volume = cluster.get("PersistentVolume", claim["spec"]["volumeName"])
         if volume is None:
             return "gone"
-        if not volume_fits_node(volume, node):
+        seen = as_csi(volume, cluster.csi_node_of(node))
+        if isinstance(seen, str):
+            return seen
+        if not volume_fits_node(seen, node):
             return "affinity"
     return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from reference import in_tree
 from reference.cluster import (
     SKIPPED,
     Cluster,
@@ -16,19 +17,17 @@ from reference.cluster import (
     unresolvable,
     unschedulable,
 )
-from reference.volumes import annotations, claim_names, claim_of, class_name, missing, not_owned
+from reference.volumes import claim_names, claim_of, class_name, missing, not_owned
 
 NAME = "NodeVolumeLimits"
-MIGRATED = "storage.alpha.kubernetes.io/migrated-plugins"
-# Inline and persistent volume field, in-tree plug-in, CSI driver, and how its handle reads.
 IN_TREE = (
-    ("awsElasticBlockStore", "kubernetes.io/aws-ebs", "ebs.csi.aws.com", "volumeID"),
-    ("gcePersistentDisk", "kubernetes.io/gce-pd", "pd.csi.storage.gke.io", "pdName"),
-    ("azureDisk", "kubernetes.io/azure-disk", "disk.csi.azure.com", "diskURI"),
-    ("azureFile", "kubernetes.io/azure-file", "file.csi.azure.com", "shareName"),
-    ("cinder", "kubernetes.io/cinder", "cinder.csi.openstack.org", "volumeID"),
-    ("vsphereVolume", "kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "volumePath"),
-    ("portworxVolume", "kubernetes.io/portworx-volume", "pxd.portworx.com", "volumeID"),
+    "awsElasticBlockStore",
+    "gcePersistentDisk",
+    "azureDisk",
+    "azureFile",
+    "cinder",
+    "vsphereVolume",
+    "portworxVolume",
 )
 
 
@@ -36,21 +35,9 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
     for volume in pod["spec"].get("volumes") or []:
         if volume.get("persistentVolumeClaim") is not None or volume.get("ephemeral") is not None:
             return PreFiltered()
-        if any(volume.get(field) is not None for field, *_ in IN_TREE):
+        if any(volume.get(field) is not None for field in IN_TREE):
             return PreFiltered()
     return PreFiltered(SKIPPED)
-
-
-def is_migrated(plugin: str, csi_node: Json | None) -> bool:
-    return csi_node is not None and plugin in annotations(csi_node).get(MIGRATED, "").split(",")
-
-
-def in_tree(source: Json, csi_node: Json | None) -> tuple[str, str] | None:
-    """(driver, handle) of an in-tree volume source that this node's CSINode says is migrated."""
-    for field, plugin, driver, key in IN_TREE:
-        if source.get(field) is not None and is_migrated(plugin, csi_node):
-            return driver, str(source[field].get(key))
-    return None
 
 
 class MissingError(Exception):
@@ -65,7 +52,7 @@ def resolve(pod: Json, csi_node: Json | None, cluster: Cluster, *, incoming: boo
     """Unique volumes of a pod that count against a driver: (driver, handle) -> driver."""
     found: dict[tuple[str, str], str] = {}
     for volume in pod["spec"].get("volumes") or []:
-        inline = in_tree(volume, csi_node)
+        inline = in_tree.handle_of(volume, {}, csi_node)
         if inline:
             found[inline] = inline[0]
     for name, ephemeral in claim_names(pod):
@@ -90,15 +77,15 @@ def driver_and_handle(claim: Json, csi_node: Json | None, cluster: Cluster) -> t
     if volume is None:
         storage_class = cluster.get("StorageClass", class_name(claim))
         driver = (storage_class or {}).get("provisioner")
-        for _, plugin, csi_driver, _ in IN_TREE:
+        for _, plugin, csi_driver, _ in in_tree.SERVED:
             if driver == plugin:
-                driver = csi_driver if is_migrated(plugin, csi_node) else None
+                driver = None if csi_node is None else csi_driver
         if not driver:
             return None
         return driver, f"pending {namespace_of(claim)}/{claim['metadata']['name']}"
     if volume["spec"].get("csi") is not None:
         return volume["spec"]["csi"]["driver"], volume["spec"]["csi"]["volumeHandle"]
-    return in_tree(volume["spec"], csi_node)
+    return in_tree.handle_of(volume["spec"], volume["metadata"].get("labels") or {}, csi_node)
 
 
 def check(state: Any, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:

@@ -20,7 +20,7 @@ from kscale._native import _engine
 from kscale.objects.storage import CSINode, PersistentVolumeClaim
 from kscale.scheduling.context import Context
 from kscale.scheduling.facts import CSI, NAME, NodeFacts
-from kscale.scheduling.in_tree_volumes import migrated, provisioned_by, translated
+from kscale.scheduling.in_tree_volumes import TranslationError, inline, is_in_tree, of_volume, provisioned_by, served
 from kscale.scheduling.plugins.base import Judge, Numbers, Part, Plugin, Witness
 from kscale.scheduling.renewed import renewed
 from kscale.scheduling.rows import Rows
@@ -40,20 +40,26 @@ def _of_claim(claim: PersistentVolumeClaim, volumes: Volumes) -> _Attached | Non
         storage_class = volumes.storage_class(class_name(claim))
         if storage_class is None or not storage_class.provisioner:
             return None
-        driver, plugin = provisioned_by(storage_class.provisioner)
-        return driver, f"\0{claim.namespace}/{claim.name}", plugin
+        made = provisioned_by(storage_class.provisioner)
+        return None if made is None else (made[0], f"\0{claim.namespace}/{claim.name}", made[1])
     if volume.spec.csi is not None:
         return volume.spec.csi.driver, volume.spec.csi.volume_handle, -1
-    return translated(volume.spec)
+    try:
+        return of_volume(volume)
+    except TranslationError:
+        return None
 
 
 def _resolve(pod: PodClass, volumes: Volumes, *, incoming: bool) -> tuple[_Attached, ...] | Status:
     """The pod's attachable volumes, each once, or what is wrong with one of them."""
     found: dict[_Attached, None] = {}
     for volume in pod.volumes:
-        inline = translated(volume)
-        if inline:
-            found[inline] = None
+        try:
+            attached = inline(volume)
+        except TranslationError:  # see _untranslated
+            continue
+        if attached is not None:
+            found[attached] = None
     for name, ephemeral in claim_names(pod):
         claim = volumes.claim(pod.namespace, name)
         if claim is None:
@@ -64,9 +70,19 @@ def _resolve(pod: PodClass, volumes: Volumes, *, incoming: bool) -> tuple[_Attac
         if ephemeral and (problem := not_owned(pod, claim)):
             return error(problem)
         attached = _of_claim(claim, volumes)
-        if attached:
+        if attached is not None and attached[0] and attached[1]:
             found[attached] = None
     return tuple(found)
+
+
+def _untranslated(pod: PodClass) -> Status | None:
+    """What is wrong with an inline volume on every node that has CSI drivers."""
+    for volume in pod.volumes:
+        try:
+            inline(volume)
+        except TranslationError as problem:
+            return error(f"converting volume({volume.name}) from inline to csi: {problem}")
+    return None
 
 
 def _limits(csi_node: CSINode | None) -> dict[str, int]:
@@ -123,11 +139,11 @@ class _NodeLimits:
         self._of = names, csi_nodes
         before = last.known if last is not None else {}
         self.known: dict[str, tuple[CSINode, dict[str, int], int]] = {}
-        """By name of the CSINode: itself, its limits, what it has migrated."""
+        """By name of the CSINode: itself, its limits, the in-tree plug-ins whose volumes it serves."""
         for name, csi_node in csi_nodes.items():
             known = before.get(name)
             if known is None or known[0] is not csi_node:
-                known = csi_node, _limits(csi_node), migrated(csi_node)
+                known = csi_node, _limits(csi_node), served(csi_node)
             self.known[name] = known
         nothing: tuple[None, dict[str, int], int] = (None, {}, 0)
         found = [self.known.get(name, nothing) for name in names]
@@ -216,7 +232,7 @@ class VolumeNumbers(Part):
         bound = _limits(facts.csi_node)
         return {
             "limits": [bound.get(driver, -1) for driver in self.drivers],
-            "migrated": migrated(facts.csi_node),
+            "migrated": served(facts.csi_node),
         }
 
 
@@ -227,7 +243,7 @@ class NodeVolumeLimits(Plugin):
     statuses: ClassVar = {0: unschedulable("node(s) exceed max volume count")}
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        return not (pod.has_claims or any(translated(volume) for volume in pod.volumes))
+        return not (pod.has_claims or any(is_in_tree(volume) >= 0 for volume in pod.volumes))
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         if not pod.volumes or self.skips(pod, ctx):
@@ -237,13 +253,16 @@ class NodeVolumeLimits(Plugin):
         if isinstance(wanted, Status):
             return Judge(wanted, frozenset(), partial(_everywhere, wanted))
         broken = _BrokenNodes.of(ctx)
+        untranslated = _untranslated(pod)
         needed = tuple((driver, plugin) for driver, _, plugin in wanted if _must_be_there(driver, volumes))
-        if not needed and not broken:
+        if not needed and not broken and untranslated is None:
             return None
         attached = tuple(dict.fromkeys(plugin for _, _, plugin in wanted))
 
         def check(node: NodeFacts) -> Status | None:
-            moved = migrated(node.csi_node)
+            if untranslated is not None and node.csi_node is not None:
+                return untranslated
+            moved = served(node.csi_node)
             drivers = {driver.name for driver in node.csi_node.spec.drivers} if node.csi_node else set()
             for driver, plugin in needed:
                 if (plugin < 0 or moved >> plugin & 1) and driver not in drivers:
@@ -253,7 +272,7 @@ class NodeVolumeLimits(Plugin):
                 return error(broken[node.name])
             return None
 
-        key: Hashable = needed, (attached, broken) if broken else None
+        key: Hashable = needed, untranslated, (attached, broken) if broken else None
         return Judge(key, frozenset({CSI, NAME}) if broken else frozenset({CSI}), check)
 
     def part(self, rows: Rows) -> Part:

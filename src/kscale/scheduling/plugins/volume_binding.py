@@ -6,17 +6,20 @@ Cluster Autoscaler does not assume bindings, so the verdict is constant within a
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from kscale.objects.base import enc_hook
+from kscale.objects.core import NodeSelector
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.quantity import Quantity
 from kscale.objects.selectors import SelectorError, compile_selector
 from kscale.objects.storage import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kscale.scheduling.context import Context
-from kscale.scheduling.facts import NAME, NodeFacts
+from kscale.scheduling.facts import CSI, NAME, NodeFacts
+from kscale.scheduling.in_tree_volumes import TranslationError, is_in_tree, migrated, reachable_from
 from kscale.scheduling.plugins.base import NOTHING, Judge, Plugin, PreFilter
 from kscale.scheduling.plugins.node_affinity import selector_columns
 from kscale.scheduling.status import Status, error, unresolvable
@@ -49,10 +52,50 @@ def _capacity(volume: PersistentVolume) -> Quantity:
     return (volume.spec.capacity or {}).get("storage", _ZERO)
 
 
-def _reaches(volume: PersistentVolume, node: NodeFacts) -> bool:
-    required = volume.spec.node_affinity.required if volume.spec.node_affinity else None
+def _affinity(volume: PersistentVolume) -> NodeSelector | None:
+    return volume.spec.node_affinity.required if volume.spec.node_affinity else None
+
+
+def _reaches(required: NodeSelector | None, node: NodeFacts) -> bool:
     # Upstream asks a node made of nothing but these labels: its name is empty.
     return required is None or compile_node_selector(required).matches(node.labels, "")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Held:
+    """A volume that a claim is bound to. ``required``: its node affinity; on nodes whose CSINode says that the in-tree
+    ``plugin`` was migrated ``translated``, or the error that there is ``instead``."""
+
+    required: NodeSelector | None
+    plugin: int = -1
+    translated: NodeSelector | None = None
+    instead: Status | None = None
+
+    @classmethod
+    def of(cls, volume: PersistentVolume) -> _Held:
+        plugin = is_in_tree(volume.spec)
+        if plugin < 0:
+            return cls(_affinity(volume))
+        try:
+            return cls(_affinity(volume), plugin, reachable_from(volume))
+        except TranslationError as problem:
+            return cls(_affinity(volume), plugin, instead=error(f"could not translate pv: {problem}"))
+
+    @property
+    def columns(self) -> frozenset[str]:
+        own = frozenset({CSI}) if self.plugin >= 0 else frozenset()
+        return own | selector_columns(self.required) | selector_columns(self.translated)
+
+    @property
+    def key(self) -> Hashable:
+        return _encode(self.required), self.plugin, _encode(self.translated), self.instead
+
+    def check(self, node: NodeFacts) -> Status | str | None:
+        if self.plugin >= 0 and migrated(node.csi_node) >> self.plugin & 1:
+            if self.instead is not None:
+                return self.instead
+            return None if _reaches(self.translated, node) else _NO_MATCH
+        return None if _reaches(self.required, node) else _NO_MATCH
 
 
 class VolumeBinding(Plugin):
@@ -100,14 +143,15 @@ class VolumeBinding(Plugin):
             return None
         volumes = Volumes.of(ctx)
         claims = volumes.claims_of(pod)
-        held = [volumes.volume(claim.spec.volume_name) for claim in claims if _bound(claim)]
+        bound = [volumes.volume(claim.spec.volume_name) for claim in claims if _bound(claim)]
+        held = [None if volume is None else _Held.of(volume) for volume in bound]
         waiting = [claim for claim in claims if not _bound(claim)]
         columns: set[str] = set()
         key: list[Hashable] = []
         for volume in held:
-            required = volume.spec.node_affinity.required if volume is not None and volume.spec.node_affinity else None
-            columns |= selector_columns(required)
-            key.append(None if volume is None else b"" if required is None else _encode(required))
+            if volume is not None:
+                columns |= volume.columns
+            key.append(None if volume is None else volume.key)
         if waiting:
             columns |= _columns_of_waiting(waiting, volumes)
             key += [pod.index, volumes]  # what claims may find depends on too much to be spelled out
@@ -115,6 +159,8 @@ class VolumeBinding(Plugin):
         def check(node: NodeFacts) -> Status | None:
             reasons = []
             bound = _check_bound(held, node)
+            if isinstance(bound, Status):
+                return bound
             if bound == _NO_MATCH:
                 reasons.append(bound)
             provided = _check_waiting(waiting, node, volumes) if waiting else None
@@ -154,12 +200,11 @@ def _columns_of_waiting(claims: list[PersistentVolumeClaim], volumes: Volumes) -
     return columns
 
 
-def _check_bound(held: list[PersistentVolume | None], node: NodeFacts) -> str | None:
+def _check_bound(held: list[_Held | None], node: NodeFacts) -> Status | str | None:
     for volume in held:
-        if volume is None:
-            return _GONE
-        if not _reaches(volume, node):
-            return _NO_MATCH
+        problem = _GONE if volume is None else volume.check(node)
+        if problem is not None:
+            return problem
     return None
 
 
@@ -210,9 +255,9 @@ def _best_volume(
             continue
         if spec.claim_ref is not None:
             if spec.claim_ref.uid in ("", claim.metadata.uid):
-                return volume if _reaches(volume, node) else None
+                return volume if _reaches(_affinity(volume), node) else None
             continue
-        if not _reaches(volume, node):
+        if not _reaches(_affinity(volume), node):
             continue
         if selector is not None and not selector.matches(volume.metadata.labels):
             continue
