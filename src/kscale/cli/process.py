@@ -58,6 +58,8 @@ def run_program(
     from kscale.world.kubernetes.kubeconfig import load_access
     from kscale.world.serve.app import parse_address
 
+    if election is not None and (problems := election.problems()):
+        raise InputError(problems)
     if flags.address:
         parse_address(flags.address)
     options = ProcessOptions(address=flags.address, tls=flags.tls(), election=election, dry_run=flags.dry_run)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
     from kscale.world.serve.tls import ReloadingContext
 
-__all__ = ["LeaseFlags", "ProcessFlags", "go_duration"]
+__all__ = ["LeaseFlags", "ProcessFlags", "go_duration", "host_name"]
 
 _PROCESS: Final = "Process"
 _LEASE: Final = "Leader election"

@@ -36,6 +36,12 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("scale-down", "kscale.cli.commands.scale_down", "Which nodes can go, and where their pods land."),
     Entry("headroom", "kscale.cli.commands.headroom", "How many more of a pod fit; does losing a node or zone hurt?"),
     Entry(
+        "run cluster-autoscaler",
+        "kscale.cli.commands.run.cluster_autoscaler",
+        "The Cluster Autoscaler, against a cluster.",
+        "Live",
+    ),
+    Entry(
         "run horizontal",
         "kscale.cli.commands.run.horizontal",
         "The HorizontalPodAutoscaler controller, against a cluster.",

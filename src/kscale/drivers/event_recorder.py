@@ -11,7 +11,7 @@ from typing import Final
 
 from kscale.drivers.correlator import CorrelatorOptions, EventCorrelator, make_event
 from kscale.drivers.live import Live
-from kscale.effects import Event
+from kscale.effects import Event, Moment
 from kscale.objects.core import Event as EventObject
 from kscale.world.protocols import Clock
 
@@ -27,27 +27,28 @@ class EventRecorder:
     ``component``: who reports them. ``dropped`` counts events that came when a thousand were waiting already.
     """
 
-    __slots__ = ("_clock", "_component", "_correlator", "_live", "_queue", "dropped")
+    __slots__ = ("_clock", "_component", "_correlator", "_last", "_live", "_queue", "dropped")
 
     def __init__(self, live: Live, clock: Clock, *, component: str, options: CorrelatorOptions | None = None) -> None:
         self._live = live
         self._clock = clock
         self._component = component
         self._correlator = EventCorrelator(options)
+        self._last: Moment = 0
         self._queue: asyncio.Queue[EventObject] = asyncio.Queue(_MOST_QUEUED)
         self.dropped = 0
 
     def emit(self, events: Sequence[Event]) -> None:
         """Takes events, in their order."""
         now = self._clock.now()
-        for i, event in enumerate(events):
+        for event in events:
             if event.type not in ("Normal", "Warning"):
                 _log.error("Unsupported event type: %r", event.type)
                 continue
             _log.info("Event(%s): type: %r reason: %r %s", event.about, event.type, event.reason, event.message)
             try:
-                # Two events of one moment differ in their names.
-                self._queue.put_nowait(make_event(event, component=self._component, now=now + i))
+                self._last = max(now, self._last + 1)  # two events of one moment differ in their names
+                self._queue.put_nowait(make_event(event, component=self._component, now=self._last))
             except asyncio.QueueFull:
                 self.dropped += 1
                 _log.error("Unable to record event: too many queued events, dropped event of %s", event.about)

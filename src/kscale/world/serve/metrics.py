@@ -50,7 +50,7 @@ class _Family:
             raise UnknownMetricError(f"{metric.name} has the labels {metric.labels}, not {tuple(seen.labels)}")
         key = tuple(seen.labels[label] for label in metric.labels)
         if metric.kind == "gauge":
-            self.values[key] = seen.value
+            self.values[key] = float(seen.value)
             return
         if metric.kind == "counter":
             held = self.values.get(key, 0.0)

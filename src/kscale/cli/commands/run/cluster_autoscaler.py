@@ -1,0 +1,196 @@
+"""``kscale run cluster-autoscaler``."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
+from kscale.cli.go_flags import GoCommand
+from kscale.cli.process import run_program
+from kscale.cli.process_flags import go_duration, host_name
+from kscale.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from kscale.ca.options import AutoscalingOptions
+    from kscale.drivers.cluster_autoscaler import NodeBoard
+    from kscale.drivers.process import Build, Program, Surroundings
+    from kscale.effects import Steps
+    from kscale.world.protocols import NodeGroups
+
+__all__ = ["COMMAND", "command"]
+
+CLOUDS = ("externalgrpc", "kwok", "clusterapi", "static")
+
+
+class COMMAND(GoCommand):
+    """The command as typer makes it."""
+
+    refused: ClassVar[Mapping[str, str]] = REFUSED
+
+
+def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags) -> None:
+    """Run the Cluster Autoscaler: upstream's flags, decisions and writes.
+
+    Beside a stock Cluster Autoscaler, --dry-run shows what it would do. Exit status: 0 ended by a signal; 1 it could
+    not go on (another leads, no API server); 2 flags or files that cannot be used.
+    """
+    options = loop.options()
+    if process.cloud_provider not in CLOUDS:
+        text = f"there is no cloud provider {process.cloud_provider!r} here; there are {', '.join(CLOUDS)}"
+        raise InputError(Problem(text, field="--cloud-provider"))
+    if process.cloud_provider == "static" and not process.dry_run:
+        raise InputError(Problem("node groups of a file are for --dry-run", field="--cloud-provider"))
+    if process.cloud_provider in ("static", "externalgrpc") and not process.cloud_config:
+        raise InputError(Problem(f"{process.cloud_provider} needs one", field="--cloud-config"))
+    run_program(
+        "cluster-autoscaler",
+        process,
+        build(process, options),
+        # Upstream's name of a candidate is its host's alone, and the lease is where the status is.
+        election=lease.election(identity=host_name(), namespace=options.namespace),
+        qps=process.kube_client_qps,
+        burst=process.kube_client_burst,
+        user_agent=process.user_agent,
+        server=process.kubernetes,
+    )
+
+
+def build(process: AutoscalerFlags, options: AutoscalingOptions) -> Build:
+    """What puts the program together."""
+    return partial(_build, process, options)
+
+
+async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings) -> Program:
+    from kscale.ca.expander.registry import build_chain
+    from kscale.ca.gpu import DEFAULT_GPU_LABEL
+    from kscale.ca.metrics import METRICS
+    from kscale.drivers.cluster_autoscaler import (
+        AutoscalerProcess,
+        ClusterAutoscaler,
+        NodeBoard,
+        farewell,
+        reach_nodes,
+    )
+    from kscale.drivers.correlator import CLUSTER_AUTOSCALER
+    from kscale.drivers.grpc_expander import GrpcExpander
+    from kscale.drivers.health import HealthCheck, HealthCheckOptions
+    from kscale.drivers.process import Program
+
+    chain = build_chain(options.expander_names)
+    ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
+    board = NodeBoard()
+    groups = await _cloud(process, options, around, board)
+    gpu_label = await asyncio.to_thread(lambda: groups.gpu_label)
+    devices = await around.resources.serves("resource.k8s.io/v1")
+    health = HealthCheck(
+        HealthCheckOptions(
+            max_inactivity=go_duration(process.max_inactivity, "--max-inactivity"),
+            max_failing_time=go_duration(process.max_failing_time, "--max-failing-time"),
+            max_startup_time=go_duration(process.max_startup_time, "--max-startup-time"),
+        ),
+        around.steady.now(),
+    )
+    driver = ClusterAutoscaler(
+        options,
+        AutoscalerProcess(
+            frequent_loops=process.frequent_loops_enabled,
+            dry_run=around.dry_run,
+            dra=devices,
+            gpu_label=gpu_label or DEFAULT_GPU_LABEL,
+            rank=ranker,
+        ),
+        around.steady,
+        health,
+        board,
+    )
+    ended: list[bool] = []
+
+    def close() -> None:
+        # Cleanup is for an end by a signal, and upstream comes to it only where it writes a status.
+        if ended and options.write_status_configmap and not around.dry_run:
+            groups.close()
+        if ranker is not None:
+            ranker.close()
+
+    def at_end(now: int) -> Steps[None]:
+        ended.append(True)
+        return farewell(options, now)
+
+    return Program(
+        driver=driver,
+        metrics=tuple(METRICS.values()),
+        health=health,
+        monitored=lambda: health.start_monitoring(around.steady.now()),
+        groups=groups,
+        ranker=ranker,
+        correlation=None if process.record_duplicated_events else CLUSTER_AUTOSCALER,
+        csi=options.enable_csi_node_aware_scheduling,
+        dra=devices and options.enable_dynamic_resource_allocation,
+        before=reach_nodes,
+        at_end=at_end,
+        releases=False,
+        close=close,
+    )
+
+
+async def _cloud(
+    process: AutoscalerFlags, options: AutoscalingOptions, around: Surroundings, board: NodeBoard
+) -> NodeGroups:
+    """The cloud by its name."""
+    if process.cloud_provider == "static":
+        from kscale.capacity.groups import read_groups
+        from kscale.world.nodegroups.static import StaticGroups
+
+        return StaticGroups(read_groups(process.cloud_config), board)
+    if process.cloud_provider == "externalgrpc":
+        from kscale.world.nodegroups.external import ExternalGroups, read_config
+
+        return ExternalGroups(read_config(process.cloud_config), board, defaults=options.node_group_defaults)
+    from kscale.world.kubernetes.performer import Performer
+    from kscale.world.nodegroups.api_cloud import blocking
+
+    loop = asyncio.get_running_loop()
+    if process.cloud_provider == "kwok":
+        from kscale.world.nodegroups.kwok import CONFIG_MAP, KwokGroups
+
+        ask = blocking(Performer(around.client, around.clock, resources=around.resources), loop)
+        return await asyncio.to_thread(
+            KwokGroups,
+            ask,
+            namespace=os.environ.get("POD_NAMESPACE") or options.namespace,
+            config_map=os.environ.get("KWOK_PROVIDER_CONFIGMAP") or CONFIG_MAP,
+        )
+    return await _machines(process, around, board)
+
+
+async def _machines(process: AutoscalerFlags, around: Surroundings, board: NodeBoard) -> NodeGroups:
+    """Groups of machines of the management cluster."""
+    from kscale.world.kubernetes.aiohttp_transport import connect
+    from kscale.world.kubernetes.kubeconfig import in_cluster, load_access
+    from kscale.world.kubernetes.performer import Performer
+    from kscale.world.kubernetes.resources import Resources
+    from kscale.world.nodegroups.api_cloud import blocking
+    from kscale.world.nodegroups.cluster_api import MachineGroupsCloud, read_discovery
+
+    client, resources = around.client, around.resources
+    access = load_access(process.cloud_config) if process.cloud_config else None
+    if access is None and process.clusterapi_cloud_config_authoritative:
+        access = in_cluster()
+        if access is None:
+            raise InputError(Problem("this is no pod, and there is no --cloud-config", field="--cloud-config"))
+    if access is not None:
+        client = connect(access, around.clock, user_agent=process.user_agent, qps=process.kube_client_qps)
+        resources = Resources(client)
+    served = await resources.of_name("machinedeployments.cluster.x-k8s.io")
+    return MachineGroupsCloud(
+        blocking(Performer(client, around.clock, resources=resources), asyncio.get_running_loop()),
+        board,
+        api_version=served.api_version,
+        now=around.clock.now,
+        discovery=[read_discovery(text) for text in process.node_group_auto_discovery or ()],
+    )

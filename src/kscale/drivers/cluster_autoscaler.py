@@ -1,0 +1,288 @@
+"""The Cluster Autoscaler as a driver (upstream: ``main.go``, ``pkg/loop``): when a loop begins, what it goes by, what
+is kept for the next."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec.structs import replace
+
+from kscale.ca.cluster_state import initializing_status
+from kscale.ca.expander.types import ExpanderInput, Rank, Rng
+from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.metrics import observation
+from kscale.ca.options import GIB, AutoscalingOptions
+from kscale.ca.scale_down.actuation.actuator import Actuator
+from kscale.ca.state import LoopState
+from kscale.ca.static_autoscaler.inputs import LoopInputs
+from kscale.ca.static_autoscaler.loop import run_once, run_once_steps
+from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.ca.status_config_map import write_status
+from kscale.drivers.health import HealthCheck
+from kscale.drivers.pretending import described
+from kscale.drivers.trigger import UNSCHEDULED_PODS, LoopTrigger, is_recent_unschedulable
+from kscale.effects import (
+    SECOND,
+    ZERO_TIME,
+    Delete,
+    HasInstances,
+    List,
+    Moment,
+    Progress,
+    Refresh,
+    Steps,
+    timedelta_of,
+)
+from kscale.errors import KscaleError
+from kscale.objects.core import ConfigMap, Node, Pod
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
+from kscale.snapshot.snapshot import Snapshot
+from kscale.world.protocols import Change, Clock, Stores, Watch
+
+__all__ = ["AutoscalerProcess", "ClusterAutoscaler", "NodeBoard", "NotStartedError", "farewell", "reach_nodes"]
+
+_log = logging.getLogger(__name__)
+PRIORITIES: Final = "cluster-autoscaler-priority-expander"
+_OBSERVED: Final = (
+    ("v1", "Node"), ("v1", "Pod"), ("v1", "Namespace"), ("v1", "Service"), ("v1", "ReplicationController"),
+    ("v1", "PersistentVolume"), ("v1", "PersistentVolumeClaim"), ("apps/v1", "ReplicaSet"), ("apps/v1", "StatefulSet"),
+    ("apps/v1", "DaemonSet"), ("batch/v1", "Job"), ("policy/v1", "PodDisruptionBudget"),
+    ("storage.k8s.io/v1", "StorageClass"), ("storage.k8s.io/v1", "CSINode"), ("storage.k8s.io/v1", "CSIDriver"),
+    ("storage.k8s.io/v1", "CSIStorageCapacity"), ("storage.k8s.io/v1", "VolumeAttachment"),
+)  # fmt: skip
+_DEVICES: Final = tuple(("resource.k8s.io/v1", kind) for kind in ("ResourceClaim", "ResourceSlice", "DeviceClass"))
+_QUOTAS: Final = ("autoscaling.x-k8s.io/v1beta1", "CapacityQuota")
+
+
+class NotStartedError(KscaleError, RuntimeError):
+    """The API server refused what the program cannot begin without."""
+
+
+@dataclass(slots=True)
+class NodeBoard:
+    """The nodes of the cluster as they were when the last loop began: what clouds sort into their groups."""
+
+    nodes: Sequence[Node] = ()
+
+    def __call__(self) -> Sequence[Node]:
+        return self.nodes
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutoscalerProcess:
+    """What the process is told, beside the options of a decision; the names are those of upstream's flags.
+
+    ``dra``: the API server serves devices; ``gpu_label``: the cloud's; ``rank``: an outside ranker, asked in a dry run.
+    """
+
+    frequent_loops: bool = True
+    dry_run: bool = False
+    dra: bool = True
+    gpu_label: str = DEFAULT_GPU_LABEL
+    rank: Rank | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    snapshot: Snapshot
+    priorities: dict[str, str] | None
+    waited: int | None
+
+
+@dataclass
+class ClusterAutoscaler:
+    """One process's loops (:class:`kscale.drivers.driver.Driver`). ``reports`` has the last one's."""
+
+    options: AutoscalingOptions
+    process: AutoscalerProcess
+    clock: Clock
+    """That is never set."""
+    health: HealthCheck
+    board: NodeBoard
+    rng: Rng | None = None
+    state: LoopState = field(default_factory=LoopState)
+    name: str = "cluster-autoscaler"
+    report: LoopReport | None = None
+    """Of the last loop."""
+
+    def __post_init__(self) -> None:
+        self._begun = self.clock.now()
+        self._trigger = LoopTrigger(self.options.scan_interval, frequent=self.process.frequent_loops, now=self._begun)
+        self._actuator = Actuator(self.options, gpu_label=self.process.gpu_label)
+        self._groups: Groups | Sequence[NodeGroup] = ()
+        self._first = True
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """What it must see."""
+        kinds = [*_OBSERVED]
+        if self.process.dra:
+            kinds += _DEVICES
+        if self.options.capacity_quotas_enabled:
+            kinds.append(_QUOTAS)
+        found = [Watch(kind=kind, api_version=version) for version, kind in kinds]
+        if self.process.frequent_loops:
+            found.append(Watch(kind="Pod", api_version="v1", field_selector=UNSCHEDULED_PODS, typed=True))
+        if "priority" in self.options.expander_names:
+            named = f"metadata.name={PRIORITIES}"
+            found.append(
+                Watch(
+                    kind="ConfigMap",
+                    api_version="v1",
+                    namespace=self.options.namespace,
+                    field_selector=named,
+                    typed=True,
+                )
+            )
+        return found
+
+    def notice(self, change: Change, now: Moment) -> None:
+        """A pod that waits begins a loop."""
+        if isinstance(change.new, Pod) and is_recent_unschedulable(change.new, now):
+            self._trigger.pod_waits()
+
+    def next_due(self) -> Moment | None:
+        """When the next loop is due."""
+        return self._trigger.next_due()
+
+    def observe(self, stores: Stores, now: Moment) -> _Sight:
+        """The cluster as it is, and the priorities of groups."""
+        waited = self._trigger.began(now)
+        if self._trigger.reason:
+            _log.debug("%s", self._trigger.reason)
+        snapshot = stores.snapshot()
+        self.board.nodes = snapshot.columns.objects
+        held = stores.get("ConfigMap", self.options.namespace, PRIORITIES)
+        return _Sight(snapshot, (held.data or {}) if isinstance(held, ConfigMap) else None, waited)
+
+    def steps(self, sight: _Sight, now: Moment) -> Steps[None]:
+        """One loop, and what is left of it."""
+        progress = Progress(now)
+        begun = self.clock.now()
+        self.health.update_last_activity(begun)
+        if self._first:
+            self._first = False
+            yield from self._introduce(progress)
+        if sight.waited is not None:
+            loop_wait = observation("function_duration_seconds", sight.waited / SECOND, function="loopWait")
+            yield from progress.observe(loop_wait)
+        inputs = LoopInputs(
+            actuator=None if self.process.dry_run else self._actuator,
+            gpu_label=self.process.gpu_label,
+            process_age=timedelta_of(begun - self._begun),
+            rng=self.rng,
+            expander_input=ExpanderInput(priorities=sight.priorities, namespace=self.options.namespace),
+        )
+        if self.process.dry_run:
+            report = yield from self._pretend(sight, progress, inputs)
+        else:
+            report = yield from run_once_steps(
+                sight.snapshot, self._groups, now=progress.now, options=self.options, state=self.state, inputs=inputs
+            )
+            self.state = report.state
+        self._groups = report.groups
+        self.report = report
+        for warning in report.warnings:
+            _log.warning("%s", warning)
+        _log.info("%r", report)
+        yield from progress.clock()
+        if report.successful:
+            self.health.update_last_success(self.clock.now())
+        memory = self.state.scale_down
+        self._trigger.ended(
+            progress.now,
+            last_scale_up=_or_never(memory.last_scale_up),
+            last_scale_down_delete=_or_never(memory.last_scale_down),
+        )
+
+    def _introduce(self, progress: Progress) -> Steps[None]:
+        """What upstream shows before its first loop."""
+        limits = self.options
+        yield from progress.observe(
+            observation("cpu_limits_cores", limits.cores_total.min, direction="minimum"),
+            observation("cpu_limits_cores", limits.cores_total.max, direction="maximum"),
+            observation("memory_limits_bytes", limits.memory_total.min * GIB, direction="minimum"),
+            observation("memory_limits_bytes", limits.memory_total.max * GIB, direction="maximum"),
+        )
+        if limits.write_status_configmap and not self.process.dry_run:
+            problem = yield from write_status(progress, initializing_status(), limits, progress.now)
+            if problem is not None:
+                raise NotStartedError(f"Failed to init status ConfigMap: {problem}")
+        cloud = yield from progress.act(Refresh())  # taints of an earlier process are removed from nodes of groups only
+        if cloud.error is not None:
+            _log.error("the cloud cannot be looked at: %s", cloud.error.message)
+        self._groups = cloud.value or ()
+
+    def _pretend(self, sight: _Sight, progress: Progress, inputs: LoopInputs) -> Steps[LoopReport]:
+        """A loop as if everything it asks for succeeded; what it asked for is told, and forgotten: the next loop finds
+        the cluster as it is."""
+        cloud = yield from progress.act(Refresh())
+        if cloud.error is None and cloud.value is not None:
+            self._groups = cloud.value
+        names = tuple(sight.snapshot.nodes)
+        machines = yield from progress.act(HasInstances(names))
+        report = run_once(
+            sight.snapshot,
+            self._groups,
+            now=progress.now,
+            options=self.options,
+            state=self.state,
+            inputs=inputs,
+            has_instance=machines.value if machines.error is None else None,
+            rank=self.process.rank,
+        )
+        if cloud.error is not None:
+            _log.error("the cloud cannot be looked at: %s", cloud.error.message)
+        for action in report.actions:
+            if not isinstance(action, Refresh | HasInstances | List):
+                _log.info("dry run: %s", described(action))
+        yield from progress.observe(*report.observations)
+        yield from progress.emit(*report.events)
+        self.state = _undone(report.state, self.state)
+        report.groups = Groups.of(self._groups, sight.snapshot.columns.objects)
+        return report
+
+
+def _undone(after: LoopState, before: LoopState) -> LoopState:
+    """What a loop found out, without what it did."""
+    cluster = replace(
+        after.cluster,
+        scale_up_requests=before.cluster.scale_up_requests,
+        scale_down_requests=before.cluster.scale_down_requests,
+    )
+    kept = before.scale_down
+    memory = replace(
+        after.scale_down,
+        changes=kept.changes,
+        last_scale_up=kept.last_scale_up,
+        last_scale_down=kept.last_scale_down,
+        last_failure=kept.last_failure,
+    )
+    return replace(after, cluster=cluster, scale_down=memory, deletions=before.deletions)
+
+
+def _or_never(moment: Moment | None) -> Moment:
+    return ZERO_TIME if moment is None else moment
+
+
+def reach_nodes(now: Moment) -> Steps[None]:
+    """What upstream does before it tries to lead: a list of nodes. Raises :class:`NotStartedError`."""
+    found = yield from Progress(now).act(List(kind="Node", api_version="v1", watched=False))
+    if found.error is not None:
+        raise NotStartedError(f"Failed to get nodes from apiserver: {found.error.message}")
+
+
+def farewell(options: AutoscalingOptions, now: Moment) -> Steps[None]:
+    """What upstream does when it is told to end: the status goes. Deletions under way are given up as they are."""
+    if not options.write_status_configmap:
+        return
+    progress = Progress(now)
+    done = yield from progress.act(
+        Delete(kind="ConfigMap", api_version="v1", namespace=options.namespace, name=options.status_config_map_name)
+    )
+    if done.error is not None:
+        _log.error("Failed to delete status configmap: %s", done.error.message)

@@ -1,0 +1,79 @@
+"""``kscale run cluster-autoscaler``: its flags, and what it refuses to begin with."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.cli.cluster_autoscaler_flags import REFUSED, LoopFlags
+from kscale.cli.options import fields
+from kscale.errors import InputError
+from unit.cli.support import kscale as run
+
+RUN = ("run", "cluster-autoscaler")
+OWN = {"profile", "max_empty_bulk_delete", "node_autoprovisioning_enabled", "max_autoprovisioned_node_group_count"}
+
+
+def test_every_option_of_a_decision_is_a_flag() -> None:
+    assert LoopFlags().options() == AutoscalingOptions()
+    assert {*AutoscalingOptions.__struct_fields__} - {*fields(LoopFlags)} == {*OWN, "predicate_parallelism"}
+
+
+def test_flags_are_read_as_upstream_reads_them() -> None:
+    found = LoopFlags(
+        scale_down_unneeded_time="1h30m",  # type: ignore[call-arg]  # made from the options
+        cores_total="1:20",
+        gpu_total=["nvidia-tesla-t4:0:4"],
+        bypassed_scheduler_names="a,b",
+        startup_taint=["x", "y"],
+    ).options()
+    assert found.scale_down_unneeded_time.total_seconds() == 5400
+    assert (found.cores_total.min, found.cores_total.max) == (1, 20)
+    assert [gpu.max for gpu in found.gpu_total] == [4]
+    assert (found.bypassed_scheduler_names, found.startup_taint) == (["a", "b"], ["x", "y"])
+    with pytest.raises(InputError, match="--cores-total: Failed to parse flags: wrong nodes configuration: 5"):
+        LoopFlags(cores_total="5").options()  # type: ignore[call-arg]  # the same
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_flags_without_effect_are_refused_by_name(name: str) -> None:
+    found = run(*RUN, f"--{name}=1")
+    assert found.code == 2
+    assert f"--{name} is not taken: {REFUSED[name]}" in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--cloud-provider", "gce"], "there is no cloud provider 'gce' here"),
+        (["--cloud-provider", "static"], "node groups of a file are for --dry-run"),
+        (["--cloud-provider", "externalgrpc"], "externalgrpc needs one"),
+        (["--enable-dynamic-resource-allocation=false"], "flag must be true: false"),
+        (["--scan-interval", "soon"], "--scan-interval"),
+        (["--leader-elect-renew-deadline", "20s"], "leaseDuration must be greater than renewDeadline"),
+        (["--max-inactivity", "x", "--cloud-provider", "static", "--dry-run"], "--cloud-config"),
+    ],
+)
+def test_what_it_does_not_begin_with(arguments: list[str], said: str, tmp_path: Path) -> None:
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "here",
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u"}}],
+        "users": [{"name": "u", "user": {"token": "x"}}],
+    }
+    (tmp_path / "config").write_text(json.dumps(config))
+    found = run(*RUN, "--kubeconfig", str(tmp_path / "config"), "--address=", *arguments)
+    assert found.code == 2
+    assert said in found.stderr
+
+
+def test_help_has_every_flag() -> None:
+    found = run(*RUN, "--help")
+    assert found.code == 0
+    for name in fields(LoopFlags):
+        assert f"--{name.replace('_', '-')}" in found.stdout

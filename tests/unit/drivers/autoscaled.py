@@ -1,0 +1,235 @@
+"""A small autoscaled cluster in virtual time: the fake API server, and a cloud whose machines become nodes in it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+from kscale.ca.metrics import METRICS
+from kscale.ca.options import AutoscalingOptions
+from kscale.drivers.cluster_autoscaler import (
+    AutoscalerProcess,
+    ClusterAutoscaler,
+    NodeBoard,
+    farewell,
+    reach_nodes,
+)
+from kscale.drivers.correlator import CLUSTER_AUTOSCALER
+from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.leader_election import LeaderElectionOptions
+from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.effects import to_text
+from kscale.objects.core import Node
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+from kscale.world.nodegroups.provider import Provider
+from unit.world.test_informer import FakeApi, against_fake
+
+ELECTION = LeaderElectionOptions(identity="one", resource_name="cluster-autoscaler", resource_namespace="kube-system")
+OPTIONS = AutoscalingOptions(
+    scale_down_unneeded_time=timedelta(minutes=1), scale_down_delay_after_add=timedelta(seconds=30)
+)
+
+
+class Machines(Provider):
+    """One group, ``pool``. ``calls``: what was asked that changes something; ``refuses`` gives the text of a refusal;
+    ``boot``: after so many seconds a machine is a node (None: never); ``tells``: of machines that are none yet, too."""
+
+    name = "fake"
+
+    def __init__(
+        self, api: FakeApi, *, least: int = 0, most: int = 5, boot: float | None = 30, tells: bool = True
+    ) -> None:
+        self.api, self.least, self.most, self.boot, self.tells = api, least, most, boot, tells
+        self.running: list[str] = []
+        self.made = 0
+        self.calls: list[tuple[Any, ...]] = []
+        self.refuses: Callable[[tuple[Any, ...]], str] = lambda call: ""
+        self.closed = False
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        nodes = {each["metadata"]["name"] for each in self.api.server.all("nodes")}
+        template = NodeTemplate(node=from_dict(self.node("template"), Node))
+        return [
+            NodeGroup(
+                id="pool",
+                min_size=self.least,
+                max_size=self.most,
+                target_size=len(self.running),
+                nodes=list(self.running),
+                instances=[f"fake:///{name}" for name in self.running if self.tells or name in nodes],
+                template=template,
+            )
+        ]
+
+    def has_instance(self, node: Node) -> bool:
+        return node.name in self.running
+
+    def start(self, count: int = 1) -> None:
+        """Machines that are nodes at once."""
+        for _ in range(count):
+            self.register(self._new())
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        self._asked("IncreaseSize", delta)
+        for _ in range(delta):
+            name = self._new()
+            if self.boot is not None:
+                asyncio.get_running_loop().call_later(self.boot, self.register, name)
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        self._asked("DecreaseTargetSize", delta)
+        nodes = {each["metadata"]["name"] for each in self.api.server.all("nodes")}
+        waiting = [name for name in self.running if name not in nodes]
+        if len(waiting) < -delta:
+            raise ProviderError("attempt to delete existing nodes", "cloudProviderError")
+        for name in waiting[delta:]:
+            self.running.remove(name)
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        names = [node.name.removeprefix("fake:///") for node in nodes]
+        self._asked("DeleteNodes", *names)
+        for name in names:
+            self.running.remove(name)
+            if name in {each["metadata"]["name"] for each in self.api.server.all("nodes")}:
+                self.api.server.drop("nodes", name)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def register(self, name: str) -> None:
+        if name in self.running:
+            self.api.server.put("nodes", self.node(name))
+
+    def node(self, name: str) -> dict[str, Any]:
+        offered = {"cpu": "2", "memory": "4Gi", "pods": "110"}
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": to_text(self.api.clock.now())}
+        return {
+            "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+            "spec": {"providerID": f"fake:///{name}"},
+            "status": {"capacity": offered, "allocatable": offered, "conditions": [ready]},
+        }
+
+    def _new(self) -> str:
+        self.made += 1
+        name = f"pool-{self.made}"
+        self.running.append(name)
+        return name
+
+    def _asked(self, *call: Any) -> None:
+        self.calls.append(call)
+        if text := self.refuses(call):
+            raise ProviderError(text, "cloudProviderError")
+
+
+class Cluster:
+    """``run()`` starts an autoscaler."""
+
+    def __init__(self, api: FakeApi, cloud: Machines) -> None:
+        self.api, self.server, self.cloud = api, api.server, cloud
+
+    def pod(self, name: str, *, cpu: str = "1500m", node: str = "", owned: bool = True) -> None:
+        """A pod of a ReplicaSet; without a node the scheduler has said that there is none for it."""
+        at = to_text(self.api.clock.now())
+        unscheduled = {
+            "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "lastTransitionTime": at
+        }  # fmt: skip
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web", "controller": True}
+        if owned and not any(each["metadata"]["name"] == "web" for each in self.server.all("replicasets.apps")):
+            self.server.put(
+                "replicasets.apps",
+                {"metadata": {"name": "web", "namespace": "default", "uid": "web"}, "spec": {"replicas": 1}},
+            )
+        self.server.put(
+            "pods",
+            {
+                "metadata": {
+                    "name": name,
+                    "namespace": "default",
+                    "creationTimestamp": at,
+                    "ownerReferences": [owner] if owned else [],
+                },
+                "spec": {
+                    **({"nodeName": node} if node else {}),
+                    "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}],
+                },
+                "status": {"phase": "Running" if node else "Pending", "conditions": [] if node else [unscheduled]},
+            },
+        )
+
+    def bind(self, name: str, node: str) -> None:
+        """What a scheduler does."""
+        held = self.server.get("pods", name, "default")
+        spec = {**held["spec"], "nodeName": node}
+        self.server.put("pods", {**held, "spec": spec, "status": {"phase": "Running"}})
+
+    def run(self, options: AutoscalingOptions = OPTIONS, *, dry_run: bool = False) -> Autoscaler:
+        return Autoscaler(self, options, dry_run)
+
+    def nodes(self) -> list[str]:
+        return [each["metadata"]["name"] for each in self.server.all("nodes")]
+
+    def taints(self, name: str) -> list[str]:
+        return [each["key"] for each in self.server.get("nodes", name)["spec"].get("taints") or ()]
+
+    def events(self) -> set[tuple[str, str]]:
+        return {(each["reason"], each["involvedObject"]["name"]) for each in self.server.all("events")}
+
+    def status(self) -> str:
+        found = [
+            each for each in self.server.all("configmaps") if each["metadata"]["name"] == "cluster-autoscaler-status"
+        ]
+        return str(found[0]["data"]["status"]) if found else ""
+
+
+class Autoscaler:
+    def __init__(self, cluster: Cluster, options: AutoscalingOptions, dry_run: bool) -> None:
+        self.stop = asyncio.Event()
+        self.around: list[Surroundings] = []
+        self.drivers: list[ClusterAutoscaler] = []
+        api = cluster.api
+
+        def build(around: Surroundings) -> Program:
+            self.around.append(around)
+            board = NodeBoard()
+            health = HealthCheck(HealthCheckOptions(), around.steady.now())
+            driver = ClusterAutoscaler(options, AutoscalerProcess(dry_run=dry_run), around.steady, health, board)
+            self.drivers.append(driver)
+            return Program(
+                driver=driver,
+                metrics=tuple(METRICS.values()),
+                health=health,
+                groups=cluster.cloud,
+                correlation=CLUSTER_AUTOSCALER,
+                before=reach_nodes,
+                at_end=lambda now: farewell(options, now),
+                releases=False,
+                dra=True,
+            )
+
+        options_ = ProcessOptions(election=ELECTION, dry_run=dry_run)
+        self.task = asyncio.create_task(
+            run_process(build, api.client, options_, version="1", stop=self.stop, clock=api.clock)
+        )
+
+    @property
+    def driver(self) -> ClusterAutoscaler:
+        return self.drivers[0]
+
+    async def end(self) -> None:
+        self.stop.set()
+        await self.task
+
+    async def kill(self) -> None:
+        """As SIGKILL does: nothing is said."""
+        self.task.cancel()
+        await asyncio.wait([self.task])
+
+
+def autoscaled(case: Callable[[Cluster], Awaitable[None]], *, seed: int | None = None, **cloud: Any) -> FakeApi:
+    async def main(api: FakeApi) -> None:
+        await case(Cluster(api, Machines(api, **cloud)))
+
+    return against_fake(main, seed=seed, delay=0.002)  # a loop that takes no time would follow upon itself for ever
