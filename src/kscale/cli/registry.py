@@ -54,6 +54,12 @@ COMMANDS: tuple[Entry, ...] = (
         "Live",
     ),
     Entry(
+        "run vpa-updater",
+        "kscale.cli.commands.run.vpa_updater",
+        "Its updater: pods that are too far from it are resized or evicted.",
+        "Live",
+    ),
+    Entry(
         "run vpa-admission",
         "kscale.cli.commands.run.vpa_admission",
         "Its admission webhook: new pods get what is recommended.",

@@ -203,7 +203,8 @@ class Live:
             case Within(duration=duration, machine=machine):
                 part = scope.within(max(duration, 0) / _SECOND)
                 try:
-                    return self._outcome(await self.run(machine, part))
+                    value = await self.run(machine, part)  # whatever it is: also an error is its answer
+                    return Outcome(at=self._clock.now(), value=value)
                 finally:
                     scope.leave(part)
             case InBackground(machine=machine):

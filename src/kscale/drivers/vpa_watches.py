@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from kscale.effects import SECOND, ZERO_TIME, Discover, Moment, Progress, StepsOf
+from kscale.effects import SECOND, ZERO_TIME, Discover, Moment, Outcome, Progress, StepsOf, Within
 from kscale.objects.meta import KubeObject
 from kscale.vpa.controllers import WELL_KNOWN, Controllers
 from kscale.world.protocols import Change, Watch
@@ -14,6 +14,7 @@ __all__ = ["ControllerFeed", "controller_watches", "limit_range_watch", "vpa_wat
 
 _log = logging.getLogger(__name__)
 _KINDS_FORGOTTEN: Final = 300 * SECOND
+_LONGEST: Final = 32 * SECOND  # client-go's discovery gives up then
 _VERSIONS: Final = {"ReplicationController": "v1", "Job": "batch/v1", "CronJob": "batch/v1"}
 _APPS: Final = "apps/v1"
 
@@ -63,12 +64,16 @@ class ControllerFeed:
                 self.controllers.apply(item)
         return self.controllers
 
-    def discover_steps(self, progress: Progress) -> StepsOf[Discover, None]:
+    def discover_steps(self, progress: Progress) -> StepsOf[Within, None]:
         """Asks which kinds are served, unless that was done in the last five minutes (upstream resets its mapper so
         often). Where that fails, what was known stays."""
         if self._discovered != ZERO_TIME and progress.now < self._discovered + _KINDS_FORGOTTEN:
             return
-        found = yield from progress.act(Discover())
+
+        def discover(now: Moment) -> StepsOf[Discover, Outcome]:
+            return (yield from Progress(now).act(Discover()))
+
+        found: Outcome = yield from progress.within(_LONGEST, discover)
         if found.error is not None:
             _log.warning("Cannot discover which kinds are served: %s", found.error.message)
             return

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ssl
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
-from kscale.cli.commands.run import vpa_recommender
+from kscale.cli.commands.run import vpa_admission, vpa_recommender, vpa_updater
+from kscale.drivers.vpa_registration import RegistrationOptions
 from kscale.objects.quantity import Quantity
-from kscale.vpa.options import RecommenderOptions
+from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from unit.cli.support import kscale as run
 
 RAN: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
@@ -18,7 +22,9 @@ RAN: list[tuple[tuple[Any, ...], dict[str, Any]]] = []
 @pytest.fixture(autouse=True)
 def not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     RAN.clear()
-    monkeypatch.setattr(vpa_recommender, "run_program", lambda *given, **more: RAN.append((given, more)))
+    monkeypatch.delenv("NAMESPACE", raising=False)
+    for module in (vpa_recommender, vpa_updater, vpa_admission):
+        monkeypatch.setattr(module, "run_program", lambda *given, **more: RAN.append((given, more)))
 
 
 def options() -> Any:
@@ -101,3 +107,132 @@ def test_every_flag_of_upstream() -> None:
     text = run("run", "vpa-recommender", "--help").stdout
     missing = [flag for flag in upstream.split() if f"--{flag}" not in text]
     assert missing == []
+
+
+# -- the updater -----------------------------------------------------------------------------------------------------
+
+
+def test_the_updater_by_default() -> None:
+    assert run("run", "vpa-updater").code == 0
+    assert options() == UpdaterOptions()
+    ((name, process, _), more) = RAN[0]
+    assert (name, process.address, more["election"]) == ("vpa-updater", ":8943", None)
+
+
+def test_the_updaters_flags(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESPACE", "vpa-system")
+    given = (
+        "--eviction-rate-limit=-1", "--eviction-tolerance=0.2", "--use-admission-controller-status=false",
+        "--in-recommendation-bounds-eviction-lifetime-threshold=6h", "--feature-gates=InPlace=true,CPUStartupBoost=T",
+        "--in-place-skip-disruption-budget", "--min-replicas=1", "--leader-elect=true",
+    )  # fmt: skip
+    assert run("run", "vpa-updater", *given).code == 0
+    assert options() == UpdaterOptions(
+        eviction_tolerance=0.2,
+        use_admission_controller_status=False,
+        in_recommendation_bounds_eviction_lifetime_threshold=timedelta(hours=6),
+        feature_gates={"InPlace": True, "CPUStartupBoost": True},
+        in_place_skip_disruption_budget=True,
+        min_replicas=1,
+        admission_controller_status_lease_namespace="vpa-system",
+    )
+    assert RAN[0][1]["election"].resource_name == "vpa-updater"
+
+
+def test_what_the_updater_refuses() -> None:
+    found = run("run", "vpa-updater", "--admission-controller-status-lease-timeout=0s")
+    assert found.code == 2
+    assert "--admission-controller-status-lease-timeout must be positive." in found.stderr
+
+
+# -- the admission controller ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[str]:
+    authority = trustme.CA()
+    issued = authority.issue_cert("vpa-webhook.kube-system.svc")
+    authority.cert_pem.write_to_path(str(tmp_path / "ca"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "key"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert"))
+    return [
+        f"--client-ca-file={tmp_path}/ca",
+        f"--tls-cert-file={tmp_path}/cert",
+        f"--tls-private-key={tmp_path}/key",
+    ]
+
+
+def test_the_admission_controllers_flags(files: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NAMESPACE", "vpa-system")
+    given = (
+        *files, "--port=9443", "--reload-cert", "--min-tls-version=tls1_3", "--webhook-labels=a:b",
+        "--tls-ciphers=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256:UNKNOWN", "--webhook-failure-policy-fail=true",
+        "--ignored-vpa-object-namespaces=a,b", "--max-allowed-cpu-boost=2", "--feature-gates=CPUStartupBoost=true",
+    )  # fmt: skip
+    found = run("run", "vpa-admission", *given)
+    assert (found.code, found.stderr) == (0, "")
+    ((name, process, build), _) = RAN[0]
+    assert (name, process.address, process.tls()) == ("vpa-admission-controller", ":8944", None)
+    given_to = build.keywords
+    assert given_to["options"] == AdmissionOptions(
+        max_allowed_cpu_boost=Quantity("2"),
+        feature_gates={"CPUStartupBoost": True},
+        status_lease_namespace="vpa-system",
+    )
+    assert given_to["registration"] == RegistrationOptions(
+        webhook_failure_policy_fail=True,
+        webhook_labels="a:b",
+        ignored_vpa_object_namespaces=["a", "b"],
+        namespace="vpa-system",
+    )
+    serving = given_to["serving"]
+    assert (serving.address, given_to["reload"]) == (":9443", True)
+    context = serving.tls.context
+    assert context.minimum_version == ssl.TLSVersion.TLSv1_3
+    assert "ECDHE-RSA-AES128-GCM-SHA256" in [each["name"] for each in context.get_ciphers()]
+    assert b"CERTIFICATE" in given_to["ca"]()
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("--min-tls-version=ssl3", "unable to determine value for --min-tls-version (ssl3), must be either tls1_2 or"),
+        ("--status-lease-update-interval=0s", "--status-lease-update-interval must be positive."),
+        ("--client-ca-file=/nowhere/ca", "/nowhere/ca"),
+        ("--tls-cert-file=/nowhere/cert", "/nowhere/cert"),
+        ("--register-by-url", "--webhook-address"),
+        ("--tls-private-key-file=x", "No such option"),
+    ],
+)
+def test_what_the_admission_controller_refuses(files: list[str], argument: str, said: str) -> None:
+    found = run("run", "vpa-admission", *files, argument)
+    assert found.code == 2
+    assert said in found.stderr
+    assert not RAN
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        (
+            "vpa-updater",
+            """address kubeconfig kube-api-qps kube-api-burst vpa-object-namespace ignored-vpa-object-namespaces
+            feature-gates leader-elect leader-elect-resource-name updater-interval min-replicas eviction-tolerance
+            eviction-rate-limit eviction-rate-burst pod-update-threshold evict-after-oom-threshold
+            in-recommendation-bounds-eviction-lifetime-threshold use-admission-controller-status
+            in-place-skip-disruption-budget admission-controller-status-lease-name
+            admission-controller-status-lease-namespace admission-controller-status-lease-timeout""",
+        ),
+        (
+            "vpa-admission",
+            """address kubeconfig kube-api-qps kube-api-burst vpa-object-namespace ignored-vpa-object-namespaces
+            feature-gates port client-ca-file tls-cert-file tls-private-key reload-cert min-tls-version tls-ciphers
+            register-webhook register-by-url webhook-address webhook-port webhook-service webhook-timeout-seconds
+            webhook-failure-policy-fail webhook-labels max-allowed-cpu-boost status-lease-name status-lease-namespace
+            status-lease-update-interval""",
+        ),
+    ],
+)
+def test_every_flag_of_the_others(program: str, flags: str) -> None:
+    text = run("run", program, "--help").stdout
+    assert [flag for flag in flags.split() if f"--{flag}" not in text] == []

@@ -161,6 +161,19 @@ def test_a_scope_that_is_cancelled() -> None:
     assert "g" not in [what for what, _ in world.log]  # what is asked for afterwards is not even begun
 
 
+def test_what_a_machine_returns_within_a_time_may_be_an_error() -> None:
+    """It is what it has to say, and no refusal of the time that it was given."""
+
+    def machine(now: Moment) -> Steps[Any]:
+        yield from Progress(now).wait(0)
+        return CANCELED
+
+    def outer(now: Moment) -> Steps[Any]:
+        return (yield from Progress(now).within(SECOND, machine))
+
+    assert in_world(lambda live, _: live.run(outer))[0] == CANCELED
+
+
 def test_scopes_within_scopes() -> None:
     async def main(clock: VirtualClock) -> None:
         outer = Scope()

@@ -1,0 +1,137 @@
+"""The VPA updater as a driver: when its loops are, and what they go by (upstream: ``pkg/updater/main.go``)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kscale.drivers.health import ActivityCheck
+from kscale.drivers.process import Program, Surroundings
+from kscale.drivers.ticker import Ticker
+from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, limit_range_watch, vpa_watch
+from kscale.effects import Moment, Progress, Steps, duration
+from kscale.objects.core import LimitRange, Pod
+from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.vpa.controllers import Controllers
+from kscale.vpa.limit_range import LimitRanges
+from kscale.vpa.metrics import METRICS
+from kscale.vpa.options import UpdaterOptions
+from kscale.vpa.scales import ScaleCache
+from kscale.vpa.updater import ScalingDirection, UpdaterResult, UpdaterRound, UpdaterState, updater_steps
+from kscale.world.protocols import Change, Stores, Watch
+
+__all__ = ["UPDATER_METRICS", "UpdaterSight", "VpaUpdater", "updater_program"]
+
+_log = logging.getLogger(__name__)
+_PODS: Final = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
+
+UPDATER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if name.startswith("vpa_updater_"))
+"""What it observes."""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdaterSight:
+    """What a loop goes by."""
+
+    vpas: Sequence[VerticalPodAutoscaler]
+    pods: Sequence[Pod]
+    controllers: Controllers
+
+
+class VpaUpdater:
+    """Evicts and resizes every ``updater_interval``, first one interval after it knows everything.
+
+    ``monitored`` is called when it does, ``active`` after each loop. ``state`` is what it keeps between loops.
+    """
+
+    name = "vpa-updater"
+
+    def __init__(
+        self,
+        options: UpdaterOptions | None = None,
+        *,
+        monitored: Callable[[], None] = lambda: None,
+        active: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.options = options or UpdaterOptions()
+        self.state = UpdaterState()
+        self.limit_ranges = LimitRanges()
+        self._admission = ScalingDirection()
+        # Scales are asked for once: upstream's updater never refreshes them.
+        self._feed = ControllerFeed(Controllers(scales=ScaleCache()))
+        self._limits: dict[tuple[str, str], LimitRange | None] = {}
+        self._monitored, self._active = monitored, active
+        self._loops: Ticker | None = None
+
+    @property
+    def watches(self) -> Sequence[Watch]:
+        """VPAs, pods that are on a node and have not ended, limit ranges, controllers."""
+        namespace = self.options.vpa_object_namespace
+        pods = Watch(kind="Pod", api_version="v1", namespace=namespace, field_selector=_PODS, typed=True)
+        return [vpa_watch(namespace), pods, limit_range_watch(namespace), *controller_watches(namespace)]
+
+    def notice(self, change: Change, now: Moment) -> None:
+        """A change of a limit range or a controller waits for the next loop; the rest is looked at then."""
+        del now
+        item = change.new or change.old
+        if isinstance(item, LimitRange):
+            self._limits[item.namespace, item.name] = change.new if isinstance(change.new, LimitRange) else None
+        else:
+            self._feed.notice(change)
+
+    def next_due(self) -> Moment | None:
+        """The next loop."""
+        return 0 if self._loops is None else self._loops.due
+
+    def observe(self, stores: Stores, now: Moment) -> UpdaterSight | None:
+        """VPAs and pods as they are now; at the very first nothing: the first loop comes after one interval."""
+        limits, self._limits = self._limits, {}
+        for key, item in limits.items():
+            if item is None:
+                self.limit_ranges.remove(*key)
+            else:
+                self.limit_ranges.apply(item)
+        controllers = self._feed.settle()
+        if self._loops is None:
+            self._loops = Ticker(duration(self.options.updater_interval), now)
+            self._monitored()
+            return None
+        self._loops.take(now)
+        vpas = [item for item in stores.objects("VerticalPodAutoscaler") if isinstance(item, VerticalPodAutoscaler)]
+        pods = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
+        return UpdaterSight(vpas, pods, controllers)
+
+    def steps(self, sight: UpdaterSight | None, now: Moment) -> Steps[None]:
+        """A loop."""
+        if sight is None:
+            return
+        progress = Progress(now)
+        yield from self._feed.discover_steps(progress)
+        given = UpdaterRound(
+            vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, limit_ranges=self.limit_ranges
+        )
+        result = yield from updater_steps(
+            self.state, given, now=progress.now, options=self.options, admission=self._admission
+        )
+        self._tell(result)
+        self._active()
+
+    def _tell(self, result: UpdaterResult) -> None:
+        for pod in result.chosen:
+            why = "outside the recommended range" if pod.outside_recommended_range else f"by {pod.resource_diff:.3g}"
+            _log.info("Pod accepted for update: %s/%s, %s: %s", pod.namespace, pod.pod, why, pod.targets)
+        for text in result.diagnostics:
+            _log.warning("%s", text)
+
+
+def updater_program(around: Surroundings, *, options: UpdaterOptions) -> Program:
+    """The updater on what a process has."""
+    health = ActivityCheck(5 * options.updater_interval, around.steady.now())
+    driver = VpaUpdater(
+        options,
+        monitored=lambda: health.start_monitoring(around.steady.now()),
+        active=lambda: health.update_last_activity(around.steady.now()),
+    )
+    return Program(driver=driver, metrics=UPDATER_METRICS, health=health)
