@@ -199,6 +199,8 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     max_bulk_soft_taint_count: int = 10
     max_bulk_soft_taint_time: timedelta = timedelta(seconds=3)
     node_deletion_candidate_ttl: timedelta = timedelta()
+    node_removal_latency_tracking_enabled: bool = False
+    max_node_skip_eval_time_tracker_enabled: bool = False
 
     # Only of the legacy profile
     node_autoprovisioning_enabled: bool = False

@@ -11,6 +11,8 @@ from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
 from kscale.ca.scale_down.candidates import GroupChanges, register_change
+from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
+from kscale.ca.scale_down.node_latency import NodeLatencyTracker
 from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.state_version_1 import upgraded
 from kscale.effects import Moment, moment
@@ -92,7 +94,8 @@ class LoopState(
     ``cluster``: readiness, requests under way and back-off. ``templates``: what nodes of each group looked like when
     there was a good one. ``initializers``: what groups that are still being made shall get, by the id that they have
     meanwhile. ``deletions``: nodes that are being deleted. ``taints_cleaned``: marks that an earlier process left on
-    nodes have been removed.
+    nodes have been removed. ``latencies``, ``skipped``: for how long nodes wait to go, and to be looked at, where that
+    is tracked.
     """
 
     cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
@@ -103,6 +106,8 @@ class LoopState(
     initializers: dict[str, AsyncInitializer] = {}
     deletions: Deletions = Deletions()
     taints_cleaned: bool = False
+    latencies: NodeLatencyTracker = NodeLatencyTracker()
+    skipped: MaxNodeSkipEvalTime | None = None
 
     def to_json(self) -> bytes:
         """As JSON."""

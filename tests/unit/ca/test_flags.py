@@ -46,6 +46,7 @@ DEFAULTS = """
     enable-proactive-scaleup=false pod-injection-limit=5000 enable-dynamic-resource-allocation=true
     enable-csi-node-aware-scheduling=false
 
+    node-removal-latency-tracking-enabled=false max-node-skip-eval-time-tracker-enabled=false
     write-status-configmap=true emit-per-nodegroup-metrics=false
 
     node-autoprovisioning-enabled=false max-autoprovisioned-node-group-count=15 max-empty-bulk-delete=10

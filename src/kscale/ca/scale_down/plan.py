@@ -58,6 +58,12 @@ class ScaleDownPlan(msgspec.Struct, kw_only=True, dict=True):
     state: LoopState
     judge_alone: Callable[[], Alone] | None = None
 
+    def __repr__(self) -> str:
+        said = [f"{len(self.unneeded)} of {len(self.candidates)} candidates unneeded"]
+        said += [f"deletes {name}" for name in self.delete_empty]
+        said += [f"drains {name}" for bucket in self.delete.drain for name in bucket.nodes]
+        return f"ScaleDownPlan({self.result}: {', '.join(said)})"
+
     @cached_property
     def alone(self) -> Alone:
         """Only of ``exhaustive``: what would become of each eligible node if no other went. Worked out when first read,

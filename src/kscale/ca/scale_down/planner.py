@@ -31,6 +31,7 @@ from kscale.ca.scale_down.soft_taints import soft_taints
 from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
 from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_in_time, unneeded_limit
 from kscale.ca.scale_down.unremovable import UnremovableNodes
+from kscale.ca.simulated import snapshot_of
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, duration, later, moment
 from kscale.errors import InputError, Problem
@@ -39,6 +40,7 @@ from kscale.objects.nodegroup import NodeGroup, ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
@@ -48,7 +50,7 @@ _NO_LIMIT = 1 << 40
 
 
 def scale_down(
-    snapshot: Snapshot,
+    cluster: Cluster | Snapshot,
     groups: Groups | Iterable[NodeGroup],
     *,
     now: datetime | Moment,
@@ -93,6 +95,7 @@ def scale_down(
     """
     options = options or AutoscalingOptions()
     before = state or LoopState()
+    snapshot = snapshot_of(cluster, options)
     evicted = list(recent_evictions)
     if options.legacy:
         _refuse_in_legacy(

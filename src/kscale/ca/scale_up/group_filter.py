@@ -10,7 +10,7 @@ import msgspec
 from kscale.ca.cluster_state import ClusterStateRegistry, backoff_status, is_group_healthy
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.quota import QuotaTracker
+from kscale.ca.quota import ExceededQuota, QuotaTracker
 from kscale.effects import Moment
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
@@ -24,7 +24,7 @@ __all__ = [
     "filter_groups",
     "is_zero_or_max",
     "not_ready_reason",
-    "quota_reasons",
+    "within_quotas",
 ]
 
 NOT_READY: Final = "not ready for scale-up"
@@ -34,10 +34,12 @@ ATOMIC_LIMIT: Final = "atomic scale-up exceeds cluster node count limit"
 
 
 class FilteredGroups(msgspec.Struct, kw_only=True):
-    """Groups worth an estimate, in order, and why the others are skipped."""
+    """Groups worth an estimate, in order, and why the others are skipped; ``exceeded``: of those that quotas hold back,
+    for which resources."""
 
     valid: list[NodeGroup] = []
     skipped: dict[str, list[str]] = {}
+    exceeded: dict[str, list[str]] = {}
 
 
 def not_ready_reason(
@@ -54,13 +56,12 @@ def not_ready_reason(
     return BACKOFF if backoff_status(state, group.id, now, has_template=has_template) is not None else None
 
 
-def quota_reasons(tracker: QuotaTracker, group: NodeGroup, node: Node, count: int) -> list[str]:
-    """Why so many new nodes break a quota, one text for each; empty if they do not."""
+def within_quotas(tracker: QuotaTracker, group: NodeGroup, node: Node, count: int) -> bool:
+    """Whether so many new nodes break no quota; False where that cannot be told."""
     try:
-        check = tracker.check(group, node, count)
+        return not tracker.check(group, node, count).exceeded
     except AutoscalerError:
-        return [NOT_READY]
-    return [quota.message for quota in check.exceeded]
+        return False
 
 
 def is_zero_or_max(group: NodeGroup, options: AutoscalingOptions) -> bool:
@@ -92,7 +93,12 @@ def filter_groups(
     for group in groups:
         known = known_templates is None or group.id in known_templates
         reason = not_ready_reason(group, state, now, options, has_template=known) if group.exists else None
-        found = [reason] if reason is not None else _reasons(group, templates, tracker, node_count, options)
+        if reason is not None:
+            found = [reason]
+        else:
+            found, quotas = _reasons(group, templates, tracker, node_count, options)
+            if quotas:
+                result.exceeded[group.id] = [name for quota in quotas for name in quota.resources]
         if found:
             result.skipped[group.id] = found
         else:
@@ -106,17 +112,21 @@ def _reasons(
     tracker: QuotaTracker,
     node_count: int,
     options: AutoscalingOptions,
-) -> list[str]:
+) -> tuple[list[str], list[ExceededQuota]]:
     node = templates.get(group.id)
     if group.target_size_error is not None:
-        return [NOT_READY]
+        return [NOT_READY], []
     if group.size >= group.max_size:
-        return [MAX_SIZE_REACHED]
+        return [MAX_SIZE_REACHED], []
     count = 1
     if is_zero_or_max(group, options):
         count = group.max_size - group.size
         if options.max_nodes_total != 0 and node_count + count > options.max_nodes_total:
-            return [ATOMIC_LIMIT]
+            return [ATOMIC_LIMIT], []
     if node is None:
-        return [NOT_READY]
-    return quota_reasons(tracker, group, node, count)
+        return [NOT_READY], []
+    try:
+        quotas = tracker.check(group, node, count).exceeded
+    except AutoscalerError:
+        return [NOT_READY], []
+    return [quota.message for quota in quotas], list(quotas)

@@ -14,7 +14,7 @@ from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import Quota, QuotaTracker, cap_by_max_nodes_total, cluster_maximum
 from kscale.ca.scale_up.executor import Executing, execute_steps
-from kscale.ca.scale_up.group_filter import not_ready_reason, quota_reasons
+from kscale.ca.scale_up.group_filter import not_ready_reason, within_quotas
 from kscale.ca.scale_up.status import ERROR, NOT_NEEDED, SUCCESSFUL, ConsideredGroup, ScaleUpStatus
 from kscale.effects import Emit, Moment, Progress, StepsOf, moment
 from kscale.objects.core import Node
@@ -104,7 +104,7 @@ def _wanted(
 ) -> StepsOf[Emit, ScaleUpInfo | None]:
     if not group.exists or group.target_size_error is not None or group.size >= group.min_size:
         return None
-    if node is None or quota_reasons(tracker, group, node, 1):
+    if node is None or not within_quotas(tracker, group, node, 1):
         return None
     try:
         want = tracker.check(group, node, group.min_size - group.size).allowed

@@ -81,7 +81,8 @@ class Orchestration(msgspec.Struct, kw_only=True):
     ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
     target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
     ``compared``: pods that an outside ranker was shown without environment, and will be. ``initializers``: what groups
-    that are still being made shall get. ``resized``: the groups that were, and when.
+    that are still being made shall get. ``resized``: the groups that were, and when;
+    ``exceeded``: for which resources quotas held groups back.
 
     ``events``: what upstream would have sent, if it was run as if everything succeeded.
     """
@@ -100,6 +101,7 @@ class Orchestration(msgspec.Struct, kw_only=True):
     compared: frozenset[str] = frozenset()
     initializers: Mapping[str, AsyncInitializer] = {}
     resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
+    exceeded: Mapping[str, list[str]] = {}
     events: Sequence[Event] = ()
 
     @property
@@ -409,6 +411,7 @@ class _Orchestrator(ExpansionFinder):
             compared=self.compared,
             initializers=self.initializers,
             resized=self.resized,
+            exceeded=self.filtered.exceeded,
         )
 
 

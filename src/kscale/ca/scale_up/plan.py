@@ -114,6 +114,13 @@ class ScaleUpPlan:
         self.scale_ups: list[ScaleUpInfo] = [info for done in rounds for info in done.status.scale_ups]
         self.min_sizes: list[ScaleUpInfo] = list(minimum.status.scale_ups) if minimum is not None else []
 
+    def __repr__(self) -> str:
+        said = [*map(str, (*self.scale_ups, *self.min_sizes))]
+        said.append(
+            f"{self.triggered_count} pods helped, {self.pending_count} not, {self.lists.on_existing} fit already"
+        )
+        return f"ScaleUpPlan({self.result}: {', '.join(said)})"
+
     # -- numbers -----------------------------------------------------------------------------------------------------
 
     @property

@@ -17,6 +17,7 @@ from kscale.ca.pod_lists.expendable import expendable_placed
 from kscale.ca.pod_lists.split import split
 from kscale.ca.promised_resources import lacks_promised
 from kscale.ca.scale_down.atomic import UPCOMING_NODE_ANNOTATION
+from kscale.ca.simulated import snapshot_of
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.ca.templates import TaintConfig, fresh_copy
 from kscale.effects import Moment
@@ -60,8 +61,7 @@ class Scene:
         given_templates: Mapping[str, NodeTemplate] | None = None,
         known_templates: Mapping[str, RememberedTemplate] | None = None,
     ) -> None:
-        dra, csi = options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
-        self.found = self.snapshot = given.snapshot(dra=dra, csi=csi) if isinstance(given, Cluster) else given
+        self.found = self.snapshot = snapshot_of(given, options)
         self.now, self.options, self.profile = now, options, profile
         self.adopt(groups)
         lacks = None

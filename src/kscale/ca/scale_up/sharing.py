@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.quota import QuotaTracker
-from kscale.ca.scale_up.group_filter import quota_reasons
+from kscale.ca.scale_up.group_filter import within_quotas
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 
@@ -37,7 +37,7 @@ def balance_scale_ups(
     targets = [best]
     for group in similar:
         node = templates.get(group.id)
-        if node is not None and not quota_reasons(tracker, group, node, 1):
+        if node is not None and within_quotas(tracker, group, node, 1):
             targets.append(group)
     by_id = {group.id: group for group in targets}
     plan = balance([group_size(group) for group in targets], new_nodes)

@@ -40,6 +40,7 @@ from kscale.ca.scale_down.actuation.marking import Marking
 from kscale.ca.scale_down.actuation.remember import caught_up, remember_start
 from kscale.ca.scale_down.actuation.soft_tainting import update_soft_taints
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
+from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
 from kscale.ca.scale_down.pdb import tracker_of
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
@@ -48,6 +49,7 @@ from kscale.ca.scale_up.loop import ScaleUpLoop, check_options
 from kscale.ca.scale_up.orchestrator import Orchestrating
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.similarity import Comparator
+from kscale.ca.simulated import snapshot_of
 from kscale.ca.state import LoopState, cleared
 from kscale.ca.static_autoscaler import observing
 from kscale.ca.static_autoscaler.answering import answering
@@ -58,10 +60,12 @@ from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
 from kscale.ca.status_config_map import WritingStatus, write_status
 from kscale.ca.templates import TaintConfig
 from kscale.effects import (
+    SECOND,
     DeleteGroup,
     HasInstances,
     InBackground,
     Moment,
+    Observation,
     Observe,
     Progress,
     Refresh,
@@ -111,25 +115,27 @@ def run_once(
     evicted: the state of the report is that after.
     """
     now = moment(now)
-    given = inputs or LoopInputs()
-    if given.actuator is None:
-        known = (state or LoopState()).deletions
-        made = Actuator(options, gpu_label=given.gpu_label, known=known)
-        given = replace(given, actuator=made)
-    dra, csi = _modes(options or AutoscalingOptions())
-    snapshot = cluster.snapshot(dra=dra, csi=csi) if isinstance(cluster, Cluster) else cluster
+    given, options = inputs or LoopInputs(), options or AutoscalingOptions()
+    snapshot = snapshot_of(cluster, options)
+    actuator = given.actuator or _actuator_of(state or LoopState(), snapshot, options, given)
+    given = replace(given, actuator=actuator)
     steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
     respond = answering(snapshot, has_instance or {}, respond_with(rank))
     done = as_if_done(steps, now=now, respond=respond)
     report = done.value
-    assert given.actuator is not None
-    report.state = caught_up(report.state, given.actuator.tracker)
+    report.state = caught_up(report.state, actuator.tracker)
     report.actions, report.events, report.observations = done.actions, done.events, done.observations
     return report
 
 
-def _modes(options: AutoscalingOptions) -> tuple[bool, bool]:
-    return options.enable_dynamic_resource_allocation, options.enable_csi_node_aware_scheduling
+def _actuator_of(state: LoopState, snapshot: Snapshot, options: AutoscalingOptions, inputs: LoopInputs) -> Actuator:
+    """One for this loop alone: the deletions of the state are under way as long as their nodes are there."""
+    there, known = snapshot.columns.index, state.deletions
+    still = Deletions(
+        empty={node: group for node, group in known.empty.items() if node in there},
+        drained={node: group for node, group in known.drained.items() if node in there},
+    )
+    return Actuator(options, gpu_label=inputs.gpu_label, known=still)
 
 
 def run_once_steps(
@@ -177,14 +183,7 @@ class _RunOnce:
         self.scene = scene = Scene(
             cluster, groups, now, options, inputs.profile, inputs.gpu_label, inputs.templates, before.templates
         )
-        known = before.deletions
-        if inputs.actuator is None:
-            there = scene.found.columns.index
-            known = Deletions(
-                empty={node: group for node, group in known.empty.items() if node in there},
-                drained={node: group for node, group in known.drained.items() if node in there},
-            )
-        self.actuator = inputs.actuator or Actuator(options, gpu_label=inputs.gpu_label, known=known)
+        self.actuator = inputs.actuator or _actuator_of(before, scene.found, options, inputs)
         self.up = ScaleUpLoop(
             p,
             scene,
@@ -337,6 +336,7 @@ class _RunOnce:
             yield from self.growing(up.scale())
             for done in up.rounds:
                 labels = done.templates, self.inputs.gpu_label, self.inputs.gpu_types
+                yield from p.observe(*observing.of_skipped(done.exceeded))
                 yield from p.observe(*observing.of_scale_ups(done.resized, *labels))
         if may_scale_down(self.state.scale_up.degraded_loops, options):
             yield from self.shrink()
@@ -404,6 +404,7 @@ class _RunOnce:
         cluster = register_candidates(plan.state.cluster, unneeded, self.scene.groups, now)
         self.state = replace(plan.state, cluster=cluster)
         yield from p.observe(observation("unneeded_nodes_count", len(unneeded)))
+        yield from p.observe(*self.track(plan))
         yield from timer.stop()
         cooldown = plan.result == "ScaleDownInCooldown"
         yield from p.observe(observation("scale_down_in_cooldown", int(cooldown)))
@@ -421,6 +422,20 @@ class _RunOnce:
             yield from timer.stop()
         if error is not None:
             raise EndedError(error=error)
+
+    def track(self, plan: ScaleDownPlan) -> list[Observation]:
+        """How long nodes wait to be looked at, and to go, where somebody wants to know."""
+        options, found = self.options, []
+        if options.max_node_skip_eval_time_tracker_enabled:
+            known = self.state.skipped or MaxNodeSkipEvalTime(last=self.now)
+            skipped, longest = known.update(plan.skipped, self.now)
+            self.state = replace(self.state, skipped=skipped)
+            found.append(observation("max_node_skip_eval_duration_seconds", longest / SECOND))
+        if options.node_removal_latency_tracking_enabled:
+            latencies, needed = self.state.latencies.update(plan.unneeded, self.now)
+            self.state = replace(self.state, latencies=latencies)
+            found += observing.of_latencies(needed)
+        return found
 
     def start(self, plan: ScaleDownPlan) -> StepsOf[Looping, AutoscalerError | None]:
         """Begins deletions, and does not wait for them."""
@@ -455,6 +470,12 @@ class _RunOnce:
             yield from self.show()
         if not options.enforce_node_group_min_size:
             yield from self.up.tell_untried()
+        if self.report.scale_down is not None and options.node_removal_latency_tracking_enabled:
+            kept = {name: item.reason for name, item in self.report.scale_down.unremovable.items()}
+            started = self.report.started.nodes if self.report.started is not None else []
+            latencies, gone = self.state.latencies.process(kept, [item.node for item in started], self.now)
+            self.state = replace(self.state, latencies=latencies)
+            yield from p.observe(*observing.of_latencies(gone))
         results, newest = tracker.results(p.now)
         tracker.clear_results_not_newer_than(newest)
         self.report.deletion_results = results

@@ -12,9 +12,10 @@ from kscale.ca.device_labels import dra_drivers_label, gpu_labels
 from kscale.ca.metrics import observation
 from kscale.ca.nodes import is_being_deleted
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.node_latency import NodeLatency
 from kscale.ca.scale_down.unremovable import UnremovableNode
 from kscale.ca.templates import TaintConfig
-from kscale.effects import Moment, Observation
+from kscale.effects import SECOND, Moment, Observation
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
@@ -24,13 +25,16 @@ __all__ = [
     "of_failures",
     "of_groups",
     "of_health",
+    "of_latencies",
     "of_nodes",
     "of_nothing",
     "of_readiness",
     "of_scale_ups",
+    "of_skipped",
     "of_unremovable",
 ]
 
+_SKIPPED: Final = {"cpu": "CpuResourceLimit", "memory": "MemoryResourceLimit"}
 _STATES: Final = ("ready", "unready", "notStarted", "suspended", "longUnregistered", "unregistered")
 
 
@@ -114,6 +118,16 @@ def of_scale_ups(
     return found
 
 
+def of_skipped(exceeded: Mapping[str, Iterable[str]]) -> list[Observation]:
+    """Groups that quotas held back."""
+    return [
+        observation("skipped_scale_events_count", 1.0, direction="up", reason=_SKIPPED[name])
+        for names in exceeded.values()
+        for name in names
+        if name in _SKIPPED
+    ]
+
+
 def of_failures(
     state: ClusterStateRegistry, templates: Mapping[str, NodeTemplate], gpu_label: str, gpu_types: Collection[str]
 ) -> list[Observation]:
@@ -136,6 +150,19 @@ def _labels(template: NodeTemplate | None, gpu_label: str, gpu_types: Collection
         return {"gpu_resource_name": "", "gpu_name": "", "dra_drivers": ""}
     gpu = gpu_labels(gpu_label, template.node, gpu_types)
     return {**gpu, "dra_drivers": dra_drivers_label(template.resource_slices)}
+
+
+def of_latencies(found: Iterable[NodeLatency]) -> list[Observation]:
+    """How much longer than they had to nodes were unneeded."""
+    return [
+        observation(
+            "node_removal_latency_seconds",
+            each.latency / SECOND,
+            deleted="true" if each.deleted else "false",
+            delay_reason=each.delay_reason,
+        )
+        for each in found
+    ]
 
 
 def of_unremovable(unremovable: Mapping[str, UnremovableNode]) -> list[Observation]:

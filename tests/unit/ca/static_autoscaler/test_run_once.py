@@ -1,0 +1,344 @@
+"""What a whole loop does in which order, how it ends early, and what it says on the way."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import kscale
+from builders import N0, node, owner, pod, span, template
+from ca_loops import Cloud, Life
+from kscale import ca
+from kscale.ca.cluster_state import register_scale_up
+from kscale.ca.metrics import METRICS
+from kscale.ca.options import ResourceRange
+from kscale.effects import (
+    Action,
+    ApiError,
+    DecreaseTargetSize,
+    DeleteNodes,
+    IncreaseSize,
+    Moment,
+    Patch,
+    Refresh,
+)
+from kscale.errors import InputError
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.meta import Condition
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.policy import PodDisruptionBudget
+
+MINUTE = span(minutes=1)
+HOUR = span(hours=1)
+WEB = owner("ReplicaSet", "rs", "apps/v1")
+STATUS = "cluster-autoscaler-status"
+
+
+def machine(name: str, **more: Any) -> Node:
+    return node(name, 1000, 1000, ready=True, **more)
+
+
+def running(name: str, cpu: int, on: str) -> Pod:
+    made = pod(name, cpu, 100, owner_references=WEB)
+    made.spec.node_name = on
+    return made
+
+
+def waiting(name: str, cpu: int) -> Pod:
+    made = pod(name, cpu, 100, owner_references=WEB)
+    made.status.conditions = [Condition(type="PodScheduled", status="False", reason="Unschedulable")]
+    return made
+
+
+def group(name: str, nodes: str, low: int = 0, **more: Any) -> NodeGroup:
+    like = template(machine(f"{name}-like"))
+    return NodeGroup(id=name, min_size=low, max_size=10, nodes=nodes.split(), template=like, **more)
+
+
+def life(groups: list[NodeGroup], nodes: list[Node], pods: list[Pod], **flags: Any) -> Life:
+    given = {"scale_down_unneeded_time": timedelta(minutes=1), "skip_nodes_with_custom_controller_pods": False}
+    return Life(Cloud(groups, nodes, pods), N0, **(given | flags))
+
+
+def refusing(*kinds: type) -> Any:
+    def fate(action: Action, now: Moment) -> tuple[ApiError | None, int, bool]:
+        return (ApiError("no"), 0, False) if isinstance(action, kinds) else (None, 0, True)
+
+    return fate
+
+
+def said(case: Life) -> dict[str, float]:
+    """Metric with its labels -> value; counters add up."""
+    found: dict[str, float] = {}
+    for name, value, labels in case.cloud.metrics:
+        key = f"{name.removeprefix('cluster_autoscaler_')}{''.join(f' {v}' for v in labels.values() if v)}"
+        found[key] = found.get(key, 0) + value if METRICS[name].kind == "counter" else value
+    return found
+
+
+def test_the_order_of_a_loop() -> None:
+    """As ``RunOnce``: the cloud, repairs, scale-up, scale-down, minimum sizes, the status."""
+    groups = [group("g1", "n1 n2"), group("low", "", 1)]
+    cluster = kscale.Cluster(
+        [machine("n1"), machine("n2"), running("p1", 900, "n1"), waiting("p2", 900), waiting("p3", 900)]
+    )
+    state = ca.run_once(cluster, groups, now=N0).state
+    state = replace(state, scale_down=replace(state.scale_down, last_scale_up=None))
+    options = ca.AutoscalingOptions(
+        enforce_node_group_min_size=True, scale_down_delay_after_add=timedelta(), skip_nodes_with_system_pods=False
+    )
+    report = ca.run_once(cluster, groups, now=N0 + MINUTE, options=options, state=state)
+    names = [type(action).__name__ for action in report.actions]
+    assert names == ["Refresh", "HasInstances", "IncreaseSize", "IncreaseSize", "Get", "Create"]
+    assert [action.group for action in report.actions if isinstance(action, IncreaseSize)] == ["g1", "low"]
+    assert {each.name for each in report.observations} <= set(METRICS)
+    assert repr(report).startswith("LoopReport(scale_up=ScaleUpSuccessful {g1 2->3 (max: 10)} {low 0->1 (max: 10)}")
+
+
+def test_scale_down_sees_what_scale_up_placed() -> None:
+    """A pod that is about to run on an empty node keeps it, and so does one that will run on a node to come."""
+    case = life([group("g1", "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1"), waiting("p2", 900)])
+    report = case.loop(N0)
+    assert report.scale_up is not None
+    assert report.scale_up.existing == {"default/p2": "n2"}
+    assert report.scale_down is not None
+    assert report.scale_down.unneeded == []
+    assert sorted(report.snapshot_after.pods) == ["default/p1", "default/p2"]
+    alone = kscale.scale_down(report.scale_up.snapshot_after, report.groups, now=N0)
+    assert alone.unneeded == []
+
+
+def test_scale_down_waits_after_a_scale_up() -> None:
+    case = life([group("g1", "n1"), group("g2", "n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1")])
+    case.cloud.pods["default/p2"] = waiting("p2", 950)
+    case.cloud.pods["default/p3"] = waiting("p3", 950)
+    report = case.loop(N0)
+    assert report.scale_down_result == "ScaleDownInCooldown"
+    assert case.state.scale_down.last_scale_up == N0
+    assert list(case.state.scale_down.changes.scale_up.values()) == [N0]
+    assert said(case)["scale_down_in_cooldown"] == 1
+    assert said(case)["scaled_up_nodes_total"] == 1
+
+
+def test_a_scale_up_that_failed_is_not_the_loops_error() -> None:
+    case = life([group("g1", "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1"), waiting("p2", 950)])
+    case.cloud.nodes["n2"].spec.unschedulable = True
+    case.cloud.fate = refusing(IncreaseSize)
+    report = case.loop(N0)
+    assert report.scale_up is not None
+    assert report.scale_up.result == "ScaleUpError"
+    assert (report.error, report.successful) == (None, True)
+    assert report.scale_down is not None
+    assert case.state.scale_down.last_scale_up is None
+    assert said(case)["failed_scale_ups_total cloudProviderError"] == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "type_", "message"),
+    [
+        ("refresh", "cloudProviderError", "no"),
+        ("budget", "internalError", "failed to initialize RemainingPdbTracker: "),
+        ("size", "cloudProviderError", "out of order"),
+    ],
+)
+def test_errors_before_anything_is_shown(what: str, type_: str, message: str) -> None:
+    case = life([group("g1", "n1")], [machine("n1")], [running("p1", 900, "n1"), waiting("p2", 900)])
+    if what == "refresh":
+        case.cloud.fate = refusing(Refresh)
+    elif what == "budget":
+        spec = {"selector": {"matchExpressions": [{"key": "a", "operator": "Near", "values": ["b"]}]}}
+        metadata = {"name": "b", "namespace": "default"}
+        case.others = [from_dict({"metadata": metadata, "spec": spec}, PodDisruptionBudget)]
+        case.others[0].kind, case.others[0].api_version = "PodDisruptionBudget", "policy/v1"
+    else:
+        case.cloud.groups["g1"].target_size_error = "out of order"
+    report = case.loop(N0)
+    assert report.error is not None
+    assert report.error.type == type_
+    assert report.error.message.startswith(message)
+    assert (report.scale_up, report.scale_down, report.status) == (None, None, None)
+    assert (case.called(), case.cloud.config_maps) == ([], {})
+    assert said(case)[f"errors_total {type_}"] == 1
+    assert not report.successful
+
+
+def test_an_unhealthy_cluster_is_shown_and_left_alone() -> None:
+    nodes = [node(f"n{i}", 1000, 1000, ready=False) for i in range(5)]
+    case = life([group("g1", " ".join(each.name for each in nodes))], nodes, [waiting("p1", 900)])
+    case.state = replace(case.state, scale_down=ca.ScaleDownState(unneeded_since={"n1": N0}))
+    report = case.loop(N0)
+    assert (report.ended, report.error) == ("Cluster is unhealthy", None)
+    assert case.state.scale_down.unneeded_since == {}
+    assert case.called() == []
+    assert 'status: "Unhealthy"' in case.cloud.config_maps[STATUS].data["status"]  # type: ignore[index]
+    assert said(case)["cluster_safe_to_autoscale"] == 0
+    assert said(case)["nodes_count unready"] == 5
+
+
+def test_a_size_that_was_put_right_ends_the_loop() -> None:
+    case = life([group("g1", "n1", target_size=3)], [machine("n1")], [waiting("p1", 900)])
+    case.cloud.members["g1"] = ["n1"]
+    case.loop(N0)
+    case.called()
+    case.cloud.pods = {}
+    state = case.state
+    requests = replace(state.cluster, scale_up_requests={})
+    case.state = replace(state, cluster=requests)
+    case.loop(N0 + MINUTE)
+    report = case.loop(N0 + HOUR)
+    targets = [call for call in case.called() if call[0] == "target"]
+    assert len(targets) == 1
+    assert report.ended == "Some node group target size was fixed, skipping the iteration"
+    assert (report.scale_up, report.scale_down) == (None, None)
+
+
+def test_a_cluster_without_nodes_is_left_alone_where_that_is_wanted() -> None:
+    case = life([group("g1", "")], [], [waiting("p1", 900)], scale_up_from_zero=False)
+    report = case.loop(N0)
+    assert (report.ended, case.called()) == ("Cluster has no nodes.", [])
+    text = case.cloud.config_maps[STATUS].data["status"]  # type: ignore[index]
+    assert 'autoscalerStatus: "Initializing"' in text
+    assert [each.reason for each in case.cloud.events] == ["ClusterUnhealthy"]
+
+
+def test_deletions_that_cannot_begin_are_the_loops_error() -> None:
+    case = life([group("g1", "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1")])
+    case.loop(N0)
+    case.cloud.fate = lambda action, now: (
+        (ApiError("no"), 0, False)
+        if isinstance(action, Patch) and "ToBeDeleted" in str(action.patch)
+        else (None, 0, True)
+    )
+    report = case.loop(N0 + HOUR)
+    assert report.error is not None
+    assert report.error.message == "couldn't taint 1 nodes with ToBeDeleted"
+    assert report.scale_down_result == "ScaleDownError"
+    assert case.state.scale_down.last_failure == N0 + HOUR
+    assert report.status is not None
+
+
+def test_a_request_that_is_overdue_is_taken_back_and_counted() -> None:
+    case = life(
+        [group("g1", "n1", target_size=5)], [machine("n1")], [running("p1", 900, "n1")],
+        max_node_provision_time=timedelta(minutes=2),
+    )  # fmt: skip
+    asked = register_scale_up(case.state.cluster, case.cloud.groups["g1"], 4, N0, case.options)
+    case.state = replace(case.state, cluster=asked)
+    report = case.loop(N0 + 3 * MINUTE)
+    assert case.called() == [("target", "g1", -4)]
+    assert report.groups["g1"].size == 1
+    assert case.state.cluster.scale_up_requests == {}
+    counted = said(case)
+    assert counted["failed_scale_ups_total timeout"] == 1
+    assert counted["failed_node_creations_total timeout"] == 4
+    case.cloud.metrics.clear()
+    case.loop(N0 + 4 * MINUTE)
+    assert "failed_scale_ups_total timeout" not in said(case)
+
+
+def test_a_request_that_cannot_be_taken_back_is_told() -> None:
+    case = life([group("g1", "n1", target_size=5)], [machine("n1")], [], max_node_provision_time=timedelta(minutes=2))
+    asked = register_scale_up(case.state.cluster, case.cloud.groups["g1"], 4, N0, case.options)
+    case.state = replace(case.state, cluster=asked)
+    case.cloud.fate = refusing(DecreaseTargetSize)
+    case.loop(N0 + 3 * MINUTE)
+    assert [each.reason for each in case.cloud.events][:2] == ["ScaleUpTimedOut", "FailedToRevertScaleUp"]
+
+
+def test_a_machine_that_is_gone_counts_as_deleted() -> None:
+    case = life([group("g1", "n1 n2", target_size=1)], [machine("n1"), machine("n2")], [running("p1", 900, "n1")])
+    case.cloud.members["g1"].remove("n2")
+    case.loop(N0)
+    assert case.state.cluster.total.deleted == ["n2"]
+    case.cloud.tells_machines = False
+    case.loop(N0 + MINUTE)
+    assert case.state.cluster.total.deleted == []
+
+
+def test_deletions_under_way_are_in_the_state() -> None:
+    case = life([group("g1", "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1")])
+    case.loop(N0)
+    case.cloud.fate = lambda action, now: (None, 10 * MINUTE if isinstance(action, DeleteNodes) else 0, True)
+    case.loop(N0 + HOUR)
+    assert case.state.deletions.empty == {"n2": "g1"}
+    case.loop(N0 + HOUR + MINUTE)
+    assert case.state.deletions.empty == {"n2": "g1"}
+    assert case.called() == [("down", "g1", "n2")]
+    case.loop(N0 + HOUR + 12 * MINUTE)
+    assert case.state.deletions.empty == {}
+    assert [each.node for each in case.state.cluster.scale_down_requests] == ["n2"]
+
+
+def test_a_plain_call_goes_on_with_deletions_of_the_state() -> None:
+    cluster = kscale.Cluster([machine(f"n{i}") for i in range(4)])
+    groups = [group("g1", "n0 n1 n2 n3")]
+    options = ca.AutoscalingOptions(max_scale_down_parallelism=2, scale_down_unneeded_time=timedelta())
+    deletions = ca.LoopState().deletions
+    known = replace(deletions, empty={"n0": "g1", "gone": "g1"})
+    report = ca.run_once(cluster, groups, now=N0, options=options, state=ca.LoopState(deletions=known))
+    assert report.started is not None
+    assert [item.node for item in report.started.nodes] == ["n1"]
+
+
+def test_what_no_process_may_be_started_with_is_refused() -> None:
+    options = ca.AutoscalingOptions(predicate_parallelism=0)
+    with pytest.raises(InputError, match="predicate-parallelism"):
+        ca.run_once(kscale.Cluster([]), [], now=N0, options=options)
+
+
+def test_observations_of_groups() -> None:
+    case = life(
+        [group("g1", "n1"), group("g2", "")], [machine("n1")], [running("p1", 900, "n1")],
+        emit_per_nodegroup_metrics=True, max_nodes_total=7,
+    )  # fmt: skip
+    case.loop(N0)
+    counted = said(case)
+    assert {key: counted[key] for key in counted if key.startswith(("node_group_", "max_nodes"))} == {
+        "node_group_healthiness g1": 1,
+        "node_group_healthiness g2": 1,
+        "node_group_max_count g1": 10,
+        "node_group_max_count g2": 10,
+        "node_group_min_count g1": 0,
+        "node_group_min_count g2": 0,
+        "node_group_target_count g1": 1,
+        "node_group_target_count g2": 0,
+        "max_nodes_count": 7,
+    }
+
+
+def test_how_long_nodes_wait() -> None:
+    case = life(
+        [group("g1", "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1")],
+        node_removal_latency_tracking_enabled=True, max_node_skip_eval_time_tracker_enabled=True,
+    )  # fmt: skip
+    case.loop(N0)
+    assert list(case.state.latencies.nodes) == ["n2"]
+    report = case.loop(N0 + 10 * MINUTE)
+    assert report.scale_down_result == "ScaleDownNodeDeleteStarted"
+    assert case.state.latencies.nodes == {}
+    assert said(case)["node_removal_latency_seconds true none"] == 540
+    assert said(case)["max_node_skip_eval_duration_seconds"] == 0
+
+
+def test_groups_that_limits_hold_back_are_counted() -> None:
+    case = life(
+        [group("g1", "n1")], [machine("n1")], [running("p1", 900, "n1"), waiting("p2", 900)],
+        cores_total=ResourceRange(0, 1),
+    )  # fmt: skip
+    case.loop(N0)
+    assert case.called() == []
+    assert said(case)["skipped_scale_events_count up CpuResourceLimit"] == 1
+
+
+def test_plans_say_what_they_are() -> None:
+    cluster = kscale.Cluster([machine("n1"), machine("n2"), running("p1", 900, "n1"), waiting("p2", 950)])
+    up = kscale.scale_up(cluster, [group("g1", "n1 n2")], now=N0)
+    assert repr(up) == "ScaleUpPlan(ScaleUpNotNeeded: 0 pods helped, 0 not, 1 fit already)"
+    down = kscale.scale_down(
+        cluster, [group("g1", "n1 n2")], now=N0, options=ca.AutoscalingOptions(scale_down_unneeded_time=timedelta())
+    )
+    assert repr(down) == ("ScaleDownPlan(ScaleDownNodeDeleteStarted: 1 of 2 candidates unneeded, deletes n2)")
