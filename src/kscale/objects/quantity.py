@@ -149,6 +149,8 @@ class Quantity:
     format: str
 
     def __new__(cls, text: str) -> Quantity:  # noqa: PYI034  (instances of one text are shared; no subclasses)
+        if not isinstance(text, str):
+            raise QuantityError(f'a quantity is a text, as "500m" or "1Gi": {text!r} is a {type(text).__name__}')
         return _parse(text)
 
     def __setattr__(self, name: str, value: object) -> None:

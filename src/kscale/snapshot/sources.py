@@ -6,11 +6,10 @@ Nothing is decoded here beyond the kind: the items of a JSON list are views into
 from __future__ import annotations
 
 import codecs
-import gzip
 import os
 import re
+import stat
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -19,12 +18,13 @@ import msgspec
 import numpy as np
 
 from kscale._native import _projection
-from kscale.errors import InputError, MissingExtraError, Problem
+from kscale.errors import InputError, Problem
 from kscale.objects.decode import syntax_problem
 from kscale.objects.kinds import item_kind
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.client_objects import is_client_object, to_plain
 from kscale.snapshot.mapped import MappedFile
+from kscale.snapshot.packing import Buffer, unpacked
 
 if TYPE_CHECKING:
     from kscale.snapshot.pod_batch import PodBatch
@@ -37,8 +37,6 @@ Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | M
 
 STDIN: Final = "-"
 _SUFFIXES: Final = tuple(f"{kind}{packing}" for kind in (".json", ".yaml", ".yml") for packing in ("", ".gz", ".zst"))
-_GZIP: Final = b"\x1f\x8b"
-_ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _BOM: Final = b"\xef\xbb\xbf"
 _TRAILING = re.compile(r"trailing characters \(byte (\d+)\)")
 _HEAD = re.compile(
@@ -47,7 +45,8 @@ _HEAD = re.compile(
 )
 _HEAD_SIZE: Final = 256
 
-_Buffer: TypeAlias = "bytes | bytearray | memoryview | MappedFile | msgspec.Raw"
+_NULL: Final = os.makedev(1, 3)
+"""The device that gives nothing."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -175,13 +174,23 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_F
         yield from _from_file(file, True, scan)
 
 
+def _is_endless(status: os.stat_result) -> bool:
+    """Whether a file is a device that may give bytes for ever."""
+    device = stat.S_ISBLK(status.st_mode) or stat.S_ISCHR(status.st_mode)
+    return device and status.st_rdev != _NULL
+
+
 def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     try:
         with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
+            status = os.fstat(file.fileno())
+            size = status.st_size
+            if _is_endless(status) and not file.isatty():
+                yield Problem("a device is no file to read", str(path))
+                return
             try:
                 # The mapping outlives the file object; the views into it keep it alive.
-                buffer: _Buffer = MappedFile.of(file, str(path)) if size else file.read()
+                buffer: Buffer = MappedFile.of(file, str(path)) if size else file.read()
             except (ValueError, OSError):  # a pipe or a device
                 buffer = file.read()
     except OSError as error:
@@ -190,52 +199,19 @@ def _from_file(path: Path, in_directory: bool, scan: Scan | None) -> Iterator[_F
     yield from _from_buffer(buffer, str(path), in_directory, scan)
 
 
-def _unpacked(buffer: _Buffer, source: str) -> _Buffer | Problem:
-    start = bytes(memoryview(buffer)[:4])
-    packing = "gzip" if start[:2] == _GZIP else "zstd"
-    try:
-        if start[:2] == _GZIP:
-            return gzip.decompress(buffer)
-        if start == _ZSTD:
-            return _zstd(buffer)
-    except EOFError:
-        return Problem(f"the {packing} data ends too early: the file is truncated", source)
-    except (OSError, zlib.error) as error:
-        return Problem(f"damaged {packing} data: {error}", source)
-    return buffer
-
-
-def _zstd(buffer: _Buffer) -> bytes:
-    try:
-        import zstandard
-    except ImportError:
-        raise MissingExtraError("reading .zst files", "zstd") from None
-    rest, parts = bytes(buffer), []
-    while rest:  # frame by frame: a stream reader would take a truncated file for a short one
-        frame = zstandard.ZstdDecompressor().decompressobj()
-        try:
-            parts.append(frame.decompress(rest))
-        except zstandard.ZstdError as error:
-            raise OSError(str(error)) from None
-        if not frame.eof:
-            raise EOFError
-        rest = frame.unused_data
-    return b"".join(parts)
-
-
-def _from_buffer(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+def _from_buffer(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     try:
         yield from _from_text(buffer, source, in_directory, scan)
     except RecursionError:
         yield Problem("nested too deeply to be read", source)
 
 
-def _from_text(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
-    unpacked = _unpacked(buffer, source)
-    if isinstance(unpacked, Problem):
-        yield unpacked
+def _from_text(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+    text = unpacked(buffer, source)
+    if isinstance(text, Problem):
+        yield text
         return
-    buffer = unpacked
+    buffer = text
     start = bytes(memoryview(buffer)[:4])
     if start in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):
         buffer = bytes(buffer).decode("utf-32", "replace").encode()
@@ -275,7 +251,7 @@ def _not_text(content: bytes) -> str | None:
 # -- JSON ------------------------------------------------------------------------------------------------------
 
 
-def _from_json(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
+def _from_json(buffer: Buffer, source: str, in_directory: bool, scan: Scan | None) -> Iterator[_Found]:
     """One document, or several one after the other."""
     view = memoryview(buffer)
     try:
@@ -306,9 +282,9 @@ def _from_json(buffer: _Buffer, source: str, in_directory: bool, scan: Scan | No
             yield Problem(str(error), source, f"document {number}")
 
 
-def _stream(view: memoryview, source: str) -> list[_Buffer | Problem]:
+def _stream(view: memoryview, source: str) -> list[Buffer | Problem]:
     """The documents: the decoder says where each one ends. A broken one is the last."""
-    found: list[_Buffer | Problem] = []
+    found: list[Buffer | Problem] = []
     start = 0
     while start < len(view):
         end = len(view)

@@ -69,7 +69,7 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
         what = error.problem or error.context
         if b"{{" in text:
-            what = f"{what}; it looks like a template: render it first (helm template)"
+            what = "it looks like a template: render it first (helm template)"
         yield Problem(f"{place}malformed YAML: {what}", source)
     except (yaml.YAMLError, ValueError) as error:
         yield Problem(f"malformed YAML: {error}", source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from kscale.objects.base import shortened
+from kscale.snapshot import packing
 from unit.cli.support import Run
 from unit.cli.support import kscale as run
 
@@ -174,6 +176,21 @@ def test_a_long_text_is_not_echoed_whole(folder: Path) -> None:
     assert shortened("x" * 80) == "x" * 80
 
 
+def test_a_device_is_no_file() -> None:
+    refused(run("estimate", "-f", "/dev/zero", "--node", "n"), "/dev/zero: a device is no file to read")
+    assert "device" not in run("estimate", "-f", "/dev/null", "--node", "n").stderr
+
+
+def test_what_unpacks_for_ever_is_no_dump(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "_SUSPICIOUS", 1 << 20)
+    (folder / "zeros.json.gz").write_bytes(gzip.compress(bytes(32 << 20)))
+    got = run("estimate", "-f", folder / "zeros.json.gz", "--node", "n")
+    refused(got, "zeros.json.gz: damaged gzip data: it unpacks to more than 300 times its size")
+    pods = [{**POD, "metadata": {"name": f"web-{i}", "namespace": "shop"}} for i in range(20_000)]
+    (folder / "alike.json.gz").write_bytes(gzip.compress(listed(NODE, *pods).encode()))
+    assert run("estimate", "-f", folder / "alike.json.gz", "--node", "n").code == 1
+
+
 def test_a_dump_is_no_history(folder: Path) -> None:
     got = run("recommend", "-f", folder / "dump.json", "--history", folder / "dump.json")
     refused(got, "dump.json: not a Prometheus answer")
@@ -181,7 +198,10 @@ def test_a_dump_is_no_history(folder: Path) -> None:
 
 def test_a_template_of_manifests_is_to_be_rendered_first(folder: Path) -> None:
     (folder / "chart.yaml").write_text("apiVersion: v1\nkind: Pod\nmetadata:\n  name: {{ .Values.name }}\n")
-    refused(run("estimate", "-f", folder / "chart.yaml"), "render it first (helm template)")
+    refused(
+        run("estimate", "-f", folder / "chart.yaml"),
+        "malformed YAML: it looks like a template: render it first (helm template)",
+    )
 
 
 def test_an_empty_name_is_no_directory() -> None:

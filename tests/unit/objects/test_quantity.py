@@ -168,3 +168,9 @@ def test_arithmetic_against_reference(left: tuple[str, str, str], right: tuple[s
 )  # fmt: skip
 def test_whole_numbers_of_a_unit(text: str, scale: int, whole: bool) -> None:
     assert Quantity(text).is_whole(scale) is whole
+
+
+@pytest.mark.parametrize("given", [1, 0.5, None, b"1"])
+def test_a_quantity_is_a_text(given: object) -> None:
+    with pytest.raises(QuantityError, match='a quantity is a text, as "500m" or "1Gi"'):
+        Quantity(given)  # type: ignore[arg-type]  # as callers without types do

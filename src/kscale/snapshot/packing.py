@@ -1,0 +1,74 @@
+"""Files that are packed with gzip or zstd."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from typing import Final, TypeAlias
+
+import msgspec
+
+from kscale.errors import MissingExtraError, Problem
+from kscale.snapshot.mapped import MappedFile
+
+__all__ = ["Buffer", "unpacked"]
+
+Buffer: TypeAlias = "bytes | bytearray | memoryview | MappedFile | msgspec.Raw"
+
+_GZIP: Final = b"\x1f\x8b"
+_ZSTD: Final = b"\x28\xb5\x2f\xfd"
+_PIECE: Final = 1 << 24
+_MOST_OF_GZIP: Final = 1032
+"""Deflate makes no text smaller than by this factor."""
+_MOST_OF_TEXT: Final = 300
+"""Nor do objects of an API, pretty-printed and all alike, come near this one."""
+_SUSPICIOUS: Final = 1 << 30
+
+
+def _gunzip(buffer: Buffer) -> bytes:
+    """Raises OSError for what unpacks to so much that it is no dump."""
+    if len(buffer) * _MOST_OF_GZIP <= _SUSPICIOUS:
+        return gzip.decompress(buffer)
+    parts, size = [], 0
+    with gzip.GzipFile(fileobj=io.BytesIO(buffer)) as file:
+        while part := file.read(_PIECE):
+            parts.append(part)
+            size += len(part)
+            if size > max(_SUSPICIOUS, _MOST_OF_TEXT * len(buffer)):
+                raise OSError(f"it unpacks to more than {_MOST_OF_TEXT} times its size")
+    return b"".join(parts)
+
+
+def unpacked(buffer: Buffer, source: str) -> Buffer | Problem:
+    """The text in a buffer that may be packed with gzip or zstd."""
+    start = bytes(memoryview(buffer)[:4])
+    packing = "gzip" if start[:2] == _GZIP else "zstd"
+    try:
+        if start[:2] == _GZIP:
+            return _gunzip(buffer)
+        if start == _ZSTD:
+            return _zstd(buffer)
+    except EOFError:
+        return Problem(f"the {packing} data ends too early: the file is truncated", source)
+    except (OSError, zlib.error) as error:
+        return Problem(f"damaged {packing} data: {error}", source)
+    return buffer
+
+
+def _zstd(buffer: Buffer) -> bytes:
+    try:
+        import zstandard
+    except ImportError:
+        raise MissingExtraError("reading .zst files", "zstd") from None
+    rest, parts = bytes(buffer), []
+    while rest:  # frame by frame: a stream reader would take a truncated file for a short one
+        frame = zstandard.ZstdDecompressor().decompressobj()
+        try:
+            parts.append(frame.decompress(rest))
+        except zstandard.ZstdError as error:
+            raise OSError(str(error)) from None
+        if not frame.eof:
+            raise EOFError
+        rest = frame.unused_data
+    return b"".join(parts)
