@@ -39,6 +39,8 @@ class GoCommand(TyperCommand):
 
     def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str:
         name, is_given, value = argument.partition("=")
+        if is_given and len(name) == 2 and name[0] == "-" and name[1].isalpha():
+            return name + value  # -v=4
         why = self.refused.get(name.removeprefix("--")) if name.startswith("--") else None
         if why is not None:
             ctx.fail(f"{name} is not taken: {why}")

@@ -65,6 +65,12 @@ COMMANDS: tuple[Entry, ...] = (
         "Its admission webhook: new pods get what is recommended.",
         "Live",
     ),
+    Entry(
+        "manifests cluster-autoscaler",
+        "kscale.cli.commands.manifests.cluster_autoscaler",
+        "What the Cluster Autoscaler needs in a cluster, as YAML.",
+        "Live",
+    ),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
     Entry(
         "generate",

@@ -112,6 +112,12 @@ def test_switches_as_go_has_them(argument: str, leads: bool, kubeconfig: str) ->
     assert dict(flags)["--leader-elect"] == str(leads).lower()
 
 
+@pytest.mark.parametrize("argument", ["-v=4", "-v4", "--v=4"])
+def test_levels_as_go_has_them(argument: str, kubeconfig: str) -> None:
+    assert run("--kubeconfig", kubeconfig, argument, "--address=")[0] == FAILED
+    assert SEEN[0][0].verbosity == 4
+
+
 def test_flags_that_are_refused_by_name(kubeconfig: str) -> None:
     code, said = run("--kubeconfig", kubeconfig, "--aws-use-static-instance-list=true")
     assert code == 2

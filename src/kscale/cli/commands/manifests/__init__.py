@@ -1,0 +1,1 @@
+"""``kscale manifests PROGRAM``: a module for each program."""
