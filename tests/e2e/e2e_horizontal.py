@@ -1,0 +1,268 @@
+"""Upstream's horizontal pod autoscaler and ours on the same scene, one after the other: the same sizes, conditions,
+statuses and events."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from e2e.control_plane import ControlPlane, Refused
+from e2e.metrics_server import FakeMetrics
+from e2e.real_api import MERGE, connected
+from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
+from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
+from kscale.hpa.options import HPAOptions
+from kscale.world.metrics.rest import RESTMetrics
+from unit.world.informer_cases import pod
+
+RULES: list[dict[str, Any]] = [
+    {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["get", "list", "watch"]},
+    {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers/status"], "verbs": ["patch"]},
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["*"], "resources": ["*/scale"], "verbs": ["get", "update"]},
+    {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]},
+    {
+        "apiGroups": ["custom.metrics.k8s.io", "external.metrics.k8s.io"],
+        "resources": ["*"],
+        "verbs": ["get", "list"],
+    },
+    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+]
+"""As docs/run-horizontal.md has them, without a lease."""
+
+GROUP = "/apis/duel.example.com/v1"
+NAMESPACE = "/namespaces/default"
+HPAS = f"/apis/autoscaling/v2{NAMESPACE}/horizontalpodautoscalers"
+CRD = {
+    "metadata": {"name": "widgets.duel.example.com"},
+    "spec": {
+        "group": "duel.example.com",
+        "scope": "Namespaced",
+        "names": {"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {
+                    "openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                },
+                "subresources": {
+                    "status": {},
+                    "scale": {
+                        "specReplicasPath": ".spec.replicas",
+                        "statusReplicasPath": ".status.replicas",
+                        "labelSelectorPath": ".status.selector",
+                    },
+                },
+            }
+        ],
+    },
+}
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 50}}}
+QPS = {"type": "Pods", "pods": {"metric": {"name": "qps"}, "target": {"type": "AverageValue", "averageValue": "1"}}}
+LAG = {"type": "External", "external": {"metric": {"name": "lag"}, "target": {"type": "Value", "value": "1"}}}
+UP = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 600}]}}
+# name -> (size, cpu of each of two pods in milli, spec of the HPA)
+CASES: dict[str, tuple[int, int, dict[str, Any]]] = {
+    "grows": (2, 900, {"metrics": [CPU]}),
+    "stays": (2, 500, {"metrics": [CPU]}),
+    "held": (4, 100, {"metrics": [CPU]}),
+    "limited": (2, 990, {"metrics": [CPU], "behavior": UP}),
+    "half-known": (2, 900, {"metrics": [CPU, QPS]}),
+    "half-known-down": (2, 100, {"metrics": [QPS, CPU]}),
+    "unknown": (2, 900, {"metrics": [LAG]}),
+    "too-small": (1, 500, {"metrics": [CPU], "minReplicas": 3}),
+    "too-large": (9, 500, {"metrics": [CPU], "maxReplicas": 5}),
+    "paused": (0, 500, {"metrics": [CPU]}),
+}
+
+
+def ago(seconds: int) -> str:
+    return (datetime.now(UTC) - timedelta(seconds=seconds)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class Scene:
+    """What both find."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+
+    def make(self) -> None:
+        ask = self.plane.ask
+        for name, (size, _, spec) in CASES.items():
+            self.target(name, size, "/apis/apps/v1", "deployments", "Deployment")
+            self.hpa(name, {"apiVersion": "apps/v1", "kind": "Deployment", "name": name}, spec)
+        self.target("widget", 2, GROUP, "widgets", "Widget")
+        self.hpa(
+            "widget", {"apiVersion": "duel.example.com/v1", "kind": "Widget", "name": "widget"}, {"metrics": [CPU]}
+        )
+        self.hpa("nowhere", {"apiVersion": "apps/v1", "kind": "Deployment", "name": "nowhere"}, {"metrics": [CPU]})
+        self.hpa("no-kind", {"apiVersion": "x.example.com/v1", "kind": "Odd", "name": "odd"}, {"metrics": [CPU]})
+        assert len(ask("GET", HPAS)["items"]) == len(CASES) + 3
+
+    def target(self, name: str, size: int, group: str, plural: str, kind: str) -> None:
+        ask = self.plane.ask
+        spec: dict[str, Any] = {"replicas": size, "selector": {"matchLabels": {"app": name}}}
+        labels = {"metadata": {"labels": {"app": name}}}
+        spec["template"] = {**labels, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+        path = f"{group}{NAMESPACE}/{plural}"
+        api_version = group.removeprefix("/apis/")
+        ask("POST", path, {"apiVersion": api_version, "kind": kind, "metadata": {"name": name}, "spec": spec})
+        status = {"replicas": size, "selector": f"app={name}"}
+        ask("PATCH", f"{path}/{name}/status", {"status": status}, content_type=MERGE)
+        for i in range(2):
+            made = pod(f"{name}-{i}", node="n", app=name)
+            made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1"}}
+            ask("POST", f"/api/v1{NAMESPACE}/pods", made)
+            ready = {"type": "Ready", "status": "True", "lastTransitionTime": ago(3000)}
+            told = {"phase": "Running", "startTime": ago(3600), "conditions": [ready]}
+            ask("PATCH", f"/api/v1{NAMESPACE}/pods/{name}-{i}/status", {"status": told}, content_type=MERGE)
+
+    def hpa(self, name: str, target: dict[str, Any], spec: dict[str, Any]) -> None:
+        made = {"metadata": {"name": name}, "spec": {"maxReplicas": 10, **spec, "scaleTargetRef": target}}
+        self.plane.ask("POST", HPAS, made)
+
+    def clear(self) -> None:
+        options = {"kind": "DeleteOptions", "apiVersion": "v1", "gracePeriodSeconds": 0}
+        for path in (
+            HPAS,
+            f"/apis/apps/v1{NAMESPACE}/deployments",
+            f"{GROUP}{NAMESPACE}/widgets",
+            f"/api/v1{NAMESPACE}/pods",
+            f"/api/v1{NAMESPACE}/events",
+        ):
+            self.plane.ask("DELETE", path, options)
+
+    def usage(self, of: dict[str, Any]) -> dict[str, str] | None:
+        app = of["metadata"]["labels"]["app"]
+        return {"cpu": f"{CASES[app][1] if app in CASES else 900}m"}
+
+    def found(self) -> dict[str, Any]:
+        """Status and size of each, without times."""
+        out = {}
+        for hpa in self.plane.ask("GET", HPAS)["items"]:
+            status = hpa.get("status") or {}
+            for condition in status.get("conditions") or ():
+                condition.pop("lastTransitionTime")
+            out[hpa["metadata"]["name"]] = {**status, "lastScaleTime": "lastScaleTime" in status}
+        return out
+
+    def sizes(self) -> dict[str, int]:
+        paths = (f"/apis/apps/v1{NAMESPACE}/deployments", f"{GROUP}{NAMESPACE}/widgets")
+        items = [each for path in paths for each in self.plane.ask("GET", path)["items"]]
+        return {each["metadata"]["name"]: each["spec"]["replicas"] for each in items}
+
+    def events(self) -> set[tuple[str, str, str, str, str]]:
+        return {
+            (
+                each["involvedObject"]["name"],
+                each["type"],
+                each["reason"],
+                each["message"],
+                each["source"]["component"],
+            )
+            for each in self.plane.ask("GET", f"/api/v1{NAMESPACE}/events")["items"]
+        }
+
+    def all(self) -> tuple[dict[str, Any], dict[str, int], Any]:
+        return self.found(), self.sizes(), self.events()
+
+    async def settled(self) -> tuple[dict[str, Any], dict[str, int], Any]:
+        """What there is once it has not changed for four syncs, and every HPA was looked at."""
+        last: Any = None
+        since = 0.0
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(150):
+            while True:
+                now = await asyncio.to_thread(self.all)
+                if now != last or not all(each.get("conditions") for each in now[0].values()):
+                    last, since = now, loop.time()
+                elif loop.time() - since > 8:
+                    return now
+                await asyncio.sleep(0.5)
+
+
+@pytest.fixture(scope="module")
+def upstreams(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """A control plane of which nothing but the horizontal pod autoscaler runs."""
+    controllers = ("horizontal-pod-autoscaler-controller",)
+    with ControlPlane(tmp_path_factory.mktemp("duel"), controllers=controllers, audit=True) as plane:
+        plane.ask("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", CRD)
+        yield plane
+
+
+def written_sizes(plane: ControlPlane, agent: str) -> set[tuple[str, int]]:
+    """(object, size) of every scale that an agent wrote."""
+    return {
+        (each["objectRef"]["name"], each["requestObject"]["spec"]["replicas"])
+        for each in plane.audit()
+        if each["userAgent"].startswith(agent)
+        and each["objectRef"].get("subresource") == "scale"
+        and each["verb"] == "update"
+    }
+
+
+def test_the_same_as_upstream(upstreams: ControlPlane) -> None:
+    scene = Scene(upstreams)
+
+    async def main() -> None:
+        async with connected(upstreams) as api, FakeMetrics(upstreams, scene.usage) as metrics:
+            metrics.now = lambda: ago(0)
+            await holds(lambda: serves(upstreams))
+            await asyncio.to_thread(scene.make)
+            theirs = await scene.settled()
+            await asyncio.to_thread(upstreams.end, "controllers")
+            await asyncio.to_thread(scene.clear)
+            await holds(lambda: not upstreams.ask("GET", f"/api/v1{NAMESPACE}/pods")["items"])
+            await asyncio.to_thread(scene.make)
+            access = await asyncio.to_thread(upstreams.account, "horizontal", RULES)
+            async with connected(upstreams, replace(access, namespace="default")) as restricted:
+                stop = asyncio.Event()
+                task = asyncio.create_task(
+                    run_process(build, restricted.client, ProcessOptions(), version="1", stop=stop, clock=api.clock)
+                )
+                try:
+                    ours = await scene.settled()
+                finally:
+                    stop.set()
+                    await task
+            for name, status in theirs[0].items():
+                assert ours[0][name] == status, name
+            assert ours[1] == theirs[1]
+            assert ours[1]["grows"] == ours[1]["widget"] == 4
+            assert ours[2] == theirs[2]
+
+    asyncio.run(main())
+    assert written_sizes(upstreams, "kscale-e2e") == written_sizes(upstreams, "kube-controller-manager")
+
+
+async def holds(test: Callable[[], bool]) -> None:
+    """Until it is so. The metrics server answers on this loop: nothing else may hold it up."""
+    async with asyncio.timeout(60):
+        while not await asyncio.to_thread(test):
+            await asyncio.sleep(0.2)
+
+
+def serves(plane: ControlPlane) -> bool:
+    with contextlib.suppress(Refused):
+        plane.ask("GET", "/apis/metrics.k8s.io/v1beta1/pods")
+        plane.ask("GET", f"{GROUP}/widgets")
+        return True
+    return False
+
+
+def build(around: Surroundings) -> Program:
+    options = HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=2))
+    return Program(
+        driver=HorizontalAutoscaler(options, manager="kscale-e2e"),
+        metrics=HORIZONTAL_METRICS,
+        source=RESTMetrics(around.client, around.resources, around.steady, renewal=timedelta(seconds=2)),
+    )
