@@ -70,6 +70,8 @@ class Dump:
     total: int = 0
     list_number: int = 0
     scaled_objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    usage: list[PodMetrics] = field(default_factory=list)
+    known_scales: dict[str, Scale | ApiError] | None = None
 
     def mapper(self) -> RESTMapper:
         """Resources of the built-in kinds, and of the custom ones that are defined or at hand."""
@@ -81,6 +83,8 @@ class Dump:
 
     def scales(self) -> dict[str, Scale | ApiError]:
         """The scale of every HPA's target, or why there is none."""
+        if self.known_scales is not None:
+            return self.known_scales
         mapper = self.mapper()
         # Kinds are found in lower case too, as discovery finds them.
         targets = {
@@ -253,7 +257,7 @@ class Dump:
                 parse_duration(item.window)
             except ValueError as error:
                 raise InputError(Problem(str(error), field="window")) from None
-            self.duplicates += self.metrics.add_pod_metrics([item])
+            self.usage.append(item)
         elif group == "custom.metrics.k8s.io":
             value = from_dict(data, MetricValue)
             self.see(value.timestamp)
@@ -283,7 +287,10 @@ class Dump:
                 except InputError as error:
                     whose = f"HPA of ScaledObject {key}"
                     problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]
+        if self.usage:
+            self.duplicates += self.metrics.add_pod_metrics(self.usage)
         self.metrics.know_pods(self.pods.values())
+        self.known_scales = self.scales()
         for key, hpa in self.hpas.items():
             if texts := self._untold(hpa):
                 self.unmodelled[f"HorizontalPodAutoscaler {key}"] = texts

@@ -92,13 +92,16 @@ class Encoded:
     problems: Mapping[int, Exception] = field(default_factory=dict)
     rest: Sequence[HPAState] = ()
     joined: Mapping[tuple[object, ...], JoinedUsage] = field(default_factory=dict)
+    made: list[SelectorStore] = field(default_factory=list)
 
     def store(self) -> SelectorStore:
-        """All selectors, for the step machine."""
-        out = SelectorStore()
-        for (namespace, name), selector in self.registered.items():
-            out.put_if_absent(namespace, name, selector)
-        return out
+        """All selectors, for step machines: each puts there what is there already."""
+        if not self.made:
+            out = SelectorStore()
+            for (namespace, name), selector in self.registered.items():
+                out.put_if_absent(namespace, name, selector)
+            self.made.append(out)
+        return self.made[0]
 
     def pods_of(self, row: int, pods: BatchPods) -> Sequence[Pod]:
         """The pods of an HPA's selection."""

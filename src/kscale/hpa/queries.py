@@ -105,13 +105,14 @@ class MetricLists:
 
     def _add_usage(self, usage: PodUsage) -> list[str]:
         again, seen = [], self._seen
-        if len(seen.union(usage.keys)) != len(seen) + len(usage.keys):
+        keys = set(usage.keys)
+        if len(keys) != len(usage.keys) or not seen.isdisjoint(keys):
             for key in usage.keys:
                 if key in seen:
                     again.append(f"PodMetrics {key}")
                 seen.add(key)
         else:
-            seen.update(usage.keys)
+            seen |= keys
         self.resource = True
         self._parts.append(usage)
         self._index.by_label = None

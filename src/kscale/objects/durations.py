@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["format_duration", "parse_duration"]
@@ -22,6 +23,7 @@ _PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _DURATION = re.compile(rf"([+-]?)(?:0|((?:{_PART.pattern})+))")
 
 
+@lru_cache(maxsize=1 << 12)
 def parse_duration(text: str) -> int:
     """``time.ParseDuration``: nanoseconds, what is finer is cut. Raises ``ValueError`` with Go's text."""
     match = _DURATION.fullmatch(text)
