@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from kscale.scheduling.fork import fork
     from kscale.scheduling.place import PlaceState, place
     from kscale.scheduling.profile import SchedulerProfile
+    from kscale.scheduling.scheduler_config import scheduler_profile
     from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.reading import load
     from kscale.snapshot.snapshot import Snapshot
@@ -42,6 +43,7 @@ _LAZY: dict[str, str] = {
     "NodeTemplate": "kscale.objects.nodegroup",
     "PlaceState": "kscale.scheduling.place",
     "SchedulerProfile": "kscale.scheduling.profile",
+    "scheduler_profile": "kscale.scheduling.scheduler_config",
     "Snapshot": "kscale.snapshot.snapshot",
     "estimate": "kscale.ca.estimator",
     "estimate_many": "kscale.ca.estimator",
@@ -88,6 +90,7 @@ __all__ = [
     "read_groups",
     "scale_down",
     "scale_up",
+    "scheduler_profile",
     "vpa",
 ]
 

@@ -42,8 +42,9 @@ def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROF
     pending: tuple[str, Status] | None = None
     nodes: frozenset[str] | None = None
     choosers: list[str] = []
+    disabled = ctx.profile.disabled_prefilters
     for plugin in plugins:
-        answer = plugin.prefilter(pod, ctx)
+        answer = NOTHING if plugin.name in disabled else plugin.prefilter(pod, ctx)
         if answer is NOTHING:
             continue
         status = answer.failure
@@ -75,6 +76,8 @@ def prefilter_report(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PR
     """All PreFilters, one by one."""
     report = PreFilterReport()
     for plugin in plugins:
+        if plugin.name in ctx.profile.disabled_prefilters:
+            continue
         answer = plugin.prefilter(pod, ctx)
         if answer.failure is not None:
             report.failures.append((plugin.name, answer.failure))

@@ -1,0 +1,133 @@
+"""Configuration files of the scheduler as profiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import kscale
+
+Json = dict[str, Any]
+
+
+def configured(*profiles: Json) -> Json:
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [*profiles],
+    }
+
+
+def plugins(**points: Any) -> Json:
+    """``filter=("+NodeName", "-NodePorts")`` and the like."""
+    made = {}
+    for point, names in points.items():
+        made[point] = {
+            "enabled": [{"name": name[1:]} for name in names if name[0] == "+"],
+            "disabled": [{"name": name[1:]} for name in names if name[0] == "-"],
+        }
+    return {"plugins": made}
+
+
+def config(name: str, **args: Any) -> Json:
+    return {"pluginConfig": [{"name": name, "args": {"kind": f"{name}Args", **args}}]}
+
+
+NOTHING_BUT_NAMES = frozenset(
+    {"NodeUnschedulable", "TaintToleration", "NodeAffinity", "NodePorts", "NodeResourcesFit", "VolumeRestrictions",
+     "NodeVolumeLimits", "VolumeBinding", "VolumeZone", "PodTopologySpread", "InterPodAffinity", "DynamicResources",
+     "NodeDeclaredFeatures"}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("profile", "filters", "prefilters"),
+    [
+        ({}, set(), set()),
+        ({"schedulerName": "mine"}, set(), set()),
+        (plugins(filter=("-NodePorts",)), {"NodePorts"}, set()),
+        (plugins(filter=("-NodePorts",), preFilter=("-NodePorts",)), {"NodePorts"}, {"NodePorts"}),
+        (plugins(multiPoint=("-NodePorts", "-ImageLocality")), {"NodePorts"}, {"NodePorts"}),
+        (plugins(multiPoint=("+NodeResourcesFit",)), set(), set()),
+        (plugins(multiPoint=("-*", "+NodeName")), NOTHING_BUT_NAMES, NOTHING_BUT_NAMES),
+        (plugins(filter=("-*", "+NodeName"), preFilter=("-*",)), NOTHING_BUT_NAMES, {*NOTHING_BUT_NAMES, "NodeName"}),
+        (plugins(score=("-*",), filter=("+NodeName",)), set(), set()),
+    ],
+)
+def test_plugins(profile: Json, filters: set[str], prefilters: set[str]) -> None:
+    if prefilters - filters:
+        with pytest.raises(kscale.InputError, match="the Filter of NodeName needs its PreFilter"):
+            kscale.scheduler_profile(configured(profile))
+        return
+    found = kscale.scheduler_profile(configured(profile))
+    assert (found.disabled_filters, found.disabled_prefilters) == (filters, prefilters)
+
+
+def test_arguments() -> None:
+    required = {"nodeSelectorTerms": [{"matchExpressions": [{"key": "pool", "operator": "Exists"}]}]}
+    affinity = {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+    found = kscale.scheduler_profile(configured(config("NodeAffinity", **affinity)))
+    assert found.added_affinity is not None
+    assert found.added_affinity.node_selector_terms[0].match_expressions[0].key == "pool"
+    found = kscale.scheduler_profile(
+        configured(
+            config("NodeResourcesFit", ignoredResources=["a/b"], ignoredResourceGroups=["c"], scoringStrategy={})
+        )
+    )
+    assert (found.ignored_resources, found.ignored_resource_groups) == ({"a/b"}, {"c"})
+    constraint = {"maxSkew": 2, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spread = config("PodTopologySpread", defaultConstraints=[constraint], defaultingType="List")
+    found = kscale.scheduler_profile(configured(spread))
+    assert found.default_constraints is not None
+    assert found.default_constraints[0].max_skew == 2
+    assert kscale.scheduler_profile(configured(config("PodTopologySpread"))).default_constraints is None
+    assert (
+        kscale.scheduler_profile(configured(config("InterPodAffinity", hardPodAffinityWeight=3)))
+        == kscale.SchedulerProfile()
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ([], "couldn't decode scheduler config: [] is no object"),
+        ({"kind": "Pod", "apiVersion": "v1"}, "couldn't assert type as KubeSchedulerConfiguration, gvk: v1, Kind=Pod"),
+        (configured({}, {}), "unexpected scheduler config: expected one scheduler profile only (found 2 profiles)"),
+        (configured(plugins(filter=("+Mine",))), "profiles[0].plugins.filter.enabled: kscale has no plug-in 'Mine'"),
+        (configured(plugins(filter=("+NodePorts", "+NodeName"))), "filters in another order"),
+        (configured(plugins(preFilter=("-NodePorts",))), "the Filter of NodePorts needs its PreFilter"),
+        (configured({"plugin": {}}), 'strict decoding error: unknown field "profiles[0].plugin"'),
+        (configured({"pluginConfig": 3}), "profiles[0].pluginConfig is 3, not a list"),
+        (configured(config("NodeAffinity", added={})), 'unknown field "profiles[0].pluginConfig[0].args.added"'),
+        (
+            configured(config("NodeResourcesFit", ignoredResourceGroups=["a/b"])),
+            "resource group name can't contain '/'",
+        ),
+        (configured(config("PodTopologySpread", defaultingType="Some")), 'Unsupported value: "Some"'),
+    ],
+)
+def test_what_is_refused(given: Any, problem: str) -> None:
+    with pytest.raises(kscale.InputError) as caught:
+        kscale.scheduler_profile(given)
+    assert problem in str(caught.value)
+
+
+def test_what_is_disabled_is_not_asked() -> None:
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"pods": "9"}}}
+    terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["other"]}]}]
+    spec = {
+        "containers": [{"name": "c"}],
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
+    }
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p", "namespace": "d"}, "spec": spec}
+    snapshot = kscale.Cluster([node]).snapshot()
+    only_filter = kscale.scheduler_profile(configured(plugins(filter=("-NodeAffinity",))))
+    both = kscale.scheduler_profile(configured(plugins(multiPoint=("-NodeAffinity",))))
+    assert [kscale.fit(snapshot, [pod], profile=p).ok[0, 0] for p in (None, only_filter, both)] == [False, False, True]
+    assert "NodeAffinity" not in kscale.fit(snapshot, [pod], profile=both).prefilter("d/p").skipped
+
+
+def test_a_profile_refuses_names_of_nothing() -> None:
+    with pytest.raises(kscale.InputError, match="disabled_filters: no plug-in 'NodePort'; known: NodeName"):
+        kscale.SchedulerProfile(disabled_filters=frozenset({"NodePort"}))
