@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -11,6 +12,8 @@ from numpy.typing import NDArray
 
 from kscale.errors import InputError
 from kscale.objects.core import Pod
+from kscale.scheduling.arguments import short
+from kscale.scheduling.doors import SnapshotLike, snapshot_of
 from kscale.scheduling.pods import PodsLike, pods_of
 from kscale.scheduling.prefilter import PreFilterReport
 from kscale.scheduling.profile import SchedulerProfile
@@ -23,7 +26,7 @@ __all__ = ["FitResult", "fit"]
 
 
 def fit(
-    snapshot: Snapshot,
+    snapshot: SnapshotLike,
     pods: PodsLike = None,
     nodes: Sequence[str] | None = None,
     *,
@@ -31,8 +34,12 @@ def fit(
 ) -> FitResult:
     """Each pod alone against each node.
 
-    ``pods``: None = the pending ones; names; or objects that are not in the snapshot. ``nodes``: names, None = all.
+    ``snapshot``: or a cluster, as it is now. ``pods``: None = the pending ones; names; or objects (structs, dicts, a
+    client library's) that are not in the snapshot. ``nodes``: names, None = all. Raises InputError.
     """
+    snapshot = snapshot_of(snapshot)
+    if isinstance(nodes, str):
+        raise InputError(f"nodes is {short(nodes)}: give a list of node names")
     wanted = pods_of(snapshot, pods)
     if nodes is not None:
         unknown = [name for name in nodes if name not in snapshot.columns.index]
@@ -50,9 +57,17 @@ class FitResult:
         self.snapshot = snapshot
         self.nodes = nodes
         self.pods = [pod.key for pod in pods]
+        self._made_of = snapshot, pods, nodes, profile
         self._classes = snapshot.classify(pods)
         self.session = Session(snapshot, self._classes, profile=profile, one_by_one=True)
         self._index = {name: i for i, name in enumerate(self.pods)}
+
+    def __reduce__(self) -> tuple[type[FitResult], tuple[Any, ...]]:
+        return FitResult, self._made_of  # worked out again where it arrives
+
+    def __repr__(self) -> str:
+        fit = f"{int(self.ok.any(axis=1).sum())} of {len(self.pods)} pods fit some node" if self.pods else "no pods"
+        return f"<FitResult: {fit}; {len(self.nodes)} nodes>"
 
     @cached_property
     def codes(self) -> NDArray[np.uint16]:

@@ -10,6 +10,7 @@ from kscale._native import _engine
 from kscale.errors import InputError, StateError
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.arguments import MOST, mask_of, position_of
+from kscale.scheduling.doors import SnapshotLike, TemplateLike, snapshot_of, template_of
 from kscale.scheduling.pods import PodsLike, pods_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -23,15 +24,20 @@ _NOWHERE = -1
 
 
 def fork(
-    snapshot: Snapshot,
+    snapshot: SnapshotLike,
     pods: PodsLike = None,
     *,
-    templates: Sequence[NodeTemplate] = (),
+    templates: Sequence[TemplateLike] = (),
     profile: SchedulerProfile | None = None,
     cursor: int = 0,
 ) -> Fork:
-    """A mutable copy of a snapshot, see :class:`Fork` for the arguments."""
-    return Fork(snapshot, pods, templates=templates, profile=profile, cursor=cursor)
+    """A mutable copy of a snapshot, or of a cluster as it is now; see :class:`Fork` for the arguments.
+
+    ``templates``: nodes, node templates or node groups, as structs or dicts. Raises InputError.
+    """
+    snapshot = snapshot_of(snapshot)
+    prepared = [template_of(template, snapshot.columns.objects) for template in templates]
+    return Fork(snapshot, pods, templates=prepared, profile=profile, cursor=cursor)
 
 
 class Fork:
@@ -108,6 +114,10 @@ class Fork:
         self._anonymous: dict[int, Counter[int]] = {}
         self._log: list[tuple[dict[Any, int], Any, int | None]] = []
         self._marks: list[int] = []
+
+    def __repr__(self) -> str:
+        placed = sum(self._own.values())
+        return f"<Fork: {self.engine.alive_nodes} nodes, {len(self._added)} of them added, {placed} pods placed>"
 
     def __reduce__(self) -> NoReturn:
         raise StateError("a fork cannot be pickled or copied: pickle its snapshot, and fork that again")

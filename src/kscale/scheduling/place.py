@@ -14,6 +14,7 @@ from kscale._native import _packing
 from kscale.errors import InputError, StateError
 from kscale.scheduling.arguments import position_of, short
 from kscale.scheduling.devices.reserve import reserve
+from kscale.scheduling.doors import SnapshotLike, snapshot_of
 from kscale.scheduling.pods import PodsLike, pods_of, priorities_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -70,7 +71,7 @@ class PlaceResult:
         order: NDArray[np.int32],
         state: PlaceState,
         overflowing: int,
-        session: Session,
+        unmodelled: list[str],
     ) -> None:
         self.snapshot = snapshot
         self.records = records
@@ -79,7 +80,17 @@ class PlaceResult:
         self.state = state
         self.overflowing_controllers = overflowing
         self._order = order
-        self._session = session
+        self.unmodelled = unmodelled
+        """What pods use that no rule here looks at."""
+
+    def __repr__(self) -> str:
+        nodes = len({*self.node[self._order].tolist()})
+        stay = "".join(
+            f", {count} {what}"
+            for what, outcome in (("fit nowhere", _packing.NOWHERE), ("not tried", _packing.NOT_TRIED))
+            if (count := int((self.node == outcome).sum()))
+        )
+        return f"<PlaceResult: {len(self._order)} of {len(self.node)} pods placed on {nodes} nodes{stay}>"
 
     @cached_property
     def unschedulable_positions(self) -> NDArray[np.int64]:
@@ -140,18 +151,13 @@ class PlaceResult:
         records, nodes = [self.records[i] for i in self._order.tolist()], self.node[self._order].tolist()
         return self.snapshot.with_placed(records, nodes, reserve(self.snapshot, records, nodes))
 
-    @cached_property
-    def unmodelled(self) -> list[str]:
-        """What pods use that no rule here looks at."""
-        return self._session.unmodelled
-
     def to_dict(self) -> dict[str, Any]:
         """Placement and rest, as plain data."""
         return {"placement": self.placement, "unschedulable": self.unschedulable, "notTried": self.not_tried}
 
 
 def place(
-    snapshot: Snapshot,
+    snapshot: SnapshotLike,
     pods: PodsLike = None,
     *,
     state: PlaceState | None = None,
@@ -163,14 +169,16 @@ def place(
     """Place pods on nodes that exist, highest priority first, each where it was last time (``state``'s hints) or on the
     first node behind the cursor that takes it (upstream: ``HintingSimulator.TrySchedulePods``).
 
-    Cordoned nodes and ``unacceptable_nodes`` take nothing. ``break_on_failure``: leave a priority at its first pod that
-    fits nowhere. The snapshot does not change; the result has the one after.
+    ``snapshot``: or a cluster, as it is now. Cordoned nodes and ``unacceptable_nodes`` take nothing.
+    ``break_on_failure``: leave a priority at its first pod that fits nowhere. The snapshot does not change; the result
+    has the one after. Raises InputError.
 
     ``max_looks`` stands for the deadline that upstream may give, which a pure function cannot have: after so many looks
     at pods the time is up, and the others are not tried. Of one priority, every pod is looked at once for its hint, and
     once more if that did not place it.
     """
     state = _checked(state)
+    snapshot = snapshot_of(snapshot)
     records, positions, priorities = _by_priority(pods_of(snapshot, pods, waiting=True))
     unique, class_of = snapshot.distinct_classes(records)
     session = Session(snapshot, unique, profile=profile)
@@ -206,7 +214,7 @@ def place(
     after = PlaceState(
         cursor=engine.cursor, hints={}, old_hints={**state.hints, **{records[i].uid: names[node[i]] for i in order}}
     )
-    return PlaceResult(snapshot, records, positions, node, order, after, overflowing, session)
+    return PlaceResult(snapshot, records, positions, node, order, after, overflowing, session.unmodelled)
 
 
 def _checked(state: Any) -> PlaceState:

@@ -13,8 +13,9 @@ from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
 from kscale.scheduling.arguments import short
+from kscale.scheduling.doors import record_of
 from kscale.snapshot.pod_rows import PodRows
-from kscale.snapshot.record import PodRecord, pod_record
+from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["MOST_SHAPES", "PodsLike", "equivalence_groups", "pods_of", "priorities_of", "shapes_of", "stand_in_groups"]
@@ -51,7 +52,7 @@ def pods_of(snapshot: Snapshot, pods: PodsLike, *, waiting: bool = False) -> Seq
     found = []
     for pod in pods:
         if not isinstance(pod, str):
-            found.append(pod_record(pod))
+            found.append(record_of(pod))
             continue
         try:
             found.append(snapshot.record(pod))

@@ -155,8 +155,8 @@ def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     kind = args.get("defaultingType") or ("List" if constraints else "System")
     if kind not in ("List", "System"):
         raise InputError(
-            f'invalid KubeSchedulerConfiguration: {path}.defaultingType: Unsupported value: "{kind}": supported values: '
-            '"System", "List"'
+            f'invalid KubeSchedulerConfiguration: {path}.defaultingType: Unsupported value: "{kind}": '
+            'supported values: "System", "List"'
         )
     if kind == "System":
         if constraints:

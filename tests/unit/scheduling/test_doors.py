@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -72,3 +73,86 @@ def test_refused_by_name(call: Callable[..., Any], given: Json, message: str) ->
 )
 def test_taken(given: Json, count: int) -> None:
     assert estimate(**given).node_count == count
+
+
+CLUSTER = kscale.Cluster([NODE, POD])
+GROUP: Json = {"id": "g", "maxSize": 3}
+
+
+class V1Node:
+    """A node as a client library has it."""
+
+    def to_dict(self) -> Json:
+        return NODE
+
+
+class V1Pod:
+    """A pod as a client library has it."""
+
+    def to_dict(self) -> Json:
+        return {**POD, "metadata": {"name": "c", "namespace": "d"}}
+
+
+@pytest.mark.parametrize("pods", [None, ["d/a"], [{**POD, "metadata": {"name": "b"}}], [V1Pod()], [CLUSTER.pod("d/a")]])
+@pytest.mark.parametrize("given", [CLUSTER, CLUSTER.snapshot()], ids=["cluster", "snapshot"])
+def test_clusters_and_pods_of_any_kind_at_every_door(given: Any, pods: Any) -> None:
+    assert kscale.fit(given, pods).ok.all()
+    assert kscale.place(given, pods).placed_count == 1
+    assert kscale.estimate(given, pods, template=NODE).node_count == 1
+    assert "added" in repr(kscale.fork(given, pods, templates=[NODE]))
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        NODE,
+        {"node": NODE},
+        V1Node(),
+        CLUSTER.snapshot().columns.objects[0],
+        {**GROUP, "fromNode": "t"},
+        {**GROUP, "template": {"node": NODE}},
+        kscale.NodeGroup(id="g", from_node="t"),
+        kscale.NodeTemplate(node=CLUSTER.snapshot().columns.objects[0]),
+    ],
+)
+def test_templates_of_any_kind(template: Any) -> None:
+    assert kscale.estimate(CLUSTER, template=template).node_count == 1
+    assert kscale.fork(CLUSTER, templates=[template]).add() == 1
+
+
+@pytest.mark.parametrize(
+    ("call", "problem"),
+    [
+        (lambda: kscale.fit(None), "snapshot is None, not a snapshot or a cluster"),  # type: ignore[arg-type]
+        (lambda: kscale.place(3), "snapshot is 3, not"),  # type: ignore[arg-type]
+        (lambda: kscale.fork("x"), "snapshot is 'x', not"),  # type: ignore[arg-type]
+        (lambda: kscale.fit(CLUSTER, nodes="t"), "nodes is 't': give a list of node names"),
+        (lambda: kscale.fit(CLUSTER, [3]), "a pod is 3, not a pod's name or a pod"),  # type: ignore[list-item]
+        (lambda: kscale.estimate(CLUSTER, template=GROUP), "node group 'g' has no template: give it one, or fromNode"),
+        (lambda: kscale.estimate(CLUSTER, template={**GROUP, "fromNode": "no"}), "there is no node no"),
+    ],
+)  # the wrong types are the point
+def test_wrong_arguments_have_names(call: Callable[[], Any], problem: str) -> None:
+    with pytest.raises(kscale.InputError, match=problem):
+        call()
+
+
+BIG: Json = {**POD, "metadata": {"name": "big", "namespace": "d"},
+             "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]}}  # fmt: skip
+
+
+def test_results_tell_what_they_hold_and_travel() -> None:
+    cluster = kscale.Cluster([NODE, POD, BIG])
+    fit, placed = kscale.fit(cluster), kscale.place(cluster)
+    needed = kscale.estimate(cluster, template=NODE)
+    assert repr(fit) == "<FitResult: 1 of 2 pods fit some node; 1 nodes>"
+    assert repr(placed) == "<PlaceResult: 1 of 2 pods placed on 1 nodes, 1 fit nowhere>"
+    assert repr(needed) == "<EstimateResult: 1 nodes like t for 1 pods, 1 stay out>"
+    for result in (fit, placed, needed):
+        assert repr(pickle.loads(pickle.dumps(result))) == repr(result)
+    again = pickle.loads(pickle.dumps(needed))
+    assert (again.placement, again.unscheduled, again.lower_bound) == (
+        needed.placement, needed.unscheduled, needed.lower_bound,
+    )  # fmt: skip
+    assert pickle.loads(pickle.dumps(fit)).verdict("d/big", "t") == fit.verdict("d/big", "t")
+    assert pickle.loads(pickle.dumps(placed)).placement == {"d/a": "t"}

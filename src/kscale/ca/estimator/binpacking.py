@@ -18,40 +18,18 @@ from kscale.ca.estimator.limiter import node_limit
 from kscale.ca.estimator.options import EstimateOptions, options_of
 from kscale.ca.estimator.result import EstimateResult
 from kscale.errors import InputError
-from kscale.objects.core import Node
-from kscale.objects.decode import from_dict
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU, MEMORY
 from kscale.scheduling.arguments import MOST, position_of, short
 from kscale.scheduling.compile.copies import copy_number
+from kscale.scheduling.doors import SnapshotLike, TemplateLike, record_of, snapshot_of, template_of
 from kscale.scheduling.pods import PodsLike
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
-from kscale.snapshot.record import pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Repeats", "decreasing", "estimate", "estimate_groups", "estimate_many", "template_of"]
-
-TemplateLike = Node | NodeTemplate | NodeGroup | dict[str, Any]
-
-
-def template_of(template: TemplateLike) -> NodeTemplate:
-    """A template from a node, a template, a group with a template, or API data of a node. Raises InputError."""
-    if isinstance(template, NodeTemplate):
-        return template
-    if isinstance(template, NodeGroup):
-        if template.template is None:
-            raise InputError(f"node group {template.id!r} has no template")
-        return template.template
-    if isinstance(template, dict):
-        if "node" in template:
-            return from_dict(template, NodeTemplate)
-        template = from_dict(template, Node)
-    if not isinstance(template, Node):
-        raise InputError(f"template is {short(template)}, not a node, a node template or a node group")
-    return NodeTemplate(node=template)
-
+__all__ = ["Repeats", "decreasing", "estimate", "estimate_groups", "estimate_many"]
 
 _LONG_GROUPS = 200  # pods of a group from which on copying group by group is faster
 
@@ -128,7 +106,7 @@ def _clash(snapshot: Snapshot, template: NodeTemplate) -> int:
 
 
 def estimate(
-    snapshot: Snapshot,
+    snapshot: SnapshotLike,
     pods: PodsLike = None,
     *,
     template: TemplateLike,
@@ -139,10 +117,12 @@ def estimate(
 ) -> EstimateResult:
     """How many copies of ``template`` make the pods fit, and where each would go.
 
-    ``pods``: None = the pending pods of the snapshot; names; or objects. ``groups``: lists of pods taken as the
-    equivalence groups as they are, instead of ``pods``. ``cursor``: where the scan over nodes stands; upstream never
-    resets it. Nodes that exist are only used by the retry for hostname spread constraints, as upstream does: place the
-    pods that fit them first (:func:`kscale.place`).
+    ``snapshot``: or a cluster, as it is now. ``template``: a node, a node template, a node group (its template, or a
+    copy of the node that it names), any of them as a dict, or a client library's node. ``pods``: None = the
+    pending pods of the snapshot; names; or objects. ``groups``: lists of pods taken as the equivalence groups as they
+    are, instead of ``pods``. ``cursor``: where the scan over nodes stands; upstream never resets it. Nodes that exist
+    are only used by the retry for hostname spread constraints, as upstream does: place the pods that fit them first
+    (:func:`kscale.place`). Raises InputError.
     """
     return estimate_many(
         snapshot, pods, templates=[template], options=[options], cursor=cursor, profile=profile, groups=groups
@@ -150,7 +130,7 @@ def estimate(
 
 
 def estimate_many(
-    snapshot: Snapshot,
+    snapshot: SnapshotLike,
     pods: PodsLike = None,
     *,
     templates: Sequence[TemplateLike],
@@ -164,11 +144,12 @@ def estimate_many(
     (``fresh_cursor``: every template starts from ``cursor``)."""
     if isinstance(templates, dict) or not isinstance(templates, Sequence):
         raise InputError(f"templates is {short(templates)}, not a list")
-    prepared = [template_of(template) for template in templates]
+    snapshot = snapshot_of(snapshot)
+    prepared = [template_of(template, snapshot.columns.objects) for template in templates]
     cursor = position_of(cursor, "cursor")
     chosen = options_of(options, len(prepared))
     if groups is not None:
-        members = [[pod_record(pod) for pod in group] for group in groups]
+        members = [[record_of(pod) for pod in group] for group in groups]
         starts = np.cumsum([0, *map(len, members)]).tolist()
         grouped = GroupedPods(snapshot, [pod for group in members for pod in group], starts)
     else:

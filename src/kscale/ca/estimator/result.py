@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,10 +71,27 @@ class EstimateResult:
         self.cursor = cursor
         self.failed = failed
         self.stopped = stopped
-        self._session = session
+        self._profile = session.profile
+        self._kept_session: Session | None = session
         self._class_of = class_of
         self._pods = pods
         self._group_order = group_order
+
+    def __repr__(self) -> str:
+        out = len(self.placement_numbers) - len(self.order_numbers)
+        stay = f", {out} stay out" if out else ""
+        name = self.template.node.metadata.name
+        return f"<EstimateResult: {self.node_count} nodes like {name} for {len(self.order_numbers)} pods{stay}>"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the session, which is made again where it is needed."""
+        return {**vars(self), "_kept_session": None, "_number": 0}
+
+    @property
+    def _session(self) -> Session:
+        if self._kept_session is None:
+            self._kept_session = Session(self.snapshot, self._pods.unique, [self.template], self._profile)
+        return self._kept_session
 
     # -- names -------------------------------------------------------------------------------------------------------
 

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from kscale.ca.estimator.binpacking import TemplateLike, template_of
 from kscale.errors import InputError
 from kscale.objects.base import ResourceList
 from kscale.objects.core import Node, Pod
 from kscale.objects.quantity import Quantity
 from kscale.objects.requests import CPU, MEMORY, PODS
+from kscale.scheduling.doors import TemplateLike, template_of
 from kscale.scheduling.pods import PodsLike, pods_of
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.scheduling.session import Session
@@ -132,7 +132,8 @@ def old_binpacking_estimate(
     them count for inter-pod rules. Equal scores keep their order (upstream: an unstable sort).
     """
     records = [pod_record(record) for record in pods_of(snapshot, pods, waiting=True)]
-    new, underway = template_of(template), [template_of(node) for node in coming]
+    nodes = snapshot.columns.objects
+    new, underway = template_of(template, nodes), [template_of(node, nodes) for node in coming]
     records.sort(key=lambda record: -_score(record, new.node))
     classes = snapshot.classify(records)
     session = Session(snapshot, classes, [new, *underway], profile)
