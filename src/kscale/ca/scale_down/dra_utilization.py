@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from kscale.ca.errors import AutoscalerError
 from kscale.objects.meta import object_key
 from kscale.objects.quantity import Quantity
-from kscale.objects.resource import Counter, Device, ResourceClaim, ResourceSlice
+from kscale.objects.resource import Device, ResourceClaim, ResourceSlice
 
 __all__ = ["highest_pool_utilization", "pool_utilizations"]
-
-_Counters = dict[str, dict[str, Quantity]]
 
 
 def highest_pool_utilization(slices: Iterable[ResourceSlice], claims: Iterable[ResourceClaim]) -> tuple[str, float]:
@@ -71,35 +69,27 @@ def _utilization(slices: Sequence[ResourceSlice], allocated: set[str]) -> float:
 
 
 def _partitionable(slices: Sequence[ResourceSlice], devices: Sequence[Device], allocated: set[str]) -> float:
-    """Every counter set stands for one piece of hardware: the mean of their most used counters."""
+    """Every counter set stands for one piece of hardware: the mean of their most used counters.
+
+    Sets are summed in the order of the slices, each as its slice has it, whatever others of its name say.
+    """
     pieces = len({item.counter_set for device in devices for item in device.consumes_counters})
     if pieces == 0:
         return 0.0
-    total: _Counters = {}
-    for item in slices:
-        for counters in item.spec.shared_counters:
-            _add(total, counters.name, counters.counters)
-    consumed: _Counters = {}
+    consumed: dict[tuple[str, str], Quantity] = {}
     for device in devices:
         if device.name in allocated:
             for consumption in device.consumes_counters:
-                _add(consumed, consumption.counter_set, consumption.counters)
+                for counter, amount in (consumption.counters or {}).items():
+                    key = consumption.counter_set, counter
+                    consumed[key] = consumed[key] + amount.value if key in consumed else amount.value
     utilization = 0.0
-    for name, counters_of_set in sorted(total.items()):
-        used = consumed.get(name, {})
-        highest = max(
-            (
-                float(used[counter].value()) / float(amount.value())
-                for counter, amount in counters_of_set.items()
-                if counter in used and not amount.is_zero
-            ),
-            default=0.0,
-        )
-        utilization += max(0.0, highest) / pieces
+    for item in slices:
+        for counter_set in item.spec.shared_counters:
+            shares = (
+                consumed[counter_set.name, counter].approximate_float() / amount.value.approximate_float()
+                for counter, amount in (counter_set.counters or {}).items()
+                if (counter_set.name, counter) in consumed and not amount.value.is_zero
+            )
+            utilization += max(shares, default=0.0) / pieces
     return utilization
-
-
-def _add(into: _Counters, name: str, counters: dict[str, Counter] | None) -> None:
-    for counter, amount in (counters or {}).items():
-        have = into.setdefault(name, {})
-        have[counter] = have[counter] + amount.value if counter in have else amount.value

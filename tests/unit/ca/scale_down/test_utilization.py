@@ -259,6 +259,30 @@ def test_partitionable_devices(
     assert highest_pool_utilization([pool], [_taken("p", taken)]) == ("d/p", expected)
 
 
+def test_counters_may_be_fractions() -> None:
+    counters = [{"name": "g", "counters": {"m": {"value": "400m"}}}]
+    part = {"name": "d0", "consumesCounters": [{"counterSet": "g", "counters": {"m": {"value": "100m"}}}]}
+    pool = _slice("d", "p", [part], sharedCounters=counters)
+    assert highest_pool_utilization([pool], [_taken("p", 1)]) == ("d/p", 0.25)
+
+
+def test_a_counter_set_is_that_of_its_slice() -> None:
+    slices = [
+        _slice("d", "p", [_part("d0", "g", m=4)], count=2, sharedCounters=_sets(g={"m": 4})),
+        _slice("d", "p", [], count=2, sharedCounters=_sets(g={"m": 4})),
+    ]
+    assert highest_pool_utilization(slices, [_taken("p", 1)]) == ("d/p", 2.0)
+
+
+def test_counter_sets_are_summed_in_the_order_of_the_slices() -> None:
+    """Floating point is not associative, and a threshold may lie in between."""
+    shares = {"b": 1, "c": 4, "a": 1}
+    devices = [_part(f"d{i}", name, m=share) for i, (name, share) in enumerate(shares.items())]
+    sets = {name: {"m": 10} for name in shares}
+    pool = _slice("d", "p", devices, sharedCounters=_sets(**sets))
+    assert highest_pool_utilization([pool], [_taken("p", 3)]) == ("d/p", 0.19999999999999998), "by name it is 0.2"
+
+
 def _cut(counter_set: str) -> list[dict[str, Any]]:
     """A device whole, in two halves, and a quarter of it."""
     return [_part(f"{counter_set}-{i}", counter_set, m=amount) for i, amount in enumerate((4, 2, 2, 1))]
