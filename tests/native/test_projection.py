@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -108,6 +109,46 @@ def test_projection(rule: Any, items: list[str]) -> None:
             noted = None if length[i, slot] < 0 else text[at[i, slot] : at[i, slot] + length[i, slot]].decode()
             wanted = expected.slots.get(slot)
             assert noted == wanted or (noted or "").replace(" ", "").endswith((wanted or "\0").replace(" ", ""))
+
+
+CHANGED = st.sampled_from(
+    ('"x"', '""', '"abc"', '"é"', '"q\\n"', "7", "-12.5", "true", "null", '"type"', '"Pod"', "{}")
+)
+SCALAR = re.compile(r'"(?:[^"\\]|\\.)*"(?!\s*:)|-?[0-9][0-9.e]*|true|false|null')
+
+
+@given(
+    rules(),
+    st.lists(texts(3), min_size=1, max_size=3),
+    st.lists(st.tuples(st.integers(0, 30), CHANGED), max_size=12),
+    st.sampled_from((b"", b'"a":"')),
+)
+def test_items_that_are_alike_are_read_as_any_others(
+    rule: Any, items: list[str], changes: list[tuple[int, str]], sign: bytes
+) -> None:
+    """A projector that has seen items like one before says of it what one says that has seen none."""
+    seen = [*items, *items]
+    for i, (at, scalar) in enumerate(changes):
+        places = list(SCALAR.finditer(before := seen[i % len(items)]))
+        if places:
+            place = places[at % len(places)]
+            seen.append(before[: place.start()] + scalar + before[place.end() :])
+    known = _projection.Projector(rule, 8, 3, sign)
+    for _ in range(2):
+        for item in seen:
+            text = f'{{"items":[{item}]}}'.encode()
+            answers = []
+            for projector in (known, _projection.Projector(rule, 8, 3)):
+                scanned = projector.scan(text)
+                if scanned is None:
+                    answers.append(None)
+                    continue
+                begin, size, combined, at, length = (column.tolist() for column in scanned[:5])
+                *facets, rest = projector.combinations()[combined[0]].tolist() if combined[0] >= 0 else [-1] * 4
+                noted = [(a, n) if n >= 0 else None for a, n in zip(at[0], length[0], strict=True)]
+                left = [projector.facet_text(i, each) if each >= 0 else None for i, each in enumerate(facets)]
+                answers.append((begin, size, combined[0] < 0, noted, left, projector.text(rest) if rest >= 0 else None))
+            assert answers[0] == answers[1]
 
 
 HEADS = st.tuples(st.sampled_from(("Pod", "Pod", "Node")), st.sampled_from(("v1", "v1", "v2")), texts(1)).map(

@@ -64,7 +64,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         size_t count()
         const string& text(size_t i)
     cdef cppclass c_Projector "kscale::Projector":
-        c_Projector(int32_t slots, int32_t facets) except +
+        c_Projector(int32_t slots, int32_t facets, string sign) except +
         int32_t add(c_Rule rule) except +
         cbool scan(const char* data, size_t size, c_ItemKind kind, c_Threading how, c_Items& out,
                    c_Span* head) except +
@@ -161,6 +161,9 @@ cdef c_ItemKind _item_kind(tuple kind) except *:
 cdef class Projector:
     """Rules, and the different reduced texts that were seen so far. A single owner at a time.
 
+    Items that are written as one before, but for values that are not kept, are compared with that one instead of being
+    read. ``sign``: what stands near their begin before a string that such items share; it only makes that faster.
+
     A rule is ``"keep"`` (the text as it is), ``("equals", text)`` (kept if it is that JSON text, else absent),
     ``("capture", slot)`` (a string whose place is noted and which is left out), ``("mark", slot, text)`` (the same, and
     the JSON text stands in its place), ``("note", slot)`` (the same, and it is not left out), ``("span", slot)`` (any value: where it is with its key is noted, and it is left
@@ -173,14 +176,14 @@ cdef class Projector:
     cdef c_Projector* _own
     cdef int32_t _slots, _facets
 
-    def __cinit__(self, rule, int slots, int facets):
+    def __cinit__(self, rule, int slots, int facets, bytes sign=b""):
         if not 1 <= slots <= 64 or not 0 <= facets <= 64:
             raise NativeError("Projector: needs 1 to 64 slots and at most 64 facets")
-        self._own = new c_Projector(slots, facets)
+        self._own = new c_Projector(slots, facets, <string>sign)
         self._slots = slots
         self._facets = facets
 
-    def __init__(self, rule, slots, facets):
+    def __init__(self, rule, slots, facets, sign=b""):
         self._add(rule, 0)
 
     def __dealloc__(self):

@@ -215,8 +215,8 @@ class Interner:
             with self._lock:
                 number = self._shape_of.get(key)
                 if number is None:
+                    _put(self.shapes, self._shape_of.next, make())
                     number = self._shape_of.add(key)
-                    _put(self.shapes, number, make())
                     self.made += 1
         return number
 
@@ -233,8 +233,8 @@ class Interner:
             with self._lock:
                 number = self._controller_of.get(uid)
                 if number is None:
+                    _put(self.controllers, self._controller_of.next, uid)
                     number = self._controller_of.add(uid)
-                    _put(self.controllers, number, uid)
                     self.made += 1
         return number
 
@@ -317,7 +317,7 @@ class Interner:
         self._identity_users.array[identity_id] += 1
         selector = looks.node_selector
         selected = None if selector is None else tuple(sorted(selector.items()))
-        index = self._class_of.add(key)
+        index = self._class_of.next
         pod_class = msgspec.structs.replace(
             looks,
             index=index,
@@ -329,11 +329,12 @@ class Interner:
             tolerations_id=self._tolerations.take(key[0].key[3]),
             **affinity[1],
         )
+        if fresh:
+            _put(self.identities, identity_id, pod_class)
         _put(self.classes, index, pod_class)
         if index < self._identity_of.size:
             self._identity_of.array[index] = identity_id
-        if fresh:
-            _put(self.identities, identity_id, pod_class)
+        self._class_of.add(key)
         self.made += 1
         return pod_class
 

@@ -27,13 +27,18 @@ class Numbering(Generic[K]):
         """The number of a key, None if it has none."""
         return self._number.get(key)
 
+    @property
+    def next(self) -> int:
+        """The number that the next key gets: what it stands for is put there first, as others may look meanwhile."""
+        return self._free[-1] if self._free else len(self.keys)
+
     def add(self, key: K) -> int:
         """The number of a key that has none yet."""
-        if self._free:
-            number = self._free.pop()
+        number = self.next
+        if number < len(self.keys):
+            self._free.pop()
             self.keys[number] = key
         else:
-            number = len(self.keys)
             self.keys.append(key)
         self._number[key] = number
         return number

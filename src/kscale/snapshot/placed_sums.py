@@ -8,8 +8,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.snapshot.columns import Growing
-from kscale.snapshot.interner import PodClass
+from kscale.snapshot.columns import FIXED_RESOURCES, Growing
+from kscale.snapshot.interner import Interner, PodClass
 
 __all__ = ["PlacedSums"]
 
@@ -54,10 +54,9 @@ class PlacedSums:
             column.extend_to(self.count.size)
         return column.array
 
-    def add(
-        self, classes: Sequence[PodClass], class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int = 1
-    ) -> None:
+    def add(self, interner: Interner, class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int = 1) -> None:
         """Pods of these classes (by number) come to these nodes; ``sign`` -1: they go."""
+        classes = interner.classes
         if len(at) <= _FEW:
             self._add_few(classes, class_of, at, sign)
             return
@@ -66,9 +65,24 @@ class PlacedSums:
             np.add.at(count, at, sign)
         else:
             count += sign * np.bincount(at, minlength=len(count))
+        amounts = interner.memo.of(_Amounts, _Amounts)
+        amounts.learn(classes, class_of)
+        to = np.add if sign > 0 else np.subtract
+        for name, column in zip(FIXED_RESOURCES, amounts.fixed, strict=True):
+            amount = column.array[class_of]
+            if amount.any():
+                to.at(self._column(name), at, amount)
+        more = np.flatnonzero(amounts.more.array[class_of])
+        if len(more):
+            self._add_more(classes, class_of[more], at[more], sign)
+
+    def _add_more(
+        self, classes: Sequence[PodClass], class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int
+    ) -> None:
+        """What pods take besides the fixed resources."""
         numbers, position = np.unique(class_of, return_inverse=True)
         taken = [classes[number].occupancy for number in numbers.tolist()]
-        for name in dict.fromkeys(name for amounts in taken for name in amounts):
+        for name in dict.fromkeys(name for amounts in taken for name in amounts if name not in FIXED_RESOURCES):
             amount = np.array([amounts.get(name, 0) for amounts in taken], dtype=np.int64)
             (np.add if sign > 0 else np.subtract).at(self._column(name), at, amount[position])
 
@@ -83,3 +97,28 @@ class PlacedSums:
                     cell += amount
                 else:
                     cell -= amount
+
+
+class _Amounts:
+    """What classes take, by number: ``fixed``, a column each of :data:`FIXED_RESOURCES`; whether they take ``more``."""
+
+    __slots__ = ("_known", "fixed", "more")
+
+    def __init__(self) -> None:
+        self.fixed = tuple(Growing(np.int64) for _ in FIXED_RESOURCES)
+        self.more = Growing(np.bool_)
+        self._known = Growing(np.bool_)
+
+    def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
+        """Take in classes of these numbers that are new."""
+        for column in (*self.fixed, self.more, self._known):
+            column.extend_to(len(classes))
+        fresh = numbers[~self._known.array[numbers]]
+        if not len(fresh):
+            return
+        fresh = np.unique(fresh)
+        taken = [classes[number].occupancy for number in fresh.tolist()]
+        for name, column in zip(FIXED_RESOURCES, self.fixed, strict=True):
+            column.array[fresh] = [amounts.get(name, 0) for amounts in taken]
+        self.more.array[fresh] = [any(name not in FIXED_RESOURCES for name in amounts) for amounts in taken]
+        self._known.array[fresh] = True

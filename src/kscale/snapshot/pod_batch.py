@@ -11,6 +11,7 @@ __all__ = ["PodBatch"]
 _COLUMNS = (
     "where", "class_of", "state", "bound", "node_of", "priority", "controller", "begin", "size", "cut_at", "cut_size",
     "uid_at", "uid_size", "shape", "started", "deleted", "since", "ready", "phase", "version",
+    "combined",
 )  # fmt: skip
 
 
@@ -48,6 +49,7 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
     ready: NDArray[np.int8]
     phase: NDArray[np.int8]
     version: NDArray[np.int64]
+    combined: NDArray[np.int32]
 
     def __len__(self) -> int:
         return len(self.keys)

@@ -29,6 +29,7 @@ __all__ = ["PodReader", "ScannedLines", "ScannedList"]
 (_NAME, _SPACE, _UID, _NODE, _NOMINATED, _CREATED, _STARTED, _DELETED, _SINCE, _READY, _VERSION, _MANAGED) = range(12)
 _SLOTS: Final = 12
 _FACETS: Final = 4
+_SIGN: Final = b'"generateName":"'  # what pods of one controller share
 
 
 def _camel(name: str) -> str:
@@ -129,7 +130,7 @@ class PodReader:
 
     def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
         self._threads = threads
-        self._projector = _projection.Projector(_RULE, _SLOTS, _FACETS)
+        self._projector = _projection.Projector(_RULE, _SLOTS, _FACETS, _SIGN)
         self._known = TextClasses(self._projector, interner, finished=finished)
 
     @property
@@ -210,6 +211,7 @@ class PodReader:
             ready=_ready(view, at[_READY], length[_READY]),
             phase=known.column("phase")[places],
             version=version,
+            combined=places,
         )
 
 

@@ -22,6 +22,7 @@ from kscale.snapshot.pod_moments import PodMoments
 from kscale.snapshot.pod_reader import PodReader
 from kscale.snapshot.pod_table import FINISHED, GATED, GONE, PENDING, PLACED, TERMINATING, PodTable
 from kscale.snapshot.record import PodRecord
+from kscale.snapshot.text_classes import TextClasses
 
 __all__ = ["PodStore", "Texts", "state_of"]
 
@@ -71,7 +72,7 @@ class PodStore:
         self._node_of: dict[str, int] = {}
         self._numbered: tuple[list[str], NDArray[np.int32]] | None = None
         self._listing = False
-        self._made_at_most = self._nodes_at_most = _IDLE
+        self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
 
     def copy(self) -> PodStore:
         """Another store with the same pods, which goes its own way."""
@@ -95,6 +96,7 @@ class PodStore:
         """What reads texts for this store."""
         if self._reader is None:
             self._reader = PodReader(self.interner, finished=self.finished, threads=self._threads)
+            self.table.forget_combinations()
         return self._reader
 
     # -- one pod -----------------------------------------------------------------------------------------------------
@@ -176,7 +178,7 @@ class PodStore:
 
     def node_numbers(self, names: list[str]) -> NDArray[np.int64]:
         """Numbers of nodes' names, -1 = no pod has ever been there."""
-        return np.fromiter((self._node_of.get(name, -1) for name in names), np.int64, len(names))
+        return np.fromiter(map(self._node_of.get, names, repeat(-1)), np.int64, len(names))
 
     @property
     def node_count(self) -> int:
@@ -288,14 +290,16 @@ class PodStore:
     def _columns(self, batch: PodBatch, of: NDArray[np.int64], *, refer: bool) -> dict[str, NDArray[Any]]:
         """The columns of some pods of a batch, and their texts kept."""
         if self._numbered is None or self._numbered[0] is not batch.nodes:
-            numbers = [*map(self.node_number, batch.nodes), -1]  # no node takes the last
-            self._numbered = batch.nodes, np.array(numbers, dtype=np.int32)
+            numbers = np.append(self.node_numbers(batch.nodes), -1).astype(np.int32)  # no node takes the last
+            for i in np.flatnonzero(numbers[:-1] < 0).tolist():
+                numbers[i] = self.node_number(batch.nodes[i])
+            self._numbered = batch.nodes, numbers
         state = batch.state[of]
         on_node = (state == PLACED) | ((state == FINISHED) & batch.bound[of])
         at = np.where(on_node, self._numbered[1][batch.node_of[of]], np.int32(-1))
         columns = {"at": at, "state": state, "seen": np.full(len(of), self._listing, dtype=np.int8)}
         for name in ("class_of", "priority", "controller", "shape", "started", "deleted", "since", "ready", "phase",
-                     "version"):  # fmt: skip
+                     "version", "combined"):  # fmt: skip
             columns[name] = getattr(batch, name)[of]
         keep = np.ones(len(of), dtype=np.uint8)
         if self.texts == "pending":
@@ -341,13 +345,15 @@ class PodStore:
                 self._row_of[key] = row
         if self.interner.made > self._made_at_most:
             self._sweep()
+        if self._reader is not None and len(self._reader.known) > self._texts_at_most:
+            self._forget_texts(self._reader.known)
         if table.memo.stamps > 2 * len(table) + _IDLE:
             table.renew_stamps()
         if len(self._node_of) > self._nodes_at_most:
             self._renumber_nodes()
 
     def _sweep(self) -> None:
-        """Classes, shapes and controllers that no pod has go, and texts that were not read for long."""
+        """Classes, shapes and controllers that no pod has go."""
         table, interner = self.table, self.interner
         table.own()  # from here on tables that were frozen learn shapes for themselves
         there = table.column("state") != GONE
@@ -370,8 +376,13 @@ class PodStore:
         self._made_at_most = _IDLE + live // 4
         if self._reader is not None:
             self._reader.known.go_on_with(made, classes, shapes, controllers)
-            if len(self._reader.known) > _IDLE + 5 * int((~shapes).sum()) // 4:
-                self._reader.known.trim()
+
+    def _forget_texts(self, known: TextClasses) -> None:
+        """Texts go that no pod was read from."""
+        table = self.table
+        there = np.bincount(table.column("combined")[table.column("state") != GONE], minlength=known.size + 1)
+        known.retain(there[1:] > 0)
+        self._texts_at_most = _IDLE + 5 * len(known) // 4
 
     def _renumber_nodes(self) -> None:
         """Names of nodes that no pod is on lose their numbers."""
@@ -387,8 +398,7 @@ class PodStore:
         table = self.table
         placed = rows[table.column("state")[rows] == PLACED]
         if len(placed):
-            classes = self.interner.classes
-            self.sums.add(classes, table.column("class_of")[placed], table.column("at")[placed], sign)
+            self.sums.add(self.interner, table.column("class_of")[placed], table.column("at")[placed], sign)
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

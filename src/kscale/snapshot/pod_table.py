@@ -48,6 +48,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "phase": np.int8,  # into kscale.snapshot.pod_moments.PHASES
     "seen": np.int8,  # whether a list that is being read has the pod
     "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
+    "combined": np.int32,  # number of the combination of texts that it was read as, from 1; 0 = none
 }
 _FEW: Final = 256  # values that nobody has
 _OF_COPY: Final = {"shape": 0, "started": ZERO_TIME, "deleted": ZERO_TIME, "since": ZERO_TIME, "version": -1}
@@ -188,7 +189,7 @@ class PodTable:
         columns["controller"].array[row] = self.interner.controller(record.controller)
         columns["source"].array[row] = -1
         columns["size"].array[row] = columns["uid_size"].array[row] = 0
-        columns["shape"].array[row] = 0
+        columns["shape"].array[row] = columns["combined"].array[row] = 0
         columns["stamp"].array[row] = self._stamps(1)[0]
         for name in MOMENTS:
             columns[name].array[row] = getattr(moments, name)
@@ -246,9 +247,8 @@ class PodTable:
         if (numbers >= 0).any():
             self.texts.release(numbers, np.where(size > 0, size, of_uid).astype(np.int64))
             self.buffers = self.texts.buffers
-            for number in np.unique(numbers[numbers >= 0]).tolist():
-                if self.texts.sparse(number):
-                    self._move_texts(number, rows)
+            for number in self.texts.sparse(numbers[numbers >= 0]):
+                self._move_texts(number, rows)
 
     def _move_texts(self, number: int, going: NDArray[np.int64]) -> None:
         """Copy the texts of a buffer of which little is used, but for those of rows that are ``going``."""
@@ -282,6 +282,11 @@ class PodTable:
         learnt of their rows is not said here any more."""
         self.own()
         self.interner = interner
+
+    def forget_combinations(self) -> None:
+        """What reads texts from now on has numbers of its own."""
+        self.own()
+        self.columns["combined"].array[:] = 0
 
     def renew_stamps(self) -> None:
         """Number what the memo knows anew: by row."""

@@ -107,7 +107,6 @@ _COLUMNS: Final[dict[str, Any]] = {
     "bare": np.bool_,  # without apiVersion and kind, so that only a PodList tells that they are pods
     "priority": np.int64,
     "phase": np.int8,
-    "used": np.bool_,  # since the last time that some were forgotten
 }
 
 
@@ -161,6 +160,11 @@ class TextClasses:
         """How many combinations there are."""
         return self._projector.combination_count - self._projector.combinations_free
 
+    @property
+    def size(self) -> int:
+        """All numbers of combinations are below this."""
+        return self._projector.combination_count
+
     def _grow(self, size: int) -> None:
         known = self._columns["known"].size
         if size > known:
@@ -174,7 +178,6 @@ class TextClasses:
         fresh = places[~self.column("known")[places]]
         if len(fresh):
             self._read(np.unique(fresh))
-        self.column("used")[places] = True
         settled, waiting = self.column("settled"), self.column("waiting")
         now = places[bound]
         now = now[settled[now] == _UNSEEN]
@@ -274,11 +277,9 @@ class TextClasses:
         for name in ("waiting_shape", "settled_shape"):
             self._columns[name].array[gone] = 0
 
-    def trim(self) -> None:
-        """Forget combinations that were not used since the last time, and the texts that no other has."""
-        self._grow(self._projector.combination_count + 1)
-        used = self.column("used")
-        keep = used[1:].copy()
+    def retain(self, keep: NDArray[np.bool_]) -> None:
+        """Forget the other combinations (bool by number), and the texts that only they have."""
+        self._grow(self.size + 1)
         *facets, rests = self._projector.retain(keep.view(np.uint8))
         for known, cached, there in zip(self._facets, self._bytes, facets, strict=True):
             gone = np.flatnonzero(~there)
@@ -290,7 +291,6 @@ class TextClasses:
         for column in self._columns.values():
             column.array[forgotten] = 0
         self._columns["waiting"].array[forgotten] = self._columns["settled"].array[forgotten] = -1
-        used[:] = False
         numbers = {each.number for each in self._affinities.values if each is not None}
         numbers |= {each.settled_number for each in self._affinities.values if each is not None}
         self._same = {key: number for key, number in self._same.items() if number in numbers}

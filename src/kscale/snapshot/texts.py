@@ -95,9 +95,10 @@ class TextStore:
         kept = numbers >= 0
         if not kept.all():
             numbers, sizes = numbers[kept], sizes[kept]
-        np.subtract.at(self._live.array, numbers, sizes)
-        for number in np.unique(numbers).tolist():
-            if not self._live.array[number] and number != self._open:
+        live = self._live.array
+        np.subtract.at(live, numbers, sizes)
+        for number in set(numbers[live[numbers] == 0].tolist()):
+            if number != self._open:
                 self._drop(number)
 
     def _drop(self, number: int) -> None:
@@ -105,12 +106,11 @@ class TextStore:
         self._whole.array[number] = 0
         self._free.append(number)
 
-    def sparse(self, number: int) -> bool:
-        """Whether rows use less than half of a buffer in memory."""
-        if number == self._open or isinstance(self.buffers[number].obj, MappedFile):
-            return False
-        live, whole = int(self._live.array[number]), int(self._whole.array[number])
-        return 0 < 2 * live < whole
+    def sparse(self, numbers: NDArray[np.int32]) -> list[int]:
+        """Those of some buffers in memory of which rows use less than half."""
+        live = self._live.array[numbers]
+        few = np.unique(numbers[(live > 0) & (2 * live < self._whole.array[numbers])]).tolist()
+        return [each for each in few if each != self._open and not isinstance(self.buffers[each].obj, MappedFile)]
 
     @property
     def size(self) -> int:

@@ -69,9 +69,29 @@ struct Item {
   std::int32_t* facets;
   std::int64_t* at;
   std::int64_t* length;
-  bool numbered;              // whether texts are, too
-  const char* key = nullptr;  // the one before the value that is read now
+  bool numbered;                         // whether texts are, too
+  const char* begin;                     // of the item
+  std::vector<FreeScalar>* free;         // null, or what is noted of values that are not kept
+  const char* key = nullptr;             // the one before the value that is read now
   bool odd = false;
+
+  // A value that is not kept.
+  bool skip() {
+    if (free == nullptr) return in.skip();
+    return in.skip([this](const char* from, const char* to) { note(from, to, false); });
+  }
+
+  void note(const char* from, const char* to, bool noted) {
+    free->push_back({static_cast<std::int32_t>(from - begin), static_cast<std::int32_t>(to - begin), noted});
+  }
+
+  // A value that was read decides what becomes of others: nothing in it is free.
+  void keep(std::string_view value) {
+    if (free == nullptr) return;
+    const auto from = static_cast<std::int32_t>(value.data() - begin);
+    const auto to = static_cast<std::int32_t>(from + static_cast<std::int32_t>(value.size()));
+    std::erase_if(*free, [from, to](const FreeScalar& each) { return each.begin >= from && each.end <= to; });
+  }
 
   // Reads one value and appends what is kept of it. `present`: whether it counts.
   bool value(std::int32_t number, bool& present) {
@@ -103,15 +123,16 @@ struct Item {
         at[rule.slot] = found.data() - base;
         length[rule.slot] = static_cast<std::int64_t>(found.size());
         present = rule.kind != ProjectionRule::kCapture;
+        if (free != nullptr && rule.kind != ProjectionRule::kNote) note(start, in.p, true);
         if (rule.kind == ProjectionRule::kMark) text += rule.text;
         if (rule.kind == ProjectionRule::kNote) text.append(start, static_cast<std::size_t>(in.p - start));
         return true;
       }
       case ProjectionRule::kSpan: {
-        const char* begin = key;
-        if (!in.skip()) return false;
-        at[rule.slot] = begin - base;
-        length[rule.slot] = in.p - begin;
+        const char* from = key;
+        if (!skip()) return false;
+        at[rule.slot] = from - base;
+        length[rule.slot] = in.p - from;
         present = false;
         return true;
       }
@@ -126,13 +147,16 @@ struct Item {
           if (each.name != chosen) continue;
           const ProjectionRule& own = rules[static_cast<std::size_t>(each.rule)];
           if (!object(own, present)) return false;
+          keep(chosen);
           for (std::size_t k = 0; k < own.keys.size(); ++k) {  // what the rule needs to note must be there
             const ProjectionRule& needed = rules[static_cast<std::size_t>(own.keys[k].rule)];
             if ((own.need >> k & 1) && needed.kind == ProjectionRule::kCapture && length[needed.slot] < 0) odd = true;
           }
           return true;
         }
-        return in.skip();
+        if (!skip()) return false;
+        keep(chosen);
+        return true;
       }
       case ProjectionRule::kEquals:
         if (!in.skip()) return false;
@@ -174,7 +198,7 @@ struct Item {
           k = rule.keys[static_cast<std::size_t>(k)].next;
         }
         if (k < 0) {
-          if (!in.skip()) return false;
+          if (!skip()) return false;
         } else {
           const std::uint64_t bit = std::uint64_t{1} << k;
           if (seen & bit) odd = true;
@@ -261,6 +285,7 @@ void TextTable::remove(std::size_t i) {
 
 void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::uint8_t>>& used) {
   const std::size_t size = tables_.size(), count = combinations_.size() / size;
+  patterns_.clear();
   used.clear();
   for (const TextTable& table : tables_) used.emplace_back(table.count(), 0);
   std::vector<std::vector<std::uint8_t>> before = used;
@@ -284,36 +309,56 @@ void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::ui
   }
 }
 
+Projector Projector::empty() const {
+  Projector made(slots_, static_cast<std::int32_t>(tables_.size()) - 1, patterns_.sign());
+  made.rules_ = rules_;
+  return made;
+}
+
+std::optional<std::int32_t> Projector::read(const char* data, JsonReader& in, Depth depth, std::int64_t* at,
+                                            std::int64_t* length, std::vector<FreeScalar>* free) {
+  numbers_.assign(tables_.size(), -1);
+  text_.clear();
+  Item item{in, rules_, data, tables_, text_, apart_, numbers_.data(), at, length, depth == Depth::kTexts, in.p, free};
+  bool counts;
+  if (!item.value(static_cast<std::int32_t>(rules_.size() - 1), counts)) return std::nullopt;
+  if (!counts || item.odd) return kOdd;
+  if (depth == Depth::kNotes) return kNoted;
+  numbers_.back() = tables_.back().number(text_);
+  return combine(numbers_.data(), text_);
+}
+
+void Projector::learn(const char* begin, const char* end, std::int32_t combined) {
+  Pattern made;
+  made.text.assign(begin, end);
+  made.combined = combined;
+  made.at.assign(static_cast<std::size_t>(slots_), 0);
+  made.length.assign(static_cast<std::size_t>(slots_), -1);
+  JsonReader in{begin, end};
+  read(begin, in, Depth::kTexts, made.at.data(), made.length.data(), &made.free);
+  made.free.shrink_to_fit();
+  patterns_.learn(std::move(made));
+}
+
 bool Projector::item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out) {
   const auto slots = static_cast<std::size_t>(slots_);
   const char* begin = in.p;
   out.at.resize(out.at.size() + slots, 0);
   out.length.resize(out.length.size() + slots, -1);
+  std::int64_t* at = out.at.data() + (out.at.size() - slots);
+  std::int64_t* length = out.length.data() + (out.length.size() - slots);
   std::int32_t number = kOdd;
   const int same = depth == Depth::kPlace ? -1 : is_of_kind(in, kind);
   if (depth == Depth::kNotes && same == 0) depth = Depth::kTexts;  // only texts say what it is
   if (same < 0) {
     if (!in.skip()) return false;
+  } else if (const Pattern* pattern = patterns_.follow(data, in, at, length)) {
+    number = depth == Depth::kNotes ? kNoted : pattern->combined;
   } else {
-    numbers_.assign(tables_.size(), -1);
-    text_.clear();
-    Item item{in,
-              rules_,
-              data,
-              tables_,
-              text_,
-              apart_,
-              numbers_.data(),
-              out.at.data() + (out.at.size() - slots),
-              out.length.data() + (out.length.size() - slots),
-              depth == Depth::kTexts};
-    bool counts;
-    if (!item.value(static_cast<std::int32_t>(rules_.size() - 1), counts)) return false;
-    if (counts && !item.odd && depth == Depth::kNotes) number = kNoted;
-    if (counts && !item.odd && depth == Depth::kTexts) {
-      numbers_.back() = tables_.back().number(text_);
-      number = combine(numbers_.data(), text_);
-    }
+    const std::optional<std::int32_t> found = read(data, in, depth, at, length, nullptr);
+    if (!found) return false;
+    number = *found;
+    if (number >= 0 && patterns_.wants(number, static_cast<std::size_t>(in.p - begin))) learn(begin, in.p, number);
   }
   out.begin.push_back(begin - data);
   out.size.push_back(in.p - begin);

@@ -113,9 +113,7 @@ std::size_t Projector::lines(const char* data, std::size_t size, ItemKind kind, 
   std::vector<Part> others;
   others.reserve(starts.size());
   for (std::size_t i = 1; i < starts.size(); ++i) {
-    Projector own(slots_, static_cast<std::int32_t>(tables_.size()) - 1);
-    own.rules_ = rules_;
-    others.push_back({std::move(own), {}, starts[i], i + 1 < starts.size() ? starts[i + 1] : last, nullptr});
+    others.push_back({empty(), {}, starts[i], i + 1 < starts.size() ? starts[i + 1] : last, nullptr});
   }
   {
     Threads running;
@@ -140,8 +138,7 @@ std::size_t Projector::lines(const char* data, std::size_t size, ItemKind kind, 
   if (is_blank(last, end)) return size;
   // A piece of a line, or a whole one before its line end came: no part of an object is an object.
   ScannedLines more;
-  Projector own(slots_, static_cast<std::int32_t>(tables_.size()) - 1);
-  own.rules_ = rules_;
+  Projector own = empty();
   own.some_lines(data, last, end, kind, more);
   if (more.type.back() == kDamaged) return static_cast<std::size_t>(last - data);
   merge(own, more.items, out.items);

@@ -77,9 +77,7 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
   std::vector<Part> others;
   others.reserve(starts.size());
   for (const char* start : starts) {
-    Projector own(slots_, static_cast<std::int32_t>(tables_.size()) - 1);
-    own.rules_ = rules_;
-    others.push_back({std::move(own), {}, start, Stop::kError, nullptr});
+    others.push_back({empty(), {}, start, Stop::kError, nullptr});
   }
   Stop stop;
   {

@@ -125,6 +125,12 @@ struct JsonReader {
 
   // Any value, leading space included; without recursion.
   bool skip() {
+    return skip([](const char*, const char*) {});
+  }
+
+  // The same; `seen(begin, end)` is called for each value in it that is neither an object nor an array.
+  template <typename Seen>
+  bool skip(Seen&& seen) {
     char stack[kMaxJsonDepth];
     int depth = 0;
     std::string_view text;
@@ -142,8 +148,10 @@ struct JsonReader {
           continue;
         }
         ++p;
-      } else if (!scalar()) {
-        return false;
+      } else {
+        const char* begin = p;
+        if (!scalar()) return false;
+        seen(begin, p);
       }
       for (;;) {  // after a value
         if (depth == 0) return true;

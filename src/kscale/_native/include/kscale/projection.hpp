@@ -4,11 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
+
+#include "kscale/patterns.hpp"
 
 namespace kscale {
 
@@ -107,7 +110,9 @@ struct Span {
 // syntax, not for UTF-8. An item that says first that it is of another kind is not reduced.
 class Projector {
  public:
-  Projector(std::int32_t slots, std::int32_t facets) : slots_(slots), tables_(static_cast<std::size_t>(facets) + 1) {}
+  // `sign`: see `Patterns`.
+  Projector(std::int32_t slots, std::int32_t facets, std::string sign)
+      : slots_(slots), tables_(static_cast<std::size_t>(facets) + 1), patterns_(std::move(sign)) {}
 
   std::int32_t add(ProjectionRule rule);  // the last rule added is that of an item
 
@@ -134,8 +139,15 @@ class Projector {
 
   enum class Depth { kPlace, kNotes, kTexts };  // what is read of an item
 
+  Projector empty() const;  // the same rules, and nothing seen
+
   // Reads one item at `in` to the end of `out`.
   bool item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out);
+  // Reads an item at `in` by the rules: the number of its combination, kNoted or kOdd, or nothing for a syntax error.
+  // `free`: null, or what is learnt for a pattern.
+  std::optional<std::int32_t> read(const char* data, JsonReader& in, Depth depth, std::int64_t* at, std::int64_t* length,
+                                   std::vector<FreeScalar>* free);
+  void learn(const char* begin, const char* end, std::int32_t combined);
   // Reads items from `p`, at the first of them, up to the end of the array (`p` is then behind it), to a syntax error,
   // or until one begins at one of `stops`, in ascending order (`p` is then there).
   Stop items(const char* data, const char*& p, const char* end, ItemKind kind,
@@ -155,6 +167,7 @@ class Projector {
   std::vector<ProjectionRule> rules_;
   std::string text_, apart_;  // room for an item
   std::vector<std::int32_t> numbers_;
+  Patterns patterns_;
 };
 
 // Numbers for equal strings, in order of first appearance. `out[i]` = -1 where length[i] < 0.
