@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
 from kscale.effects import ZERO_TIME, ApiError, Moment, from_text, moment
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
 from kscale.hpa.admission import admit
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions
+from kscale.hpa.dump_records import check_names, key_of, named, plain
 from kscale.hpa.keda import check_shape, guessed, hpa_of, unmodelled
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
@@ -23,10 +22,9 @@ from kscale.hpa.replica_calculator import selector_text
 from kscale.hpa.state import ControllerState, settled
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.core import Pod
-from kscale.objects.decode import describe, from_dict, to_dict
+from kscale.objects.decode import describe, from_dict
 from kscale.objects.durations import parse_duration
 from kscale.objects.kinds import group_of
-from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
 from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, ServedResource, parse_group_version
 from kscale.objects.scale import ScaleError, ScalePaths, definition_of, scale_of
@@ -199,9 +197,9 @@ class Dump:
             if kind == f"{_METRIC_GROUPS.get(group)}List":  # an API that answered nothing is there
                 setattr(self.metrics, _APIS[group], True)
             return
-        data = _plain(record)
+        data = plain(record)
         self.read[kind] += 1
-        _check_names(data)
+        check_names(data)
         self.see((data.get("metadata") or {}).get("creationTimestamp"))
         if group in _METRIC_GROUPS:
             self._add_metric(group, kind, data, namespace)
@@ -209,9 +207,9 @@ class Dump:
             self._add_hpa(data)
         elif kind == "ScaledObject" and group == "keda.sh":
             check_shape(data)
-            if _key(data) in self.scaled_objects:
-                self.duplicates.append(f"ScaledObject {_key(data)}")
-            self.scaled_objects[_key(data)] = data
+            if key_of(data) in self.scaled_objects:
+                self.duplicates.append(f"ScaledObject {key_of(data)}")
+            self.scaled_objects[key_of(data)] = data
         elif kind == "Pod" and not group:
             self._add_pod(from_dict(data, Pod))
         elif kind == "CustomResourceDefinition":
@@ -221,7 +219,7 @@ class Dump:
             metadata = data.get("metadata") or {}
             key = (group, kind, metadata.get("namespace", ""), metadata.get("name", ""))
             if key in self.targets:
-                self.duplicates.append(f"{kind} {_key(data)}")
+                self.duplicates.append(f"{kind} {key_of(data)}")
             self.targets[key] = data
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
@@ -234,9 +232,9 @@ class Dump:
         self.see(
             out.hpa.status.last_scale_time, *(each.last_transition_time for each in out.hpa.status.conditions or ())
         )
-        if _key(data) in self.hpas:
-            self.duplicates.append(f"HorizontalPodAutoscaler {_key(data)}")
-        self.hpas[_key(data)] = out.hpa
+        if key_of(data) in self.hpas:
+            self.duplicates.append(f"HorizontalPodAutoscaler {key_of(data)}")
+        self.hpas[key_of(data)] = out.hpa
 
     def _add_pod(self, pod: Pod) -> None:
         self.see(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
@@ -274,14 +272,14 @@ class Dump:
             known = self.metrics.external_names((scaled.get("metadata") or {}).get("namespace", ""))
             data = hpa_of(scaled, known)
             missing = unmodelled(scaled)
-            if _key(data) not in self.hpas:
+            if key_of(data) not in self.hpas:
                 missing += guessed(scaled, known)
             if missing:
                 self.unmodelled[f"ScaledObject {key}"] = missing
-            if not data["spec"]["metrics"] and _key(data) not in self.hpas:
+            if not data["spec"]["metrics"] and key_of(data) not in self.hpas:
                 continue  # without metrics it would be decided by cpu
-            self.generated[_key(data)] = f"ScaledObject {key}"
-            if _key(data) not in self.hpas:
+            self.generated[key_of(data)] = f"ScaledObject {key}"
+            if key_of(data) not in self.hpas:
                 try:
                     self._add_hpa(data, stored=False)
                 except InputError as error:
@@ -370,45 +368,5 @@ def _take(dump: Dump, record: Record, namespace: str | None) -> None:
     try:
         dump.add(record, namespace)
     except InputError as error:
-        name = describe(record.where, record.kind, _named(record))
+        name = describe(record.where, record.kind, named(record))
         dump.problems.extend(Problem(each.message, record.source, name, each.field) for each in error.problems)
-
-
-def _plain(record: Record) -> Any:
-    data = record.data
-    if isinstance(data, KubeObject):
-        data = to_dict(data)
-    elif isinstance(data, msgspec.Raw):
-        try:
-            data = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
-            raise InputError(f"not readable as JSON in UTF-8: {problem}") from None
-    if isinstance(data, dict):
-        data.setdefault("apiVersion", record.api_version)
-        data.setdefault("kind", record.kind)
-    return data
-
-
-def _named(record: Record) -> Any:
-    """The data, for naming an object that may not be readable at all."""
-    try:
-        return _plain(record)
-    except InputError:
-        return None
-
-
-def _check_names(data: Any) -> None:
-    """What every object has must have the right shape before anything else is looked at."""
-    if not isinstance(data, Mapping):
-        raise InputError("not an object")
-    for field_ in ("metadata", "spec", "status"):
-        if not isinstance(data.get(field_), Mapping | None):
-            raise InputError(Problem("expected an object", field=field_))
-    for name in ("name", "namespace", "creationTimestamp"):
-        if not isinstance((data.get("metadata") or {}).get(name), str | None):
-            raise InputError(Problem("expected a text", field=f"metadata.{name}"))
-
-
-def _key(data: Mapping[str, Any]) -> str:
-    metadata = data.get("metadata") or {}
-    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"

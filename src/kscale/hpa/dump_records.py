@@ -1,0 +1,57 @@
+"""Objects of a dump as plain data, before anything else is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kscale.errors import InputError, Problem
+from kscale.objects.decode import to_dict
+from kscale.objects.meta import KubeObject
+from kscale.snapshot.sources import Record
+
+__all__ = ["check_names", "key_of", "named", "plain"]
+
+
+def plain(record: Record) -> Any:
+    """The data of a record. Raises :class:`~kscale.errors.InputError` for what is no JSON."""
+    data = record.data
+    if isinstance(data, KubeObject):
+        data = to_dict(data)
+    elif isinstance(data, msgspec.Raw):
+        try:
+            data = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as problem:
+            raise InputError(f"not readable as JSON in UTF-8: {problem}") from None
+    if isinstance(data, dict):
+        data.setdefault("apiVersion", record.api_version)
+        data.setdefault("kind", record.kind)
+    return data
+
+
+def named(record: Record) -> Any:
+    """The data, for naming an object that may not be readable at all."""
+    try:
+        return plain(record)
+    except InputError:
+        return None
+
+
+def check_names(data: Any) -> None:
+    """What every object has must have the right shape before anything else is looked at."""
+    if not isinstance(data, Mapping):
+        raise InputError("not an object")
+    for field_ in ("metadata", "spec", "status"):
+        if not isinstance(data.get(field_), Mapping | None):
+            raise InputError(Problem("expected an object", field=field_))
+    for name in ("name", "namespace", "creationTimestamp"):
+        if not isinstance((data.get("metadata") or {}).get(name), str | None):
+            raise InputError(Problem("expected a text", field=f"metadata.{name}"))
+
+
+def key_of(data: Mapping[str, Any]) -> str:
+    """``namespace/name``."""
+    metadata = data.get("metadata") or {}
+    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
