@@ -1,0 +1,138 @@
+"""``kscale run cluster-autoscaler`` as a whole process: a real control plane, a cloud behind gRPC, and an account that
+may do what the manifests say and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cloud import FakeCloud, Machines
+from e2e.control_plane import ControlPlane, Refused
+from e2e.kubelet import FakeKubelet
+from e2e.real_api import RealApi, connected
+from kscale.drivers.manifests import cluster_autoscaler_roles
+from kscale.world.nodegroups.external_server import ExternalServer
+from unit.world.writer_cases import deployment
+
+FLAGS = (
+    "--scan-interval=1s", "--scale-down-unneeded-time=4s", "--scale-down-delay-after-add=3s",
+    "--node-delete-delay-after-taint=1s", "--address=127.0.0.1:0", "--log-format=json", "-v=4",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(tmp_path_factory.mktemp("whole"), scheduler=True, controllers=True, audit=True) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def kubeconfig(whole: ControlPlane) -> str:
+    wide, own = cluster_autoscaler_roles()
+    access = whole.account("cluster-autoscaler", [*wide, *own])
+    path = whole.directory / "autoscaler.kubeconfig"
+    path.write_text(json.dumps(whole.config(user={"token": access.token.reveal()})))
+    return str(path)
+
+
+class Autoscaler:
+    """A process of its own; its log is in ``log``."""
+
+    def __init__(self, kubeconfig: str, url: str, directory: Path, *flags: str) -> None:
+        config = directory / "cloud.yaml"
+        config.write_text(json.dumps({"address": url}))
+        self.log = directory / "log"
+        words = ("run", "cluster-autoscaler", "--cloud-provider=externalgrpc", f"--cloud-config={config}")
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "kscale", *words, f"--kubeconfig={kubeconfig}", *FLAGS, *flags],
+                stderr=log,
+                stdout=subprocess.DEVNULL,
+            )
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(30)
+
+
+def nodes(plane: ControlPlane) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = plane.ask("GET", "/api/v1/nodes")["items"]
+    return found
+
+
+def running(plane: ControlPlane) -> int:
+    pods = plane.ask("GET", "/api/v1/namespaces/default/pods")["items"]
+    return sum(each["status"].get("phase") == "Running" for each in pods)
+
+
+async def holds(test: Any, autoscaler: Autoscaler, seconds: float = 60) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            while not await asyncio.to_thread(test):
+                assert autoscaler.process.poll() is None, autoscaler.said()[-3000:]
+                await asyncio.sleep(0.2)
+    except TimeoutError:
+        raise AssertionError(autoscaler.said()[-3000:]) from None
+
+
+async def scaled(api: RealApi, replicas: int) -> None:
+    await api.patch("deployments.apps", "web", {"spec": {"replicas": replicas}})
+
+
+@pytest.mark.smoke
+def test_from_one_node_to_three_and_back(whole: ControlPlane, kubeconfig: str, tmp_path: Path) -> None:
+    cloud = FakeCloud(whole, Machines("small", cpu="2", least=1, most=5))
+    web = deployment("web", 1)
+    web["spec"]["template"]["spec"] |= {"terminationGracePeriodSeconds": 1}
+    web["spec"]["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "1500m"}}
+
+    async def main() -> None:
+        async with connected(whole) as api:
+            kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock).run())
+            await asyncio.to_thread(cloud.increase_size, "small", 1)
+            cloud.calls.clear()
+            await api.create("deployments.apps", web)
+            with ExternalServer(cloud, "127.0.0.1:0") as server:
+                autoscaler = Autoscaler(kubeconfig, server.url, tmp_path)
+                try:
+                    await holds(lambda: running(whole) == 1, autoscaler)
+                    await scaled(api, 3)
+                    await holds(lambda: running(whole) == 3, autoscaler)
+                    assert len(nodes(whole)) == 3
+                    await scaled(api, 1)
+                    await holds(lambda: len(nodes(whole)) == 1, autoscaler)
+                    status = whole.ask("GET", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status")
+                    assert 'autoscalerStatus: "Running"' in status["data"]["status"]
+                    assert await asyncio.to_thread(autoscaler.end) == 0
+                finally:
+                    if autoscaler.process.poll() is None:
+                        autoscaler.end(signal.SIGKILL)
+            kubelet.cancel()
+            await asyncio.wait([kubelet])
+            said = autoscaler.said()
+            assert "forbidden" not in said.lower(), said[-3000:]
+            assert '"level": "error"' not in said, said[-3000:]
+
+    asyncio.run(main())
+    cloud.close()
+    kinds = [call[0] for call in cloud.calls]
+    assert kinds[0] == "IncreaseSize"
+    assert sum(call[2] for call in cloud.calls if call[0] == "IncreaseSize") == 2
+    assert sum(len(call) - 2 for call in cloud.calls if call[0] == "DeleteNodes") == 2
+    with pytest.raises(Refused):
+        whole.ask("GET", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status")
+    reasons = {each["reason"] for each in whole.ask("GET", "/api/v1/events")["items"]}
+    assert {"TriggeredScaleUp", "ScaledUpGroup", "ScaleDown", "ScaleDownEmpty"} <= reasons
+    lease = whole.ask("GET", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-autoscaler")
+    assert lease["spec"]["holderIdentity"]  # it is not given up, as upstream does not
