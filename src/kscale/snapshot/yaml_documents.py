@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from typing import Any, ClassVar
@@ -44,6 +45,9 @@ def _loader() -> Any:
 
 
 _MERGE = "tag:yaml.org,2002:merge"
+_TOO_DEEP = "nested too deeply to be read"
+_DEEPEST = 500
+_FAR_TO_THE_RIGHT = re.compile(rb"[ \t?:-]{%d}" % _DEEPEST)
 _LEAST_BUDGET = 1_000_000
 _PER_BYTE = 10  # values that aliases may make of one byte
 _NOT_JSON = frozenset({"tag:yaml.org,2002:timestamp", "tag:yaml.org,2002:value"})
@@ -55,6 +59,9 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
     import yaml
 
     try:
+        if _is_too_deep(text):
+            yield Problem(_TOO_DEEP, source)
+            return
         for document in yaml.load_all(text, Loader=loader):
             if document is None:
                 continue
@@ -63,7 +70,7 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
                 return
             yield document
     except RecursionError:  # an alias that holds itself, too
-        yield Problem("nested too deeply to be read", source)
+        yield Problem(_TOO_DEEP, source)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
@@ -73,6 +80,25 @@ def documents(text: bytes, source: str) -> Iterator[Any | Problem]:
         yield Problem(f"{place}malformed YAML: {what}", source)
     except (yaml.YAMLError, ValueError) as error:
         yield Problem(f"malformed YAML: {error}", source)
+
+
+def _is_too_deep(text: bytes) -> bool:
+    """Whether collections nest deeper than objects of an API do. The C loader builds them by recursion, and there is no
+    Python frame that could raise RecursionError before its stack is full: so it is asked event by event first, where
+    the text has as many brackets, or a line begins so far to the right."""
+    if text.count(b"[") + text.count(b"{") <= _DEEPEST and _FAR_TO_THE_RIGHT.search(text) is None:
+        return False
+    import yaml
+
+    depth = 0
+    for event in yaml.parse(text, Loader=_loader()):
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > _DEEPEST:
+                return True
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+    return False
 
 
 def _size(value: Any, known: dict[int, int]) -> int:

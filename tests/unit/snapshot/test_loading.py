@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import subprocess
 import sys
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.meta import ObjectMeta
 from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.snapshot.sources import Record, read
+from kscale.snapshot.yaml_documents import documents
 
 
 def pod(name: str, cpu: Any = "100m", **extra: Any) -> dict[str, Any]:
@@ -390,3 +392,27 @@ def test_damaged_text_is_read_or_refused_by_name(edits: list[tuple[int, int, byt
             count += 1
     assert sum(report.read.values()) == count
     assert all(problem.source == "<bytes>" and problem.message for problem in report.problems)
+
+
+def test_deep_yaml_is_named_before_the_stack_is_full() -> None:
+    """In a process of its own: a stack that is full ends it."""
+    code = """
+from kscale.snapshot.yaml_documents import documents
+deep = [
+    b"{a: " * 30_000,
+    b"[" * 50_000,
+    b"- " * 30_000 + b"x",
+    b"? " * 30_000 + b"x",
+    b"\\n".join(b" " * i + b"a:" for i in range(2_000)),
+    b"kind: Pod\\n---\\n" + b"[" * 50_000,
+]
+print({str([*documents(text, "deep.yaml")][-1]) for text in deep})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "{'deep.yaml: nested too deeply to be read'}")
+
+
+def test_many_brackets_are_not_deep() -> None:
+    text = b"a: '" + b"[" * 5_000 + b"'\nb: [" + b"[x], " * 5_000 + b"]\n"
+    (document,) = documents(text, "wide.yaml")
+    assert len(document["b"]) == 5_000
