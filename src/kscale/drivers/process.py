@@ -29,7 +29,7 @@ from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import KubernetesStores
-from kscale.world.protocols import Clock, Metrics, NodeGroups, PerformLive, Ranker
+from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker
 from kscale.world.serve.app import Handler, Server, endpoints
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.snapshotz import SnapshotDesk
@@ -78,7 +78,8 @@ class Program:
     - ``metrics``: every metric that its machines observe; ``help_texts`` of them.
     - ``health``: what ``/health-check`` says, by a clock that is never set; None: always well. ``monitored`` is called
       when it begins to lead.
-    - ``groups``, ``source``, ``ranker``: the cloud, the metrics APIs and the ranker, if its machines ask them.
+    - ``groups``, ``source``, ``prometheus``, ``ranker``: the cloud, the metrics APIs, Prometheus and the ranker, if its
+      machines ask them.
     - ``correlation``: how events are counted and thinned out; None: by client-go's rules.
     - ``csi``, ``dra``: how the snapshot is looked at.
     - ``beside`` runs next to the driver while it leads, and never ends by itself.
@@ -95,6 +96,7 @@ class Program:
     monitored: Callable[[], None] = lambda: None
     groups: NodeGroups | None = None
     source: Metrics | None = None
+    prometheus: History | None = None
     ranker: Ranker | None = None
     correlation: CorrelatorOptions | None = None
     csi: bool = False
@@ -191,6 +193,7 @@ class _Process:
             stores=self.stores,
             groups=self.program.groups,
             metrics=self.program.source,
+            prometheus=self.program.prometheus,
             ranker=self.program.ranker,
             emit=self._emit,
             observe=around.metrics.observe,

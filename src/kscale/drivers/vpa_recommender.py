@@ -9,6 +9,7 @@ import logging
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Final
 
 from kscale.drivers.health import ActivityCheck
@@ -19,6 +20,7 @@ from kscale.effects import SECOND, List, Moment, Progress, Steps, duration
 from kscale.errors import InputError
 from kscale.objects.core import Event, Pod
 from kscale.objects.vpa import VerticalPodAutoscaler
+from kscale.series.prometheus_history import PrometheusHistory
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.metrics import METRICS
 from kscale.vpa.model import RecommenderState
@@ -30,11 +32,13 @@ from kscale.vpa.recommender import (
     RecommenderResult,
     RecommenderRound,
     init_from_checkpoints_steps,
+    init_from_prometheus_steps,
+    pod_changes,
     recommender_steps,
 )
 from kscale.vpa.scales import REFRESH_INTERVAL, ScaleCache
 from kscale.world.metrics.rest import RESTMetrics
-from kscale.world.protocols import Change, Stores, Watch
+from kscale.world.protocols import Change, History, Stores, Watch
 
 __all__ = ["RECOMMENDER_METRICS", "RecommenderSight", "VpaRecommender", "recommender_program"]
 
@@ -60,8 +64,9 @@ class RecommenderSight:
 class VpaRecommender:
     """Recommends every ``recommender_interval``, first one interval after it has loaded its history.
 
-    ``scales``: what is remembered of scales; ``monitored`` is called when the history is loaded, ``active`` after each
-    round. ``state`` is what it knows.
+    ``scales``: what is remembered of scales; ``history``: what Prometheus is asked for where ``storage`` is
+    ``prometheus``, and ``query_timeout`` for how long; ``monitored`` is called when the history is loaded,
+    ``active`` after each round. ``state`` is what it knows.
     """
 
     name = "vpa-recommender"
@@ -71,6 +76,8 @@ class VpaRecommender:
         options: RecommenderOptions | None = None,
         *,
         scales: ScaleCache | None = None,
+        history: PrometheusHistory | None = None,
+        query_timeout: timedelta = timedelta(minutes=5),
         monitored: Callable[[], None] = lambda: None,
         active: Callable[[], None] = lambda: None,
         threads: int = 1,
@@ -81,7 +88,10 @@ class VpaRecommender:
         self._feed = ControllerFeed(Controllers(scales=self._scales))
         self._pods: dict[PodKey, Pod | None] = {}
         self._ooms: list[OutOfMemory] = []
+        self._history = history or PrometheusHistory(namespace=self.options.vpa_object_namespace)
+        self._query_timeout = duration(query_timeout)
         self._monitored, self._active = monitored, active
+        self._first = True
         self._rounds: Ticker | None = None
         self._refreshes: Ticker | None = None
         self._begin_at: Moment = 0
@@ -134,10 +144,11 @@ class VpaRecommender:
             return RecommenderSight(vpas, controllers)
         pods, self._pods = self._pods, {}
         ooms, self._ooms = self._ooms, []
-        changes = PodChanges(
-            changed=[pod for pod in pods.values() if pod is not None],
-            gone=[key for key, pod in pods.items() if pod is None],
-        )
+        there = [pod for pod in pods.values() if pod is not None]
+        if self._first:  # what the history knows of pods that are gone goes with them
+            self._first, changes = False, pod_changes(self.state, there)
+        else:
+            changes = PodChanges(changed=there, gone=[key for key, pod in pods.items() if pod is None])
         return RecommenderSight(vpas, controllers, changes, ooms)
 
     # -- what is done ------------------------------------------------------------------------------------------------
@@ -157,8 +168,8 @@ class VpaRecommender:
         self._active()
 
     def _begin(self, sight: RecommenderSight, progress: Progress) -> Steps[None]:
-        """``InitFromCheckpoints``. A list that cannot be had is asked for again: without it, what is known would be
-        written over by what is not."""
+        """``InitFromCheckpoints``, or Prometheus's history. A list of checkpoints that cannot be had is asked for
+        again: without it, what is known would be written over by what is not."""
         if self.options.use_checkpoints:
             found = yield from progress.act(
                 List(
@@ -179,6 +190,13 @@ class VpaRecommender:
             for text in problems:
                 _log.error("%s", text)
             _log.info("%d checkpoints were loaded", len(checkpoints) - len(problems))
+        else:
+            for text in (
+                yield from init_from_prometheus_steps(
+                    self.state, self._history, timeout=self._query_timeout, now=progress.now
+                )
+            ):
+                _log.error("%s", text)
         begun = yield from progress.clock()
         self._rounds = Ticker(duration(self.options.recommender_interval), begun)
         self._refreshes = Ticker(REFRESH_INTERVAL, begun)
@@ -197,15 +215,24 @@ class VpaRecommender:
         _log.info("%r in %.3f s", result, total)
 
 
-def recommender_program(around: Surroundings, *, options: RecommenderOptions) -> Program:
-    """The recommender on what a process has."""
+def recommender_program(
+    around: Surroundings,
+    *,
+    options: RecommenderOptions,
+    history: PrometheusHistory | None = None,
+    query_timeout: timedelta = timedelta(minutes=5),
+    prometheus: History | None = None,
+) -> Program:
+    """The recommender on what a process has. ``prometheus`` is asked for ``history`` where ``storage`` says so."""
     health = ActivityCheck(5 * options.recommender_interval, around.steady.now())
     rng = random.Random()
     driver = VpaRecommender(
         options,
         scales=ScaleCache(jitter=rng.random),
+        history=history,
+        query_timeout=query_timeout,
         monitored=lambda: health.start_monitoring(around.steady.now()),
         active=lambda: health.update_last_activity(around.steady.now()),
     )
     source = RESTMetrics(around.client, around.resources, around.steady)
-    return Program(driver=driver, metrics=RECOMMENDER_METRICS, health=health, source=source)
+    return Program(driver=driver, metrics=RECOMMENDER_METRICS, health=health, source=source, prometheus=prometheus)

@@ -40,7 +40,7 @@ from kscale.effects.cloud import (
 )
 from kscale.effects.deferred import Deferred
 from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done
-from kscale.effects.metrics import GetMetric
+from kscale.effects.metrics import GetMetric, QueryPrometheus
 from kscale.effects.moments import (
     SECOND,
     ZERO_TIME,
@@ -98,6 +98,7 @@ __all__ = [
     "Perform",
     "Progress",
     "PutScale",
+    "QueryPrometheus",
     "RankOption",
     "RankOptions",
     "Ranking",

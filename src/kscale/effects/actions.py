@@ -32,7 +32,7 @@ from kscale.effects.cloud import (
     IncreaseSize,
     Refresh,
 )
-from kscale.effects.metrics import GetMetric
+from kscale.effects.metrics import GetMetric, QueryPrometheus
 from kscale.effects.moments import Moment
 from kscale.effects.outcomes import Outcome
 from kscale.effects.ranking import RankOptions
@@ -96,6 +96,7 @@ Action = (
     | PutScale
     | WriteStatus
     | GetMetric
+    | QueryPrometheus
     | RankOptions
     | Wait
     | Together

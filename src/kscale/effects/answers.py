@@ -30,7 +30,7 @@ from kscale.effects.cloud import (
     IncreaseSize,
     Refresh,
 )
-from kscale.effects.metrics import GetMetric
+from kscale.effects.metrics import GetMetric, QueryPrometheus
 from kscale.effects.outcomes import ApiError, Outcome
 from kscale.effects.ranking import Ranking, RankOptions
 from kscale.effects.reports import Emit, Observe
@@ -147,6 +147,7 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
         _metric,
         question=True,
     ),
+    QueryPrometheus: Answer("the bytes of its answer", lambda _, value: isinstance(value, bytes), question=True),
     RankOptions: Answer("a Ranking", lambda _, value: isinstance(value, Ranking), question=True),
     Wait: _DONE,
     Together: Answer("the list of what the machines return", _values, refusable=False),

@@ -6,7 +6,9 @@ from typing import Literal
 
 import msgspec
 
-__all__ = ["GetMetric", "MetricsApi"]
+from kscale.effects.moments import Moment
+
+__all__ = ["GetMetric", "MetricsApi", "QueryPrometheus"]
 
 MetricsApi = Literal["resource", "custom", "external"]
 
@@ -28,3 +30,15 @@ class GetMetric(msgspec.Struct, frozen=True, kw_only=True):
     selector: str = ""
     metric_selector: str = ""
     columns: bool = False
+
+
+class QueryPrometheus(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask Prometheus; its answer comes as it is, in JSON.
+
+    From ``start`` to ``end`` every ``step`` nanoseconds (``query_range``); without a ``start`` at the moment ``end``.
+    """
+
+    query: str
+    end: Moment
+    start: Moment | None = None
+    step: int = 0

@@ -88,5 +88,5 @@ def to_text(time: Moment, *, fraction: bool = False) -> str | None:
     if time == ZERO_TIME:
         return None
     whole, rest = divmod(time, SECOND)
-    text = (_EPOCH + timedelta(seconds=whole)).strftime("%Y-%m-%dT%H:%M:%S")
+    text = (_EPOCH + timedelta(seconds=whole)).isoformat()[:-6]  # without +00:00; strftime takes ten times as long
     return f"{text}.{rest:09d}Z" if fraction and rest else f"{text}Z"

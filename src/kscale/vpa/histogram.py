@@ -7,7 +7,7 @@ is a view of one row with upstream's operations. Numbers equal upstream's bit fo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -156,7 +156,7 @@ class Histograms:
             setattr(self, name, np.concatenate([getattr(self, name), getattr(more, name)]))
         self.bind()
 
-    def clear(self, rows: Sequence[int] | Rows) -> None:
+    def clear(self, rows: int | Rows) -> None:
         """Make rows as good as new."""
         self.weights[rows] = 0.0
         self.total[rows] = 0.0

@@ -15,7 +15,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from kscale.effects import Action, ApiError, GetMetric, Moment, Outcome, Ranking, RankOptions
+from kscale.effects import Action, ApiError, GetMetric, Moment, Outcome, QueryPrometheus, Ranking, RankOptions
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.metrics import ExternalMetricValueList, MetricValue, MetricValueList, PodMetricsList
@@ -26,6 +26,7 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = [
     "Change",
     "Clock",
+    "History",
     "Metrics",
     "MetricsAnswer",
     "NodeGroups",
@@ -172,6 +173,14 @@ class Metrics(Protocol):
 
     async def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
         """The answer of the API that the question names."""
+        ...
+
+
+class History(Protocol):
+    """What answers :class:`~kscale.effects.QueryPrometheus`."""
+
+    async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+        """The answer as it is."""
         ...
 
 

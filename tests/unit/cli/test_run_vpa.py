@@ -13,6 +13,7 @@ import trustme
 from kscale.cli.commands.run import vpa_admission, vpa_recommender, vpa_updater
 from kscale.drivers.vpa_registration import RegistrationOptions
 from kscale.objects.quantity import Quantity
+from kscale.series.prometheus_history import PrometheusHistory
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from unit.cli.support import kscale as run
 
@@ -73,6 +74,9 @@ def test_the_recommenders_flags() -> None:
         ("--feature-gates=Magic=true", "unrecognized feature gate: Magic"),
         ("--feature-gates=InPlace", "NAME=true or NAME=false is expected"),
         ("--update-worker-count=0", "--update-worker-count"),
+        ("--history-length=week", "history length week is not a valid Prometheus duration"),
+        ("--prometheus-query-timeout=soon", "--prometheus-query-timeout"),
+        ("--prometheus-bearer-token-file=/nowhere/token", "/nowhere/token"),
         ("--nothing-like-it", "No such option"),
     ],
 )
@@ -81,6 +85,30 @@ def test_what_the_recommender_refuses(argument: str, said: str) -> None:
     assert found.code == 2
     assert said in found.stderr
     assert not RAN
+
+
+def test_a_history_of_prometheus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("s3cr3t\n")
+    given = (
+        "--storage=prometheus", "--history-length=2d", "--container-name-label=container", "--prometheus-insecure",
+        f"--prometheus-bearer-token-file={tmp_path}/token", "--prometheus-query-timeout=1m", "--pod-label-prefix=l_",
+        "--vpa-object-namespace=shop",
+    )  # fmt: skip
+    assert run("run", "vpa-recommender", *given).code == 0
+    ((_, _, build), _) = RAN[0]
+    history = PrometheusHistory(
+        history_length="2d", container_name_label="container", pod_label_prefix="l_", namespace="shop"
+    )
+    assert build.keywords["history"] == history
+    assert build.keywords["query_timeout"] == timedelta(minutes=1)
+    assert build.keywords["prometheus"] is not None
+    RAN.clear()
+    monkeypatch.delenv("PROMETHEUS_USERNAME", raising=False)
+    both = run("run", "vpa-recommender", "--username=u", "--prometheus-bearer-token=t")
+    assert both.code == 2
+    assert "are mutually exclusive and can't be set together." in both.stderr
+    assert run("run", "vpa-recommender").code == 0
+    assert RAN[0][0][2].keywords["prometheus"] is None
 
 
 def test_namespaces_that_exclude_each_other() -> None:
@@ -103,7 +131,10 @@ def test_every_flag_of_upstream() -> None:
         container-recommendation-max-allowed-cpu container-recommendation-max-allowed-memory memory-aggregation-interval
         memory-aggregation-interval-count memory-histogram-decay-half-life cpu-histogram-decay-half-life
         oom-bump-up-ratio oom-min-bump-up-bytes use-external-metrics external-metrics-cpu-metric
-        external-metrics-memory-metric"""
+        external-metrics-memory-metric storage prometheus-address prometheus-insecure prometheus-cadvisor-job-name
+        prometheus-query-timeout prometheus-bearer-token prometheus-bearer-token-file username password history-length
+        history-resolution history-cpu-metric history-memory-metric metric-for-pod-labels pod-label-prefix
+        pod-namespace-label pod-name-label container-namespace-label container-pod-name-label container-name-label"""
     text = run("run", "vpa-recommender", "--help").stdout
     missing = [flag for flag in upstream.split() if f"--{flag}" not in text]
     assert missing == []

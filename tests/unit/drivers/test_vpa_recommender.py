@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kscale.drivers.vpa_recommender import VpaRecommender, recommender_program
-from kscale.effects import SECOND
+from kscale.effects import SECOND, ApiError, QueryPrometheus
 from kscale.vpa import RecommenderOptions
 from kscale.world.kubernetes.transport import Answer
 from unit.drivers.vpa_world import (
@@ -32,6 +32,7 @@ from unit.world.test_informer import FakeApi, against_fake
 VPAS = "verticalpodautoscalers.autoscaling.k8s.io"
 CHECKPOINTS = "verticalpodautoscalercheckpoints.autoscaling.k8s.io"
 MINUTE = 60
+NO_USAGE = "Cannot get cluster history: cannot get usage history"
 Case = Callable[[FakeApi], Awaitable[None]]
 
 
@@ -247,6 +248,105 @@ def test_a_metrics_server_that_is_away_costs_a_round_and_no_more() -> None:
             assert recommended(api)["c"]["cpu"] == "247m"
 
     against(case)
+
+
+class OldPrometheus:
+    """Answers by what is asked for; None: nobody answers."""
+
+    def __init__(self, **answers: Any) -> None:
+        self.answers: dict[str, Any] = answers
+        self.asked: list[QueryPrometheus] = []
+
+    async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+        self.asked.append(question)
+        found = next(value for name, value in self.answers.items() if name in question.query)
+        if found is None:
+            await asyncio.sleep(3600)
+        return found if isinstance(found, ApiError) else matrix(*found)
+
+
+def matrix(*series: tuple[dict[str, str], list[tuple[float, str]]]) -> bytes:
+    result = [{"metric": metric, "values": values} for metric, values in series]
+    return json.dumps({"status": "success", "data": {"resultType": "matrix", "result": result}}).encode()
+
+
+def history_of(api: FakeApi, *pods: str) -> dict[str, Any]:
+    """Two days, each hour: 400m, 1Gi; and the labels that pods had."""
+    now = api.clock.now() // SECOND
+    times = [now - 3600 * i for i in range(47, -1, -1)]
+
+    def of(pod: str) -> dict[str, str]:
+        return {"namespace": NAMESPACE, "pod_name": pod, "name": "c"}
+
+    known = [{"kubernetes_namespace": NAMESPACE, "kubernetes_pod_name": pod, "pod_label_app": "web"} for pod in pods]
+    return {
+        "cpu_usage": [(of(pod), [(at, "0.4") for at in times]) for pod in pods],
+        "memory_working_set": [(of(pod), [(at, str(2**30)) for at in times]) for pod in pods],
+        "up{": [(labels, [(now, "1")]) for labels in known],
+    }
+
+
+def test_a_history_of_prometheus() -> None:
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = OldPrometheus(**history_of(api, "web-0", "web-gone"))
+        build = partial(recommender_program, options=RecommenderOptions(storage="prometheus"), prometheus=source)
+        async with running(api, build) as run:
+            await asyncio.sleep(1)
+            driver = run.driver
+            assert isinstance(driver, VpaRecommender)
+            assert sorted(driver.state.pods) == [(NAMESPACE, "web-0"), (NAMESPACE, "web-gone")]
+            cpu, memory, labels = source.asked
+            assert cpu.query.startswith("rate(container_cpu_usage_seconds_total{")
+            assert (cpu.step, cpu.start) == (3600 * SECOND, cpu.end - 8 * 24 * 3600 * SECOND)
+            assert memory.query.startswith("container_memory_working_set_bytes{")
+            assert (labels.query, labels.start) == ('up{job="kubernetes-pods"}', None)
+            requests = "vpa_recommender_prometheus_client_api_requests_count"
+            assert run.metric(requests, code="200", method="post") == 3
+            await asyncio.sleep(MINUTE)
+            # What both pods used counts, also that of the one that is gone.
+            assert sorted(driver.state.pods) == [(NAMESPACE, "web-0"), (NAMESPACE, "web-1")]
+            assert recommended(api)["c"]["cpu"] == "476m"
+            ((_, aggregate),) = driver.state.aggregates.items()
+            assert int(driver.state.store.samples[aggregate.row]) == 96
+            assert api.server.all(CHECKPOINTS) == []
+
+    against(case)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            {"memory_working_set": ApiError("bad_data: no", 400)},
+            f"{NO_USAGE}: bad_data: no",
+        ),
+        ({"up{": None}, "Cannot get cluster history: cannot read last labels: context deadline exceeded"),
+        (
+            {"cpu_usage": [({"namespace": "x"}, [(1, "1")])]},
+            f"{NO_USAGE}: cannot get container ID from labels: no pod_name label",
+        ),
+    ],
+)
+def test_a_prometheus_that_does_not_answer(answer: dict[str, Any], said: str, caplog: pytest.LogCaptureFixture) -> None:
+    """It goes on without: there are no checkpoints to write over."""
+
+    async def case(api: FakeApi) -> None:
+        cluster(api)
+        api.server.put(VPAS, autoscaler("web"))
+        source = OldPrometheus(**{**history_of(api, "web-0"), **answer})
+        build = partial(recommender_program, options=RecommenderOptions(storage="prometheus"), prometheus=source)
+        async with running(api, build) as run:
+            await asyncio.sleep(6 * MINUTE)
+            driver = run.driver
+            assert isinstance(driver, VpaRecommender)
+            await minutes(api, 2)
+            assert recommended(api)["c"]["cpu"] == "247m"
+
+    with caplog.at_level("ERROR", "kscale"):
+        against(case)
+    assert said in [each.getMessage() for each in caplog.records]
 
 
 def test_pods_that_come_and_go() -> None:

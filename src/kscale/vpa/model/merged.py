@@ -41,10 +41,8 @@ def merge_containers(state: RecommenderState, vpas: Iterable[Vpa]) -> Merged:
             into.append(local[name])
             rows.append(row)
     store = Store(state.options)
-    store.reserve(len(names), 0)
-    for _ in names:
-        store.take_row()
-    store.merge(np.array(into, np.int64), state.store, np.array(rows, np.int64))
+    taken = store.take_rows(len(names))
+    store.merge(taken[np.array(into, np.int64)], state.store, np.array(rows, np.int64))
     return Merged(names, store)
 
 

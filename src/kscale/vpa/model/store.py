@@ -105,16 +105,27 @@ class Store:
         if not self.free_rows:
             self._grow_rows(max(16, len(self.first) // 4))
         row = self.free_rows.pop()
-        self.cpu.clear([row])
-        self.memory.clear([row])
-        self.first[row] = self.last[row] = ZERO_TIME
-        self.samples[row] = 0
-        options = self.options
-        self.interval[row] = duration(options.memory_aggregation_interval)
-        self.interval_count[row] = options.memory_aggregation_interval_count
-        self.oom_ratio[row] = options.oom_bump_up_ratio
-        self.oom_min_bump[row] = options.oom_min_bump_up_bytes
+        self._renew(row)
         return row
+
+    def take_rows(self, count: int) -> _Times:
+        """So many fresh aggregates, as if taken one by one."""
+        if len(self.free_rows) < count:
+            self._grow_rows(count - len(self.free_rows))
+        rows = np.array([self.free_rows.pop() for _ in range(count)], np.int64)
+        self._renew(rows)
+        return rows
+
+    def _renew(self, rows: int | _Times) -> None:
+        self.cpu.clear(rows)
+        self.memory.clear(rows)
+        self.first[rows] = self.last[rows] = ZERO_TIME
+        self.samples[rows] = 0
+        options = self.options
+        self.interval[rows] = duration(options.memory_aggregation_interval)
+        self.interval_count[rows] = options.memory_aggregation_interval_count
+        self.oom_ratio[rows] = options.oom_bump_up_ratio
+        self.oom_min_bump[rows] = options.oom_min_bump_up_bytes
 
     def give_row(self, row: int) -> None:
         """The aggregate is gone."""

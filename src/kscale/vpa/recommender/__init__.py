@@ -6,6 +6,7 @@ A module for each step, in upstream's order: ``load_vpas``, ``load_pods``, ``loa
 
 from __future__ import annotations
 
+from kscale.vpa.recommender.load_history import init_from_prometheus_steps
 from kscale.vpa.recommender.loop import (
     init_from_checkpoints,
     init_from_checkpoints_steps,
@@ -31,6 +32,7 @@ __all__ = [
     "external_metrics_steps",
     "init_from_checkpoints",
     "init_from_checkpoints_steps",
+    "init_from_prometheus_steps",
     "pod_changes",
     "recommender_steps",
     "run_once",

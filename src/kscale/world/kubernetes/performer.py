@@ -35,6 +35,7 @@ from kscale.effects import (
     Outcome,
     Patch,
     PutScale,
+    QueryPrometheus,
     RankOptions,
     Refresh,
     Resize,
@@ -54,7 +55,7 @@ from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
 from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.transport import Answer
-from kscale.world.protocols import Clock, Metrics, NodeGroups, Ranker, Stores
+from kscale.world.protocols import Clock, History, Metrics, NodeGroups, Ranker, Stores
 
 __all__ = ["Performer"]
 
@@ -80,10 +81,10 @@ class _Written(msgspec.Struct):
 class Performer:
     """Carries actions out (:data:`kscale.world.protocols.PerformLive`), on the loop that owns the stores.
 
-    ``stores`` answer what is asked of the watches; ``groups`` is the cloud, ``metrics`` and ``ranker`` what answers
-    those questions: an action of what there is none of is a TypeError. What blocks runs in ``threads`` (None: asyncio's
-    own). ``turn`` is held while the stores are asked for more than one object. ``emit`` and ``observe`` take reports,
-    at once.
+    ``stores`` answer what is asked of the watches; ``groups`` is the cloud, ``metrics``, ``prometheus`` and ``ranker``
+    what answers those questions: an action of what there is none of is a TypeError. What blocks runs in ``threads``
+    (None: asyncio's own). ``turn`` is held while the stores are asked for more than one object. ``emit`` and
+    ``observe`` take reports, at once.
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class Performer:
         stores: Stores | None = None,
         groups: NodeGroups | None = None,
         metrics: Metrics | None = None,
+        prometheus: History | None = None,
         ranker: Ranker | None = None,
         emit: Callable[[Sequence[Event]], None] = lambda _: None,
         observe: Callable[[Sequence[Observation]], None] = lambda _: None,
@@ -107,6 +109,7 @@ class Performer:
         self._stores = stores
         self._groups = groups
         self._metrics = metrics
+        self._prometheus = prometheus
         self._ranker = ranker
         self._emit = emit
         self._observe = observe
@@ -157,12 +160,17 @@ class Performer:
             case GetScale(resource=name) | PutScale(resource=name):
                 answer = await self._client.call(call_of(action, await self._resources.of_name(name)))
                 return read_scale(msgspec.json.decode(answer.body))
-            case GetMetric():
-                return await self._need(self._metrics, action).get(action)
+            case GetMetric() | QueryPrometheus():
+                return await self._metric(action)
             case RankOptions():
                 return await self._block(self._need(self._ranker, action), action)
             case _:
                 return await self._block(self._cloud, action)
+
+    async def _metric(self, action: GetMetric | QueryPrometheus) -> Any:
+        if isinstance(action, GetMetric):
+            return await self._need(self._metrics, action).get(action)
+        return await self._need(self._prometheus, action).query(action)
 
     # -- the API server ----------------------------------------------------------------------------------------------
 

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from functools import partial
-from typing import Any, ClassVar, Final
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Final
+
+import msgspec
+import typer
 
 from kscale.cli.go_flags import GoCommand
+from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
+from kscale.effects import timedelta_of
+from kscale.errors import InputError, Problem
+from kscale.series.prometheus_history import PrometheusHistory, authorization, parse_prometheus_duration
 from kscale.vpa.options import RecommenderOptions
 
 __all__ = ["COMMAND", "command"]
@@ -23,11 +33,12 @@ _HELPS: Final = {
     "checkpoints_timeout": "So long checkpoints are written in a round.",
     "checkpoints_gc_interval": "How often checkpoints of VPAs that are gone are deleted.",
     "update_worker_count": "Statuses and checkpoints that are written side by side.",
+    "storage": "checkpoint (also where it is empty), or prometheus: the history is asked for at the start.",
     "memory_saver": "Remember only pods that some VPA selects.",
     "use_external_metrics": "Ask external.metrics.k8s.io, not metrics.k8s.io.",
     "external_metrics_cpu_metric": "Its metric of CPU.",
     "external_metrics_memory_metric": "Its metric of memory.",
-    "container_name_label": "The label of external metrics that names a container.",
+    "container_name_label": "The label of external metrics, and of Prometheus's, that names a container.",
     "recommendation_margin_fraction": "What is added to usage.",
     "pod_recommendation_min_cpu_millicores": "The least CPU of a pod.",
     "pod_recommendation_min_memory_mb": "The least memory of a pod, in MiB.",
@@ -53,6 +64,21 @@ _HELPS: Final = {
     "oom_min_bump_up_bytes": "What it adds at least.",
 }  # fmt: skip
 
+_HISTORY: Final = {
+    "prometheus_cadvisor_job_name": "The job of cAdvisor's series; empty: any.",
+    "history_length": "How far back, as Prometheus writes durations.",
+    "history_resolution": "One sample for each.",
+    "history_cpu_metric": "A counter of CPU seconds.",
+    "history_memory_metric": "Bytes of memory.",
+    "metric_for_pod_labels": "What tells the labels of pods.",
+    "pod_label_prefix": "Of labels that are a pod's.",
+    "pod_namespace_label": "Of that metric: the pod's namespace.",
+    "pod_name_label": "Of that metric: the pod's name.",
+    "container_namespace_label": "Of usage: the namespace.",
+    "container_pod_name_label": "Of usage: the pod.",
+}
+HistoryFlags: Any = flags_of("HistoryFlags", PrometheusHistory, _HISTORY, panel="Prometheus")
+_PANEL: Final = "Prometheus"
 RecommenderFlags: Any = flags_of("RecommenderFlags", RecommenderOptions, _HELPS, panel=PANEL)
 
 
@@ -80,19 +106,113 @@ class Lease(LeaseFlags):
     leader_elect_resource_name: LeaseName = "vpa-recommender-lease"
 
 
-def command(*, process: Process, api: ApiFlags, lease: Lease, flags: RecommenderFlags) -> None:
+@dataclass
+class PrometheusFlags(OptionGroup):
+    """Where Prometheus is, and who asks."""
+
+    prometheus_address: Annotated[
+        str, typer.Option("--prometheus-address", metavar="URL", help="Where it is.", rich_help_panel=_PANEL)
+    ] = "http://prometheus.monitoring.svc"
+    prometheus_insecure: Annotated[
+        bool,
+        typer.Option(
+            "--prometheus-insecure/--no-prometheus-insecure",
+            help="Its certificate is not looked at.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = False
+    prometheus_query_timeout: Annotated[
+        str,
+        typer.Option("--prometheus-query-timeout", help="For each question.", metavar="TIME", rich_help_panel=_PANEL),
+    ] = "5m"
+    username: Annotated[
+        str,
+        typer.Option(
+            "--username", help="Who asks; also PROMETHEUS_USERNAME, of the environment.", rich_help_panel=_PANEL
+        ),
+    ] = ""
+    password: Annotated[
+        str, typer.Option("--password", help="Else PROMETHEUS_PASSWORD says it.", rich_help_panel=_PANEL)
+    ] = ""
+    prometheus_bearer_token: Annotated[
+        str, typer.Option("--prometheus-bearer-token", help="Who asks, instead.", rich_help_panel=_PANEL)
+    ] = ""
+    prometheus_bearer_token_file: Annotated[
+        str,
+        typer.Option(
+            "--prometheus-bearer-token-file", metavar="FILE", help="Where that stands.", rich_help_panel=_PANEL
+        ),
+    ] = ""
+
+    def timeout(self) -> timedelta:
+        """For each question."""
+        try:
+            return timedelta_of(parse_prometheus_duration(self.prometheus_query_timeout))
+        except ValueError as error:
+            raise InputError(Problem(str(error), field="--prometheus-query-timeout")) from None
+
+    def authorization(self) -> str:
+        """The header of that name; a file is read each time. Raises InputError."""
+        given = (self.prometheus_bearer_token, self.prometheus_bearer_token_file, self.username)
+        if sum(map(bool, given)) > 1:
+            text = (
+                "--bearer-token, --bearer-token-file and --username are mutually exclusive and can't be set together."
+            )
+            raise InputError(text)
+        token = self.prometheus_bearer_token
+        if self.prometheus_bearer_token_file:
+            try:
+                token = Path(self.prometheus_bearer_token_file).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                text = f"cannot be read: {getattr(error, 'strerror', None) or error}"
+                raise InputError(
+                    Problem(text, self.prometheus_bearer_token_file, field="--prometheus-bearer-token-file")
+                ) from None
+        return authorization(bearer_token=token, username=self.username, password=self.password, environment=os.environ)
+
+
+def command(
+    *,
+    process: Process,
+    api: ApiFlags,
+    lease: Lease,
+    flags: RecommenderFlags,
+    prometheus: PrometheusFlags,
+    history: HistoryFlags,
+) -> None:
     """Recommend requests for the pods of VPAs, each minute, as upstream's vpa-recommender does.
 
-    Usage comes from metrics-server (or external metrics); the history is kept in checkpoints. Runs instead of the stock
-    recommender, or beside it under another --recommender-name.
+    Usage comes from metrics-server (or external metrics), the history from checkpoints or Prometheus. Runs instead of
+    the stock recommender, or beside it under another --recommender-name.
     """
     options = struct_of(flags, RecommenderOptions)
+    prometheus.authorization()
+    asked = msgspec.structs.replace(
+        struct_of(history, PrometheusHistory),
+        namespace=options.vpa_object_namespace,
+        container_name_label=options.container_name_label,
+    )
+    asked.range_queries(0)  # durations are none: said now, and not once it runs
     from kscale.drivers.vpa_recommender import recommender_program
+    from kscale.world.metrics.prometheus import Prometheus
 
+    source = None
+    if not options.use_checkpoints:
+        source = Prometheus(
+            prometheus.prometheus_address,
+            authorization=prometheus.authorization,
+            insecure=prometheus.prometheus_insecure,
+        )
     run_program(
         "vpa-recommender",
         process,
-        partial(recommender_program, options=options),
+        partial(
+            recommender_program,
+            options=options,
+            history=asked,
+            query_timeout=prometheus.timeout(),
+            prometheus=source,
+        ),
         election=lease.election(),
         qps=api.kube_api_qps,
         burst=api.kube_api_burst,

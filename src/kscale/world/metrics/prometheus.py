@@ -1,0 +1,72 @@
+"""Prometheus over HTTP (extra ``[kube]``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from kscale.effects import ApiError, Moment, QueryPrometheus
+from kscale.errors import MissingExtraError
+
+__all__ = ["Prometheus"]
+
+_NANO: Final = 10**9
+
+
+class _Refusal(msgspec.Struct, rename="camel"):
+    error_type: str = ""
+    error: str = ""
+
+
+class Prometheus:
+    """Answers :class:`~kscale.effects.QueryPrometheus` (:class:`kscale.world.protocols.History`).
+
+    ``address``: its URL; ``authorization``: the header of that name, asked for each time (empty: none); ``insecure``:
+    its certificate is not looked at.
+    """
+
+    __slots__ = ("_address", "_authorization", "_http", "_insecure")
+
+    def __init__(self, address: str, *, authorization: Callable[[], str] = lambda: "", insecure: bool = False) -> None:
+        try:
+            import aiohttp
+        except ImportError:
+            raise MissingExtraError("asking Prometheus", "kube") from None
+        self._http: Any = aiohttp
+        self._address = address.rstrip("/")
+        self._authorization = authorization
+        self._insecure = insecure
+
+    async def query(self, question: QueryPrometheus) -> bytes | ApiError:
+        """The answer as it is."""
+        given, path = {"query": question.query}, "query"
+        if question.start is None:
+            given["time"] = _seconds(question.end)
+        else:
+            path = "query_range"
+            given |= {"start": _seconds(question.start), "end": _seconds(question.end), "step": _seconds(question.step)}
+        try:
+            header = self._authorization()
+            headers = {"Authorization": header} if header else {}
+            async with self._http.ClientSession(headers=headers) as session:
+                url = f"{self._address}/api/v1/{path}"
+                async with session.post(url, data=given, ssl=not self._insecure) as answer:
+                    body: bytes = await answer.read()
+                    return body if answer.status // 100 == 2 else _refusal(answer.status, body)
+        except (self._http.ClientError, OSError, TimeoutError) as error:
+            return ApiError(str(error) or type(error).__name__)
+
+
+def _refusal(code: int, body: bytes) -> ApiError:
+    try:
+        said = msgspec.json.decode(body, type=_Refusal)
+    except msgspec.DecodeError:
+        said = _Refusal()
+    return ApiError(f"{said.error_type}: {said.error}" if said.error else f"server answered {code}", code)
+
+
+def _seconds(time: Moment) -> str:
+    whole, rest = divmod(time, _NANO)
+    return f"{whole}.{rest:09d}".rstrip("0").rstrip(".") if rest else str(whole)
