@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -16,14 +17,15 @@ from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_pr
 from kscale.effects import SECOND, to_text
 from kscale.hpa.options import HPAOptions
 from kscale.objects.rest_mapping import ServedResource
-from kscale.world.kubernetes.transport import Answer, Call
+from kscale.world.kubernetes.transport import Answer, Call, ConnectionFailedError
 from kscale.world.metrics.rest import RESTMetrics
-from unit.world.fake_api_server import status
+from unit.world.fake_api_server import Late, status
 from unit.world.informer_cases import pod
 from unit.world.test_informer import FakeApi, against_fake
 
 HPAS = "horizontalpodautoscalers.autoscaling"
 PERIOD = 15 * SECOND
+Fault = Answer | ConnectionFailedError | Late
 WIDGET = ServedResource("example.com", "v1", "Widget", "widgets", scale="autoscaling/v1")
 
 
@@ -33,10 +35,10 @@ class World:
     def __init__(self, api: FakeApi) -> None:
         self.api, self.server = api, api.server
         self.cpu: dict[str, int] = {}
-        self.fail: Callable[[Call], Answer | None] = lambda call: None
+        self.fail: Callable[[Call], Fault | None] = lambda call: None
         self.server.fault = self.fault
 
-    def fault(self, call: Call) -> Answer | None:
+    def fault(self, call: Call) -> Fault | None:
         found = self.fail(call)
         if found is not None or not call.path.startswith("/apis/metrics.k8s.io/"):
             return found
@@ -343,3 +345,72 @@ def test_rivals_are_told() -> None:
 def test_options_reach_decisions() -> None:
     driver = HorizontalAutoscaler(HPAOptions(horizontal_pod_autoscaler_sync_period=timedelta(seconds=30)))
     assert driver.controller.options.sync_period_ns == 2 * PERIOD
+
+
+def test_a_restart_begins_anew() -> None:
+    """What was recommended is forgotten, as upstream's is: the size that is found is held for a window."""
+
+    async def case(world: World) -> None:
+        world.deploy("web", 500, 500, 500, 500)
+        world.autoscale("web")
+        async with running(world):
+            for name in world.cpu:
+                world.cpu[name] = 100
+            await asyncio.sleep(200)
+            assert world.replicas("web") == 4
+        async with running(world):
+            await asyncio.sleep(280)
+            assert world.replicas("web") == 4
+            await asyncio.sleep(40)
+            assert world.replicas("web") == 1
+
+    scenario(case)
+
+
+def test_the_api_server_is_away_for_a_while() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 500, 500)
+        world.autoscale("web")
+        async with running(world):
+            world.fail = lambda call: Answer(500, {}, b"{}")
+            world.server.cut_watches()
+            world.cpu |= {"web-0": 1000, "web-1": 1000}
+            await asyncio.sleep(60)
+            assert world.replicas("web") == 2
+            world.fail = lambda call: None
+            await asyncio.sleep(90)
+            assert world.replicas("web") == 4
+            assert world.reasons("web")["ScalingActive"] == "ValidMetricFound"
+
+    scenario(case)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_write_may_fail_or_be_late(seed: int) -> None:
+    """Whatever is refused, lost or happened unnoticed: once it stops, the sizes and statuses are right."""
+
+    async def case(world: World) -> None:
+        rng = random.Random(seed)
+        for i in range(5):
+            world.deploy(f"w{i}", 900, 900)
+            world.autoscale(f"w{i}")
+        broken = ConnectionFailedError("connection reset by peer", "reset")
+        faults: list[Any] = [
+            Answer(409, {}, json.dumps(status(409, "Conflict", "the object has been modified")).encode()),
+            Answer(500, {}, json.dumps(status(500, "InternalError", "oh")).encode()),
+            broken,
+            Late(broken),
+            None,
+            None,
+        ]
+        world.fail = lambda call: rng.choice(faults) if call.method in ("PUT", "PATCH") else None
+        async with running(world):
+            await asyncio.sleep(120)
+            world.fail = lambda call: None
+            await asyncio.sleep(60)
+            for i in range(5):
+                assert world.replicas(f"w{i}") == 4
+                assert world.reasons(f"w{i}")["AbleToScale"] == "ReadyForNewScale"
+                assert world.server.get(HPAS, f"w{i}", "default")["status"]["currentReplicas"] == 4
+
+    scenario(case, seed=seed)

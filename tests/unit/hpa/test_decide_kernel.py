@@ -42,7 +42,7 @@ targets = st.builds(
     rules=st.one_of(st.none(), st.tuples(rules_drawn, rules_drawn)),
     selector_error=st.sampled_from(("none",) * 6 + SELECTOR_ERRORS),
     refused=st.sampled_from((False, False, True)),
-    metrics=st.lists(st.tuples(sizes, mostly_none), max_size=3),
+    metrics=st.lists(st.tuples(st.one_of(sizes, st.integers(-1, 1)), mostly_none), max_size=3),
 )
 known = st.tuples(st.booleans(), st.sampled_from([each for each in CONDITION_REASONS if each]), st.just(NOW - SECOND))
 memories = st.builds(
