@@ -41,6 +41,7 @@ MINUTE = 60 * SECOND
 WEB = owner("ReplicaSet", "web", "apps/v1")
 SIZES = {"small": 1000, "large": 3000}
 LOOPS = 20
+MANY = settings().max_examples
 FLAGS: dict[str, Any] = {
     "scale_down_unneeded_time": timedelta(seconds=40),
     "scale_down_utilization_threshold": 0.8,
@@ -249,7 +250,7 @@ def stormy(storm: Storm, loops: int) -> Moment:
     return max(now, storm.life.time.now)
 
 
-@settings(max_examples=max(3, settings().max_examples // 20))
+@settings(max_examples=MANY // 20 if MANY > 100 else 2)
 @given(st.integers(0, 2**32))
 def test_everything_ends_well(seed: int) -> None:
     storm = begun(seed)
@@ -281,7 +282,7 @@ def test_everything_ends_well(seed: int) -> None:
     assert not waiting or full or all(cpu(each) > 1000 for each in waiting)
 
 
-@settings(max_examples=max(2, settings().max_examples // 60))
+@settings(max_examples=MANY // 60 if MANY > 100 else 1)
 @given(st.integers(0, 2**32))
 def test_a_state_that_was_saved_is_as_good_as_one_that_was_kept(seed: int) -> None:
     one, other = begun(seed, saved=True), begun(seed, saved=False)
