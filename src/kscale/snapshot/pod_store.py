@@ -299,7 +299,7 @@ class PodStore:
         at = np.where(on_node, self._numbered[1][batch.node_of[of]], np.int32(-1))
         columns = {"at": at, "state": state, "seen": np.full(len(of), self._listing, dtype=np.int8)}
         for name in ("class_of", "priority", "controller", "shape", "started", "deleted", "since", "ready", "phase",
-                     "version", "combined"):  # fmt: skip
+                     "version", "bound", "combined"):  # fmt: skip
             columns[name] = getattr(batch, name)[of]
         keep = np.ones(len(of), dtype=np.uint8)
         if self.texts == "pending":
@@ -307,6 +307,7 @@ class PodStore:
         elif refer:
             size = batch.size[of]
             number = self.table.texts.refer(batch.view, int(size.sum()))
+            self.table.buffers = self.table.texts.buffers
             return columns | {
                 "source": np.full(len(of), number, dtype=np.int32),
                 "offset": batch.begin[of],

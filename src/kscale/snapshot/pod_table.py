@@ -48,6 +48,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "phase": np.int8,  # into kscale.snapshot.pod_moments.PHASES
     "seen": np.int8,  # whether a list that is being read has the pod
     "version": np.int64,  # ``metadata.resourceVersion``, -1 = none, -2 = ``versions`` has it
+    "bound": np.int8,  # whether it is bound to its node, not only nominated
     "combined": np.int32,  # number of the combination of texts that it was read as, from 1; 0 = none
 }
 _FEW: Final = 256  # values that nobody has
@@ -135,13 +136,17 @@ class PodTable:
 
     def freeze(self) -> PodTable:
         """The table as it is now."""
+        self.buffers = self.texts.freeze()
+        self._shared = self._keys_shared = True
+        return self._view()
+
+    def _view(self) -> PodTable:
         frozen = PodTable.__new__(PodTable)
         frozen.interner = self.interner
         frozen.columns = {name: column.view() for name, column in self.columns.items()}
         frozen.keys, frozen.records, frozen.versions = self.keys, self.records, self.versions
-        frozen.buffers, frozen.nodes, frozen.exemplars = self.texts.freeze(), self.nodes, self.exemplars
+        frozen.buffers, frozen.nodes, frozen.exemplars = self.buffers, self.nodes, self.exemplars
         frozen.memo, frozen.population = self.memo, self.population
-        self._shared = self._keys_shared = True
         return frozen
 
     def copy(self) -> PodTable:
@@ -190,6 +195,7 @@ class PodTable:
         columns["source"].array[row] = -1
         columns["size"].array[row] = columns["uid_size"].array[row] = 0
         columns["shape"].array[row] = columns["combined"].array[row] = 0
+        columns["bound"].array[row] = bool(record.pod.spec.node_name)
         columns["stamp"].array[row] = self._stamps(1)[0]
         for name in MOMENTS:
             columns[name].array[row] = getattr(moments, name)
@@ -466,8 +472,17 @@ class PodTable:
 
     # -- pickling ----------------------------------------------------------------------------------------------------
 
+    def with_waiting_texts(self) -> PodTable:
+        """This table, if it is frozen, in which pods that are bound or have finished keep no text."""
+        made = self._view()
+        size = self.columns["size"].copy()
+        settled = (self.column("bound") != 0) | (self.column("state") == FINISHED)
+        size.array[settled & (self.column("source") >= 0) & (self.column("shape") > 0)] = 0
+        made.columns["size"] = size
+        return made
+
     def __getstate__(self) -> dict[str, Any]:
-        """Texts become bytes: only those of rows that are there."""
+        """Texts of rows that are there, a buffer each that pickle's protocol 5 may take out of band."""
         columns = {name: column.array.copy() for name, column in self.columns.items()}
         buffers = []
         for number, buffer in enumerate(self.buffers):
@@ -483,7 +498,7 @@ class PodTable:
             )
             columns["offset"][rows] = new_at
             columns["uid_offset"][rows] = mark - new_at
-            buffers.append(bytes(block))
+            buffers.append(np.frombuffer(block, dtype=np.uint8))
         return {
             "interner": self.interner,
             "columns": columns,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -77,6 +77,13 @@ class Snapshot:
         self._pending_rows = pending_rows
         self._added = added
         self.memo = Memo()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is derived is left out, and so are the texts of pods that are where they are to be: of those the copy
+        tells what decisions read, and no more."""
+        derived = {name for name, value in vars(Snapshot).items() if isinstance(value, cached_property)}
+        state = {name: value for name, value in vars(self).items() if name not in derived}
+        return {**state, "table": self.table.with_waiting_texts()}
 
     # -- names -------------------------------------------------------------------------------------------------------
 
