@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -165,7 +166,7 @@ class Performer:
             case RankOptions():
                 return await self._block(self._need(self._ranker, action), action)
             case _:
-                return await self._block(self._cloud, action)
+                return await self._ask_cloud(action)
 
     async def _metric(self, action: GetMetric | QueryPrometheus) -> Any:
         if isinstance(action, GetMetric):
@@ -243,20 +244,22 @@ class Performer:
     async def _block(self, call: Callable[[Any], _T], action: Action) -> _T:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, action)
 
+    async def _ask_cloud(self, action: Action) -> Any:
+        if isinstance(action, HasInstances | DeleteNodes):
+            # Looked up here: the stores belong to this thread.
+            return await self._block(partial(self._cloud_of_nodes, self._nodes(action.nodes)), action)
+        return await self._block(self._cloud, action)
+
     def _cloud(self, action: Action) -> Any:
         """Runs in a thread."""
         groups = self._need(self._groups, action)
         match action:
             case Refresh():
                 return list(groups.refresh())
-            case HasInstances(nodes=names):
-                return self._machines(groups, names)
             case IncreaseSize(group=group, delta=delta, atomic=atomic):
                 return groups.increase_size(group, delta, atomic=atomic)
             case DecreaseTargetSize(group=group, delta=delta):
                 return groups.decrease_target_size(group, delta)
-            case DeleteNodes(group=group, nodes=names, force=force):
-                return groups.delete_nodes(group, [self._node(name) for name in names], force=force)
             case CreateGroup(group=group, asynchronous=asynchronous):
                 main, *extra = groups.create_group(group, asynchronous=asynchronous)
                 return CreatedGroups(main=main, extra=tuple(extra))
@@ -264,19 +267,29 @@ class Performer:
                 return groups.delete_group(group)
         raise TypeError(f"this world cannot carry out {type(action).__name__}")
 
-    def _machines(self, groups: NodeGroups, names: Sequence[str]) -> dict[str, bool]:
-        """Of which nodes the cloud says that their machines run, or do not; where it fails to it says nothing."""
+    def _cloud_of_nodes(self, nodes: Sequence[Node], action: HasInstances | DeleteNodes) -> dict[str, bool] | None:
+        """Runs in a thread."""
+        groups = self._need(self._groups, action)
+        if isinstance(action, DeleteNodes):
+            groups.delete_nodes(action.group, nodes, force=action.force)
+            return None
         found = {}
-        for name in names:
-            with suppress(ProviderError):
-                found[name] = groups.has_instance(self._node(name))
+        for node in nodes:
+            with suppress(ProviderError):  # where the cloud fails to tell it says nothing
+                found[node.name] = groups.has_instance(node)
         return found
 
-    def _node(self, name: str) -> Node:
-        found = None if self._stores is None else self._stores.get("Node", "", name)
-        if isinstance(found, Node):
-            return found
-        return Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name))
+    def _nodes(self, names: Sequence[str]) -> list[Node]:
+        """The nodes of these names; of an instance that is none, what is known: its id."""
+        stores = self._stores
+        known = {} if stores is None else {node.name: node for node in stores.objects("Node")}
+        found = []
+        for name in names:
+            node = known.get(name)
+            if not isinstance(node, Node):
+                node = Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name))
+            found.append(node)
+        return found
 
     def _need(self, part: _T | None, action: Action) -> _T:
         if part is None:
