@@ -15,10 +15,11 @@ DEFAULT_NAMESPACE: Final = "default"
 
 NAMESPACED: Final = frozenset(
     {
-        "ConfigMap", "CronJob", "CSIStorageCapacity", "DaemonSet", "Deployment", "Event", "HorizontalPodAutoscaler",
-        "Job", "Lease", "LimitRange", "MachineDeployment", "MachinePool", "MachineSet", "PersistentVolumeClaim", "Pod",
-        "PodDisruptionBudget", "PodMetrics", "ReplicaSet", "ReplicationController", "ResourceClaim",
-        "ResourceClaimTemplate", "Service", "StatefulSet", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
+        "CapacityBuffer", "ConfigMap", "CronJob", "CSIStorageCapacity", "DaemonSet", "Deployment", "Event",
+        "HorizontalPodAutoscaler", "Job", "Lease", "LimitRange", "MachineDeployment", "MachinePool",
+        "MachineSet", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PodMetrics", "PodTemplate",
+        "ProvisioningRequest", "ReplicaSet", "ReplicationController", "ResourceClaim", "ResourceClaimTemplate",
+        "Service", "StatefulSet", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
     }
 )  # fmt: skip
 """Kinds whose objects are in a namespace, of those that are modelled."""

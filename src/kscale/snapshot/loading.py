@@ -13,6 +13,7 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
 from kscale.objects.decode import describe, from_dict, from_json
+from kscale.objects.generated_names import with_name
 from kscale.objects.kinds import KINDS, find_kind
 from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
@@ -109,6 +110,7 @@ def load_batches(
     report = LoadReport() if report is None else report
     seen: set[tuple[str, str, str]] = set()
     pods: set[str] = set()
+    made: Counter[str] = Counter()
     for record in _each(sources, scan, report):
         if isinstance(record, Problem):
             report.problems.append(record)
@@ -118,7 +120,8 @@ def load_batches(
             _count(record, report, pods)
             yield record
             continue
-        loaded = _load(record, report, bool(record.source) if validate is None else validate, namespace)
+        checked = bool(record.source) if validate is None else validate
+        loaded = _load(record, report, checked, namespace, made)
         if loaded is None:
             continue
         report.read[record.kind] += 1
@@ -180,7 +183,7 @@ def _name(record: Record) -> str:
     return describe(record.where, record.kind, data)
 
 
-def _load(record: Record, report: LoadReport, validate: bool, namespace: str) -> Loaded | None:
+def _load(record: Record, report: LoadReport, validate: bool, namespace: str, made: Counter[str]) -> Loaded | None:
     """One object, or None when it is skipped or damaged (both are counted)."""
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):
@@ -193,7 +196,7 @@ def _load(record: Record, report: LoadReport, validate: bool, namespace: str) ->
         return None
     report.total += 1
     try:
-        loaded = _decoded(record, type_, namespace)
+        loaded = _named(_decoded(record, type_, namespace), made)
     except InputError as error:
         name = _name(record)
         report.problems.extend(Problem(item.message, record.source, name, item.field) for item in error.problems)
@@ -224,6 +227,17 @@ def _decoded(record: Record, type_: type[KubeObject] | None, namespace: str) -> 
     if not obj.api_version:
         obj.api_version = record.api_version
     return Loaded(with_namespace(obj, namespace), data)
+
+
+def _named(loaded: Loaded, made: Counter[str]) -> Loaded:
+    """With a name, where the object only says how it begins; what it was decoded from says it, too."""
+    obj, raw = with_name(loaded.obj, made), loaded.raw
+    if obj is loaded.obj:
+        return loaded
+    data = msgspec.json.decode(raw) if isinstance(raw, msgspec.Raw) else raw
+    if data is not None:
+        data = {**data, "metadata": {**data["metadata"], "name": obj.name}}
+    return Loaded(obj, data)
 
 
 def _type(record: Record) -> type[KubeObject] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -18,6 +19,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kscale
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import ObjectMeta
@@ -416,3 +418,29 @@ def test_many_brackets_are_not_deep() -> None:
     text = b"a: '" + b"[" * 5_000 + b"'\nb: [" + b"[x], " * 5_000 + b"]\n"
     (document,) = documents(text, "wide.yaml")
     assert len(document["b"]) == 5_000
+
+
+GENERATED = {
+    "apiVersion": "batch/v1",
+    "kind": "Job",
+    "metadata": {"generateName": "train-"},
+    "spec": {"parallelism": 2},
+}
+
+
+def test_an_object_may_say_how_its_name_begins(tmp_path: Path) -> None:
+    """As templates of queues and workflows do; the same input has the same names."""
+    spec = {"containers": [{"name": "c"}]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"generateName": "web-"}, "spec": spec}
+    elsewhere = {**GENERATED, "metadata": {"generateName": "train-", "namespace": "other"}}
+    file = tmp_path / "m.json"
+    items = [GENERATED, pod, GENERATED, elsewhere, pod]
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    names = [loaded.obj.key for loaded in load_objects(file)]
+    assert all(re.fullmatch(r"(default|other)/(train|web)-[b-z2-9]{5}", name) for name in names), names
+    assert len(set(names)) == 5
+    assert [loaded.obj.key for loaded in load_objects(file)] == names
+    cluster = kscale.load(file)
+    assert sorted(cluster.keys("Pod")) == sorted(name for name in names if "/web-" in name)
+    assert sorted(cluster.snapshot().pending) == sorted(cluster.keys("Pod"))
+    assert "name" not in GENERATED["metadata"]

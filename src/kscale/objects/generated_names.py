@@ -1,0 +1,37 @@
+"""Names that the API server makes (``generateName``), made so that the same input has the same names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from hashlib import blake2b
+from typing import Final, TypeVar
+
+from msgspec.structs import replace
+
+from kscale.objects.meta import KubeObject
+
+__all__ = ["with_name"]
+
+_Object = TypeVar("_Object", bound=KubeObject)
+_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
+"""Those of upstream's random suffixes."""
+_ADDED: Final = 5
+
+
+def with_name(obj: _Object, made: Counter[str]) -> _Object:
+    """The object itself, or where it only says how its name begins, a copy with a name.
+
+    Five characters are added as upstream adds random ones; here they follow from how many objects of the kind began so
+    before, which ``made`` counts.
+    """
+    metadata = obj.metadata
+    if metadata.name or not metadata.generate_name:
+        return obj
+    start = f"{obj.kind}/{metadata.namespace}/{metadata.generate_name}"
+    number = int.from_bytes(blake2b(f"{start}/{made[start]}".encode(), digest_size=8).digest(), "big")
+    made[start] += 1
+    name = metadata.generate_name
+    for _ in range(_ADDED):
+        number, at = divmod(number, len(_LETTERS))
+        name += _LETTERS[at]
+    return replace(obj, metadata=replace(metadata, name=name))
