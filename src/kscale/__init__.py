@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_up.loop import scale_up
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
+    from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
     from kscale.objects.quantity import Quantity
     from kscale.scheduling.fit import fit
@@ -36,6 +37,10 @@ __version__ = "0.1.0"
 _LAZY: dict[str, str] = {
     "build_info": "kscale.build",
     "Quantity": "kscale.objects.quantity",
+    "mix": "kscale.capacity.mix",
+    "MixOptions": "kscale.capacity.mix",
+    "MixPlan": "kscale.capacity.mix",
+    "Offer": "kscale.capacity.mix",
     "ca": "kscale.ca",
     "Cluster": "kscale.snapshot.cluster",
     "EstimateOptions": "kscale.ca.estimator",
@@ -67,8 +72,11 @@ __all__ = [
     "EstimateOptions",
     "InputError",
     "KscaleError",
+    "MixOptions",
+    "MixPlan",
     "NodeGroup",
     "NodeTemplate",
+    "Offer",
     "PlaceState",
     "Quantity",
     "ScaleDownPlan",
@@ -85,6 +93,7 @@ __all__ = [
     "from_columns",
     "hpa",
     "load",
+    "mix",
     "place",
     "plugin",
     "read_groups",

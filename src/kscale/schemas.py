@@ -19,6 +19,7 @@ DOCUMENTS: dict[str, str] = {
     "FitReport": "kscale.capacity.records",
     "HPAReport": "kscale.hpa.report",
     "HeadroomReport": "kscale.capacity.headroom",
+    "MixPlan": "kscale.capacity.mix.records",
     "RecommendationReport": "kscale.vpa.advice.records",
     "ReplayReport": "kscale.hpa.replay_report",
     "ScaleDownReport": "kscale.capacity.scale_down",

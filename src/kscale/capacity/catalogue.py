@@ -13,8 +13,9 @@ import gzip
 import io
 import math
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,34 @@ class Catalogue(Mapping[str, InstanceType]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._types)
+
+    @property
+    def regions(self) -> list[str]:
+        """The regions that some type has a price in, spelled with ``-``."""
+        return list(dict.fromkeys(region.replace("_", "-") for kind in self._types.values() for region in kind.prices))
+
+    def check_region(self, region: str) -> None:
+        """Raises InputError for a region without any price; empty = the first that a type has."""
+        if region and region.replace("_", "-") not in self.regions:
+            text = f'no prices of region "{region}": there are {", ".join(self.regions) or "none"}'
+            raise InputError(Problem(text, source=self.source))
+
+    def select(self, patterns: Iterable[str]) -> list[InstanceType]:
+        """The types with these names, each once, in the order of patterns, then of the catalogue. A name with ``*``,
+        ``?`` or ``[`` is a pattern; one that no type has raises InputError."""
+        found: dict[str, InstanceType] = {}
+        for pattern in patterns:
+            if not any(sign in pattern for sign in "*?["):
+                found.setdefault(pattern, self[pattern])
+                continue
+            names = [name for name in self._types if fnmatchcase(name, pattern)]
+            if not names:
+                raise UnknownTypeError(
+                    Problem(f'no instance type like "{pattern}" in the catalogue', source=self.source)
+                )
+            for name in names:
+                found.setdefault(name, self._types[name])
+        return list(found.values())
 
     def __len__(self) -> int:
         return len(self._types)

@@ -42,7 +42,18 @@ class GroupSource(OptionGroup):
     ] = None
     instance_type: Annotated[
         list[str] | None,
-        typer.Option("--instance-type", metavar="NAME", help="A type of the catalogue, as a group. Repeatable."),
+        typer.Option(
+            "--instance-type",
+            metavar="NAME|GLOB",
+            help="A type of the catalogue, as a group; 'm5*' is all that begin so. Repeatable.",
+        ),
+    ] = None
+    region: Annotated[
+        str | None, typer.Option("--region", help="The region of the catalogue's types, and whose prices count.")
+    ] = None
+    zone: Annotated[
+        list[str] | None,
+        typer.Option("--zone", help="A zone of the catalogue's types: one group for each type and zone. Repeatable."),
     ] = None
 
     def groups(
@@ -76,6 +87,9 @@ class GroupSource(OptionGroup):
             raise typer.BadParameter("-g and --instance-type exclude each other", param_hint="--instance-type")
         if self.instance_type and self.catalogue is None:
             raise typer.BadParameter("--instance-type needs --catalogue", param_hint="--instance-type")
+        for option, value in (("--region", self.region), ("--zone", self.zone)):
+            if value and not self.instance_type:
+                raise typer.BadParameter(f"{option} needs --instance-type", param_hint=option)
         if self.catalogue is not None and self.groups_file is None and not self.instance_type:
             raise typer.BadParameter("--catalogue needs --instance-type, or -g", param_hint="--catalogue")
 
@@ -89,10 +103,19 @@ class GroupSource(OptionGroup):
         if self.catalogue is not None:
             from kscale.capacity.catalogue import read_catalogue
 
-            types = [read_catalogue(self.catalogue)[name] for name in dict.fromkeys(self.instance_type or [])]
+            catalogue = read_catalogue(self.catalogue)
+            region = self.region or ""
+            catalogue.check_region(region)
             return [
-                NodeGroup(id=kind.name, template=kind.template(), price=kind.price(), target_size=0, max_size=UNLIMITED)
-                for kind in types
+                NodeGroup(
+                    id=f"{kind.name}-{zone}" if zone else kind.name,
+                    template=kind.template(zone=zone, region=region),
+                    price=kind.price(region),
+                    target_size=0,
+                    max_size=UNLIMITED,
+                )
+                for kind in catalogue.select(self.instance_type or [])
+                for zone in dict.fromkeys(self.zone or [""])
             ]
         return self._recognised(cluster, snapshot.columns.objects, terminal)
 
@@ -119,4 +142,5 @@ class GroupSource(OptionGroup):
         """The options that name the groups, as they would be typed again."""
         pairs = [("-g", self.groups_file), ("--node", self.node), ("--catalogue", self.catalogue)]
         pairs += [("--instance-type", name) for name in self.instance_type or []]
+        pairs += [("--region", self.region), *(("--zone", name) for name in self.zone or [])]
         return [word for option, value in pairs if value is not None for word in (option, shlex.quote(value))]

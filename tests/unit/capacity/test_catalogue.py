@@ -135,3 +135,22 @@ def test_bad_files_are_named(tmp_path) -> None:
         read_catalogue(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="row 2: fewer cells"):
         read_catalogue(AZURE.splitlines()[0] + b"\nStandard_A1,fam\n")
+
+
+def test_types_by_pattern() -> None:
+    catalogue = read_catalogue(AWS)
+    assert [kind.name for kind in catalogue.select(["t4g.small", "*.4xlarge", "m5*"])] == [
+        "t4g.small",
+        "m5.4xlarge",
+        "g4ad.4xlarge",
+    ]
+    with pytest.raises(InputError, match=r'no instance type like "z\*" in the catalogue'):
+        catalogue.select(["z*"])
+
+
+def test_a_region_has_to_have_prices() -> None:
+    catalogue = read_catalogue(AZURE)
+    assert catalogue.regions == ["eastus", "westeurope"]
+    catalogue.check_region("eastus")
+    with pytest.raises(InputError, match='no prices of region "mars": there are eastus, westeurope'):
+        catalogue.check_region("mars")

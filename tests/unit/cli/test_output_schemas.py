@@ -48,6 +48,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "FitReport": ("fit", *dump, "--pod", folder / "c.json"),
         "HPAReport": ("hpa", *ALL),
         "HeadroomReport": ("headroom", *dump, "--pod", folder / "c.json"),
+        "MixPlan": ("mix", *dump, *groups, "--curve", "--budget", 2),
         "RecommendationReport": ("recommend", *dump, "--history", folder / "u.csv", "--effect"),
         "ReplayReport": ("replay", "hpa", folder / "load.csv", "-f", folder / "hpa.yaml", "--request", "500m"),
         "ScaleDownReport": ("scale-down", *dump, *groups, "--now", "2026-01-01T00:00:00Z"),

@@ -49,9 +49,11 @@ class Generation:
         integral: bool = False,
         enough: Callable[[float, int], bool] | None = None,
         known: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+        prove: bool = True,
         threads: int = 1,
     ) -> None:
-        """``known``: fillings to start from: kinds int64[N], what they hold int64[N, K]."""
+        """``known``: fillings to start from: kinds int64[N], what they hold int64[N, K]. ``prove``: False = end once
+        the relaxations find nothing more, without a bound."""
         self.kinds, self.effort, self.tolerance, self.threads = kinds, effort, tolerance, threads
         self.master = Master(kinds)
         self._integral = integral
@@ -60,7 +62,7 @@ class Generation:
         self.rounds = 0
         self.complete = False
         self._enough = enough
-        self._known = known
+        self._known, self._to_prove = known, prove
         self._best: NDArray[np.float64] | None = None  # the prices of the best bound
         self._nodes = _FEW_NODES
         self._share = _SLACK
@@ -94,7 +96,10 @@ class Generation:
             added = self._add_relaxed(relaxed, solved)
             if added < _FEW_COLUMNS:
                 added += self._add_around(prices, relaxed, solved)
-            if added < min(_FEW_COLUMNS, self.kinds.size):
+            if not self._to_prove:
+                if not added:
+                    return
+            elif added < min(_FEW_COLUMNS, self.kinds.size):
                 found, cut = self._exact(prices, relaxed, solved)
                 if self._done():
                     break

@@ -58,7 +58,7 @@ class Master:
         # left alone: HiGHS has one pool for the process and refuses another number.
         highs.setOptionValue("solver", "simplex")
         highs.setOptionValue("simplex_strategy", 0)  # whichever suits: after new columns the primal one
-        self._optimal = highspy.HighsModelStatus.kOptimal
+        self._solved = (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty)
         self._infinity = highspy.kHighsInf
         for n in kinds.count.tolist():
             highs.addRow(float(n), self._infinity, 0, [], [])
@@ -123,7 +123,7 @@ class Master:
         """The cheapest cover with the columns known so far."""
         highs, kinds = self._highs, self.kinds
         highs.run()
-        if highs.getModelStatus() != self._optimal:
+        if highs.getModelStatus() not in self._solved:
             raise NativeError(f"HiGHS gave up: {highs.modelStatusToString(highs.getModelStatus())}")
         info, solution = highs.getInfo(), highs.getSolution()
         duals = np.asarray(solution.row_dual, dtype=np.float64) / self.scale

@@ -19,6 +19,8 @@ from kscale.scheduling.bounds.kinds import BinKinds
 __all__ = ["Relaxed", "Tables", "Tier", "Values", "relax", "relax_around", "surrogate", "tiers"]
 
 _VALUE_BITS = 51  # the kernels want sum(value * limit) below 2**52
+_SUM_BITS = 60  # ... and sum(value * count) below 2**62
+_PRICE_BITS = 38  # ... and what one unit of a resource is worth, seldom more than a bin costs, below 2**38
 _WEIGHT_BITS = 24  # prices of what is priced out are multiples of 2**-24
 _FACTORS = (0.0, 0.5, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5)  # of the usual price of what is priced out, one table each
 _CELLS = 6_000_000  # of all tables of a tier
@@ -38,14 +40,22 @@ class Values:
     def of(cls, prices: NDArray[np.float64], kinds: BinKinds) -> Values:
         """Rounded down, as fine as the kernels' range allows."""
         most = float(prices @ kinds.most.max(axis=0, initial=0)) + float(kinds.cost.max(initial=1))
-        bits = min(36, _VALUE_BITS - int(np.ceil(np.log2(most + 2.0))))
+        worth = float(prices @ kinds.count)
+        fine = _PRICE_BITS - int(np.ceil(np.log2(float(kinds.cost.max(initial=1)) + 2.0)))
+        bits = min(36, fine, *(room - int(np.ceil(np.log2(total + 2.0))) for room, total in _limits(most, worth)))
         return cls(np.floor(prices * 2.0**bits).astype(np.int64), 1 << bits) if bits > 0 else cls._coarse(prices, kinds)
 
     @classmethod
     def _coarse(cls, prices: NDArray[np.float64], kinds: BinKinds) -> Values:
         limit = kinds.most.max(axis=0, initial=0)
-        share = 2.0**_VALUE_BITS / max(float(prices @ limit), 1.0)
+        sums = _limits(float(prices @ limit), float(prices @ kinds.count))
+        share = min(2.0**bits / max(total, 1.0) for bits, total in sums)
         return cls(np.floor(prices * min(share, 1.0)).astype(np.int64), 1)
+
+
+def _limits(one_bin: float, all_items: float) -> tuple[tuple[int, float], ...]:
+    """(bits that the kernels have for it, a sum of prices)."""
+    return (_VALUE_BITS, one_bin), (_SUM_BITS, all_items)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +98,8 @@ def relax_around(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """(int32[N], int32[N, K]): for each class that some kind takes, the most promising of these kinds, and a filling of
     it with an item of the class."""
-    worth = np.where(kinds.most > 0, (relaxed.upper / np.maximum(ask, 1e-300))[:, None], -1.0)
+    with np.errstate(over="ignore"):  # bins that cost next to nothing come first
+        worth = np.where(kinds.most > 0, (relaxed.upper / np.maximum(ask, 1e-300))[:, None], -1.0)
     best = np.argmax(worth, axis=0).astype(np.int32)
     items = np.flatnonzero((worth.max(axis=0, initial=-1.0) >= 0) & (count > 0) & (prices > 0)).astype(np.int32)
     kind = np.ascontiguousarray(best[items])

@@ -21,11 +21,11 @@ from kscale.scheduling.status import unresolvable, unschedulable
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["InterPodAffinity"]
+__all__ = ["InterPodAffinity", "Term", "carried_terms"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Term:
+class Term:
     """Which pods a required term means: labels, and namespaces by name or by their labels."""
 
     key: str
@@ -39,7 +39,7 @@ class _Term:
         return inside and self.selector.matches(pod.labels)
 
 
-_Terms = tuple[_Term, ...]
+_Terms = tuple[Term, ...]
 
 
 def _terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...]) -> _Terms:
@@ -50,11 +50,11 @@ def _terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...]) -> _Terms:
         namespaces = frozenset(term.namespaces)
         if not namespaces and term.namespace_selector is None:
             namespaces = frozenset({pod.namespace})
-        found.append(_Term(term.topology_key, selector, namespaces, namespace_selector))
+        found.append(Term(term.topology_key, selector, namespaces, namespace_selector))
     return tuple(found)
 
 
-def _carried_terms(pod: PodClass) -> _Terms:
+def carried_terms(pod: PodClass) -> _Terms:
     """The anti-affinity terms that a placed pod holds against others, each once; a list that does not parse counts as
     empty."""
     try:
@@ -75,11 +75,11 @@ def _incoming_terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...], ctx: Cont
             found.append(term)
             continue
         selected = {name for name, labels in ctx.informers.namespaces.items() if selector.matches(labels)}
-        found.append(_Term(term.key, term.selector, term.namespaces | selected, compile_selector(None)))
+        found.append(Term(term.key, term.selector, term.namespaces | selected, compile_selector(None)))
     return tuple(found)
 
 
-def _means_all(terms: Iterable[_Term]) -> Callable[[PodClass], bool]:
+def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
     """Whether every one of some terms means a pod, whatever labels its namespace has."""
     wanted = tuple(terms)
     return lambda pod: all(term.means(pod, None) for term in wanted)
@@ -89,14 +89,14 @@ class _TermIndex:
     """Terms by one label that a pod must have to be meant, so that a pod is compared with few of them."""
 
     def __init__(self) -> None:
-        self._by_label: dict[tuple[str, str], list[_Term]] = {}
-        self._rest: list[_Term] = []
-        self._order: dict[_Term, int] = {}
+        self._by_label: dict[tuple[str, str], list[Term]] = {}
+        self._rest: list[Term] = []
+        self._order: dict[Term, int] = {}
 
     def __len__(self) -> int:
         return len(self._order)
 
-    def add(self, term: _Term) -> bool:
+    def add(self, term: Term) -> bool:
         """Whether it is new."""
         if term in self._order:
             return False
@@ -111,7 +111,7 @@ class _TermIndex:
                 self._by_label.setdefault((pinned.key, value), []).append(term)
         return True
 
-    def meaning(self, pod: PodClass, ctx: Context) -> list[_Term]:
+    def meaning(self, pod: PodClass, ctx: Context) -> list[Term]:
         """The terms that mean a pod, in the order they were added."""
         found = list(self._rest)
         if self._by_label and pod.labels:
@@ -129,10 +129,10 @@ class _CarriedTerms(_TermIndex):
 
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
-        self.carriers: dict[_Term, list[int]] = {}
+        self.carriers: dict[Term, list[int]] = {}
         for which, pod in enumerate(snapshot.placed_classes):
             if pod.anti_affinity:
-                for term in _carried_terms(pod):
+                for term in carried_terms(pod):
                     self.add(term)
                     self.carriers.setdefault(term, []).append(which)
 
@@ -147,11 +147,11 @@ class TermNumbers(Part):
 
     def __init__(self, rows: Rows) -> None:
         self.terms: dict[int, tuple[_Terms, _Terms]] = {}
-        self.blockers: dict[int, list[_Term]] = {}
+        self.blockers: dict[int, list[Term]] = {}
         self._rows = rows
-        self._anti: dict[_Term, int] = {}
+        self._anti: dict[Term, int] = {}
         self._groups: dict[_Terms, tuple[int, dict[str, int]]] = {}
-        self._carried: dict[_Term, int] = {}
+        self._carried: dict[Term, int] = {}
         self._known = _TermIndex()
 
     def ask(self, pod: PodClass, looks: Any) -> None:
@@ -172,7 +172,7 @@ class TermNumbers(Part):
     def present(self, pods: Iterable[PodClass]) -> None:
         for pod in pods:
             if pod.anti_affinity:
-                for term in _carried_terms(pod):
+                for term in carried_terms(pod):
                     self._known.add(term)
 
     def asked(self, pods: Sequence[PodClass], ctx: Context, copies: list[NodeFacts]) -> None:
@@ -203,7 +203,7 @@ class TermNumbers(Part):
         if asked and pod.index in self.blockers:
             found["blocked_by"] = [self._carried[term] for term in self.blockers[pod.index]]
         if pod.anti_affinity and self._carried:
-            carried = [self._carried[term] for term in _carried_terms(pod) if term in self._carried]
+            carried = [self._carried[term] for term in carried_terms(pod) if term in self._carried]
             if carried:
                 found["touch"] = carried
         return found
@@ -289,7 +289,7 @@ class InterPodAffinity(Plugin):
             rule, at, key = "anti-affinity of placed pods", which, blocker.key
 
             def means(other: PodClass) -> bool:
-                return blocker in _carried_terms(other)
+                return blocker in carried_terms(other)
 
         pods = witness.pods_in_domain(key, node, means)
         return (

@@ -21,7 +21,14 @@ from kscale.scheduling.rows import Eligibility, Row, Rows
 from kscale.scheduling.status import error, unresolvable, unschedulable
 from kscale.snapshot.interner import PodClass
 
-__all__ = ["PodTopologySpread", "SpreadNumbers", "spreads_over_hosts"]
+__all__ = [
+    "HardConstraint",
+    "PodTopologySpread",
+    "SpreadNumbers",
+    "SpreadRow",
+    "hard_constraints",
+    "spreads_over_hosts",
+]
 
 _REASON = "node(s) didn't match pod topology spread constraints"
 
@@ -37,7 +44,7 @@ class _Inclusion:
 
 
 @dataclass(frozen=True, slots=True)
-class _SpreadRow:
+class SpreadRow:
     """What identifies a counter row."""
 
     namespace: str
@@ -53,16 +60,16 @@ class _SpreadRow:
 
 
 @dataclass(frozen=True, slots=True)
-class _HardConstraint:
+class HardConstraint:
     """A DoNotSchedule constraint of a pod, with its row."""
 
-    row: _SpreadRow
+    row: SpreadRow
     max_skew: int
     min_domains: int
     self_match: bool
 
 
-def _hard_constraints(pod: PodClass, ctx: Context) -> tuple[_HardConstraint, ...]:
+def hard_constraints(pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...]:
     """The pod's own hard constraints in spec order, or the profile's defaults if it has none at all.
 
     Raises SelectorError when a selector of a hard constraint is broken.
@@ -85,8 +92,8 @@ def _hard_constraints(pod: PodClass, ctx: Context) -> tuple[_HardConstraint, ...
             found = [(constraint, default) for constraint in hard]
     keys = frozenset(constraint.topology_key for constraint, _ in found)
     return tuple(
-        _HardConstraint(
-            row=_SpreadRow(
+        HardConstraint(
+            row=SpreadRow(
                 namespace=pod.namespace,
                 key=constraint.topology_key,
                 selector=selector,
@@ -132,9 +139,9 @@ class SpreadNumbers(Part):
     """Counter rows of the constraints that classes have. ``constraints``: those of a class, by its index."""
 
     def __init__(self, rows: Rows) -> None:
-        self.constraints: dict[int, tuple[_HardConstraint, ...]] = {}
+        self.constraints: dict[int, tuple[HardConstraint, ...]] = {}
         self._rows = rows
-        self._numbers: dict[_SpreadRow, int] = {}
+        self._numbers: dict[SpreadRow, int] = {}
         self._eligibility: dict[_Inclusion, Eligibility] = {}
         self._honouring: dict[int, PodClass] = {}
 
@@ -146,7 +153,7 @@ class SpreadNumbers(Part):
     def concerns(self, pod: PodClass) -> bool:
         return pod.index in self.constraints
 
-    def number(self, row: _SpreadRow, pod: PodClass) -> int:
+    def number(self, row: SpreadRow, pod: PodClass) -> int:
         """The number of a row that a class has."""
         found = self._numbers.get(row)
         if found is None:
@@ -203,23 +210,23 @@ class PodTopologySpread(Plugin):
 
     def prefilter(self, pod: PodClass, ctx: Context) -> PreFilter:
         try:
-            _hard_constraints(pod, ctx)
+            hard_constraints(pod, ctx)
         except SelectorError as problem:
             text = f"get constraints from pod: obtaining pod's hard topology spread constraints: {problem}"
             return PreFilter(failure=error(text))
         return NOTHING
 
     def skips(self, pod: PodClass, ctx: Context) -> bool:
-        return not _hard_constraints(pod, ctx)
+        return not hard_constraints(pod, ctx)
 
     def part(self, rows: Rows) -> Part:
         return SpreadNumbers(rows)
 
-    def looks(self, pod: PodClass, ctx: Context) -> tuple[_HardConstraint, ...] | None:
+    def looks(self, pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...] | None:
         if not pod.spread and not ctx.profile.default_constraints:
             return None
         try:
-            return _hard_constraints(pod, ctx) or None
+            return hard_constraints(pod, ctx) or None
         except SelectorError:  # its PreFilter fails; no counter is asked
             return None
 

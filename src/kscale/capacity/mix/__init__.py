@@ -1,0 +1,23 @@
+"""The cheapest mix of node types for pods, with a proof of how cheap it can be."""
+
+from __future__ import annotations
+
+from kscale.capacity.mix.offers import ON_DEMAND, SPOT, Offer, offers_of
+from kscale.capacity.mix.options import MixOptions
+from kscale.capacity.mix.outputs import groups_entries, node_pool
+from kscale.capacity.mix.planning import mix
+from kscale.capacity.mix.records import MixPlan
+from kscale.capacity.mix.subjects import ALL
+
+__all__ = [
+    "ALL",
+    "ON_DEMAND",
+    "SPOT",
+    "MixOptions",
+    "MixPlan",
+    "Offer",
+    "groups_entries",
+    "mix",
+    "node_pool",
+    "offers_of",
+]

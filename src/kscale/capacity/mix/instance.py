@@ -1,0 +1,339 @@
+"""From pods, nodes that exist and offers to the arrays of a mix, and back to nodes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.capacity.mix.cells import FREE, Cells, assign, cells_of, rank_of, topology_keys
+from kscale.capacity.mix.offers import SPOT, Offer
+from kscale.capacity.mix.options import MixOptions
+from kscale.capacity.mix.rules import rules_of
+from kscale.capacity.mix.shapes import Limits, Shapes, shapes_of
+from kscale.errors import InputError
+from kscale.objects.requests import CPU, MEMORY, PODS, to_integers
+from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+from kscale.scheduling.context import Context
+from kscale.scheduling.devices.counting import PLENTY
+from kscale.scheduling.fork import Fork, fork
+from kscale.scheduling.pods import pods_of
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.interner import PodClass
+from kscale.snapshot.pod_rows import PodRows
+from kscale.snapshot.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["MONEY", "Cell", "Instance", "Source"]
+
+MONEY = 10**9
+"""Costs are whole billionths of the currency, rounded down: so a bound stays one."""
+
+_LATER = frozenset({"PodTopologySpread", "InterPodAffinity"})  # what depends on where other pods will be
+_ROOM = 1 << 59  # of a resource that some other plug-in counts
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """Where a kind's bins come from in one cell: offers by number, or nodes that exist by number."""
+
+    offers: tuple[int, ...] = ()
+    nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A part that is packed by itself: ``kinds`` that it has, with what there is of each; ``count`` int64[S] of its
+    items; ``high`` float64[Q]: its share of what the rows allow."""
+
+    kinds: NDArray[np.intp]
+    available: NDArray[np.int64]
+    least: NDArray[np.int64]
+    count: NDArray[np.int64]
+    high: NDArray[np.float64]
+
+    def of(self, kinds: BinKinds) -> BinKinds:
+        """The instance of the cell."""
+        return replace(
+            kinds.only(self.kinds), available=self.available, least=self.least, count=self.count, high=self.high
+        )
+
+
+class Instance:
+    """``records``: the pods that some node holds, in the order in which they are placed; ``class_of`` int64[n];
+    ``cell_of`` int64[n]; ``nowhere``: pods that no offer and no node that exists holds, by number in ``asked``.
+
+    ``plan`` and ``bound`` are the arrays (one object where nothing differs). Bins of one kind differ in their cell at
+    most: ``sources[kind][cell]``.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, pods: Sequence[str | PodRecord] | None, offers: Sequence[Offer], options: MixOptions
+    ) -> None:
+        self.snapshot, self.offers, self.options = snapshot, offers, options
+        self.asked = pods_of(snapshot, pods, waiting=True)
+        judge = fork(
+            snapshot,
+            self.asked,
+            templates=[offer.template for offer in offers],
+            profile=SchedulerProfile(disabled_filters=_LATER),
+        )
+        self._judge = judge
+        session = judge.session
+        self.ctx = Context(snapshot, SchedulerProfile())
+        classes = list(session.pods[: session.asked])
+        self.classes: list[PodClass] = classes
+        numbers = session.classes_of(snapshot.classify(self.asked)).astype(np.int64)
+        counts = np.bincount(numbers, minlength=len(classes))
+        self._allowed = self._verdicts(judge, len(classes))
+        somewhere: NDArray[np.bool_] = np.any(self._allowed, axis=1)
+        self.nowhere = np.flatnonzero(~somewhere[numbers]) if len(numbers) else np.zeros(0, dtype=np.int64)
+        counts[~somewhere] = 0
+        self._lay_out(numbers, counts, somewhere)
+        self._make_kinds(counts)
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    def _verdicts(self, judge: Fork, classes: int) -> NDArray[np.bool_]:
+        """bool[C, nodes that exist + offers]: what is not refused for reasons that will not go away."""
+        for number in range(len(self.offers)):
+            judge.add(number)
+        if not classes:
+            return np.zeros((0, judge.engine.nodes), dtype=bool)
+        codes = judge.engine.verdicts(np.arange(classes, dtype=np.int32))
+        failed = np.array([judge.session.hopeless(c) for c in range(classes)])
+        allowed: NDArray[np.bool_] = (codes == 0) & ~failed[:, None]
+        if not self.options.existing:
+            allowed[:, : len(self.snapshot.nodes)] = False
+        return allowed
+
+    def _lay_out(self, numbers: NDArray[np.int64], counts: NDArray[np.int64], somewhere: NDArray[np.bool_]) -> None:
+        """Cells, and the pods in the order in which they are placed: ``records``, ``class_of``, ``cell_of``."""
+        existing = len(self.snapshot.nodes)
+        keys = topology_keys([pod for c, pod in enumerate(self.classes) if counts[c]], self.ctx)
+        self.cells: Cells = cells_of(
+            keys,
+            [offer.template.node.metadata.labels or {} for offer in self.offers],
+            [node.metadata.labels or {} for node in self.snapshot.columns.objects],
+        )
+        cell_of_node = np.concatenate([self.cells.of_node, self.cells.of_offer])
+        may = np.zeros((len(self.classes), max(1, len(self.cells))), dtype=bool)
+        for cell in range(len(self.cells)):
+            may[:, cell] = self._allowed[:, cell_of_node == cell].any(axis=1)
+        self._cell_of_node = cell_of_node[:existing]
+        rank = np.array([rank_of(pod, self.ctx) for pod in self.classes], dtype=np.int64)
+        size = self._share_of_all(counts)
+        group = np.array([self._together(c) for c in range(len(self.classes))], dtype=np.int64)
+        weight = np.bincount(group, weights=counts * size) if len(group) else np.zeros(0)
+        chosen = np.flatnonzero(somewhere[numbers]) if len(numbers) else np.zeros(0, dtype=np.int64)
+        of = numbers[chosen]
+        # Large groups that belong together first; spread pods as they were given, so that each kind goes round.
+        belongs = np.where(rank[of] == 2, -weight[group[of]], 0.0) if len(of) else np.zeros(0)
+        which = np.where(rank[of] == 2, group[of], 0)
+        large = np.where(rank[of] == 4, -size[of], 0.0)
+        order = np.lexsort((np.arange(len(of)), large, which, belongs, rank[of]))
+        self.positions = chosen[order]
+        self.class_of = of[order]
+        self.records = _taken(self.asked, self.positions)
+        if len(self.cells) <= 1:
+            self.cell_of = np.zeros(len(order), dtype=np.int64)
+            return
+        first = {int(c): i for i, c in reversed(list(enumerate(numbers.tolist())))}
+        kept = np.flatnonzero(counts)
+        place = np.full(len(self.classes), -1)
+        place[kept] = np.arange(len(kept))
+        self.cell_of = assign(
+            self.snapshot,
+            [self.classes[c] for c in kept.tolist()],
+            [self.asked[first[c]].pod for c in kept.tolist()],
+            place[self.class_of],
+            self.cells,
+            may[kept],
+            size[kept],
+        )
+        # What only nodes outside every cell hold stays out of the plan; the exact check may still place it.
+        self.cell_of = np.where(self.cell_of == FREE, 0, self.cell_of)
+
+    def _share_of_all(self, counts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """float64[C]: cpu and memory of one pod as a share of what all pods ask."""
+        amounts = np.array(
+            [[pod.occupancy.get(name, 0) for name in ("cpu", "memory")] for pod in self.classes], dtype=np.float64
+        ).reshape(-1, 2)
+        total = np.maximum(amounts.T @ counts, 1.0) if len(counts) else np.ones(2)
+        found: NDArray[np.float64] = (amounts / total).sum(axis=1)
+        return found
+
+    def _together(self, c: int) -> int:
+        """The same number for classes with the same affinity terms."""
+        if not hasattr(self, "_affine"):
+            self._affine: dict[object, int] = {}
+        pod = self.classes[c]
+        key = repr(pod.affinity) if pod.affinity else None
+        return self._affine.setdefault((pod.namespace, key), len(self._affine))
+
+    # -- kinds -------------------------------------------------------------------------------------------------------
+
+    def _make_kinds(self, counts: NDArray[np.int64]) -> None:
+        resources, demand, room = self._amounts()
+        self.resources = resources
+        existing = len(self.snapshot.nodes)
+        price = np.array([math.floor(offer.price * MONEY) for offer in self.offers], dtype=np.int64)
+        cost = np.concatenate([np.zeros(existing, dtype=np.int64), price])
+        cell = np.concatenate([self._cell_of_node, self.cells.of_offer])
+        useful = [n for n in range(existing) if self._allowed[:, n].any()] if self.options.existing else []
+        numbers: dict[object, int] = {}
+        first: list[int] = []
+        members: list[dict[int, list[int]]] = []
+        for n in [*useful, *range(existing, existing + len(self.offers))]:
+            key: tuple[object, ...] = room[n].tobytes(), self._allowed[:, n].tobytes()
+            if n >= existing:
+                offer = self.offers[n - existing]
+                key += offer.price, offer.type, offer.capacity_type, offer.most is None
+                key += tuple(_size(offer, name) for name in (CPU, *self.options.limits))
+            i = numbers.setdefault(key, len(members))
+            if i == len(members):
+                members.append({})
+                first.append(n)
+            members[i].setdefault(max(0, int(cell[n])), []).append(n)
+        self.sources = [
+            {
+                where: Source(nodes=tuple(found))
+                if at < existing
+                else Source(offers=tuple(n - existing for n in found))
+                for where, found in of_cell.items()
+            }
+            for at, of_cell in zip(first, members, strict=True)
+        ]
+        self.exists = np.array([at < existing for at in first])
+        rules = rules_of(self.classes, counts.tolist(), self.ctx)
+        self.shapes: Shapes = shapes_of(demand, counts, self._allowed[:, first], rules)
+        limits = self._limits()
+        self.plan: BinKinds = self.shapes.kinds(room[first], cost[first], limits, strict=True)
+        differs = self.shapes.differs
+        self.bound = self.shapes.kinds(room[first], cost[first], limits, strict=False) if differs else self.plan
+
+    def cell(self, number: int) -> Cell:
+        """One of the parts that are packed by themselves."""
+        kinds = np.array([i for i, source in enumerate(self.sources) if number in source], dtype=np.intp)
+        some = [self._there(self.sources[i][number]) for i in kinds.tolist()]
+        mine = self.shapes.of_class[self.class_of[self.cell_of == number]]
+        count = np.bincount(mine, minlength=len(self.shapes.count)).astype(np.int64)
+        total = float(self.shapes.count @ self.shapes.demand[:, 0]) or 1.0
+        share = float(count @ self.shapes.demand[:, 0]) / total
+        high = np.where(np.isfinite(self.plan.high), np.floor(self.plan.high * share), self.plan.high)
+        return Cell(
+            kinds,
+            np.array([most for most, _ in some], dtype=np.int64),
+            np.array([least for _, least in some], dtype=np.int64),
+            count,
+            high,
+        )
+
+    def _amounts(self) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+        """(resources, int64[C, R] of the classes, int64[nodes that exist + offers, R])."""
+        judge, session = self._judge, self._judge.session
+        columns = [r for r, name in enumerate(session.resources) if not name.startswith("\0")]
+        names = [session.resources[r] for r in columns]
+        room = []
+        for n in range(len(self.snapshot.nodes)):
+            free, slots = judge.free(n)
+            room.append([slots, *(free[name] for name in names)])
+        for number in range(len(self.offers)):
+            slots, amount = session.template_room(number)
+            room.append([slots, *(min(amount[r], _ROOM) for r in columns)])
+        amounts = np.maximum(np.array(room, dtype=np.int64).reshape(len(room), len(names) + 1), 0)
+        amounts[amounts > PLENTY // 2] = _ROOM
+        demand = np.array(
+            [
+                [1, *(max(pod.occupancy.get(name, 0), pod.demand.get(name, 0)) for name in names)]
+                for pod in self.classes
+            ],
+            dtype=np.int64,
+        ).reshape(len(self.classes), len(names) + 1)
+        used: NDArray[np.bool_] = np.any(demand, axis=0)
+        used[0] = True
+        kept = [name for name, some in zip(["pods", *names], used.tolist(), strict=True) if some]
+        return kept, np.ascontiguousarray(np.maximum(demand[:, used], 0)), np.ascontiguousarray(amounts[:, used])
+
+    def _there(self, source: Source) -> tuple[int, int]:
+        """(bins that there may be, bins that there must be)."""
+        if source.nodes:
+            return len(source.nodes), 0
+        offers = [self.offers[n] for n in source.offers]
+        most = [offer.most for offer in offers]
+        available = UNLIMITED if None in most else sum(n for n in most if n is not None)
+        return available, sum(offer.least for offer in offers)
+
+    def _limits(self) -> Limits:
+        """Least and most bins of each kind, and the rows of the options."""
+        there = [[self._there(each) for each in source.values()] for source in self.sources]
+        available = [UNLIMITED if any(n == UNLIMITED for n, _ in each) else sum(n for n, _ in each) for each in there]
+        least = [sum(n for _, n in each) for each in there]
+        offers = [next(iter(source.values())).offers for source in self.sources]
+        self.offer_of_kind = [self.offers[each[0]] if each else None for each in offers]
+        rows: list[list[int]] = []
+        high: list[float] = []
+        share = self.options.spot_share
+        if share is not None and share < 1.0:
+            part = math.floor(share * 1000 + 1e-6)
+            rows.append([_spot_weight(offer, part) for offer in self.offers])
+            high.append(0.0)
+        for name, most in self.options.limits.items():
+            installed = sum(_capacity(node.status.capacity or {}, name) for node in self.snapshot.columns.objects)
+            rows.append([_size(offer, name) for offer in self.offers])
+            high.append(float(most - installed))
+            if most < installed + sum(size * n.least for size, n in zip(rows[-1], self.offers, strict=True)):
+                raise InputError(f"limit of {name}: {most} is less than the nodes that exist and minima already have")
+        self.offer_rows: NDArray[np.int64] = np.array(rows, dtype=np.int64).reshape(len(rows), len(self.offers))
+        self.high = np.array(high, dtype=np.float64)
+        of_kinds = np.zeros((len(rows), len(self.sources)), dtype=np.int64)
+        for kind, each in enumerate(offers):
+            if each:
+                of_kinds[:, kind] = self.offer_rows[:, each[0]]
+        return Limits(
+            least=np.array(least, dtype=np.int64),
+            available=np.array(available, dtype=np.int64),
+            rows=of_kinds,
+            high=self.high,
+        )
+
+    def free_of_offer(self, number: int) -> NDArray[np.float64]:
+        """(cpu, memory, pods) that pods find on a new node."""
+        session = self._judge.session
+        slots, amounts = session.template_room(number)
+        return _three(dict(zip(session.resources, amounts, strict=True)), slots)
+
+    def allocatable_of_offer(self, number: int) -> NDArray[np.float64]:
+        """(cpu, memory, pods) that a new node has for all pods, DaemonSets included."""
+        amounts = self.offers[number].template.node.status.allocatable or {}
+        pods = amounts[PODS].value() if PODS in amounts else 0
+        return _three(to_integers(amounts), pods)
+
+
+def _taken(records: Sequence[PodRecord], positions: NDArray[np.int64]) -> Sequence[PodRecord]:
+    """Some of the pods, without making any where that is possible."""
+    return records.take(positions) if isinstance(records, PodRows) else [records[i] for i in positions.tolist()]
+
+
+def _spot_weight(offer: Offer | None, part: int) -> int:
+    """Of the row that keeps the share of spot: its sum is at most 0. ``part``: the share in thousandths."""
+    cpu = _size(offer, CPU)
+    return cpu * (1000 - part) if offer is not None and offer.capacity_type == SPOT else -cpu * part
+
+
+def _size(offer: Offer | None, resource: str) -> int:
+    """The capacity of one node: milli-units of cpu, else units; ``nodes`` are 1. Nodes that exist (None) count 0."""
+    return 0 if offer is None else _capacity(offer.template.node.status.capacity or {}, resource)
+
+
+def _three(amounts: Mapping[str, int], pods: int) -> NDArray[np.float64]:
+    return np.array([amounts.get(CPU, 0), amounts.get(MEMORY, 0), pods], dtype=np.float64)
+
+
+def _capacity(amounts: Mapping[str, object], resource: str) -> int:
+    if resource == "nodes":
+        return 1
+    return to_integers(amounts).get(resource, 0)  # type: ignore[arg-type]  # a resource list

@@ -1,0 +1,146 @@
+"""A packing in the making: bins with what they hold, what is left to pack, and what the limits still allow."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.scheduling.bounds.kinds import UNLIMITED, BinKinds
+
+__all__ = ["Packed", "Packing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """Bins: ``kind`` int64[N], ``pattern`` int64[N, K], ``copies`` int64[N]; ``missing`` int64[K]: items in none."""
+
+    kind: NDArray[np.int64]
+    pattern: NDArray[np.int64]
+    copies: NDArray[np.int64]
+    missing: NDArray[np.int64]
+
+    def cost(self, kinds: BinKinds) -> int:
+        """Of all bins."""
+        return int(kinds.cost[self.kind] @ self.copies)
+
+    def used(self, kinds: BinKinds) -> NDArray[np.int64]:
+        """int64[T]: bins of each kind."""
+        found = np.zeros(kinds.size, dtype=np.int64)
+        np.add.at(found, self.kind, self.copies)
+        return found
+
+
+class Packing:
+    """Bins settled so far. ``rest`` int64[K]: items that are not in a bin yet; ``loose``: no row limits anything."""
+
+    def __init__(self, kinds: BinKinds) -> None:
+        self.kinds = kinds
+        self.rest = kinds.count.copy()
+        self.used = np.zeros(kinds.size, dtype=np.int64)
+        self._bins: list[tuple[int, NDArray[np.int64], int]] = []
+        self._plain = (kinds.rows >= 0).all(axis=1)  # rows that more bins can only fill up
+        self.loose = self._plain.all() and not np.isfinite(kinds.high).any()
+
+    def room(self, kind: int) -> int:
+        """How many more bins of a kind there may be."""
+        kinds = self.kinds
+        most = np.iinfo(np.int64).max
+        if kinds.available[kind] != UNLIMITED:
+            most = int(kinds.available[kind] - self.used[kind])
+        if not self.loose:
+            for q in np.flatnonzero(self._plain & (kinds.rows[:, kind] > 0) & np.isfinite(kinds.high)).tolist():
+                left = int(kinds.high[q]) - int(kinds.rows[q] @ self.used)
+                most = min(most, left // int(kinds.rows[q, kind]))
+        return max(0, most)
+
+    def put(self, kind: int, pattern: NDArray[np.int64], copies: int) -> int:
+        """Settle so many bins, as far as there are items and bins; how many."""
+        taken = np.flatnonzero(pattern)
+        if taken.size:
+            copies = min(copies, int((self.rest[taken] // pattern[taken]).min()))
+        copies = min(copies, self.room(kind))
+        if copies <= 0:
+            return 0
+        self._bins.append((kind, pattern, copies))
+        self.rest = self.rest - copies * pattern
+        self.used[kind] += copies
+        return copies
+
+    def cheapest(self, pattern: NDArray[np.int64], instead_of: int = -1) -> int:
+        """The cheapest kind of which there is one more and that holds the pattern; -1 = none. ``instead_of`` a kind: no
+        balance of kinds (a row with weights of both signs) gets worse."""
+        fits = self.kinds.holds(pattern)
+        if instead_of >= 0:
+            balances = self.kinds.rows[~self._plain]
+            fits &= (balances <= balances[:, [instead_of]]).all(axis=0)
+        order = np.flatnonzero(fits)
+        for kind in order[np.argsort(self.kinds.cost[order], kind="stable")].tolist():
+            if self.room(kind) > 0:
+                return int(kind)
+        return -1
+
+    def left(
+        self,
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]:
+        """What is left to do: items, bins of each kind, bins that must still come, low and high of the rows."""
+        kinds = self.kinds
+        there = np.where(kinds.available == UNLIMITED, UNLIMITED, kinds.available - self.used)
+        done = kinds.rows @ self.used
+        return self.rest, there, np.maximum(kinds.least - self.used, 0), kinds.low - done, kinds.high - done
+
+    def balanced(self, kind: int) -> bool:
+        """Whether one more bin of a kind keeps every balance of kinds."""
+        after = self.kinds.rows @ self.used + self.kinds.rows[:, kind]
+        worse = ~self._plain & (self.kinds.rows[:, kind] > 0)
+        return not (worse & (after > self.kinds.high)).any()
+
+    def _mend(self) -> None:
+        """Bins of other kinds where a balance of kinds does not hold, one after the other, the cheapest change first;
+        what cannot be changed is unpacked."""
+        rows, cost = self.kinds.rows, self.kinds.cost
+        for q in np.flatnonzero(~self._plain).tolist():
+            while rows[q] @ self.used > self.kinds.high[q]:
+                changes = []
+                for i, (kind, pattern, _) in enumerate(self._bins):
+                    if rows[q, kind] <= 0:
+                        continue
+                    fits = self.kinds.holds(pattern) & (rows[q] <= 0)
+                    others = [t for t in np.flatnonzero(fits).tolist() if self.room(t) > 0]
+                    other = min(others, key=lambda t: int(cost[t]), default=-1)
+                    more = int(cost[other] - cost[kind]) if other >= 0 else int(cost.max()) * 1_000
+                    changes.append((more / int(rows[q, kind] - min(0, rows[q, other])), i, other))
+                if not changes:
+                    return
+                _, i, other = min(changes)
+                kind, pattern, copies = self._bins[i]
+                self._bins[i] = kind, pattern, copies - 1
+                self.used[kind] -= 1
+                if other >= 0:
+                    self._bins.append((other, pattern, 1))
+                    self.used[other] += 1
+                else:
+                    self.rest = self.rest + pattern
+                self._bins = [each for each in self._bins if each[2]]
+
+    def packed(self) -> Packed:
+        """What there is, equal bins together; bins that must be there and hold nothing too."""
+        self._mend()
+        nothing = np.zeros(self.kinds.classes, dtype=np.int64)
+        for kind in np.flatnonzero(self.kinds.least > self.used).tolist():
+            self._bins.append((kind, nothing, int(self.kinds.least[kind] - self.used[kind])))
+            self.used[kind] = self.kinds.least[kind]
+        merged: dict[tuple[int, bytes], int] = {}
+        patterns: dict[tuple[int, bytes], NDArray[np.int64]] = {}
+        for kind, pattern, copies in self._bins:
+            key = kind, pattern.tobytes()
+            merged[key] = merged.get(key, 0) + copies
+            patterns[key] = pattern
+        n = len(merged)
+        return Packed(
+            np.array([kind for kind, _ in merged], dtype=np.int64),
+            np.array([patterns[key] for key in merged], dtype=np.int64).reshape(n, self.kinds.classes),
+            np.array(list(merged.values()), dtype=np.int64),
+            self.rest.copy(),
+        )

@@ -1,0 +1,162 @@
+"""The cheapest mix: offers and pods in, a checked plan and a proof out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from kscale.capacity.mix.check import Checked, Planned, Room, check
+from kscale.capacity.mix.instance import Instance
+from kscale.capacity.mix.nodes import give_out
+from kscale.capacity.mix.offers import Offer, offers_of
+from kscale.capacity.mix.options import MixOptions
+from kscale.capacity.mix.records import MixPlan, TypesPoint
+from kscale.capacity.mix.reporting import plan_of
+from kscale.capacity.mix.solve import Budget, Solution, solve
+from kscale.capacity.mix.subjects import ALL, subjects
+from kscale.capacity.mix.types import few_types
+from kscale.errors import InputError
+from kscale.objects.nodegroup import NodeGroup
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["mix"]
+
+_CURVE = (1, 2, 3, 5)
+_SHARE = 4  # of the plan's effort, one point of the curve gets one part
+
+
+def mix(
+    cluster: Cluster | Snapshot,
+    offers: Iterable[Offer | NodeGroup],
+    *,
+    pods: Sequence[str] | str | None = None,
+    options: MixOptions | None = None,
+    stop: tuple[Callable[[], bool] | None, Callable[[], bool] | None] = (None, None),
+    placements: bool = False,
+) -> MixPlan:
+    """Which nodes, and how many, make room for pods at least cost.
+
+    ``pods``: None = the pending ones; names of pending pods; ``"all"`` = every pod that runs or waits, on new nodes
+    only, as if the cluster were built anew (needs a Cluster). ``offers``: what may be bought, see :class:`Offer`; node
+    groups with a template and a price are offers, too. ``stop``: asked now and then while the bound, and while the
+    plan, is looked for; true = end with what there is. ``placements``: which pod goes where is part of the answer.
+
+    With the extra ``[solver]`` by column generation and diving; without it greedily, and with a weaker bound. The
+    result depends on the input and on the work allowed, never on threads, and on the clock only through ``stop``.
+    Raises InputError for offers and options that cannot be meant.
+    """
+    options = options or MixOptions()
+    options.check()
+    chosen = offers_of(offers, anew=pods == ALL)
+    if not chosen:
+        raise InputError("no offer: nothing may be bought")
+    snapshot, names, options = subjects(cluster, pods, options)
+    budget = Budget(
+        options.bound_effort, options.plan_effort, stop[0], stop[1], options.tolerance, threads=options.threads
+    )
+    whole = _planned(snapshot, names, chosen, options, budget)
+    points, best = _with_few_types(whole, snapshot, names, options, budget)
+    best = dataclasses.replace(best, solution=whole.solution.proving(best.solution))
+    comparable = len(best.instance.nowhere) == len(whole.instance.nowhere)
+    plan = plan_of(
+        best.instance, best.solution, best.planned, best.checked, placements=placements, comparable=comparable
+    )
+    return msgspec.structs.replace(plan, curve=points if options.curve else [])
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A plan before and after the exact check."""
+
+    instance: Instance
+    solution: Solution
+    planned: Planned
+    checked: Checked
+
+    @property
+    def nodes(self) -> list[Offer]:
+        """The offer of each new node."""
+        return [self.instance.offers[node.offer] for node in self.checked.nodes]
+
+    @property
+    def cost(self) -> float:
+        return sum(offer.price for offer in self.nodes)
+
+    @property
+    def types(self) -> list[str]:
+        """The types of the new nodes, those that cost most together first."""
+        cost: dict[str, float] = {}
+        for offer in self.nodes:
+            cost[offer.type] = cost.get(offer.type, 0.0) + offer.price
+        return sorted(cost, key=lambda name: (-cost[name], name))
+
+    @property
+    def homeless(self) -> int:
+        return len(self.checked.left) + len(self.instance.nowhere)
+
+
+def _planned(
+    snapshot: Snapshot, names: list[str] | None, offers: list[Offer], options: MixOptions, budget: Budget
+) -> _Result:
+    instance = Instance(snapshot, names, offers, options)
+    parts = [instance.cell(number) for number in range(max(1, len(instance.cells)))]
+    solution = solve(instance.bound, instance.plan, parts, budget)
+    planned = give_out(instance, solution.packed)
+    return _Result(instance, solution, planned, _checked(instance, planned))
+
+
+def _with_few_types(
+    whole: _Result, snapshot: Snapshot, names: list[str] | None, options: MixOptions, budget: Budget
+) -> tuple[list[TypesPoint], _Result]:
+    """The curve, and the plan with no more types than may be."""
+    most, free = options.max_types, whole.types
+    offers = whole.instance.offers
+    must = frozenset(offer.type for offer in offers if offer.least)
+    if most is not None and len(must) > most:
+        raise InputError(f"max_types: {len(must)} types have a minimum, and at most {most} may be there")
+    numbers = {k for k in _CURVE if len(must) <= k < len(free)} if options.curve else set()
+    if most is not None and most < len(free):
+        numbers.add(most)
+    best = whole
+    points = []
+    if numbers:
+        type_of = [None if offer is None else offer.type for offer in whole.instance.offer_of_kind]
+        sets = few_types(whole.instance.plan, type_of, free, must, max(numbers), options.threads)
+        for number in sorted(numbers):
+            types = [each for each in sets if len(each) <= number][-1]
+            limited = dataclasses.replace(budget, prove=False)
+            if number != most:
+                limited = dataclasses.replace(limited, bound=_part(limited.bound), plan=_part(limited.plan))
+            result = _planned(snapshot, names, [each for each in offers if each.type in types], options, limited)
+            points.append(_point(number, result))
+            if number == most:
+                best = result
+    return [*points, *([] if most is not None and most < len(free) else [_point(None, whole)])], best
+
+
+def _part(effort: int | None) -> int | None:
+    return None if effort is None else effort // _SHARE
+
+
+def _point(number: int | None, result: _Result) -> TypesPoint:
+    return TypesPoint(types=number, cost=round(result.cost, 9), chosen=result.types, nowhere=result.homeless)
+
+
+def _checked(instance: Instance, planned: Planned) -> Checked:
+    offers = instance.offers
+    room = Room([offer.most for offer in offers], instance.offer_rows, instance.high)
+    for offer in planned.offer.tolist():
+        room.take(offer)
+    return check(
+        instance.snapshot,
+        instance.records,
+        instance.class_of,
+        offers,
+        planned,
+        room,
+        existing=instance.options.existing,
+    )

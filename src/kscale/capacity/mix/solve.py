@@ -1,0 +1,152 @@
+"""The least cost of the nodes that hold some shapes, and a packing that costs little more. Arrays only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.capacity.mix.greedy import packed_greedily, volume_bound
+from kscale.capacity.mix.instance import Cell
+from kscale.capacity.mix.packing import Packed
+from kscale.capacity.mix.pruning import candidates
+from kscale.capacity.mix.rounding import dive
+from kscale.scheduling.bounds.effort import Effort
+from kscale.scheduling.bounds.generation import Generation
+from kscale.scheduling.bounds.kinds import BinKinds
+from kscale.scheduling.bounds.master import Master, have_solver
+from kscale.scheduling.bounds.proof import Proof
+
+__all__ = ["Budget", "Solution", "solve"]
+
+_COLUMNS = 1_500  # that a dive starts from
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Work for the bound and for the plan (see :class:`~kscale.scheduling.bounds.effort.Effort`), and when to end each
+    by the clock. ``tolerance``: the bound is good enough."""
+
+    bound: int | None = 1_500_000
+    plan: int | None = 1_500_000
+    stop_bound: Callable[[], bool] | None = None
+    stop_plan: Callable[[], bool] | None = None
+    tolerance: float = 2e-4
+    prove: bool = True
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """``packed``: one packing for each cell, kinds as in the instance; ``proof`` of the least cost, by ``method``;
+    ``relaxation``: the value of the linear program of the plan, 0 without a solver. ``effort``: what the bound and the
+    plan took, ``stopped``: why no more."""
+
+    packed: list[Packed]
+    proof: Proof
+    method: str
+    relaxation: float
+    effort: tuple[int, int]
+    stopped: tuple[str, str]
+
+    def proving(self, other: Solution) -> Solution:
+        """Another one with this one's proof: what holds of all offers holds of fewer."""
+        return replace(other, proof=self.proof, method=self.method)
+
+
+def solve(kinds: BinKinds, strict: BinKinds, cells: Sequence[Cell], budget: Budget) -> Solution:
+    """``kinds``: the instance of the bound, ``strict`` that of the plan (the same object where nothing differs).
+    ``cells``: its parts.
+    """
+    bound_effort = Effort(budget.bound, budget.stop_bound)
+    plan_effort = Effort(budget.plan, budget.stop_plan)
+    if not have_solver():
+        packed = [_within(strict, cell, lambda part: packed_greedily(part, plan_effort)) for cell in cells]
+        return Solution(packed, volume_bound(kinds), "volume", 0.0, (0, plan_effort.spent), ("", plan_effort.stopped))
+    needed = candidates(strict)
+    same = strict is kinds
+    work = Generation(
+        strict.only(needed),
+        bound_effort,
+        tolerance=budget.tolerance,
+        prove=same and budget.prove,
+        threads=budget.threads,
+    )
+    work.run()
+    columns = needed[np.array(work.master.kind, dtype=np.intp)], np.array(work.master.pattern, dtype=np.int64)
+    found = work.proof
+    if budget.prove and not same:
+        found = _relaxed(kinds, columns, bound_effort, budget).proof
+    packed = [_diving(strict, cell, columns, plan_effort, budget) for cell in cells]
+    volume = volume_bound(kinds)
+    better = found is not None and found.value >= volume.value
+    return Solution(
+        packed,
+        found if found is not None and better else volume,
+        "column_generation" if better else "volume",
+        work.objective,
+        (bound_effort.spent, plan_effort.spent),
+        (bound_effort.stopped, plan_effort.stopped),
+    )
+
+
+def _diving(
+    strict: BinKinds,
+    cell: Cell,
+    columns: tuple[NDArray[np.intp], NDArray[np.int64]],
+    effort: Effort,
+    budget: Budget,
+) -> Packed:
+    """A packing of the cell, from those of the columns that its kinds have."""
+    place = np.full(strict.size, -1)
+    place[cell.kinds] = np.arange(len(cell.kinds))
+    mine = np.flatnonzero(place[columns[0]] >= 0)
+    known = place[columns[0][mine]], columns[1][mine]
+    return _within(strict, cell, lambda part: _dived(part, known, effort, budget))
+
+
+def _relaxed(
+    kinds: BinKinds, columns: tuple[NDArray[np.intp], NDArray[np.int64]], effort: Effort, budget: Budget
+) -> Generation:
+    """The bound's own program, from the fillings of the plan's on."""
+    needed = candidates(kinds)
+    place = np.full(kinds.size, -1)
+    place[needed] = np.arange(len(needed))
+    mine = np.flatnonzero(place[columns[0]] >= 0)
+    work = Generation(
+        kinds.only(needed),
+        effort,
+        tolerance=budget.tolerance,
+        known=(place[columns[0][mine]], columns[1][mine]),
+        threads=budget.threads,
+    )
+    work.run()
+    return work
+
+
+def _within(kinds: BinKinds, cell: Cell, pack: Callable[[BinKinds], Packed]) -> Packed:
+    """Pack the items of a cell into its kinds; the answer speaks of all kinds."""
+    part = cell.of(kinds)
+    if not part.count.any() and not part.least.any():
+        nothing = np.zeros(0, dtype=np.int64)
+        return Packed(nothing, np.zeros((0, kinds.classes), dtype=np.int64), nothing, part.count)
+    packed = pack(part)
+    return replace(packed, kind=cell.kinds[packed.kind].astype(np.int64))
+
+
+def _dived(
+    part: BinKinds, known: tuple[NDArray[np.int64], NDArray[np.int64]], effort: Effort, budget: Budget
+) -> Packed:
+    master = Master(part)
+    limit = np.minimum(part.most, part.count)
+    with np.errstate(divide="ignore"):
+        per_item = np.where(limit > 0, part.cost[:, None] / np.maximum(limit, 1), np.inf)
+    best = np.argmin(per_item, axis=0)
+    classes = np.flatnonzero(part.count)
+    alone = np.zeros((len(classes), part.classes), dtype=np.int64)
+    alone[np.arange(len(classes)), classes] = limit[best[classes], classes]
+    master.add(best[classes], alone)
+    master.add(*known)
+    return dive(part, master.reduced(_COLUMNS), effort, threads=budget.threads)

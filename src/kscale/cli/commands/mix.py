@@ -1,0 +1,262 @@
+"""``kscale mix``: the cheapest mix of node types, with a proof of how cheap it can be."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import msgspec
+import typer
+
+from kscale.cli.groups import GroupSource
+from kscale.cli.inputs import DUMP_HELP, Source, read
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import pods as pods_text
+from kscale.errors import InputError
+
+if TYPE_CHECKING:
+    from kscale.capacity.mix import MixPlan
+    from kscale.capacity.mix.records import MixLine
+    from kscale.cli.terminal import Terminal
+    from kscale.objects.nodegroup import NodeGroup
+
+__all__ = ["EPILOG", "command", "mix_view"]
+
+EPILOG = DUMP_HELP
+MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
+_BOUND_SHARE = 0.4  # of the time, for the proof
+
+
+class Which(StrEnum):
+    """Which pods."""
+
+    PENDING = "pending"
+    ALL = "all"
+
+
+def command(
+    *,
+    source: Source,
+    group_source: GroupSource,
+    pods: Annotated[
+        Which,
+        typer.Option("--pods", help="The pending pods, or all, on new nodes only: as if the cluster were built anew."),
+    ] = Which.PENDING,
+    ignore_existing: Annotated[
+        bool, typer.Option("--ignore-existing", help="Do not use room on nodes that exist: all pods on new nodes.")
+    ] = False,
+    max_types: Annotated[
+        int | None, typer.Option("--max-types", min=1, metavar="K", help="At most so many different types.")
+    ] = None,
+    curve: Annotated[bool, typer.Option("--curve", help="What 1, 2, 3 and 5 types would cost, too.")] = False,
+    spot_share: Annotated[
+        float | None, typer.Option("--spot-share", min=0, max=1, help="At most this share of the new cpu is spot.")
+    ] = None,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            metavar="RESOURCE=N",
+            help="No more than this on all nodes together, those that exist included: cpu=400, memory=1Ti, nodes=50. "
+            "Repeatable.",
+        ),
+    ] = None,
+    budget: Annotated[
+        float, typer.Option("--budget", min=0, metavar="SECONDS", help="Time for bound and plan.")
+    ] = 10.0,
+    to_groups: Annotated[
+        Path | None, typer.Option("--to-groups", metavar="FILE", help="Write the plan as a groups file (JSON).")
+    ] = None,
+    to_nodepool: Annotated[
+        Path | None, typer.Option("--to-nodepool", metavar="FILE", help="Write the plan as a NodePool of Karpenter.")
+    ] = None,
+    show: Show,
+) -> Answer:
+    """Which node types, how many of each, at what cost, so that all pods have a place; and how cheap it can be at best.
+
+    The node types are those of the groups (-g, within their limits) or of a catalogue. The bound is proven: no nodes
+    for these pods cost less an hour. Every pod of the plan was placed by the exact predicates.
+    """
+    from kscale.capacity.mix import ALL, MixOptions, mix
+
+    if pods is Which.ALL and (source.namespace is not None or source.selector):
+        raise typer.BadParameter("--pods all is about all pods: leave out -n and -l", param_hint="--pods")
+    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    asked: Sequence[str] | str | None = source.asked(cluster, snapshot, show.terminal)
+    groups = _priced(group_source, group_source.groups(cluster, snapshot, show.terminal), show.terminal)
+    if not groups:
+        raise InputError("no node group is known: name some with -g, or types with --catalogue and --instance-type")
+    options = MixOptions(
+        max_types=max_types,
+        curve=curve,
+        spot_share=spot_share,
+        limits=_limits(limit or []),
+        existing=not ignore_existing,
+        bound_effort=None,
+        plan_effort=None,
+        threads=source.threads or min(os.cpu_count() or 1, 8),
+    )
+    end = time.monotonic() + budget
+    stop = _after(end - budget * (1.0 - _BOUND_SHARE)), _after(end)
+    world = cluster if pods is Which.ALL else snapshot
+    with show.terminal.step("looking for the cheapest mix"):
+        plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=stop,
+                   placements=show.whole)  # fmt: skip
+    _write(plan, groups, to_groups, to_nodepool, show.terminal)
+    return Answer(plan, lambda: mix_view(plan, str(pods)), exit_code=1 if plan.nowhere else 0)
+
+
+def _after(moment: float) -> Callable[[], bool]:
+    return lambda: time.monotonic() >= moment
+
+
+def _priced(source: GroupSource, groups: list[NodeGroup], terminal: Terminal) -> list[NodeGroup]:
+    """Of a catalogue's types those that have a price; groups of a file have to have one."""
+    if source.groups_file is not None or source.catalogue is None:
+        return groups
+    priced = [group for group in groups if group.price is not None]
+    if len(priced) < len(groups):
+        terminal.warn(f"types without a price in the catalogue, left out: {len(groups) - len(priced):,}")
+    return priced
+
+
+def _limits(texts: Sequence[str]) -> dict[str, int]:
+    from kscale.objects.quantity import Quantity, QuantityError
+    from kscale.objects.requests import to_integers
+
+    found = {}
+    for text in texts:
+        name, equals, amount = text.partition("=")
+        if not name or not equals:
+            raise typer.BadParameter(f"{text!r} is not RESOURCE=N", param_hint="--limit")
+        try:
+            quantity = Quantity(amount)
+        except QuantityError:
+            raise typer.BadParameter(f"{amount!r} is not a quantity", param_hint="--limit") from None
+        found[name] = quantity.value() if name == "nodes" else to_integers({name: quantity})[name]
+    return found
+
+
+def _write(
+    plan: MixPlan, groups: Sequence[NodeGroup], to_groups: Path | None, to_nodepool: Path | None, terminal: Terminal
+) -> None:
+    from kscale.capacity.mix import groups_entries, node_pool
+
+    files: list[tuple[Path, Any]] = []
+    if to_groups is not None:
+        files.append((to_groups, groups_entries(plan, groups)))
+    if to_nodepool is not None:
+        files.append((to_nodepool, node_pool(plan, groups)))
+    for path, content in files:
+        try:
+            path.write_bytes(msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n")
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from None
+        terminal.note(f"wrote {path}")
+
+
+def mix_view(plan: MixPlan, of: str = "pending") -> View:
+    """``of``: which pods it is about."""
+    footer = []
+    placed = plan.pods - plan.nowhere
+    if placed:
+        footer.append(f"Checked by the exact predicates: {placed:,} of {pods_text(plan.pods)} have a place.")
+    if plan.repairs.moved or plan.repairs.added:
+        footer.append(
+            f"The check moved {pods_text(plan.repairs.moved)} and added {plan.repairs.added:,} nodes "
+            f"(${plan.repairs.cost:,.4g}/h)."
+        )
+    if plan.bound.relaxed:
+        footer.append(f"Not in the bound: {'; '.join(plan.bound.relaxed)}.")
+    if plan.limits_reached:
+        footer.append(f"At their limit: {', '.join(plan.limits_reached)}.")
+    if plan.nowhere:
+        footer.append(f"{pods_text(plan.nowhere)} without a place, {plan.nowhere_pods[0]} for one.")
+    if plan.bound.method == "volume":
+        footer.append("The bound is by prices of resources; the extra [solver] and more time (--budget) prove more.")
+    if plan.unmodelled:
+        footer.append(f"Not judged yet: {', '.join(plan.unmodelled)}.")
+    curve = [
+        [
+            "any" if point.types is None else point.types,
+            Cell(_money(point.cost), value=point.cost),
+            point.nowhere,
+            ", ".join(point.chosen),
+        ]
+        for point in plan.curve
+    ]
+    return View(
+        headline=_headline(plan, of),
+        tables=[
+            Table(_COLUMNS, [_row(line) for line in plan.lines]),
+            Table(_CURVE, curve, title="What fewer types would cost"),
+        ],
+        footer=footer,
+        names=[f"instancetype/{line.type}" for line in plan.lines],
+    )
+
+
+_COLUMNS = (
+    Column("TYPE"),
+    Column("CAPACITY", wide=True),
+    Column("NODES", "right"),
+    Column("PODS", "right"),
+    Column("CPU", "right"),
+    Column("MEMORY", "right"),
+    Column("$/NODE", "right"),
+    Column("$/H", "right"),
+    Column("SHARE", "right"),
+    Column("ZONES", wide=True),
+    Column("GROUPS", wide=True),
+)
+_CURVE = (Column("TYPES ALLOWED", "right"), Column("$/H", "right"), Column("WITHOUT", "right"), Column("TYPES"))
+
+
+def _headline(plan: MixPlan, of: str) -> str:
+    about = f"{pods_text(plan.pods)} {'pending' if of == 'pending' else 'in all'}"
+    if not plan.pods:
+        return f"No pods are {of}." if of == "pending" else "There are no pods."
+    parts = [f"{about}: "]
+    if plan.on_existing:
+        parts.append(f"{plan.on_existing:,} fit on nodes that exist, ")
+    types = "1 type" if plan.types == 1 else f"{plan.types:,} types"
+    nodes = "1 new node" if plan.nodes == 1 else f"{plan.nodes:,} new nodes"
+    parts.append(f"{nodes} of {types}, ${_money(plan.cost)}/h")
+    if plan.bound.gap is not None and plan.bound.cost is not None and plan.nodes:
+        least = _money(plan.bound.cost)
+        parts.append(f", proven within {plan.bound.gap:.2%} of the cheapest (at least ${least})")
+    if plan.nowhere:
+        parts.append(f"; {plan.nowhere:,} stay without")
+    return "".join(parts) + "."
+
+
+def _money(amount: float) -> str:
+    return f"{amount:,.2f}" if amount >= 100 else f"{amount:,.3f}"
+
+
+def _row(line: MixLine) -> list[Cell | str | float | None]:
+    return [
+        line.type,
+        line.capacity_type,
+        line.nodes,
+        line.pods,
+        _share(line.utilization.get("cpu")),
+        _share(line.utilization.get("memory")),
+        Cell(f"{line.price:,.4g}", value=line.price),
+        Cell(_money(line.cost), value=line.cost),
+        _share(line.share),
+        _counts(line.zones),
+        _counts(line.groups),
+    ]
+
+
+def _share(share: float | None) -> Cell:
+    return Cell("-", value="") if share is None else Cell(f"{share:.0%}", value=round(share, 4))
+
+
+def _counts(counts: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())

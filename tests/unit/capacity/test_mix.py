@@ -1,0 +1,288 @@
+"""The cheapest mix: the plan holds under the exact predicates, no plan is below the bound, limits are kept."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+
+import kscale
+from kscale.capacity.groups import groups_from
+from kscale.capacity.mix import SPOT, MixOptions, MixPlan, Offer, groups_entries, mix, node_pool
+from kscale.objects.core import Node
+from kscale.objects.decode import from_dict
+from kscale.objects.nodegroup import NodeTemplate
+
+ZONE = "topology.kubernetes.io/zone"
+HOST = "kubernetes.io/hostname"
+
+
+def pod(name: str, cpu: str = "1", memory: str = "1Gi", labels: dict[str, str] | None = None, **spec: Any) -> Any:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+    if "port" in spec:
+        container["ports"] = [{"hostPort": spec.pop("port"), "containerPort": 80}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "a", "labels": labels or {}},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def pods(count: int, cpu: str = "1", memory: str = "1Gi", prefix: str = "p", **more: Any) -> list[Any]:
+    return [pod(f"{prefix}{i}", cpu, memory, **more) for i in range(count)]
+
+
+def node(name: str, cpu: int, memory: int, zone: str = "", **labels: str) -> dict[str, Any]:
+    room = {"cpu": str(cpu), "memory": f"{memory}Gi", "pods": "20"}
+    zones = {ZONE: zone} if zone else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {HOST: name, "node.kubernetes.io/instance-type": name, **zones, **labels}},
+        "status": {"capacity": room, "allocatable": room, "conditions": [{"type": "Ready", "status": "True"}]},
+    }
+
+
+def offer(name: str, cpu: int, memory: int, price: float, zone: str = "", **more: Any) -> Offer:
+    template = NodeTemplate(node=from_dict(node(name, cpu, memory, zone), Node))
+    return Offer(name=name, template=template, price=price, type=more.pop("type", name), zone=zone, **more)
+
+
+SMALL, LARGE, WIDE = offer("small", 2, 4, 0.10), offer("large", 8, 16, 0.36), offer("wide", 4, 32, 0.30)
+
+
+def placed_again(objects: list[Any], offers: list[Offer], plan: MixPlan) -> None:
+    """Everything is where the plan has it, says a world that knows nothing of the plan."""
+    snapshot = kscale.load(objects).snapshot()
+    by_name = {each.name: i for i, each in enumerate(offers)}
+    world = kscale.fork(snapshot, templates=[each.template for each in offers])
+    assert plan.placement is not None
+    assert plan.existing is not None
+    for name, there in plan.existing.items():
+        assert all(world.schedule(each, name) for each in there)
+    for new in plan.placement:
+        at = world.add(by_name[new.offer])
+        assert all(world.schedule(each, at) for each in new.pods)
+    names = [each for new in plan.placement for each in new.pods] + [
+        each for there in plan.existing.values() for each in there
+    ]
+    assert sorted([*names, *plan.nowhere_pods]) == sorted(snapshot.pending)
+
+
+@pytest.fixture(params=["solver", "without"])
+def solver(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    if request.param == "without":
+        for module in ("solve", "types"):
+            monkeypatch.setattr(f"kscale.capacity.mix.{module}.have_solver", lambda: False)
+    return request.param == "solver"
+
+
+MANY = [*pods(9, "1", "1Gi"), *pods(5, "3", "2Gi", "q"), *pods(4, "500m", "7Gi", "r")]
+
+
+def test_a_plan_holds_and_is_not_below_its_bound(solver: bool) -> None:
+    plan = mix(kscale.load(MANY), [SMALL, LARGE, WIDE], placements=True)
+    placed_again(MANY, [SMALL, LARGE, WIDE], plan)
+    assert plan.nowhere == 0
+    assert plan.bound.method == ("column_generation" if solver else "volume")
+    assert 0 < plan.bound.cost <= plan.cost + 1e-9
+    prices = {"small": 0.10, "large": 0.36, "wide": 0.30}
+    assert plan.cost == pytest.approx(sum(prices[name] * count for name, count in plan.offers.items()))
+    assert plan.bound.gap == pytest.approx(plan.cost / plan.bound.cost - 1, abs=1e-5)
+    assert plan.cost <= (1.15 if solver else 1.25) * plan.bound.cost
+
+
+def cheapest(count: int, offers: list[Offer], each: int = 1) -> float:
+    """Of pods that ask for ``each`` cores and nothing else that matters, by trying everything."""
+    sizes = [int((one.template.node.status.allocatable or {})["cpu"].value()) // each for one in offers]
+    counts = [range(-(-count // size) + 1) for size in sizes]
+    return min(
+        sum(n * one.price for n, one in zip(chosen, offers, strict=True))
+        for chosen in product(*counts)
+        if sum(n * size for n, size in zip(chosen, sizes, strict=True)) >= count
+    )
+
+
+@pytest.mark.parametrize("count", [1, 5, 9, 13])
+def test_small_mixes_are_the_cheapest(count: int) -> None:
+    pytest.importorskip("highspy")
+    offers = [offer("three", 3, 90, 0.31), offer("five", 5, 90, 0.45), offer("seven", 7, 90, 0.66)]
+    plan = mix(kscale.load(pods(count)), offers)
+    best = cheapest(count, offers)
+    assert plan.bound.cost <= best + 1e-9
+    assert plan.cost == pytest.approx(best)
+
+
+def test_room_that_is_there_costs_nothing(solver: bool) -> None:
+    objects = [node("here", 4, 16), *pods(6)]
+    plan = mix(kscale.load(objects), [SMALL], placements=True)
+    assert (plan.on_existing, plan.on_new, plan.nodes, plan.cost) == (4, 2, 1, 0.1)
+    placed_again(objects, [SMALL], plan)
+    alone = mix(kscale.load(objects), [SMALL], options=MixOptions(existing=False))
+    assert (alone.on_existing, alone.nodes) == (0, 3)
+
+
+def test_all_pods_as_if_the_cluster_were_built_anew(solver: bool) -> None:
+    running = pod("runs")
+    running["spec"]["nodeName"] = "here"
+    running["status"] = {"phase": "Running"}
+    finished = pod("done") | {"status": {"phase": "Succeeded"}}
+    cluster = kscale.load([node("here", 4, 16), running, finished, *pods(3)])
+    plan = mix(cluster, [SMALL], pods="all")
+    assert (plan.pods, plan.on_existing, plan.nodes) == (4, 0, 2)
+    with pytest.raises(kscale.InputError, match="needs a Cluster"):
+        mix(cluster.snapshot(), [SMALL], pods="all")
+    some = mix(cluster, [SMALL], pods=["a/p0"], options=MixOptions(existing=False))
+    assert (some.pods, some.nodes) == (1, 1)
+
+
+def test_minima_maxima_and_quotas(solver: bool) -> None:
+    few = offer("few", 8, 16, 0.10, most=2)
+    plan = mix(kscale.load(pods(24)), [few, LARGE])
+    assert plan.offers == {"few": 2, "large": 1}
+    assert plan.limits_reached == ["few"]
+    must = offer("must", 2, 4, 5.0, least=1, most=4)
+    plan = mix(kscale.load(pods(8)), [must, LARGE])
+    assert plan.offers["must"] == 1
+    assert plan.bound.cost >= 5.0
+    plan = mix(kscale.load(pods(8)), [SMALL, LARGE], options=MixOptions(limits={"nodes": 1}))
+    assert plan.offers == {"large": 1}
+    plan = mix(kscale.load(pods(8)), [SMALL], options=MixOptions(limits={"cpu": 4000}))
+    assert (plan.nodes, plan.nowhere, plan.bound.cost, plan.bound.gap) == (2, 4, None, None)
+
+
+def test_the_share_of_spot() -> None:
+    pytest.importorskip("highspy")
+    spot = offer("spot", 8, 16, 0.05, capacity_type=SPOT)
+    free = mix(kscale.load(pods(32)), [spot, LARGE])
+    assert free.offers == {"spot": 4}
+    half = mix(kscale.load(pods(32)), [spot, LARGE], options=MixOptions(spot_share=0.5))
+    assert half.offers == {"large": 2, "spot": 2}
+    assert half.bound.cost <= half.cost
+    assert mix(kscale.load(pods(32)), [spot, LARGE], options=MixOptions(spot_share=0.0)).offers == {"large": 4}
+
+
+def test_few_types_and_the_curve(solver: bool) -> None:
+    plan = mix(kscale.load(MANY), [SMALL, LARGE, WIDE], options=MixOptions(max_types=1, curve=True))
+    assert plan.types == 1
+    assert plan.curve[0].types == 1
+    assert plan.curve[0].cost == plan.cost
+    free = mix(kscale.load(MANY), [SMALL, LARGE, WIDE], options=MixOptions(curve=True))
+    assert plan.bound.cost == free.bound.cost <= free.cost <= plan.cost
+    assert free.curve[-1].types is None
+    assert free.curve[-1].cost == free.cost
+
+
+def apart(key: str) -> dict[str, Any]:
+    term = {"topologyKey": key, "labelSelector": {"matchLabels": {"app": "x"}}}
+    return {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+
+
+def spread(key: str) -> list[dict[str, Any]]:
+    selector = {"matchLabels": {"app": "x"}}
+    return [{"maxSkew": 1, "topologyKey": key, "whenUnsatisfiable": "DoNotSchedule", "labelSelector": selector}]
+
+
+ZONES = [offer(f"{SMALL.name}-{zone}", 8, 16, 0.36, zone, type="t") for zone in "abc"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "nodes", "relaxed"),
+    [
+        ({"port": 8080}, 5, []),
+        ({"affinity": apart(HOST)}, 5, []),
+        ({"topologySpreadConstraints": spread(HOST)}, 5, ["spread over node: 5 pods"]),
+        ({"topologySpreadConstraints": spread(ZONE)}, 3, ["spread over zone: 5 pods"]),
+    ],
+)
+def test_rules_among_pods(rules: dict[str, Any], nodes: int, relaxed: list[str]) -> None:
+    objects = pods(5, labels={"app": "x"}, **rules)
+    plan = mix(kscale.load(objects), ZONES, placements=True)
+    assert plan.nowhere == 0
+    assert plan.nodes == nodes
+    assert plan.bound.relaxed == relaxed
+    assert plan.bound.cost <= plan.cost + 1e-9
+    if ZONE in str(rules):
+        assert sorted(plan.lines[0].zones) == ["a", "b", "c"]
+    if not relaxed:
+        assert plan.bound.cost == pytest.approx(5 * 0.36)
+        placed_again(objects, ZONES, plan)
+
+
+def test_what_the_check_repairs_is_counted() -> None:
+    pytest.importorskip("highspy")
+    affinity = {"requiredDuringSchedulingIgnoredDuringExecution": [
+        {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "x"}}}
+    ]}  # fmt: skip
+    objects = [pod("x", "3", labels={"app": "x"}), *pods(3, "1", affinity={"podAffinity": affinity})]
+    plan = mix(kscale.load(objects), [offer("four", 4, 16, 0.2)], placements=True)
+    assert plan.repairs.moved + plan.nowhere > 0
+    assert "affinity within node: 3 pods" in plan.bound.relaxed
+
+
+def test_pods_that_nothing_holds() -> None:
+    plan = mix(kscale.load([*pods(2), pod("huge", "99")]), [SMALL])
+    assert (plan.nowhere, plan.nowhere_pods, plan.nodes) == (1, ["a/huge"], 1)
+    nothing = mix(kscale.load([node("n", 1, 1)]), [SMALL])
+    assert (nothing.pods, nothing.nodes, nothing.cost, nothing.bound.cost) == (0, 0, 0, 0)
+
+
+def test_the_same_again_with_any_number_of_threads() -> None:
+    plans = [mix(kscale.load(MANY), [SMALL, LARGE, WIDE], options=MixOptions(threads=n)) for n in (1, 3)]
+    assert plans[0] == plans[1]
+
+
+def test_time_that_is_over_still_gives_a_plan() -> None:
+    plan = mix(kscale.load(MANY), [SMALL, LARGE, WIDE], stop=(lambda: True, lambda: True), placements=True)
+    placed_again(MANY, [SMALL, LARGE, WIDE], plan)
+    assert 0 < plan.bound.cost <= plan.cost
+
+
+@pytest.mark.parametrize(
+    ("offers", "options", "text"),
+    [
+        ([], {}, "no offer"),
+        ([SMALL, SMALL], {}, "offer small: the name comes twice"),
+        ([offer("x", 1, 1, -1.0)], {}, "offer x: price: -1.0 is not a price"),
+        ([offer("x", 1, 1, 1.0, least=3, most=2)], {}, "offer x: at least 3 and at most 2 nodes"),
+        ([offer("x", 1, 1, 1.0, capacity_type="cheap")], {}, 'offer x: "cheap" is not one of on-demand, spot'),
+        ([SMALL], {"max_types": 0}, "max_types: 0 is not a number of types"),
+        ([SMALL], {"spot_share": 1.5}, "spot_share: 1.5 is not a share"),
+        ([SMALL], {"limits": {"cpu": -1}}, r"limits\[cpu\]: -1 is negative"),
+        ([SMALL], {"plan_effort": -1}, "plan_effort: -1 is negative"),
+        ([offer("x", 1, 1, 1.0, least=1)], {"limits": {"nodes": 0}}, "limit of nodes: 0 is less"),
+        ([offer(x, 1, 1, 1.0, least=1) for x in "xy"], {"max_types": 1}, "max_types: 2 types have a minimum"),
+    ],
+)
+def test_what_cannot_be_meant_has_a_name(offers: list[Offer], options: dict[str, Any], text: str) -> None:
+    with pytest.raises(kscale.InputError, match=text):
+        mix(kscale.load(pods(2)), offers, options=MixOptions(**options))
+
+
+def test_groups_are_offers() -> None:
+    template = {"metadata": {"labels": {"karpenter.sh/capacity-type": "spot"}}, "status": node("t", 4, 8)["status"]}
+    groups = groups_from([{"id": "g", "min": 1, "max": 3, "target": 2, "price": 0.2, "template": template}])
+    plan = mix(kscale.load(pods(8)), groups)
+    assert (plan.offers, plan.nowhere) == ({"g": 1}, 4)
+    assert plan.lines[0].capacity_type == SPOT
+    assert mix(kscale.load(pods(8)), groups, pods="all").nodes == 2
+    with pytest.raises(kscale.InputError, match="node group h: price: has no price"):
+        mix(kscale.load(pods(1)), groups_from([{"id": "h", "template": template}]))
+
+
+def test_a_plan_in_the_words_of_autoscalers() -> None:
+    plan = mix(kscale.load(pods(24)), [SMALL, LARGE])
+    (group,) = groups_from(groups_entries(plan, [SMALL, LARGE]))
+    assert (group.id, group.max_size, group.price) == ("large", 3, 0.36)
+    again = kscale.estimate(kscale.load(pods(24)).snapshot(), template=group)
+    assert again.node_count == plan.nodes
+    pool = node_pool(plan, [SMALL, LARGE], name="batch")
+    assert pool["spec"]["limits"] == {"cpu": "24", "memory": "48Gi"}
+    requirements = {each["key"]: each["values"] for each in pool["spec"]["template"]["spec"]["requirements"]}
+    assert requirements == {"node.kubernetes.io/instance-type": ["large"], "karpenter.sh/capacity-type": ["on-demand"]}
+    with pytest.raises(kscale.InputError, match="large, which is not among the offers"):
+        node_pool(plan, [SMALL])
+    with pytest.raises(kscale.InputError, match="no new nodes"):
+        node_pool(mix(kscale.load([node("n", 1, 1)]), [SMALL]), [SMALL])

@@ -1,0 +1,74 @@
+"""``kscale mix``: what is said, what is written, and how it ends."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kscale.capacity.groups import read_groups
+from unit.cli.support import kscale
+from unit.cli.test_answers import node, pod, write
+
+CATALOGUE = """instance_type,arch,vcpu,memory_mib,gpu,ondemand_usd_per_hour_us_east_1,ondemand_usd_per_hour_us_west_2
+m5.large,amd64,2,8192,0,0.096,0.2
+m5.2xlarge,amd64,8,32768,0,0.384,0.3
+m5.free,amd64,8,32768,0,,
+c5.large,amd64,2,4096,0,0.085,0.085
+"""
+
+
+@pytest.fixture
+def dump(tmp_path: Path) -> Path:
+    (tmp_path / "types.csv").write_text(CATALOGUE, encoding="utf-8")
+    return write(tmp_path / "dump.json", node("n1"), *(pod(f"p{i}", "2") for i in range(9)))
+
+
+def test_types_of_a_catalogue(tmp_path: Path, dump: Path) -> None:
+    question = ("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--ignore-existing")
+    got = kscale(*question, "--instance-type", "m5*", "--instance-type", "c5.large", "--region", "us-east-1")
+    assert got.code == 0, got.stderr
+    assert got.stdout.splitlines()[0] == (
+        "9 pods pending: 9 new nodes of 1 type, $0.765/h, proven within 0.00% of the cheapest (at least $0.765)."
+    )
+    assert "types without a price in the catalogue, left out: 1" in got.stderr
+    west = kscale(
+        *question, "--instance-type", "m5*", "--region", "us-west-2", "--zone", "a", "--zone", "b", "-o", "json",
+        "--to-groups", tmp_path / "groups.json", "--to-nodepool", tmp_path / "pool.json",
+    )  # fmt: skip
+    plan = json.loads(west.stdout)
+    assert (plan["cost"], plan["nowhere"], plan["types"]) == (0.8, 0, 2)
+    assert sum(len(each["pods"]) for each in plan["placement"]) == 9
+    groups = read_groups(tmp_path / "groups.json")
+    assert {group.id: group.max_size for group in groups} == plan["offers"]
+    pool = json.loads((tmp_path / "pool.json").read_text())
+    assert pool["spec"]["limits"]["cpu"] == "18"
+    name = kscale(*question, "-q", "--instance-type", "c5*", "-o", "name")
+    assert name.stdout == "instancetype/c5.large\n"
+
+
+def test_limits_leave_pods_without(tmp_path: Path, dump: Path) -> None:
+    question = ("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", "--instance-type", "c5*", "--ignore-existing")
+    got = kscale(*question, "--limit", "nodes=4", "--max-types", 1, "--curve")
+    assert got.code == 1
+    assert got.stdout.splitlines()[0] == "9 pods pending: 3 new nodes of 1 type, $0.255/h; 6 stay without."
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        (("--instance-type", "z9*"), 'no instance type like "z9*"'),
+        (("--instance-type", "m5*", "--region", "mars"), 'no prices of region "mars"'),
+        (("--instance-type", "m5.free"), "no node group is known"),
+        (("--instance-type", "m5*", "--limit", "cpu"), "'cpu' is not RESOURCE=N"),
+        (("--instance-type", "m5*", "--limit", "cpu=x"), "'x' is not a quantity"),
+        (("--instance-type", "m5*", "--limit", "nodes=0"), "limit of nodes: 0 is less"),
+        (("--instance-type", "m5*", "--pods", "all", "-n", "a"), "leave out -n and -l"),
+        (("--instance-type", "m5*", "--to-groups", "no/such/folder"), "No such file or directory"),
+    ],
+)
+def test_bad_usage_has_a_name(tmp_path: Path, dump: Path, more: tuple[str, ...], text: str) -> None:
+    got = kscale("mix", "-f", dump, "--catalogue", tmp_path / "types.csv", *more)
+    assert got.code == 2
+    assert text in " ".join(got.stderr.replace("│", " ").split())
