@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from e2e.building import control_plane
 from kscale.world.kubernetes.access import Access, ClientCertificate, Pem, Secret
 
-__all__ = ["ControlPlane", "Refused", "StartError"]
+__all__ = ["ControlPlane", "Refused", "StartError", "free_ports"]
 
 CONTROLLERS = (
     "deployment-controller", "replicaset-controller", "statefulset-controller", "daemonset-controller",
@@ -74,7 +74,7 @@ class ControlPlane:
         self._audit = audit
         self._flags = apiserver_flags
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._ports = dict(zip(("apiserver", "etcd", "peer", "scheduler", "controllers"), _free_ports(5), strict=True))
+        self._ports = dict(zip(("apiserver", "etcd", "peer", "scheduler", "controllers"), free_ports(5), strict=True))
         self._files()
 
     @property
@@ -297,7 +297,7 @@ class ControlPlane:
             yield json.loads(line)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that were free just now."""
     sockets = [socket.socket() for _ in range(count)]
     try:

@@ -1,0 +1,265 @@
+"""The three programs of the VPA against the real API server, with no more rights than their pages name: what is
+measured becomes a recommendation, pods that are far from it are resized, and a new pod is patched by the webhook."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from e2e.control_plane import ControlPlane, Refused, free_ports
+from e2e.metrics_server import FakeMetrics
+from e2e.real_api import connected
+from kscale.drivers.process import Build, ProcessOptions
+from kscale.drivers.process import run_process as run
+from kscale.drivers.vpa_admission import Serving, admission_program
+from kscale.drivers.vpa_recommender import recommender_program
+from kscale.drivers.vpa_registration import RegistrationOptions
+from kscale.drivers.vpa_updater import updater_program
+from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
+from kscale.world.clock import SystemClock
+from kscale.world.serve.app import Server
+from kscale.world.serve.tls import ReloadingContext
+from unit.world.informer_cases import pod
+
+NAMESPACE = "/namespaces/default"
+VPAS = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalers"
+CHECKPOINTS = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalercheckpoints"
+PODS = f"/api/v1{NAMESPACE}/pods"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/vpa-admission-controller"
+CONTROLLERS: list[dict[str, Any]] = [
+    {
+        "apiGroups": ["apps"],
+        "resources": ["daemonsets", "deployments", "replicasets", "statefulsets"],
+        "verbs": ["list", "watch"],
+    },
+    {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers"], "verbs": ["list", "watch"]},
+    {"apiGroups": ["*"], "resources": ["*/scale"], "verbs": ["get"]},
+]
+RULES: dict[str, list[dict[str, Any]]] = {
+    "vpa-recommender": [
+        *CONTROLLERS,
+        {
+            "apiGroups": [""],
+            "resources": ["pods", "namespaces", "events", "replicationcontrollers"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["get", "list"]},
+        {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers/status"], "verbs": ["patch"]},
+        {
+            "apiGroups": ["autoscaling.k8s.io"],
+            "resources": ["verticalpodautoscalercheckpoints"],
+            "verbs": ["list", "create", "patch", "delete"],
+        },
+    ],
+    "vpa-updater": [
+        *CONTROLLERS,
+        {
+            "apiGroups": [""],
+            "resources": ["pods", "limitranges", "replicationcontrollers"],
+            "verbs": ["get", "list", "watch"],
+        },
+        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["pods", "pods/resize"], "verbs": ["patch"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
+    ],
+    "vpa-admission": [
+        *CONTROLLERS,
+        {"apiGroups": [""], "resources": ["limitranges", "replicationcontrollers"], "verbs": ["list", "watch"]},
+        {
+            "apiGroups": ["admissionregistration.k8s.io"],
+            "resources": ["mutatingwebhookconfigurations"],
+            "verbs": ["get", "create", "delete", "patch"],
+        },
+        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
+    ],
+}
+"""As docs/vpa-*.md have them, without leases of leaders."""
+
+
+def definition(plural: str, kind: str, *, status: bool) -> dict[str, Any]:
+    version: dict[str, Any] = {
+        "name": "v1",
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+    }
+    if status:
+        version["subresources"] = {"status": {}}
+    names = {"plural": plural, "singular": plural[:-1], "kind": kind, "listKind": f"{kind}List"}
+    return {
+        "metadata": {
+            "name": f"{plural}.autoscaling.k8s.io",
+            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
+        },
+        "spec": {"group": "autoscaling.k8s.io", "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with ControlPlane(tmp_path_factory.mktemp("vpa")) as plane:
+        path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+        plane.ask("POST", path, definition("verticalpodautoscalers", "VerticalPodAutoscaler", status=True))
+        kind = "VerticalPodAutoscalerCheckpoint"
+        plane.ask("POST", path, definition("verticalpodautoscalercheckpoints", kind, status=False))
+        yield plane
+
+
+def now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def owned(name: str, uid: str) -> dict[str, Any]:
+    made = pod(name, node="n", app="web")
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": uid, "controller": True}
+    made["metadata"]["ownerReferences"] = [owner]
+    made["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "100m", "memory": "50Mi"}}
+    return made
+
+
+def scene(plane: ControlPlane) -> str:
+    """A replica set of two, and a VPA over it; gives the set's UID."""
+    spec = {
+        "replicas": 2,
+        "selector": {"matchLabels": {"app": "web"}},
+        "template": {"metadata": {"labels": {"app": "web"}}, "spec": pod("t")["spec"]},
+    }
+    made = plane.ask("POST", f"/apis/apps/v1{NAMESPACE}/replicasets", {"metadata": {"name": "web"}, "spec": spec})
+    uid: str = made["metadata"]["uid"]
+    plane.ask("POST", "/api/v1/nodes", {"metadata": {"name": "n"}})
+    offered = {"cpu": "8", "memory": "32Gi", "pods": "100"}
+    told: dict[str, Any] = {"status": {"capacity": offered, "allocatable": offered}}
+    plane.ask("PATCH", "/api/v1/nodes/n/status", told, content_type="application/merge-patch+json")
+    for i in range(2):
+        plane.ask("POST", PODS, owned(f"web-{i}", uid))
+        told = {"status": {"phase": "Running", "startTime": now()}}
+        plane.ask("PATCH", f"{PODS}/web-{i}/status", told, content_type="application/merge-patch+json")
+    target = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web"}
+    body = {
+        "kind": "VerticalPodAutoscaler",
+        "apiVersion": "autoscaling.k8s.io/v1",
+        "metadata": {"name": "web"},
+        "spec": {"targetRef": target, "updatePolicy": {"updateMode": "InPlaceOrRecreate"}},
+    }
+    plane.ask("POST", VPAS, body)
+    return uid
+
+
+async def holds(what: Callable[[], bool], seconds: float = 60) -> None:
+    async with asyncio.timeout(seconds):
+        while not await asyncio.to_thread(what):
+            await asyncio.sleep(0.2)
+
+
+def test_from_usage_to_pods(cluster: ControlPlane, tmp_path: Path) -> None:
+    plane = cluster
+    authority = trustme.CA()
+    issued = authority.issue_cert("localhost", "127.0.0.1")
+    issued.private_key_pem.write_to_path(str(tmp_path / "key"))
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert"))
+    tls = ReloadingContext(str(tmp_path / "cert"), str(tmp_path / "key"))
+    second = timedelta(seconds=1)
+
+    async def main() -> None:
+        servers: asyncio.Queue[Server] = asyncio.Queue()
+        stop = asyncio.Event()
+        tasks: list[asyncio.Task[None]] = []
+
+        async with contextlib.AsyncExitStack() as stack:
+
+            async def begin(name: str, build: Build) -> None:
+                access = await asyncio.to_thread(plane.account, name, RULES[name])
+                api = await stack.enter_async_context(connected(plane, replace(access, namespace="default")))
+                one = run(build, api.client, ProcessOptions(), version="1", stop=stop, clock=SystemClock())
+                tasks.append(asyncio.create_task(one, name=name))
+
+            def going_on() -> None:
+                for task in tasks:
+                    if task.done():
+                        task.result()
+
+            def container(name: str) -> dict[str, Any]:
+                going_on()
+                found: dict[str, Any] = plane.ask("GET", f"{PODS}/{name}")["spec"]["containers"][0]
+                return found
+
+            def targets() -> list[dict[str, str]]:
+                going_on()
+                status = plane.ask("GET", f"{VPAS}/web").get("status") or {}
+                items = (status.get("recommendation") or {}).get("containerRecommendations") or []
+                return [each["target"] for each in items]
+
+            metrics = await stack.enter_async_context(FakeMetrics(plane, lambda _: {"cpu": "700m", "memory": "600Mi"}))
+            metrics.now = now
+            uid = await asyncio.to_thread(scene, plane)
+            try:
+                recommending = RecommenderOptions(recommender_interval=second)
+                await begin("vpa-recommender", partial(recommender_program, options=recommending))
+                await holds(lambda: bool(targets()) and targets()[0]["cpu"] != "25m")
+                (found,) = await asyncio.to_thread(targets)
+                assert int(found["cpu"].removesuffix("m")) > 700
+                assert int(found["memory"]) > 600 * 2**20
+                await holds(lambda: names(plane, CHECKPOINTS) == ["web-c"])
+
+                # There is no network of services here: by URL.
+                admission = AdmissionOptions(status_lease_update_interval=second)
+                (port,) = free_ports(1)
+                registration = RegistrationOptions(
+                    register_by_url=True, webhook_address="https://127.0.0.1", webhook_port=str(port)
+                )
+                serving = Serving(address=f"127.0.0.1:{port}", tls=tls, served=servers.put_nowait)
+                build = partial(
+                    admission_program,
+                    options=admission,
+                    registration=registration,
+                    serving=serving,
+                    holder="here",
+                    ca=authority.cert_pem.bytes,
+                )
+                await begin("vpa-admission", build)
+                async with asyncio.timeout(30):
+                    await servers.get()
+                await holds(lambda: "renewTime" in lease(plane))
+                await asyncio.to_thread(plane.ask, "POST", PODS, owned("web-new", uid))
+                made = await asyncio.to_thread(container, "web-new")
+                assert made["resources"]["requests"]["cpu"] == found["cpu"]
+                marks = (await asyncio.to_thread(plane.ask, "GET", f"{PODS}/web-new"))["metadata"]["annotations"]
+                assert marks["vpaObservedContainers"] == "c"
+                assert marks["vpaUpdates"].startswith("Pod resources updated by web: container 0: ")
+
+                updating = UpdaterOptions(updater_interval=second)
+                await begin("vpa-updater", partial(updater_program, options=updating))
+                await holds(
+                    lambda: (
+                        container("web-0")["resources"]["requests"]["cpu"] != "100m"
+                        or container("web-1")["resources"]["requests"]["cpu"] != "100m"
+                    )
+                )
+                reasons = f"/api/v1{NAMESPACE}/events"
+                await holds(lambda: "InPlaceResizedByVPA" in {e["reason"] for e in plane.ask("GET", reasons)["items"]})
+            finally:
+                stop.set()
+                await asyncio.gather(*tasks)
+
+    asyncio.run(main())
+
+
+def names(plane: ControlPlane, path: str) -> list[str]:
+    return [each["metadata"]["name"] for each in plane.ask("GET", path)["items"]]
+
+
+def lease(plane: ControlPlane) -> dict[str, Any]:
+    with contextlib.suppress(Refused):  # it is not there yet
+        return dict(plane.ask("GET", LEASE)["spec"])
+    return {}
