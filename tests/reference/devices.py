@@ -322,7 +322,8 @@ def selected(claim: Json, exact: Json, identity: DeviceId, device: Json, cluster
             try:
                 verdict = evaluate(selector["cel"]["expression"], identity[0], device)
             except celpy.CELEvalError as problem:
-                raise AllocationError(f"{title}: selector #{index}: runtime error: {problem.args[0]}") from problem
+                where = f"{title}: selector #{index} on device {'/'.join(identity)}"
+                raise AllocationError(f"{where}: CEL runtime error: {problem.args[0]}") from problem
             if not verdict:
                 return False
     return True

@@ -145,6 +145,7 @@ class DeviceRequestAllocationResult(ApiStruct):
     tolerations: list[Toleration] = []
     share_id: str | None = msgspec.field(default=None, name="shareID")
     consumed_capacity: dict[str, Quantity] | None = None
+    skip_node_operations: list[str] = []
 
 
 class DeviceAllocationResult(ApiStruct):

@@ -136,9 +136,25 @@ def test_selector_that_fails_is_an_error() -> None:
     verdict = kscale.fit(snapshot(node("n"), wrong, devices("n", {}), claim("want")), [pod("p", "want")]).verdict(
         "default/p", "n"
     )
-    assert verdict.reasons == (
-        f'running "DynamicResources" filter plugin: class {GPU}: selector #0: runtime error: no such key: absent',
+    (reason,) = verdict.reasons
+    assert reason == (
+        f'running "DynamicResources" filter plugin: class {GPU}: selector #0 on device {GPU}/n/dev0: CEL runtime '
+        "error: no such key: absent. consider using CEL optional chaining (.? followed by orValue()) or guarding "
+        "the check with has() for optional fields"
     )
+
+
+def test_operations_that_a_device_skips_need_a_node_that_can_do_without() -> None:
+    result = {"request": "r", "driver": GPU, "pool": "n", "device": "dev0"}
+    results = [result | {"skipNodeOperations": ["NodePrepareResources"]}]
+    skipping = claim("want", status={"allocation": {"devices": {"results": results}}})
+    plain = claim("want", status={"allocation": {"devices": {"results": [result]}}})
+    able = node("n")
+    able["status"]["declaredFeatures"] = ["DRAOptionalNodeOperations"]
+    assert fits(node("n"), plain)
+    assert fits(able, skipping)
+    verdict = kscale.fit(snapshot(node("n"), skipping), [pod("p", "want")]).verdict("default/p", "n")
+    assert verdict.reasons == ("resourceclaim not available on the node",)
 
 
 TAINTED = {"taints": [{"key": "broken", "effect": "NoExecute"}]}

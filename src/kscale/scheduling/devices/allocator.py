@@ -181,7 +181,10 @@ class Allocator:
                         verdict = problem
                     self._selected[key] = verdict
                 if isinstance(verdict, SelectorError):
-                    raise AllocationError(f"{title}: selector #{i}: {verdict}")
+                    where, when = ("", "compile")
+                    if verdict.compiles:
+                        where, when = f" on device {'/'.join(offer.identity)}", "runtime"
+                    raise AllocationError(f"{title}: selector #{i}{where}: CEL {when} error: {verdict}")
                 if not verdict:
                     return False
         return True

@@ -15,11 +15,20 @@ from kscale.scheduling.devices.cel_text import plain
 __all__ = ["SelectorError", "attribute_value", "selects"]
 
 _NO_KEY = re.compile(r"no such member in mapping: '(.*)'")
+_HINT = (
+    "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
+    "fields"
+)
 _VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
 
 
 class SelectorError(ValueError):
-    """An expression that does not compile, fails on a device or gives no truth value. The text is upstream's."""
+    """An expression that does not compile, fails on a device or gives no truth value. The text is upstream's;
+    ``compiles``: it is the device that it fails on."""
+
+    def __init__(self, text: str, *, compiles: bool = False) -> None:
+        super().__init__(text)
+        self.compiles = compiles
 
 
 def attribute_value(attribute: DeviceAttribute) -> tuple[str, int | bool | str] | None:
@@ -45,10 +54,10 @@ def selects(expression: str, driver: str, device: Device) -> bool:
     except (library.error, ValueError) as problem:
         text = str(problem.args[0]) if problem.args else str(problem)
         missing = _NO_KEY.fullmatch(text)
-        text = f"no such key: {missing[1]}" if missing else text.split(" (in activation", 1)[0]
-        raise SelectorError(f"runtime error: {text}") from None
+        text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
+        raise SelectorError(text, compiles=True) from None
     if not isinstance(verdict, library.bool_type):
-        raise SelectorError("type conversion error: the expression is not a truth value")
+        raise SelectorError("type conversion error: the expression is not a truth value", compiles=True)
     return bool(verdict)
 
 

@@ -16,13 +16,16 @@ from kscale.scheduling.context import Context
 from kscale.scheduling.devices.allocator import AllocationError
 from kscale.scheduling.devices.claims import ClaimError, Claims, to_allocate
 from kscale.scheduling.devices.devices import Devices
-from kscale.scheduling.facts import DEVICES, NodeFacts
+from kscale.scheduling.facts import DEVICES, FEATURES, NodeFacts
 from kscale.scheduling.plugins.base import NOTHING, Judge, Numbers, Plugin, PreFilter, Witness
 from kscale.scheduling.plugins.node_affinity import selector_columns
 from kscale.scheduling.status import ERROR, Status, error, unresolvable
 from kscale.snapshot.interner import PodClass
 
 __all__ = ["DynamicResources"]
+
+_OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"
+"""What a node declares that can do without the operations which a device says it may skip."""
 
 _encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
@@ -63,6 +66,14 @@ class DynamicResources(Plugin):
             if claim.status.allocation is not None:
                 selectors.append(claim.status.allocation.node_selector)
                 columns |= selector_columns(selectors[-1])
+        optional = any(
+            result.skip_node_operations
+            for claim in need.allocated
+            if claim.status.allocation is not None
+            for result in claim.status.allocation.devices.results
+        )
+        if optional:
+            columns.add(FEATURES)
         if need.open or need.extended:
             columns.add(DEVICES)
 
@@ -77,9 +88,11 @@ class DynamicResources(Plugin):
             for selector in selectors:
                 if selector is not None and not compile_node_selector(selector).matches(node.labels, node.name):
                     return unresolvable("resourceclaim not available on the node")
+            if optional and _OPTIONAL_OPERATIONS not in node.features:
+                return unresolvable("resourceclaim not available on the node")
             return None
 
-        key = tuple(_encode(claim.spec) for claim in need.open), tuple(map(_encode, selectors)), need.extended
+        key = tuple(_encode(claim.spec) for claim in need.open), tuple(map(_encode, selectors)), need.extended, optional
         return Judge(key, frozenset(columns), check)
 
     def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
