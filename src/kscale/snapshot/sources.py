@@ -163,12 +163,16 @@ def _from_path(source: str | os.PathLike[str], scan: Scan | None) -> Iterator[_F
     if not os.path.isdir(path):
         yield from _from_file(path, False, scan)
         return
+    closed: list[OSError] = []
     files = sorted(
-        file
-        for file in path.rglob("*")
-        if file.name.endswith(_SUFFIXES) and not file.name.startswith(".") and file.is_file()
+        Path(folder, name)
+        for folder, _, names in os.walk(path, onerror=closed.append)
+        for name in names
+        if name.endswith(_SUFFIXES) and not name.startswith(".") and Path(folder, name).is_file()
     )
-    if not files:
+    for error in closed:
+        yield Problem(error.strerror or str(error), str(error.filename))
+    if not files and not closed:
         yield Problem(f"no file with suffix {', '.join(_SUFFIXES)} in this directory", str(path))
     for file in files:
         yield from _from_file(file, True, scan)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import json
+import os
 import re
 import subprocess
 import sys
@@ -444,3 +446,18 @@ def test_an_object_may_say_how_its_name_begins(tmp_path: Path) -> None:
     assert sorted(cluster.keys("Pod")) == sorted(name for name in names if "/web-" in name)
     assert sorted(cluster.snapshot().pending) == sorted(cluster.keys("Pod"))
     assert "name" not in GENERATED["metadata"]
+
+
+def test_a_directory_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "closed").mkdir()
+    (tmp_path / "node.json").write_text(json.dumps({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n"}}))
+    scandir = os.scandir
+
+    def refused(path: Any) -> Any:
+        if os.fspath(path).endswith("closed"):
+            raise PermissionError(errno.EACCES, "Permission denied", os.fspath(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(InputError, match="closed: Permission denied"):
+        kscale.load(tmp_path)
