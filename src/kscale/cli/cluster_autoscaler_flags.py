@@ -124,6 +124,8 @@ _WHERE: Final = {
     "write_status_configmap": "Show the status in a ConfigMap.",
     "status_config_map_name": "... of this name.",
     "emit_per_nodegroup_metrics": "Gauges of each group.",
+    "node_removal_latency_tracking_enabled": "Measure how long nodes that are not needed stay.",
+    "max_node_skip_eval_time_tracker_enabled": "Measure how long a node was not looked at.",
 }
 _PANELS: Final = {
     "Limits": _LIMITS, "Cluster state": _STATE, "Scale-up": _SCALE_UP, "Taints": _TAINTS, "Scale-down": _SCALE_DOWN,
