@@ -27,6 +27,8 @@ class PreFilterOutcome:
 
 PASSED = PreFilterOutcome()
 
+_ASKED = tuple(plugin for plugin in PROFILE if type(plugin).prefilter is not Plugin.prefilter)
+
 
 @dataclass(slots=True)
 class PreFilterReport:
@@ -37,7 +39,7 @@ class PreFilterReport:
     node_sets: list[tuple[str, frozenset[str]]] = field(default_factory=list)
 
 
-def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = PROFILE) -> PreFilterOutcome:
+def run_prefilters(pod: PodClass, ctx: Context, plugins: Iterable[Plugin] = _ASKED) -> PreFilterOutcome:
     """In profile order; the first that cannot be helped ends it, the last that preemption might help is reported."""
     pending: tuple[str, Status] | None = None
     nodes: frozenset[str] | None = None

@@ -101,7 +101,9 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
     @property
     def has_claims(self) -> bool:
         """Whether some volume is a claim, named or generic ephemeral."""
-        return any(v.persistent_volume_claim is not None or v.ephemeral is not None for v in self.volumes)
+        return bool(self.volumes) and any(
+            v.persistent_volume_claim is not None or v.ephemeral is not None for v in self.volumes
+        )
 
 
 GONE: Final = PodClass(
@@ -315,8 +317,6 @@ class Interner:
             identity_id = self._identity.add(identity)
             self._identity_users.extend_to(identity_id + 1)
         self._identity_users.array[identity_id] += 1
-        selector = looks.node_selector
-        selected = None if selector is None else tuple(sorted(selector.items()))
         index = self._class_of.next
         pod_class = msgspec.structs.replace(
             looks,
@@ -325,7 +325,7 @@ class Interner:
             volumes=volumes[1],
             owner=key[4],
             identity_id=identity_id,
-            selection_id=self._selections.take((selected, affinity[0][0])),
+            selection_id=self._selections.take((key[0].key[4], affinity[0][0])),
             tolerations_id=self._tolerations.take(key[0].key[3]),
             **affinity[1],
         )

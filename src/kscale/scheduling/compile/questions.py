@@ -83,6 +83,8 @@ class Questions:
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self.kept = ctx.snapshot.interner.memo.of(_Kept, _Kept).of(ctx.profile, csi=ctx.csi, dra=ctx.dra)
+        self._pairs: dict[JudgeKey, tuple[JudgeKey, Judge]] = {}
+        self._together: dict[Judges, tuple[Judges, frozenset[str]]] = {}
         self._seen = self.kept.before(tuple(each for plugin in _GROUNDED for each in plugin.backdrop(ctx)))
 
     def of(self, pod: PodClass) -> Question:
@@ -113,23 +115,35 @@ class Questions:
     def _question(self, pod: PodClass, grounds: tuple[Any, ...]) -> Question:
         ctx, disabled = self._ctx, self._ctx.profile.disabled_filters
         outcome = run_prefilters(pod, ctx)
-        judges: list[tuple[JudgeKey, Judge]] = []
-        columns: set[str] = {NAME} if outcome.nodes is not None else set()
+        found: list[tuple[JudgeKey, Judge]] = []
         for plugin in STATIC if outcome.failure is None else ():
             judge = plugin.judge(pod, ctx) if plugin.name not in disabled else None
             if judge is not None:
-                judges.append(((plugin.ordinal, judge.key), judge))
-                columns |= judge.columns
-        looks = ((plugin.name, plugin.looks(pod, ctx)) for plugin in _LOOKING)
+                key = plugin.ordinal, judge.key
+                found.append(self._pairs.setdefault(key, (key, judge)))
+        looks = []
+        for plugin in _LOOKING:
+            seen = plugin.looks(pod, ctx)
+            if seen is not None:
+                looks.append((plugin.name, seen))
+        judges, columns = self._shared(tuple(found))
         return Question(
             pod=pod,
             outcome=outcome,
-            judges=tuple(judges),
-            looks=tuple(each for each in looks if each[1] is not None),
-            columns=frozenset(columns),
+            judges=judges,
+            looks=tuple(looks),
+            columns=columns if outcome.nodes is None else columns | {NAME},
             grounds=grounds,
             seen=self._seen,
         )
+
+    def _shared(self, judges: Judges) -> tuple[Judges, frozenset[str]]:
+        """The same judges, and what they read: one object for all classes that have them, which is what many pods, no
+        two alike, cost the garbage collector."""
+        known = self._together.get(judges)
+        if known is None:
+            known = self._together[judges] = judges, frozenset().union(*(judge.columns for _, judge in judges))
+        return known
 
 
 def _same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:

@@ -23,8 +23,10 @@ def selects(pod: PodClass, node: NodeFacts) -> bool:
 
 def selector_columns(selector: NodeSelector | None) -> frozenset[str]:
     """The node columns that a node selector reads."""
+    if selector is None:
+        return frozenset()
     columns: set[str] = set()
-    for term in selector.node_selector_terms if selector else ():
+    for term in selector.node_selector_terms:
         columns.update(expression.key for expression in term.match_expressions)
         if term.match_fields:
             columns.add(NAME)

@@ -74,6 +74,8 @@ def hard_constraints(pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...]:
 
     Raises SelectorError when a selector of a hard constraint is broken.
     """
+    if not pod.spread and not ctx.profile.default_constraints:
+        return ()
     found: list[tuple[TopologySpreadConstraint, Selector]] = []
     if pod.spread:
         for constraint in pod.spread:
