@@ -24,7 +24,7 @@ import kscale
 from kscale.effects import SECOND, Action, GetMetric, GetScale, Outcome, from_text, run_virtually
 from kscale.hpa.batch import Reconciled, reconcile_all
 from kscale.hpa.behavior import History, Rules
-from kscale.hpa.columns import MetricRows, PodTable, SampleTable, TargetColumns, calculate
+from kscale.hpa.columns import MetricRows, SampledPods, SampleTable, TargetColumns, calculate
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.defaults import apply_defaults
@@ -379,7 +379,7 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
     usage, time, window = world["usage"][chosen], world["time"], world["window"]
 
     def join() -> SampleTable:
-        table = SampleTable(PodTable(keys))
+        table = SampleTable(SampledPods(keys))
         table.update(given, usage, time, window)
         return table
 
@@ -390,7 +390,7 @@ def test_kernel_join_samples_by_name(benchmark: Any, world: dict[str, Any], orde
 def test_kernel_join_the_same_pods_again(benchmark: Any, world: dict[str, Any]) -> None:
     """The next scrape: the same names, other values."""
     keys = world["keys"]
-    table = SampleTable(PodTable(keys))
+    table = SampleTable(SampledPods(keys))
     table.update(keys, world["usage"], world["time"], world["window"])
     benchmark(table.update, keys, world["usage"], world["time"], world["window"])
     assert np.array_equal(table.columns.value, world["usage"])
@@ -399,7 +399,7 @@ def test_kernel_join_the_same_pods_again(benchmark: Any, world: dict[str, Any]) 
 def test_kernel_join_one_percent_of_changes(benchmark: Any, world: dict[str, Any]) -> None:
     """Target: in proportion to the changes."""
     keys = world["keys"]
-    table = SampleTable(PodTable(keys))
+    table = SampleTable(SampledPods(keys))
     table.update(keys, world["usage"], world["time"], world["window"])
     changed = keys[::100]
     value = np.full(len(changed), 5, np.int64)

@@ -71,7 +71,7 @@ IDLE: Final[Mapping[str, str]] = {
 """Flag in snake_case -> why; some are fields of the options."""
 
 NOT_HERE: Final[Mapping[str, str]] = {
-    "scheduler_config_file": "kscale.scale_up(profile=...) takes a profile of the scheduler",
+    "scheduler_config_file": "kscale.scheduler_profile makes a profile of it, for kscale.scale_up(profile=...)",
     "capacity_buffer_pod_injection_enabled": "kscale.ca.capacity_buffers gives the pods of buffers",
     "enable_provisioning_requests": "kscale.ca.provisioning_requests decides about these",
 }

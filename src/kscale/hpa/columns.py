@@ -16,7 +16,7 @@ from kscale._native import _names, _replicas
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns
 
-__all__ = ["MetricRows", "PodTable", "SampleTable", "TargetColumns"]
+__all__ = ["MetricRows", "SampleTable", "SampledPods", "TargetColumns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +126,7 @@ def calculate(
     )
 
 
-class PodTable:
+class SampledPods:
     """Rows of pods by key (``namespace/name``), for joining samples by name."""
 
     __slots__ = ("_table", "keys")
@@ -148,7 +148,7 @@ class SampleTable:
 
     __slots__ = ("columns", "pods")
 
-    def __init__(self, pods: PodTable) -> None:
+    def __init__(self, pods: SampledPods) -> None:
         n = len(pods)
         self.pods = pods
         self.columns = SampleColumns(

@@ -30,7 +30,7 @@ from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, 
 from kscale.objects.scale import ScaleError, ScalePaths, definition_of, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
-from kscale.snapshot.sources import Record, Source, read
+from kscale.snapshot.sources import RawObject, Source, read
 
 __all__ = ["Dump", "read_dump"]
 
@@ -190,7 +190,7 @@ class Dump:
             raise InputError(str(error)) from None
         self.newest = max([self.newest, *times])
 
-    def add(self, record: Record, namespace: str | None) -> None:
+    def add(self, record: RawObject, namespace: str | None) -> None:
         """One object. ``namespace`` is that of external metrics, if it was said. Raises ``InputError``."""
         group, kind = group_of(record.api_version), record.kind
         if record.empty:
@@ -321,7 +321,7 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
     """
     dump = Dump()
-    external: list[tuple[int, Record, str | None]] = []
+    external: list[tuple[int, RawObject, str | None]] = []
     number, last = 0, ("", "", -1)
     for record, namespace in _records(dump, sources, metrics):
         place, _, index = record.where.rpartition("[")
@@ -354,7 +354,7 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
 
 def _records(
     dump: Dump, sources: Sequence[Source], metrics: Iterable[tuple[str | None, Source]]
-) -> Iterator[tuple[Record, str | None]]:
+) -> Iterator[tuple[RawObject, str | None]]:
     for namespace, source in [*((None, each) for each in sources), *metrics]:
         for record in read(source, empty_lists=True):
             dump.total += isinstance(record, Problem) or not record.empty
@@ -364,7 +364,7 @@ def _records(
                 yield record, namespace
 
 
-def _take(dump: Dump, record: Record, namespace: str | None) -> None:
+def _take(dump: Dump, record: RawObject, namespace: str | None) -> None:
     try:
         dump.add(record, namespace)
     except InputError as error:

@@ -10,12 +10,12 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import to_dict
 from kscale.objects.meta import KubeObject
-from kscale.snapshot.sources import Record
+from kscale.snapshot.sources import RawObject
 
 __all__ = ["check_names", "key_of", "named", "plain"]
 
 
-def plain(record: Record) -> Any:
+def plain(record: RawObject) -> Any:
     """The data of a record. Raises :class:`~kscale.errors.InputError` for what is no JSON."""
     data = record.data
     if isinstance(data, KubeObject):
@@ -31,7 +31,7 @@ def plain(record: Record) -> Any:
     return data
 
 
-def named(record: Record) -> Any:
+def named(record: RawObject) -> Any:
     """The data, for naming an object that may not be readable at all."""
     try:
         return plain(record)

@@ -19,7 +19,7 @@ from kscale.objects.meta import KubeObject, ObjectMeta
 from kscale.objects.namespaces import DEFAULT_NAMESPACE, with_namespace
 from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
-from kscale.snapshot.sources import Record, Scan, Source, read_scanned
+from kscale.snapshot.sources import RawObject, Scan, Source, read_scanned
 
 if TYPE_CHECKING:
     from kscale.snapshot.pod_batch import PodBatch
@@ -55,7 +55,7 @@ class LoadReport:
     duplicates: int = 0
     total: int = 0
 
-    def warn(self, message: str, record: Record, field: str = "") -> None:
+    def warn(self, message: str, record: RawObject, field: str = "") -> None:
         """Count a warning; keep it if there is room (its object is named only then)."""
         self.warning_count += 1
         if len(self.warnings) < _MAX_WARNINGS:
@@ -116,7 +116,7 @@ def load_batches(
             report.problems.append(record)
             report.total += 1
             continue
-        if not isinstance(record, Record):
+        if not isinstance(record, RawObject):
             _count(record, report, pods)
             yield record
             continue
@@ -140,7 +140,9 @@ def load_batches(
         raise error
 
 
-def _each(sources: tuple[Source, ...], scan: Scan | None, report: LoadReport) -> Iterator[Record | Problem | PodBatch]:
+def _each(
+    sources: tuple[Source, ...], scan: Scan | None, report: LoadReport
+) -> Iterator[RawObject | Problem | PodBatch]:
     for source in sources:
         empty = True
         for found in read_scanned(source, scan=scan):
@@ -166,11 +168,11 @@ def _count(batch: PodBatch, report: LoadReport, pods: set[str]) -> None:
             where = f"{batch.place}[{int(batch.where[i])}]"
             namespace, _, name = key.rpartition("/")
             named = Pod(metadata=ObjectMeta(namespace=namespace, name=name))
-            report.warn(_TWICE, Record("v1", "Pod", named, batch.source, where))
+            report.warn(_TWICE, RawObject("v1", "Pod", named, batch.source, where))
         known.add(key)
 
 
-def _name(record: Record) -> str:
+def _name(record: RawObject) -> str:
     """Of an object that may be damaged: worked out only when there is something to say about it."""
     data: Any = record.data
     if isinstance(data, msgspec.Raw):
@@ -183,7 +185,7 @@ def _name(record: Record) -> str:
     return describe(record.where, record.kind, data)
 
 
-def _load(record: Record, report: LoadReport, validate: bool, namespace: str, made: Counter[str]) -> Loaded | None:
+def _load(record: RawObject, report: LoadReport, validate: bool, namespace: str, made: Counter[str]) -> Loaded | None:
     """One object, or None when it is skipped or damaged (both are counted)."""
     type_ = _type(record)
     if type_ is None and not isinstance(record.data, KubeObject):
@@ -212,7 +214,7 @@ def _load(record: Record, report: LoadReport, validate: bool, namespace: str, ma
     return loaded
 
 
-def _decoded(record: Record, type_: type[KubeObject] | None, namespace: str) -> Loaded:
+def _decoded(record: RawObject, type_: type[KubeObject] | None, namespace: str) -> Loaded:
     data = record.data
     if isinstance(data, KubeObject):
         return Loaded(with_namespace(data, namespace), None)
@@ -240,7 +242,7 @@ def _named(loaded: Loaded, made: Counter[str]) -> Loaded:
     return Loaded(obj, data)
 
 
-def _type(record: Record) -> type[KubeObject] | None:
+def _type(record: RawObject) -> type[KubeObject] | None:
     """The struct of the record's kind. Without an API version (client objects) the kind alone decides, if it can."""
     if record.api_version or not record.kind:
         return find_kind(record.api_version, record.kind) if record.kind else None

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from kscale.snapshot.pod_batch import PodBatch
     from kscale.snapshot.pod_reader import ScannedList
 
-__all__ = ["STDIN", "Record", "Scan", "Source", "read", "read_scanned"]
+__all__ = ["STDIN", "RawObject", "Scan", "Source", "read", "read_scanned"]
 
 Source: TypeAlias = "str | os.PathLike[str] | bytes | bytearray | memoryview | Mapping[str, Any] | KubeObject | Any"
 """A path, a directory, ``-``, bytes, a dict, a struct, a client object, or an iterable of these."""
@@ -49,7 +49,7 @@ _NULL: Final = os.makedev(1, 3)
 """The device that gives nothing."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class RawObject(msgspec.Struct, frozen=True):
     """One object, not yet decoded.
 
     ``data`` is JSON text (:class:`msgspec.Raw`), plain data, or a struct. ``source`` names the file (``-`` standard
@@ -69,7 +69,7 @@ class Record(msgspec.Struct, frozen=True):
 Scan: TypeAlias = "Callable[[memoryview, str, str], ScannedList | None]"
 """(text, source, place of the items) -> the list with its pods as columns; None: read item by item."""
 
-_Found: TypeAlias = "Record | Problem | PodBatch"
+_Found: TypeAlias = "RawObject | Problem | PodBatch"
 
 
 class _Head(msgspec.Struct, rename="camel"):
@@ -91,13 +91,13 @@ _RAW: Final = msgspec.json.Decoder(msgspec.Raw)
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def read(*sources: Source, empty_lists: bool = False) -> Iterator[Record | Problem]:
+def read(*sources: Source, empty_lists: bool = False) -> Iterator[RawObject | Problem]:
     """All objects of all sources in order; what cannot be read at all comes as a :class:`Problem` in between.
 
     ``empty_lists``: lists of a kind (``PodMetricsList``) that hold nothing too, as records of the list.
     """
     for found in read_scanned(*sources, scan=None, empty_lists=empty_lists):
-        assert isinstance(found, (Record, Problem))  # without a scan there are no batches
+        assert isinstance(found, (RawObject, Problem))  # without a scan there are no batches
         yield found
 
 
@@ -105,9 +105,9 @@ def read_scanned(*sources: Source, scan: Scan | None, empty_lists: bool = False)
     """:func:`read` with the pods of JSON lists in batches, as ``scan`` reads them."""
     for source in sources:
         for found in _read(source, scan):
-            if isinstance(found, Record) and found.empty and not empty_lists:
+            if isinstance(found, RawObject) and found.empty and not empty_lists:
                 continue
-            refused = _no_object(found) if isinstance(found, Record) and found.kind in _ANSWERS else None
+            refused = _no_object(found) if isinstance(found, RawObject) and found.kind in _ANSWERS else None
             yield refused or found
 
 
@@ -115,7 +115,7 @@ _ANSWERS: Final = {"Status": "v1", "Table": "meta.k8s.io/"}
 """What an API server answers instead of objects: the kind and how its version begins."""
 
 
-def _no_object(record: Record) -> Problem | None:
+def _no_object(record: RawObject) -> Problem | None:
     """What is wrong with an answer that holds no object."""
     if not record.api_version.startswith(_ANSWERS[record.kind]) or isinstance(record.data, KubeObject):
         return None
@@ -132,7 +132,7 @@ def _no_object(record: Record) -> Problem | None:
 
 def _read(source: Source, scan: Scan | None) -> Iterator[_Found]:
     if isinstance(source, KubeObject):
-        yield Record(source.api_version, source.kind or type(source).__name__, source)
+        yield RawObject(source.api_version, source.kind or type(source).__name__, source)
     elif isinstance(source, Mapping):
         yield from _from_data(dict(source), "", "")
     elif isinstance(source, (bytes, bytearray, memoryview)):
@@ -361,7 +361,7 @@ def _from_json_document(
         return
     kind, api_version = envelope.kind or "", envelope.api_version or ""
     if isinstance(envelope.items, msgspec.UnsetType) or not (kind.endswith("List") or not kind):
-        yield Record(api_version, kind, msgspec.Raw(view), source, where, in_directory)
+        yield RawObject(api_version, kind, msgspec.Raw(view), source, where, in_directory)
         return
     if _projection.repeats_a_key(view, 1):
         yield Problem("a key of the list comes twice", source, where)
@@ -369,7 +369,7 @@ def _from_json_document(
     own = item_kind(kind)
     place = _within(where, "items")
     if own and not envelope.items:
-        yield Record(api_version, kind, msgspec.Raw(view), source, where, in_directory, empty=True)
+        yield RawObject(api_version, kind, msgspec.Raw(view), source, where, in_directory, empty=True)
     yield from _from_items(envelope.items or (), source, place, own, api_version if own else "", in_directory)
 
 
@@ -410,7 +410,7 @@ def _from_items(
         match = _HEAD.match(memoryview(raw)[:_HEAD_SIZE])
         if match is not None:
             version, own, own_later, version_later = match.groups()
-            record = Record(
+            record = RawObject(
                 (version or version_later or b"").decode(), (own or own_later or b"").decode(), raw, source, where,
                 in_directory,
             )  # fmt: skip
@@ -420,7 +420,7 @@ def _from_items(
             except (msgspec.ValidationError, UnicodeDecodeError) as error:
                 yield Problem(f"not a Kubernetes object: {error}", source, where)
                 continue
-            record = Record(head.api_version or api_version, head.kind or kind, raw, source, where, in_directory)
+            record = RawObject(head.api_version or api_version, head.kind or kind, raw, source, where, in_directory)
         if record.kind.endswith("List"):
             yield from _from_json_document(memoryview(raw), source, where, in_directory, None)  # a list in a list
         else:
@@ -452,7 +452,7 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
         return
     kind, api_version = _text(data.get("kind")), _text(data.get("apiVersion"))
     if "items" not in data or not (kind.endswith("List") or not kind):
-        yield Record(api_version, kind, data, source, where, in_directory)
+        yield RawObject(api_version, kind, data, source, where, in_directory)
         return
     items = data["items"]
     if not isinstance(items, list | None):
@@ -460,13 +460,13 @@ def _from_data(data: Any, source: str, where: str, in_directory: bool = False) -
         return
     own = item_kind(kind)
     if own and not items:
-        yield Record(api_version, kind, data, source, where, in_directory, empty=True)
+        yield RawObject(api_version, kind, data, source, where, in_directory, empty=True)
     for index, item in enumerate(items or ()):
         place = _within(where, f"items[{index}]")
         if is_client_object(item):
             item = to_plain(item)
         if own and isinstance(item, dict) and "kind" not in item:
-            yield Record(_text(item.get("apiVersion")) or api_version, own, item, source, place, in_directory)
+            yield RawObject(_text(item.get("apiVersion")) or api_version, own, item, source, place, in_directory)
         else:
             yield from _from_data(item, source, place, in_directory)
 

@@ -98,10 +98,15 @@ def test_flags_that_change_nothing_are_said(flag: str, why: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "flag", ["scheduler-config-file=f", "enable-provisioning-requests", "capacity-buffer-pod-injection-enabled"]
+    ("flag", "door"),
+    [
+        ("scheduler-config-file=f", "scheduler_profile"),
+        ("enable-provisioning-requests", "ca.provisioning_requests"),
+        ("capacity-buffer-pod-injection-enabled", "ca.capacity_buffers"),
+    ],
 )
-def test_flags_that_would_change_an_answer_are_refused(flag: str) -> None:
-    with pytest.raises(InputError, match="is not taken here"):
+def test_flags_that_would_change_an_answer_are_refused(flag: str, door: str) -> None:
+    with pytest.raises(InputError, match=rf"is not taken here.*kscale\.{door}\b"):
         parse_flags([flag])
 
 

@@ -26,7 +26,7 @@ from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import ObjectMeta
 from kscale.snapshot.loading import LoadReport, load_objects
-from kscale.snapshot.sources import Record, read
+from kscale.snapshot.sources import RawObject, read
 from kscale.snapshot.yaml_documents import documents
 
 
@@ -373,7 +373,7 @@ def test_records_do_not_copy(tmp_path: Path) -> None:
     path = tmp_path / "dump.json"
     path.write_text(json.dumps(listed(pod("p"))))
     (record,) = read(path)
-    assert isinstance(record, Record)
+    assert isinstance(record, RawObject)
     assert isinstance(record.data, msgspec.Raw)
     assert (record.where, record.source, record.kind) == ("items[0]", str(path), "Pod")
 

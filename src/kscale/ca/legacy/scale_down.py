@@ -28,8 +28,8 @@ from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
 from kscale.ca.scale_down.plan import ScaleDownPlan
+from kscale.ca.scale_down.planner_input import PlannerInput
 from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
-from kscale.ca.scale_down.scene import Scene
 from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode
@@ -44,7 +44,7 @@ _RECHECK = 300 * SECOND
 
 
 def legacy_scale_down(
-    scene: Scene,
+    given: PlannerInput,
     *,
     limits: ResourceLimiter | None = None,
     in_progress: Sequence[NodeInGroup] = (),
@@ -57,9 +57,9 @@ def legacy_scale_down(
     A state that knows no loop yet counts as a process that has just started: cooldowns begin now,
     but for those whose time the state has.
     """
-    memory = scene.before.scale_down
+    memory = given.before.scale_down
     if not memory.started:
-        now = scene.now
+        now = given.now
         memory = replace(
             memory,
             last_scale_up=memory.last_scale_up or now,
@@ -67,28 +67,28 @@ def legacy_scale_down(
             last_failure=memory.last_failure or now,
             started=True,
         )
-        scene.before = replace(scene.before, scale_down=memory)
-    return _Loop(scene, in_progress, gpu_label, profile).run(limits, disabled)
+        given.before = replace(given.before, scale_down=memory)
+    return _Loop(given, in_progress, gpu_label, profile).run(limits, disabled)
 
 
 class _Loop:
     def __init__(
-        self, scene: Scene, in_progress: Sequence[NodeInGroup], gpu_label: str, profile: SchedulerProfile | None
+        self, given: PlannerInput, in_progress: Sequence[NodeInGroup], gpu_label: str, profile: SchedulerProfile | None
     ) -> None:
-        self.scene = scene
-        self.now = scene.now
-        self.options = scene.options
-        self.nodes = scene.nodes
-        self.groups = scene.groups
-        self.before = scene.before
-        self.memory = memory = scene.before.scale_down
+        self.given = given
+        self.now = given.now
+        self.options = given.options
+        self.nodes = given.nodes
+        self.groups = given.groups
+        self.before = given.before
+        self.memory = memory = given.before.scale_down
         self.in_progress = {item.node for item in in_progress}
         self.gpu_label = gpu_label
-        self.pdbs = scene.pdbs
-        self.listers = scene.listers
+        self.pdbs = given.pdbs
+        self.listers = given.listers
         self.usage: UsageTracker = memory.usage.copy()
         self.simulator = LegacySimulator(
-            scene.whole, scene.snapshot, usage=self.usage, hints=memory.hints, now=scene.now, profile=profile
+            given.whole, given.snapshot, usage=self.usage, hints=memory.hints, now=given.now, profile=profile
         )
         self.unremovable_until: dict[str, Moment] = {}
         self.unremovable: dict[str, UnremovableNode] = {}
@@ -105,7 +105,7 @@ class _Loop:
         after_update = dict(self.unremovable)
         unneeded = [self._unneeded(name, time) for name, time in since.items()]
         chosen: NodesToDelete | None = None
-        if disabled or self.scene.settles:
+        if disabled or self.given.settles:
             result = "ScaleDownInCooldown"
         elif self.in_progress:
             result = "ScaleDownInProgress"

@@ -7,8 +7,8 @@ from collections.abc import Collection, Sequence
 from kscale.ca.gpu import gpu_config
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
 from kscale.ca.scale_down.node_devices import claims_of, local_slices
+from kscale.ca.scale_down.planner_input import PlannerInput
 from kscale.ca.scale_down.removal import RemovalSimulator
-from kscale.ca.scale_down.scene import Scene
 from kscale.ca.scale_down.usage_columns import UsageColumns
 from kscale.ca.scale_down.utilization import Usage
 from kscale.objects.core import Pod
@@ -24,25 +24,27 @@ class NodeJudge:
     ``changed``: nodes that have other pods than the snapshot says; these are summed up pod by pod.
     """
 
-    __slots__ = ("_changed", "_columns", "_gpu_label", "_index", "_scene", "_simulator", "_skips_mirror", "_slices")
+    __slots__ = ("_changed", "_columns", "_given", "_gpu_label", "_index", "_simulator", "_skips_mirror", "_slices")
 
-    def __init__(self, scene: Scene, simulator: RemovalSimulator, changed: Collection[str], gpu_label: str) -> None:
-        self._scene = scene
+    def __init__(
+        self, given: PlannerInput, simulator: RemovalSimulator, changed: Collection[str], gpu_label: str
+    ) -> None:
+        self._given = given
         self._simulator = simulator
         self._changed = changed
         self._gpu_label = gpu_label
-        self._index = scene.snapshot.columns.index
-        self._columns = UsageColumns(simulator.pods, len(scene.nodes), scene.now)
-        self._skips_mirror = scene.options.ignore_mirror_pods_utilization
+        self._index = given.snapshot.columns.index
+        self._columns = UsageColumns(simulator.pods, len(given.nodes), given.now)
+        self._skips_mirror = given.options.ignore_mirror_pods_utilization
         self._slices: dict[str, list[ResourceSlice]] = {}
-        if scene.options.enable_dynamic_resource_allocation:
-            self._slices = local_slices(scene.snapshot)
+        if given.options.enable_dynamic_resource_allocation:
+            self._slices = local_slices(given.snapshot)
 
     def judge(self, name: str, *, recently_unremovable: bool) -> Eligibility:
         """One node of the snapshot."""
-        scene, columns = self._scene, self._columns
+        given, columns = self._given, self._columns
         n = self._index[name]
-        node = scene.nodes[n]
+        node = given.nodes[n]
         slices = self._slices.get(name, ())
         gpu = gpu_config(self._gpu_label, node)
         summed = name not in self._changed and columns.knows(n)
@@ -60,12 +62,12 @@ class NodeJudge:
         return eligibility(
             node,
             pods,
-            groups=scene.groups,
-            options=scene.options,
-            now_ns=scene.now,
+            groups=given.groups,
+            options=given.options,
+            now_ns=given.now,
             gpu=gpu,
             recently_unremovable=recently_unremovable,
             dra_slices=slices,
-            dra_claims=claims_of(pods, scene.snapshot) if slices else (),
+            dra_claims=claims_of(pods, given.snapshot) if slices else (),
             sums=sums if summed else None,
         )

@@ -23,10 +23,10 @@ from kscale.ca.scale_down.node_judge import NodeJudge
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete, nodes_to_delete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
 from kscale.ca.scale_down.plan import Alone, ScaleDownPlan, not_tried
+from kscale.ca.scale_down.planner_input import PlannerInput
 from kscale.ca.scale_down.reasons import NODE_GROUP_MIN_SIZE_REACHED
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
 from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
-from kscale.ca.scale_down.scene import Scene
 from kscale.ca.scale_down.soft_taints import soft_taints
 from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
 from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_in_time, unneeded_limit
@@ -107,12 +107,12 @@ def scale_down(
         )
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    scene = Scene(snapshot, groups, moment(now), options, before)
+    given = PlannerInput(snapshot, groups, moment(now), options, before)
     if options.legacy:
         from kscale.ca.legacy.scale_down import legacy_scale_down
 
         return legacy_scale_down(
-            scene,
+            given,
             limits=limits,
             in_progress=[*deleting, *draining],
             disabled=disabled,
@@ -121,13 +121,13 @@ def scale_down(
         )
     barred: dict[str, str] = {}
     while True:
-        loop = _Loop(scene, profile, exhaustive, max_simulations, threads, barred)
+        loop = _Loop(given, profile, exhaustive, max_simulations, threads, barred)
         plan = loop.run(limits, deleting, draining, evicted, upcoming, disabled, gpu_label)
         if not exhaustive or plan.chosen is None or not plan.chosen.unremovable:
             return plan
         # Nodes that may not go after all have taken room, and given some: once more without them.
         barred |= plan.chosen.unremovable
-        scene = Scene(snapshot, scene.groups, scene.now, options, before)
+        given = PlannerInput(snapshot, given.groups, given.now, options, before)
 
 
 def _refuse_in_legacy(**given: bool) -> None:
@@ -142,32 +142,32 @@ class _Loop:
 
     def __init__(
         self,
-        scene: Scene,
+        given: PlannerInput,
         profile: SchedulerProfile | None,
         exhaustive: bool,
         max_simulations: int | None,
         threads: int | None,
         barred: Mapping[str, str],
     ) -> None:
-        self.scene = scene
+        self.given = given
         self.barred = barred
         self.in_progress: Counter[str] = Counter()
-        self.options = scene.options
-        self.max_simulations = simulations_in_time(scene.options, max_simulations)
+        self.options = given.options
+        self.max_simulations = simulations_in_time(given.options, max_simulations)
         self.threads = threads
         self.judge_alone: partial[Alone] | None = None
         self.injected: list[PodRecord] = []
-        self.snapshot = scene.snapshot
+        self.snapshot = given.snapshot
         self.exhaustive = exhaustive
-        self.nodes = scene.nodes
-        self.groups = scene.groups
-        self.now = scene.now
-        self.before = scene.before
-        self.memory = scene.before.scale_down
+        self.nodes = given.nodes
+        self.groups = given.groups
+        self.now = given.now
+        self.before = given.before
+        self.memory = given.before.scale_down
         self.profile = profile
-        self.interval = 1 if exhaustive else shortest_interval(self.memory, scene.options, scene.now)
-        self.listers = scene.listers
-        self.pdbs = scene.pdbs
+        self.interval = 1 if exhaustive else shortest_interval(self.memory, given.options, given.now)
+        self.listers = given.listers
+        self.pdbs = given.pdbs
         self.unremovable = UnremovableNodes(until={} if exhaustive else self.memory.unremovable_until)
         self.judged: dict[str, Eligibility] = {}
         self.failures: dict[str, UnremovableCandidate] = {}
@@ -313,7 +313,7 @@ class _Loop:
         """The removable nodes, in the order found; reasons for the others go to ``unremovable``."""
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
         eligible = []
-        judge = NodeJudge(self.scene, simulator, self.injected_on, gpu_label)
+        judge = NodeJudge(self.given, simulator, self.injected_on, gpu_label)
         for name in names:
             recent = self.unremovable.is_recent(name)
             judged = self.judged[name] = judge.judge(name, recently_unremovable=recent)
@@ -404,7 +404,7 @@ class _Loop:
     def _cooldown(self, disabled: bool) -> bool:
         if disabled or self.exhaustive:
             return disabled
-        return not self.options.scale_down_delay_type_local and self.scene.settles
+        return not self.options.scale_down_delay_type_local and self.given.settles
 
     # -- choice ------------------------------------------------------------------------------------------------------
 

@@ -15,10 +15,10 @@ from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Scene"]
+__all__ = ["PlannerInput"]
 
 
-class Scene:
+class PlannerInput:
     """The cluster at one moment, its groups, and what earlier loops remember.
 
     ``whole``: the snapshot; ``snapshot``: the same without expendable pods. ``pdbs`` are charged while
