@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-from kscale.effects import ZERO_TIME, ApiError, Moment, from_text, moment
+from kscale.effects import ZERO_TIME, ApiError, Moment, moment
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
 from kscale.hpa.admission import admit
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions
-from kscale.hpa.dump_records import check_names, key_of, named, plain
+from kscale.hpa.dump_json import is_usage, pod_of, time_of, usage_of
+from kscale.hpa.dump_records import check_names, key_of, named, plain, untold
 from kscale.hpa.keda import check_shape, guessed, hpa_of, unmodelled
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
-from kscale.hpa.replica_calculator import selector_text
 from kscale.hpa.state import ControllerState, settled
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.core import Pod
@@ -26,10 +26,12 @@ from kscale.objects.decode import describe, from_dict
 from kscale.objects.durations import parse_duration
 from kscale.objects.kinds import group_of
 from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
+from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, ServedResource, parse_group_version
 from kscale.objects.scale import ScaleError, ScalePaths, definition_of, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
+from kscale.snapshot.collector import collector_paused
 from kscale.snapshot.sources import RawObject, Source, read
 
 __all__ = ["Dump", "read_dump"]
@@ -68,7 +70,7 @@ class Dump:
     total: int = 0
     list_number: int = 0
     scaled_objects: dict[str, Mapping[str, Any]] = field(default_factory=dict)
-    usage: list[PodMetrics] = field(default_factory=list)
+    usage: list[PodUsage | list[PodMetrics]] = field(default_factory=list)
     known_scales: dict[str, Scale | ApiError] | None = None
 
     def mapper(self) -> RESTMapper:
@@ -185,10 +187,11 @@ class Dump:
     def see(self, *texts: str | None) -> None:
         """Times that were read. Raises ``InputError`` for a text that is no time, before anything is kept."""
         try:
-            times = [from_text(text) for text in texts if text]
+            times = [time_of(text) for text in texts if text]
         except ValueError as error:
             raise InputError(str(error)) from None
-        self.newest = max([self.newest, *times])
+        for time in times:
+            self.newest = max(self.newest, time)
 
     def add(self, record: RawObject, namespace: str | None) -> None:
         """One object. ``namespace`` is that of external metrics, if it was said. Raises ``InputError``."""
@@ -196,6 +199,12 @@ class Dump:
         if record.empty:
             if kind == f"{_METRIC_GROUPS.get(group)}List":  # an API that answered nothing is there
                 setattr(self.metrics, _APIS[group], True)
+            return
+        pod = pod_of(record) if kind == "Pod" and not group else None
+        if pod is not None:
+            self.read[kind] += 1
+            self.see(pod.metadata.creation_timestamp)
+            self._add_pod(pod)
             return
         data = plain(record)
         self.read[kind] += 1
@@ -221,6 +230,21 @@ class Dump:
             if key in self.targets:
                 self.duplicates.append(f"{kind} {key_of(data)}")
             self.targets[key] = data
+
+    def add_usage(self, records: Sequence[RawObject]) -> bool:
+        """Usage of pods that comes in a row; False: it is read object by object."""
+        found = usage_of(records)
+        if found is None:
+            return False
+        usage, created = found
+        try:
+            self.see(*created)
+        except InputError:
+            return False  # whose it is has to be told
+        self.read["PodMetrics"] += len(records)
+        self.newest = max(self.newest, int(usage.time.max(initial=ZERO_TIME)))
+        self.usage.append(usage)
+        return True
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
         """An HPA; one that is ``stored`` may break rules that only a new object must keep."""
@@ -255,7 +279,11 @@ class Dump:
                 parse_duration(item.window)
             except ValueError as error:
                 raise InputError(Problem(str(error), field="window")) from None
-            self.usage.append(item)
+            last = self.usage[-1] if self.usage else None
+            if isinstance(last, list):
+                last.append(item)
+            else:
+                self.usage.append([item])
         elif group == "custom.metrics.k8s.io":
             value = from_dict(data, MetricValue)
             self.see(value.timestamp)
@@ -285,34 +313,18 @@ class Dump:
                 except InputError as error:
                     whose = f"HPA of ScaledObject {key}"
                     problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]
-        if self.usage:
-            self.duplicates += self.metrics.add_pod_metrics(self.usage)
+        for usage in self.usage:
+            self.duplicates += self.metrics.add_pod_metrics(usage)
         self.metrics.know_pods(self.pods.values())
         self.known_scales = self.scales()
         for key, hpa in self.hpas.items():
-            if texts := self._untold(hpa):
+            if texts := untold(hpa, self.metrics):
                 self.unmodelled[f"HorizontalPodAutoscaler {key}"] = texts
         if problems:
             raise InputError(problems)
 
-    def _untold(self, hpa: HorizontalPodAutoscaler) -> list[str]:
-        """Metrics whose values do not say whether they are of the labels that the metric selects."""
-        out = []
-        for spec in hpa.spec.metrics or ():
-            source = spec.pods or spec.object or spec.external
-            if source is None:
-                continue
-            metric = source.metric
-            try:
-                selector = selector_text(metric.selector)
-            except ValueError:
-                continue  # the HPA reports it
-            untold = self.metrics.untold_external if spec.external else self.metrics.untold
-            if untold(hpa.metadata.namespace, metric.name, selector):
-                out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
-        return out
 
-
+@collector_paused()
 def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
     """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists.
 
@@ -323,7 +335,18 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
     dump = Dump()
     external: list[tuple[int, RawObject, str | None]] = []
     number, last = 0, ("", "", -1)
-    for record, namespace in _records(dump, sources, metrics):
+    usage: list[RawObject] = []
+    for record, namespace in _records(sources, metrics):
+        if isinstance(record, RawObject) and is_usage(record):
+            usage.append(record)
+            dump.total += 1
+            continue
+        usage = _take_usage(dump, usage)
+        if isinstance(record, Problem):
+            dump.total += 1
+            dump.problems.append(record)
+            continue
+        dump.total += not record.empty
         place, _, index = record.where.rpartition("[")
         at = int(index[:-1]) if index[:-1].isdigit() else -1
         if (record.source, place) != last[:2] or at <= last[2]:
@@ -333,6 +356,7 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
             external.append((number, record, namespace))
         else:
             _take(dump, record, namespace)
+    _take_usage(dump, usage)
     namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
     namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
     only = next(iter(namespaces), "") if len(namespaces) < 2 else None
@@ -353,15 +377,19 @@ def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (
 
 
 def _records(
-    dump: Dump, sources: Sequence[Source], metrics: Iterable[tuple[str | None, Source]]
-) -> Iterator[tuple[RawObject, str | None]]:
+    sources: Sequence[Source], metrics: Iterable[tuple[str | None, Source]]
+) -> Iterator[tuple[RawObject | Problem, str | None]]:
     for namespace, source in [*((None, each) for each in sources), *metrics]:
         for record in read(source, empty_lists=True):
-            dump.total += isinstance(record, Problem) or not record.empty
-            if isinstance(record, Problem):
-                dump.problems.append(record)
-            else:
-                yield record, namespace
+            yield record, namespace
+
+
+def _take_usage(dump: Dump, records: list[RawObject]) -> list[RawObject]:
+    """All of a run, of which nothing is left."""
+    if records and not dump.add_usage(records):
+        for record in records:
+            _take(dump, record, None)
+    return []
 
 
 def _take(dump: Dump, record: RawObject, namespace: str | None) -> None:

@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 
 from kscale.errors import InputError, Problem
+from kscale.hpa.queries import MetricLists
+from kscale.hpa.replica_calculator import selector_text
+from kscale.objects.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.decode import to_dict
 from kscale.objects.meta import KubeObject
 from kscale.snapshot.sources import RawObject
 
-__all__ = ["check_names", "key_of", "named", "plain"]
+__all__ = ["check_names", "key_of", "named", "plain", "untold"]
 
 
 def plain(record: RawObject) -> Any:
@@ -55,3 +58,21 @@ def key_of(data: Mapping[str, Any]) -> str:
     """``namespace/name``."""
     metadata = data.get("metadata") or {}
     return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
+
+
+def untold(hpa: HorizontalPodAutoscaler, metrics: MetricLists) -> list[str]:
+    """Metrics whose values do not say whether they are of the labels that the metric selects."""
+    out = []
+    for spec in hpa.spec.metrics or ():
+        source = spec.pods or spec.object or spec.external
+        if source is None:
+            continue
+        metric = source.metric
+        try:
+            selector = selector_text(metric.selector)
+        except ValueError:
+            continue  # the HPA reports it
+        is_untold = metrics.untold_external if spec.external else metrics.untold
+        if is_untold(hpa.metadata.namespace, metric.name, selector):
+            out.append(f"the values of {metric.name} do not say their labels: taken to match {selector}")
+    return out

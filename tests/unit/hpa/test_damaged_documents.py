@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from kscale.errors import InputError
 from kscale.hpa import admit, hpa_report, read_dump, to_v1
+from kscale.objects.decode import to_dict
 from unit.hpa.test_conformance_inputs import SOURCES, document, metric
 
 DATA: Final = Path(__file__).parent / "data"
@@ -63,6 +64,41 @@ DOCUMENTS: Final[list[dict[str, Any]]] = [
 ]
 AUTOSCALERS: Final = [each for each in [*DOCUMENTS[0]["items"], DOCUMENTS[-1]] if each["kind"].startswith("Horizontal")]
 
+MEASURED: Final = [
+    {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "web-0",
+            "namespace": "shop",
+            "creationTimestamp": "2026-03-02T10:00:00Z",
+            "labels": {"app": "web"},
+        },
+        "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100m"}}}]},
+        "status": {
+            "phase": "Running",
+            "startTime": "2026-03-02T10:00:01Z",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-03-02T10:00:02Z"}],
+        },
+    },
+    *(
+        {
+            "apiVersion": "metrics.k8s.io/v1beta1",
+            "kind": "PodMetrics",
+            "metadata": {
+                "name": f"web-{number}",
+                "namespace": "shop",
+                "creationTimestamp": "2026-03-02T12:00:03Z",
+                "labels": {"app": "web"},
+            },
+            "timestamp": "2026-03-02T12:00:00Z",
+            "window": "15.5s",
+            "containers": [{"name": "c", "usage": {"cpu": "90m", "memory": "10Mi"}}],
+        }
+        for number in range(2)
+    ),
+]
+
 values = st.one_of(
     st.sampled_from(
         [None, True, 0, 1, -1, 2**31, -(2**31) - 1, 2**63, 2**64, 0.5, 1e300, "", " ", "x", "0", "-1", "1e18", "9e99",
@@ -103,7 +139,7 @@ def damaged(draw: st.DrawFn, whole: list[dict[str, Any]]) -> list[dict[str, Any]
                 other = other[key]
             holder[place[-1]] = copy.deepcopy(other)
         else:
-            holder[place[-1]] = draw(values)
+            holder[place[-1]] = copy.deepcopy(draw(values))
     return given
 
 
@@ -123,6 +159,27 @@ def test_a_damaged_dump(documents: list[dict[str, Any]]) -> None:
         assert len(report.hpas) == len(dump.hpas)
         assert all(each.conditions for each in report.hpas)
         assert msgspec.json.encode(report)
+
+
+@seed(7)
+@given(damaged(MEASURED))
+def test_pods_are_read_as_other_objects_are(documents: list[dict[str, Any]]) -> None:
+    """Pods and their usage have a way of their own from JSON."""
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": documents}).encode()
+    texts = read_dump(text, strict=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("kscale.hpa.dump.pod_of", lambda _: None)
+        patch.setattr("kscale.hpa.dump.usage_of", lambda _: None)
+        plain = read_dump(text, strict=False)
+    assert [(each.message, each.field) for each in texts.problems] == [
+        (each.message, each.field) for each in plain.problems
+    ]
+    for name in ("newest", "read", "duplicates", "total"):
+        assert getattr(texts, name) == getattr(plain, name), name
+    assert [to_dict(each) for each in texts.pods.values()] == [to_dict(each) for each in plain.pods.values()]
+    usages = [dump.metrics.usage() for dump in (texts, plain)]
+    items = [[to_dict(each.item(row)) for row in range(len(each))] for each in usages]
+    assert items[0] == items[1]
 
 
 @seed(7)
