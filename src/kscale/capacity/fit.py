@@ -15,12 +15,11 @@ from kscale.capacity.explain import event_text
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
 from kscale.errors import InputError, Problem
 from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet
-from kscale.objects.batch import CronJob
-from kscale.objects.core import Pod, PodSpec, PodTemplateSpec, ReplicationController
+from kscale.objects.core import Pod, ReplicationController
 from kscale.objects.meta import KubeObject
 from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.storage import default_storage_class
-from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pod_count, pods_of
+from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pod_count, pods_of, spec_of
 from kscale.scheduling.devices.reserve import reserve
 from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.record import PodRecord, pod_record
@@ -60,7 +59,7 @@ def fit_workloads(
     lines: list[WorkloadFit] = []
     unmodelled: dict[str, None] = {}
     for workload in workloads:
-        spec, left_out = _spec(workload), list[str]()
+        spec, left_out = spec_of(workload), list[str]()
         unmodelled.update(dict.fromkeys(classes.unknown(spec)))
         plugin, message = classes.refusal(spec, workload.namespace or "default")
         if message:
@@ -77,17 +76,6 @@ def fit_workloads(
         workloads=lines,
         unmodelled=list(unmodelled),
     )
-
-
-def _spec(workload: KubeObject) -> PodSpec:
-    """The spec of its pods, as written."""
-    spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one
-    if isinstance(workload, CronJob):
-        spec = workload.spec.job_template.spec
-    if isinstance(workload, Pod):
-        return workload.spec
-    template: PodTemplateSpec | None = spec.template
-    return PodSpec() if template is None else template.spec
 
 
 def check_count(workload: KubeObject) -> None:

@@ -8,6 +8,7 @@ from contextlib import suppress
 
 import msgspec
 
+from kscale.capacity.namespace_labels import asks_labels, warning
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
 from kscale.records import Record
@@ -51,17 +52,22 @@ def validate(sources: Sequence[str]) -> Validation:
     report = LoadReport()
     nodes: set[str] = set()
     placed: Counter[str] = Counter()
+    in_doubt = 0
     with suppress(InputError):  # of sources that cannot be read at all, raised at the end: the report has them
         for loaded in load_objects(*sources, strict=False, report=report):
             if isinstance(loaded.obj, Node):
                 nodes.add(loaded.obj.name)
-            elif isinstance(loaded.obj, Pod) and loaded.obj.spec.node_name:
-                placed[loaded.obj.spec.node_name] += 1
+            elif isinstance(loaded.obj, Pod):
+                in_doubt += loaded.obj.status.phase not in ("Succeeded", "Failed") and asks_labels(loaded.obj.spec)
+                if loaded.obj.spec.node_name:
+                    placed[loaded.obj.spec.node_name] += 1
     strays = {name: count for name, count in placed.items() if name not in nodes}
-    lost = [
+    lacking = [
         str(Problem(f"not in the input; pods on it: {count:,}", object=f"Node {name}"))
         for name, count in strays.items()
     ]
+    if in_doubt and not report.read["Namespace"]:
+        lacking.append(warning(in_doubt))
     kinds = [KindCount(kind=kind, objects=count) for kind, count in sorted(report.read.items())]
     kinds += [KindCount(kind=kind, objects=count, modelled=False) for kind, count in sorted(report.skipped.items())]
     return Validation(
@@ -75,6 +81,6 @@ def validate(sources: Sequence[str]) -> Validation:
         damaged_objects=list(
             dict.fromkeys(": ".join(filter(None, (problem.source, problem.object))) for problem in report.problems)
         ),
-        warnings=[*map(str, report.warnings), *lost],
-        warning_count=report.warning_count + len(lost),
+        warnings=[*map(str, report.warnings), *lacking],
+        warning_count=report.warning_count + len(lacking),
     )

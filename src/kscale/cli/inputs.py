@@ -200,9 +200,13 @@ def namespaces_of(cluster: Cluster, snapshot: Snapshot) -> set[str]:
     return {item.name for item in cluster.all("Namespace")} | {key.partition("/")[0] for key in snapshot.table.keys}
 
 
-def read(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> tuple[Cluster, Snapshot]:
-    """The cluster in the sources and its snapshot. What was read is said on stderr, and which kinds of ``matter`` are
-    missing."""
+def read(
+    source: Dump, terminal: Terminal, *, matter: Iterable[str] = (), workloads: Iterable[KubeObject] = ()
+) -> tuple[Cluster, Snapshot]:
+    """The cluster in the sources and its snapshot. What was read is said on stderr, which kinds of ``matter`` are
+    missing, and what is lacking to judge the cluster's pods and those of ``workloads``."""
+    from kscale.capacity.namespace_labels import pods_in_doubt, warning
+
     source.check()
     with terminal.step(f"reading {source.what}"), of_dump(), _frozen():
         cluster = kscale.load(*source.filename, strict=not source.skip_invalid, threads=source.threads)
@@ -212,6 +216,9 @@ def read(source: Dump, terminal: Terminal, *, matter: Iterable[str] = ()) -> tup
     lost = snapshot.counts["on unknown nodes"]
     if lost:
         terminal.warn(f"{lost:,} {'pod runs' if lost == 1 else 'pods run'} on a node that is not in the input")
+    in_doubt = pods_in_doubt(snapshot, workloads)
+    if in_doubt:
+        terminal.warn(warning(in_doubt))
     return cluster, snapshot
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from hashlib import blake2b
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -24,7 +24,17 @@ from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defau
 from kscale.objects.storage import PersistentVolumeClaim, PersistentVolumeClaimStatus
 from kscale.objects.volumes import PersistentVolumeClaimVolumeSource, Volume
 
-__all__ = ["WORKLOADS", "alike", "claims_of", "daemonset_pod", "derived_uid", "pod_count", "pods_of", "replica_set_of"]
+__all__ = [
+    "WORKLOADS",
+    "alike",
+    "claims_of",
+    "daemonset_pod",
+    "derived_uid",
+    "pod_count",
+    "pods_of",
+    "replica_set_of",
+    "spec_of",
+]
 
 WORKLOADS: Final = (
     "Pod", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "CronJob"
@@ -98,6 +108,17 @@ def pod_count(workload: KubeObject) -> int:
     if isinstance(workload, Job):
         return max(0, _job_count(workload)) if _runs(workload) else 0
     return 1
+
+
+def spec_of(workload: KubeObject) -> PodSpec:
+    """The spec of the pods of a workload, as written."""
+    spec: Any = workload.spec  # type: ignore[attr-defined]  # every kind of WORKLOADS has one
+    if isinstance(workload, CronJob):
+        spec = workload.spec.job_template.spec
+    if isinstance(workload, Pod):
+        return workload.spec
+    template: PodTemplateSpec | None = spec.template
+    return PodSpec() if template is None else template.spec
 
 
 def alike(workload: KubeObject, *, classes: PodClasses = BUILT_IN_CLASSES) -> tuple[Pod, int] | None:

@@ -50,7 +50,7 @@ def command(
     if pod and source.selector:
         raise typer.BadParameter("-l and --pod exclude each other", param_hint="-l")
     workloads = manifests(pod, source, source.namespace) if pod else []
-    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, workloads=workloads)
     asked: list[str] | None
     if workloads:
         from kscale.capacity.manifests import with_manifests

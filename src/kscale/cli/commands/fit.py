@@ -42,7 +42,7 @@ def command(
     from kscale.objects.pod_defaults import PodClasses
 
     workloads = manifests(pod, source, source.namespace)
-    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    cluster, snapshot = read(source, show.terminal, matter=MATTER, workloads=workloads)
     if source.namespace is not None:
         check_namespace(source.namespace, namespaces_of(cluster, snapshot), show.terminal)
     classes = PodClasses.of(item for kind in _COMPLETING for item in cluster.all(kind))
