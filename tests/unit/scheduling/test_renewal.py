@@ -12,6 +12,8 @@ from kscale.objects.core import TopologySpreadConstraint
 from kscale.objects.decode import from_dict
 from kscale.scheduling.compile.pod_classes import PodClasses
 from kscale.scheduling.compile.questions import Questions
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import TAINTS
 from kscale.snapshot.interner import PodClass
 
 Json = dict[str, Any]
@@ -170,3 +172,19 @@ def test_nothing_is_worked_out_twice(work: list[Any]) -> None:
     cluster.apply(pod("o", {"app": "new"}, nodeName="a"))
     kscale.fit(cluster.snapshot(), asked)
     assert work == ["all"]
+
+
+def test_classes_that_ask_the_same_share_it() -> None:
+    """Thousands of pods, no two alike, keep one object each for what few of them ask."""
+    cluster = kscale.Cluster([node("a", "a"), node("b", "b")])
+    demands = [{"containers": [{"name": "c", "resources": {"requests": {"cpu": f"{i}m"}}}]} for i in range(1, 7)]
+    asked = [pod(f"p{i}", nodeSelector={ZONE: "ab"[i % 2]}, **demand) for i, demand in enumerate(demands)]
+    snapshot = cluster.snapshot()
+    result = kscale.fit(snapshot, asked)
+    assert result.ok.tolist() == [[True, False], [False, True]] * 3
+    known = Questions(Context(snapshot, kscale.SchedulerProfile()))
+    found = [known.of(each) for each in result.session.pods]
+    assert len({id(question) for question in found}) == 6
+    assert len({id(question.judges) for question in found}) == len({id(question.columns) for question in found}) == 2
+    taints = {id(judge) for question in found for (_, judge) in question.judges if judge.columns == {TAINTS}}
+    assert len(taints) == 1
