@@ -107,23 +107,36 @@ def _shape(type_: type[KubeObject]) -> msgspec.inspect.Type:
     return msgspec.inspect.type_info(type_)
 
 
+def _bare(type_: msgspec.inspect.Type) -> msgspec.inspect.Type:
+    """The type of what is not null."""
+    if not isinstance(type_, msgspec.inspect.UnionType):
+        return type_
+    return next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
+
+
+@cache
+def _fields(struct: type) -> dict[str, msgspec.inspect.Type]:
+    """The types of a struct's fields by their names in JSON."""
+    shape = msgspec.inspect.type_info(struct)
+    assert isinstance(shape, msgspec.inspect.StructType)
+    return {field.encode_name: _bare(field.type) for field in shape.fields}
+
+
 def _check(value: Any, type_: msgspec.inspect.Type, struct: str, path: tuple[str, ...], package: str) -> None:
     """Raise for the first value that Go's decoder would not take, in the order of the document."""
     if value is None:
         return
-    if isinstance(type_, msgspec.inspect.UnionType):
-        type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
-    wanted, fits = _go_type(type_, value, package)
-    if path and path[-1] in _INT64 and isinstance(type_, msgspec.inspect.IntType):
-        wanted, fits = "int64", isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    type_ = _bare(type_)
     if isinstance(type_, msgspec.inspect.CustomType):
         _check_quantity(value)
         return
-    if not fits:
+    bits = 64 if path and path[-1] in _INT64 else 32
+    if not _fits(type_, value, bits):
+        wanted = _go_type(type_, package, bits)
         place = f"Go struct field {struct}.{'.'.join(path)}" if path else "Go value"
         raise DecodeError(f"json: cannot unmarshal {_go_value(value)} into {place} of type {wanted}")
     if isinstance(type_, msgspec.inspect.StructType):
-        fields = {field.encode_name: field.type for field in type_.fields}
+        fields = _fields(type_.cls)
         for key, each in value.items():
             if key in fields:
                 _check(each, fields[key], _go_name(type_), (*path, key), package)
@@ -137,14 +150,15 @@ def _check(value: Any, type_: msgspec.inspect.Type, struct: str, path: tuple[str
 
 def _with_zeros(value: Any, type_: msgspec.inspect.Type) -> Any:
     """A null in a list or a map is the zero of its type, to Go."""
-    if isinstance(type_, msgspec.inspect.UnionType):
-        type_ = next(each for each in type_.types if not isinstance(each, msgspec.inspect.NoneType))
-    if isinstance(type_, msgspec.inspect.ListType) and value is not None:
+    if value is None or isinstance(value, str):
+        return value
+    type_ = _bare(type_)
+    if isinstance(type_, msgspec.inspect.ListType):
         return [_with_zeros(_zero(type_.item_type) if each is None else each, type_.item_type) for each in value]
-    if isinstance(type_, msgspec.inspect.DictType) and value is not None:
+    if isinstance(type_, msgspec.inspect.DictType):
         return {key: _zero(type_.value_type) if each is None else each for key, each in value.items()}
-    if isinstance(type_, msgspec.inspect.StructType) and value is not None:
-        fields = {field.encode_name: field.type for field in type_.fields}
+    if isinstance(type_, msgspec.inspect.StructType):
+        fields = _fields(type_.cls)
         return {key: _with_zeros(each, fields[key]) if key in fields else each for key, each in value.items()}
     return value
 
@@ -166,21 +180,37 @@ def _go_name(type_: msgspec.inspect.StructType) -> str:
     return type_.cls.__name__.removesuffix("V1")
 
 
-def _go_type(type_: msgspec.inspect.Type, value: Any, package: str) -> tuple[str, bool]:
-    """(the type's name in Go, whether the value fits it)."""
-    if isinstance(type_, msgspec.inspect.IntType):
-        return "int32", isinstance(value, int) and not isinstance(value, bool) and -(2**31) <= value < 2**31
+def _fits(type_: msgspec.inspect.Type, value: Any, bits: int) -> bool:
+    """Whether a value is one of a type; ``bits``: of an integer."""
     if isinstance(type_, msgspec.inspect.StrType):
-        return "string", isinstance(value, str)
-    if isinstance(type_, msgspec.inspect.BoolType):
-        return "bool", isinstance(value, bool)
-    if isinstance(type_, msgspec.inspect.ListType):
-        return f"[]{_go_type(type_.item_type, None, package)[0]}", isinstance(value, list)
-    if isinstance(type_, msgspec.inspect.DictType):
-        return f"map[string]{_go_type(type_.value_type, None, package)[0]}", isinstance(value, dict)
+        return isinstance(value, str)
     if isinstance(type_, msgspec.inspect.StructType):
-        return f"{package}.{_go_name(type_)}", isinstance(value, Mapping)
-    return "", True
+        return isinstance(value, Mapping)
+    if isinstance(type_, msgspec.inspect.IntType):
+        most = 1 << bits - 1
+        return isinstance(value, int) and not isinstance(value, bool) and -most <= value < most
+    if isinstance(type_, msgspec.inspect.ListType):
+        return isinstance(value, list)
+    if isinstance(type_, msgspec.inspect.DictType):
+        return isinstance(value, dict)
+    return not isinstance(type_, msgspec.inspect.BoolType) or isinstance(value, bool)
+
+
+def _go_type(type_: msgspec.inspect.Type, package: str, bits: int = 32) -> str:
+    """The type's name in Go."""
+    if isinstance(type_, msgspec.inspect.IntType):
+        return f"int{bits}"
+    if isinstance(type_, msgspec.inspect.StrType):
+        return "string"
+    if isinstance(type_, msgspec.inspect.BoolType):
+        return "bool"
+    if isinstance(type_, msgspec.inspect.ListType):
+        return f"[]{_go_type(type_.item_type, package)}"
+    if isinstance(type_, msgspec.inspect.DictType):
+        return f"map[string]{_go_type(type_.value_type, package)}"
+    if isinstance(type_, msgspec.inspect.StructType):
+        return f"{package}.{_go_name(type_)}"
+    return ""
 
 
 def _go_value(value: Any) -> str:
