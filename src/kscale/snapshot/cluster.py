@@ -15,7 +15,8 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import with_namespace
 from kscale.snapshot.changes import ChangedKeys, Watched
-from kscale.snapshot.columns import Growing
+from kscale.snapshot.columns import Growing, NodeColumns
+from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.loading import LoadReport, load_objects
 from kscale.snapshot.object_store import ObjectStore, kind_name
@@ -23,7 +24,7 @@ from kscale.snapshot.pod_batch import PodBatch
 from kscale.snapshot.pod_index import PodIndex
 from kscale.snapshot.pod_reader import PodReader
 from kscale.snapshot.pod_store import PodStore, Texts
-from kscale.snapshot.pod_table import FINISHED, GATED, PENDING, PLACED, TERMINATING
+from kscale.snapshot.pod_table import FINISHED, GATED, PENDING, PLACED, TERMINATING, PodTable
 from kscale.snapshot.relisting import Relist
 from kscale.snapshot.snapshot import Snapshot
 from kscale.snapshot.watching import Contents, watch
@@ -59,6 +60,7 @@ class Cluster:
         self.report = LoadReport()
         pods = PodStore(finished=finished, texts=texts, threads=threads or os.cpu_count() or 1)
         self._contents = Contents(pods, ObjectStore())
+        self._snapshots: dict[tuple[bool, bool], Snapshot] = {}
         for item in objects:
             self.apply(item)
 
@@ -67,8 +69,12 @@ class Cluster:
         classified anew."""
         made = Cluster.__new__(Cluster)
         contents = Contents(self._contents.pods.copy(), self._contents.objects.copy())
-        vars(made).update(vars(self), _contents=contents)
+        vars(made).update(vars(self), _contents=contents, _snapshots={})
         return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is derived is left out."""
+        return {**vars(self), "_snapshots": {}}
 
     @property
     def interner(self) -> Interner:
@@ -95,6 +101,8 @@ class Cluster:
         """Give back what nothing uses any more, if that is worth it; whatever changes the cluster does so at its
         end."""
         self._contents.pods.tidy()
+        if not self._contents.pods.table.frozen:
+            self._snapshots.clear()
 
     def apply_decoded(self, item: KubeObject, raw: msgspec.Raw | dict[str, Any] | None) -> None:
         """``apply`` for an object that is decoded already, but for :meth:`tidy`; ``raw`` is the API data that it came
@@ -214,9 +222,20 @@ class Cluster:
         return PodIndex(self._contents.pods.table.freeze())
 
     def snapshot(self, *, csi: bool = False, dra: bool = False) -> Snapshot:
-        """The cluster as it is now. ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation."""
-        pods, nodes = self._contents.pods, self._contents.objects.columns()
-        table, sums = pods.table.freeze(), pods.sums
+        """The cluster as it is now: the very same snapshot, with all that was worked out of it, while nothing changes.
+
+        ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation.
+        """
+        objects, table = self._contents.objects, self._contents.pods.table.freeze()
+        nodes, informers = objects.columns(), objects.informers()
+        found = self._snapshots.get((csi, dra))
+        if found is None or found.table is not table or found.columns is not nodes or found.informers is not informers:
+            found = self._snapshots[csi, dra] = self._snapshot(nodes, informers, table, csi=csi, dra=dra)
+        return found
+
+    def _snapshot(self, nodes: NodeColumns, informers: Informers, table: PodTable, *, csi: bool, dra: bool) -> Snapshot:
+        pods = self._contents.pods
+        sums = pods.sums
         numbers = pods.node_numbers(nodes.names)
         node_of = np.full(pods.node_count + 1, -1, dtype=np.int32)
         node_of[numbers] = np.arange(len(nodes), dtype=np.int32)
@@ -234,7 +253,7 @@ class Cluster:
         return Snapshot(
             interner=self.interner,
             nodes=nodes,
-            informers=self._contents.objects.informers(),
+            informers=informers,
             used={name: of_nodes(column) for name, column in sums.used.items()},
             pod_count=of_nodes(sums.count),
             table=table,

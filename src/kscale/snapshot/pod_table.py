@@ -105,8 +105,8 @@ class PodTable:
     """
 
     __slots__ = (
-        "_hole", "_keys_shared", "_shared", "buffers", "columns", "dropped", "exemplars", "interner", "keys", "memo",
-        "nodes", "population", "records", "texts", "versions",
+        "_frozen", "_hole", "_keys_shared", "_shared", "buffers", "columns", "dropped", "exemplars", "interner", "keys",
+        "memo", "nodes", "population", "records", "texts", "versions",
     )  # fmt: skip
 
     def __init__(self, interner: Interner) -> None:
@@ -124,6 +124,7 @@ class PodTable:
         self.dropped = 0  # rows, since some were closed up
         self._hole: tuple[int, int] | None = None
         self._shared = self._keys_shared = False
+        self._frozen: PodTable | None = None
 
     def __len__(self) -> int:
         return self.columns["state"].size
@@ -135,10 +136,17 @@ class PodTable:
     # -- writing -----------------------------------------------------------------------------------------------------
 
     def freeze(self) -> PodTable:
-        """The table as it is now."""
-        self.buffers = self.texts.freeze()
-        self._shared = self._keys_shared = True
-        return self._view()
+        """The table as it is now: the very same as before if nothing was written since."""
+        if self._frozen is None:
+            self.buffers = self.texts.freeze()
+            self._shared = self._keys_shared = True
+            self._frozen = self._view()
+        return self._frozen
+
+    @property
+    def frozen(self) -> bool:
+        """Whether nothing was written since :meth:`freeze`."""
+        return self._frozen is not None
 
     def _view(self) -> PodTable:
         frozen = PodTable.__new__(PodTable)
@@ -161,6 +169,7 @@ class PodTable:
 
     def own(self) -> None:
         """Before a row that a frozen table may have is written to."""
+        self._frozen = None
         if self._shared:
             self.columns = {name: column.copy() for name, column in self.columns.items()}
             self.records, self.versions = dict(self.records), dict(self.versions)
@@ -170,6 +179,7 @@ class PodTable:
         """A new row; its number."""
         row = len(self)
         self.population = object()
+        self._frozen = None
         for column in self.columns.values():
             column.extend_to(row + 1)
         assert isinstance(self.keys, list)
@@ -212,6 +222,7 @@ class PodTable:
         """Many new rows; their numbers."""
         first = len(self)
         self.population = object()
+        self._frozen = None
         for name, column in self.columns.items():
             column.extend_to(first + len(keys))
             if (values := columns.get(name, _OF_COPY.get(name))) is not None:
@@ -526,3 +537,4 @@ class PodTable:
         self.dropped = 0
         self._hole = None
         self._shared = self._keys_shared = False
+        self._frozen = None

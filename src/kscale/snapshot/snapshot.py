@@ -369,6 +369,11 @@ class Snapshot:
         )
         return made.with_placed(records, homes) if records else made
 
+    def without_placed(self, gone: NDArray[np.int64]) -> Snapshot:
+        """This snapshot without some of the placed pods, by position in ``pods``; the very same as the last time, if
+        these pods are. Itself if there are none."""
+        return self.memo.of(_Without, _Without).of(self, gone) if len(gone) else self
+
     def keeping(self, keep: NDArray[np.bool_]) -> Snapshot:
         """Another snapshot with only some of the placed pods: bool[M], in the order of ``placed_class``."""
         used = {name: column.copy() for name, column in self.used.items()}
@@ -394,6 +399,23 @@ class Snapshot:
             dra=self.dra,
             added=tuple(pod for pod, kept in zip(self._added, of_added, strict=True) if kept),
         )
+
+
+class _Without:
+    """A snapshot without some of its placed pods, for those that were asked for last."""
+
+    __slots__ = ("_last",)
+
+    def __init__(self) -> None:
+        self._last: tuple[NDArray[np.int64], Snapshot] | None = None
+
+    def of(self, snapshot: Snapshot, gone: NDArray[np.int64]) -> Snapshot:
+        last = self._last
+        if last is None or not np.array_equal(last[0], gone):
+            keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
+            keep[gone] = False
+            last = self._last = gone.copy(), snapshot.keeping(keep)
+        return last[1]
 
 
 def _with_devices(informers: Informers, fresh: Sequence[NodeTemplate]) -> Informers:

@@ -36,9 +36,4 @@ def expendable_placed(snapshot: Snapshot, cutoff: int) -> NDArray[np.int64]:
 
 def snapshot_without_expendable(snapshot: Snapshot, cutoff: int) -> Snapshot:
     """The snapshot without its expendable pods: upstream's has none of them."""
-    gone = expendable_placed(snapshot, cutoff)
-    if not len(gone):
-        return snapshot
-    keep = np.ones(len(snapshot.placed_node), dtype=np.bool_)
-    keep[gone] = False
-    return snapshot.keeping(keep)
+    return snapshot.without_placed(expendable_placed(snapshot, cutoff))

@@ -164,11 +164,7 @@ class Scene:
 
     def drop_not_counted(self) -> None:
         """Takes only the pods that do not count out of the snapshot."""
-        gone = self._not_counted()
-        if len(gone):
-            keep = np.ones(len(self.snapshot.placed_node), dtype=np.bool_)
-            keep[gone] = False
-            self.snapshot = self.snapshot.keeping(keep)
+        self.snapshot = self.snapshot.without_placed(self._not_counted())
 
     def _not_counted(self) -> NDArray[np.int64]:
         """Placed pods that take no room in the simulation, by position."""
