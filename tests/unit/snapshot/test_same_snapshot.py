@@ -1,0 +1,93 @@
+"""While nothing changes, a cluster's snapshot is the very same; whatever changes makes another."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from builders import node, pod
+from kscale.objects.core import Node, Service
+from kscale.objects.meta import ObjectMeta
+from kscale.snapshot.cluster import Cluster
+
+
+def _machine(name: str) -> Node:
+    made = node(name, 1000, 1000)
+    made.api_version, made.kind = "v1", "Node"
+    return made
+
+
+def _cluster() -> Cluster:
+    placed = [pod(f"run{i}", 100, 10, spec={"node_name": f"n{i % 2}"}) for i in range(3)]
+    return Cluster([_machine("n0"), _machine("n1"), *placed, pod("wait", 100, 10)])
+
+
+def _service() -> Service:
+    return Service(metadata=ObjectMeta(name="s", namespace="default"))
+
+
+_CHANGES: dict[str, Callable[[Cluster], object]] = {
+    "a pod comes": lambda made: made.apply(pod("new", 100, 10)),
+    "a pod is another": lambda made: made.apply(pod("wait", 200, 10)),
+    "a pod is told again": lambda made: made.apply(pod("wait", 100, 10)),
+    "a pod goes": lambda made: made.remove(pod("wait")),
+    "a node comes": lambda made: made.apply(_machine("n2")),
+    "a node is told again": lambda made: made.apply(_machine("n1")),
+    "a node goes": lambda made: made.remove("Node", "n1"),
+    "a service comes": lambda made: made.apply(_service()),
+}
+
+
+def test_the_same_while_nothing_changes() -> None:
+    made = _cluster()
+    first, with_devices = made.snapshot(), made.snapshot(dra=True)
+    assert first is not with_devices
+    assert (first.dra, with_devices.dra) == (False, True)
+    assert not made.remove("Pod", "default/nobody")
+    made.pod_index()
+    assert made.snapshot() is first
+    assert made.snapshot(dra=True) is with_devices
+
+
+@pytest.mark.parametrize("what", _CHANGES)
+def test_another_after_a_change(what: str) -> None:
+    made = _cluster()
+    first, with_devices = made.snapshot(), made.snapshot(dra=True)
+    before = first.nodes[:], first.pods[:], first.pending[:], first.pod_count.tolist()
+    _CHANGES[what](made)
+    later, fresh = made.snapshot(), Cluster(made).snapshot()
+    assert later is not first
+    assert made.snapshot(dra=True) is not with_devices
+    assert (first.nodes, first.pods, first.pending, first.pod_count.tolist()) == before
+    assert (later.nodes, later.pods, later.pending) == (fresh.nodes, fresh.pods, fresh.pending)
+    assert later.pod_count.tolist() == fresh.pod_count.tolist()
+    assert {name: column.tolist() for name, column in later.used.items()} == {
+        name: column.tolist() for name, column in fresh.used.items()
+    }
+    assert list(later.informers.services) == list(fresh.informers.services)
+
+
+def test_copies_and_pickles_have_their_own() -> None:
+    made = _cluster()
+    first = made.snapshot()
+    for other in (made.copy(), pickle.loads(pickle.dumps(made))):
+        assert other.snapshot() is not first
+        assert other.snapshot().pods == first.pods
+        other.remove(pod("wait"))
+        assert other.snapshot().pending == []
+    assert made.snapshot() is first
+
+
+def test_without_placed_is_made_once() -> None:
+    first = _cluster().snapshot()
+    gone = np.array([0, 2])
+    left = first.without_placed(gone)
+    assert left.pods == ["default/run1"]
+    assert left.pod_count.tolist() == [0, 1]
+    assert first.without_placed(gone.copy()) is left
+    assert first.without_placed(np.array([1])).pods == ["default/run0", "default/run2"]
+    assert first.without_placed(gone[:0]) is first
+    assert len(first.pods) == 3
