@@ -139,9 +139,10 @@ def hpa_report(
     if fresh and state is None:
         state = ControllerState()
     decisions = dump.decide(state=state, now=now, options=options, threads=threads)
-    rows = [decisions[row] for row in range(len(decisions))]
     number = {key: row for row, key in enumerate(dump.hpas)}
     shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
+    # What is malformed is raised, shown or not.
+    rows = {row: decisions[row] for row in sorted({row for _, row in shown}.union(decisions.problems))}
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
     told = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
     if hpas is None or len(chosen) == len(every):

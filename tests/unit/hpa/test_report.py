@@ -10,6 +10,7 @@ import pytest
 
 from kscale.effects import from_text
 from kscale.errors import InputError
+from kscale.hpa.decisions import Decisions
 from kscale.hpa.dump import Dump, read_dump
 from kscale.hpa.report import HPAReport, hpa_report
 from kscale.hpa.state import ControllerState, HPAState
@@ -89,6 +90,19 @@ def test_an_hpa_decides_as_it_does_among_all() -> None:
     alone = hpa_report(dump, [dump.hpas["shop/web"]])
     assert list(alone.hpas) == [whole.hpas[0]]
     assert alone.state == whole.state
+
+
+def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    dump, explained = rivals(), []
+    explain = Decisions.__getitem__
+
+    def counting(decisions: Decisions, row: int) -> Any:
+        explained.append(decisions.keys[row])
+        return explain(decisions, row)
+
+    monkeypatch.setattr(Decisions, "__getitem__", counting)
+    hpa_report(dump, [dump.hpas["shop/rival"]])
+    assert explained == ["shop/rival"]
 
 
 def test_a_given_state_is_carried_over() -> None:
