@@ -51,7 +51,8 @@ class Tally:
         Watch(kind="Pod", api_version="v1", field_selector="spec.nodeName=", typed=True),
     )
 
-    def __init__(self, deciding: Callable[[], None] = lambda: None) -> None:
+    def __init__(self, deciding: Callable[[], None] = lambda: None, *, turn: int = 2) -> None:
+        self.turn = turn
         self.due: Moment | None = 0
         self.written = -1
         self.rounds = 0
@@ -64,7 +65,7 @@ class Tally:
         return self.due
 
     def observe(self, stores: Any, now: Moment) -> int:
-        self.due = now + 2 * 10**9
+        self.due = now + self.turn * 10**9
         return len(stores.cluster.keys("Pod"))
 
     def steps(self, sight: int, now: Moment) -> Steps[None]:
@@ -187,12 +188,12 @@ def lease(plane: ControlPlane) -> dict[str, Any]:
 def test_a_process(plane: ControlPlane) -> None:
     async def main() -> None:
         make(plane, "a", "b")
-        driver = Tally()
+        driver = Tally(turn=60)
         async with running(plane, driver) as (process, task):
             await until(lambda: task.done() or written(plane) == "2")
             assert not task.done(), task.result()
             make(plane, "c")
-            await until(lambda: written(plane) == "3", 1.5)  # long before its next turn
+            await until(lambda: written(plane) == "3", 30)  # long before its next turn
             assert lease(plane)["holderIdentity"] == "one"
             check = process.elector.check
             handlers = endpoints(metrics=process.metrics, health=lambda: check(process.api.clock.now()))
