@@ -26,6 +26,7 @@ __all__ = ["BLOCKS", "DAEMON", "MOVES", "MOVES_UNLESS_PDB", "SKIPPED", "WAITS", 
 
 MOVES_UNLESS_PDB, MOVES, DAEMON, WAITS, SKIPPED, BLOCKS = range(6)
 _SYSTEM = "kube-system"
+_UNKNOWN = 255
 
 
 class DrainCodes:
@@ -45,11 +46,17 @@ class DrainCodes:
         before = self._rules[: names.index("System")] if "System" in names else self._rules[:-1]
         of_kind = np.empty(len(pods.exemplars), dtype=np.uint8)
         one_by_one = []
+        kept = pods.memo.of(_Timeless, _Timeless).of(context, len(pods.exemplars))
         for kind, pod in enumerate(pods.exemplars):
+            if kept[kind] != _UNKNOWN:
+                of_kind[kind] = kept[kind]
+                continue
             aged = pod.metadata.namespace == _SYSTEM and len(before) < len(self._rules) - 1
             of_kind[kind] = self._code(pod, before if aged else self._rules[:-1])
             if aged and of_kind[kind] == MOVES_UNLESS_PDB:
                 one_by_one.append(kind)
+            if pod.metadata.namespace != _SYSTEM and pod.metadata.deletion_timestamp is None:
+                kept[kind] = of_kind[kind]
         self.codes: NDArray[np.uint8] = of_kind[pods.kind_of]
         for i in np.flatnonzero(np.isin(pods.kind_of, one_by_one)).tolist() if one_by_one else ():
             self.codes[i] = self._code(pods.pod(i), self._rules[:-1])
@@ -75,6 +82,25 @@ class DrainCodes:
         else:  # all that the text needs besides is the name
             pod = replace(pod, metadata=replace(pod.metadata, name=pods.names[i].rpartition("/")[2]))
         return drain_status(pod, self._context, self._rules)
+
+
+class _Timeless:
+    """Codes of kinds of pods whose verdicts do not depend on the time: those that are not told to stop, and that the
+    rule on kube-system pods passes over, which asks for budgets, too. For the options and listers that were in use
+    last, with listers and without."""
+
+    __slots__ = ("_known",)
+
+    def __init__(self) -> None:
+        self._known: dict[bool, tuple[DrainContext, NDArray[np.uint8]]] = {}
+
+    def of(self, context: DrainContext, kinds: int) -> NDArray[np.uint8]:
+        """uint8[kinds], to be filled in."""
+        known = self._known.get(context.listers is None)
+        if known is None or known[0].listers is not context.listers or known[0].options != context.options:
+            known = context, np.full(kinds, _UNKNOWN, dtype=np.uint8)
+            self._known[context.listers is None] = known
+        return known[1]
 
 
 class BudgetSets:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kscale.objects.core import Pod
 from kscale.snapshot.interner import PodClass
+from kscale.snapshot.memo import Memo
 from kscale.snapshot.pod_shapes import numbered, shape_key
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
@@ -20,7 +21,8 @@ class MovingPods:
     """Placed pods of a snapshot, in order, and pods ``more`` behind them.
 
     ``kind_of``: int32[n] into ``exemplars``; ``class_of``: int32[n], classes by number in the interner; ``priority``:
-    int64[n]; ``node``: int32[n], -1 for those behind; ``names``: ``namespace/name``.
+    int64[n]; ``node``: int32[n], -1 for those behind; ``names``: ``namespace/name``. ``memo``: what is worked out of
+    these pods and nothing that changes without them.
     """
 
     __slots__ = (
@@ -31,6 +33,7 @@ class MovingPods:
         "class_of",
         "exemplars",
         "kind_of",
+        "memo",
         "names",
         "node",
         "priority",
@@ -38,6 +41,7 @@ class MovingPods:
 
     def __init__(self, snapshot: Snapshot, more: Sequence[PodRecord] = ()) -> None:
         self._snapshot = snapshot
+        self.memo = Memo()
         self._rows, added = snapshot.placed_parts
         self._more = (*added, *more)
         self._uids: list[str] | None = None

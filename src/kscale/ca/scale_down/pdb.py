@@ -16,6 +16,9 @@ from kscale.objects.selectors import Selector, SelectorError, compile_selector
 __all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker", "readable", "tracker_of"]
 
 
+_Labelled = tuple[str, tuple[tuple[str, str], ...]]
+"""Namespace and labels of pods."""
+
 _NONE: list[RemainingPdb] = []
 
 
@@ -46,7 +49,7 @@ class PdbCheck(msgspec.Struct, kw_only=True, frozen=True):
 class RemainingPdbTracker:
     """Budgets in list order. A tracker has one owner; :meth:`fork` gives an independent copy."""
 
-    __slots__ = ("_in_namespace", "_matching", "pdbs")
+    __slots__ = ("_covering", "_in_namespace", "_matching", "pdbs")
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
         """Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an invalid selector."""
@@ -59,18 +62,16 @@ class RemainingPdbTracker:
             )
             for budget in budgets
         ]
-        self._index()
-
-    def _index(self) -> None:
-        self._in_namespace: dict[str, list[RemainingPdb]] = {}
-        for pdb in self.pdbs:
-            self._in_namespace.setdefault(pdb.namespace, []).append(pdb)
-        self._matching: dict[tuple[str, tuple[tuple[str, str], ...]], list[RemainingPdb]] = {}
+        self._in_namespace: dict[str, list[int]] = {}
+        for i, pdb in enumerate(self.pdbs):
+            self._in_namespace.setdefault(pdb.namespace, []).append(i)
+        self._covering: dict[_Labelled, list[int]] = {}  # positions: forks share what was found
+        self._matching: dict[_Labelled, list[RemainingPdb]] = {}
 
     def fork(self) -> RemainingPdbTracker:
         copy = RemainingPdbTracker()
         copy.pdbs = [msgspec.structs.replace(pdb) for pdb in self.pdbs]
-        copy._index()
+        copy._in_namespace, copy._covering = self._in_namespace, self._covering
         return copy
 
     def matching(self, pod: Pod) -> list[RemainingPdb]:
@@ -82,7 +83,11 @@ class RemainingPdbTracker:
         key = pod.metadata.namespace, tuple(labels.items()) if labels else ()
         found = self._matching.get(key)
         if found is None:
-            found = self._matching[key] = [pdb for pdb in candidates if pdb.selector.matches(labels)]
+            covering = self._covering.get(key)
+            if covering is None:
+                covering = [i for i in candidates if self.pdbs[i].selector.matches(labels)]
+                self._covering[key] = covering
+            found = self._matching[key] = [self.pdbs[i] for i in covering]
         return found
 
     def can_remove(self, pods: Sequence[Pod]) -> PdbCheck:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.drainability.context import Listers
-from kscale.ca.scale_down.pdb import tracker_of
+from kscale.ca.scale_down.pdb import RemainingPdbTracker, tracker_of
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, duration
 from kscale.objects.core import Node
@@ -53,8 +53,9 @@ class PlannerInput:
         self.snapshot = snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff)
         self.nodes: list[Node] = snapshot.columns.objects
         self.groups = Groups.of(groups, self.nodes)
-        self.listers = Listers(snapshot.informers.workloads)
-        self.pdbs = tracker_of(snapshot.informers.budgets)
+        self.listers = snapshot.memo.of(Listers, lambda: Listers(snapshot.informers.workloads))
+        untouched = snapshot.memo.of(RemainingPdbTracker, lambda: tracker_of(snapshot.informers.budgets))
+        self.pdbs = untouched.fork()
 
     @property
     def settles(self) -> bool:

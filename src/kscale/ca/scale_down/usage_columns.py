@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -32,19 +33,14 @@ class UsageColumns:
     def __init__(self, pods: MovingPods, nodes: int, now_ns: int) -> None:
         here = pods.node >= 0
         node, kind = (pods.node, pods.kind_of) if here.all() else (pods.node[here], pods.kind_of[here])
-        requests = [occupancy(pod) for pod in pods.exemplars]
+        requests = pods.memo.of(_Requests, lambda: _Requests(pods.exemplars))
         sort_of = np.array([_sort(pod, now_ns) for pod in pods.exemplars], dtype=np.int8)
         self._sorts: list[int] = sorted(set(sort_of.tolist()))
-        odd = np.zeros(len(requests), dtype=np.bool_)
+        odd = requests.odd
         sorts = sort_of[kind] if len(self._sorts) > 1 else None
         self._sums: dict[tuple[str, int], NDArray[np.int64]] = {}
         for name in (CPU, MEMORY):
-            amounts = np.zeros(len(requests), dtype=np.int64)
-            for i, request in enumerate(requests):
-                milli = _thousandths(request[name]) if name in request else 0
-                odd[i] |= milli is None
-                amounts[i] = milli or 0
-            taken = amounts[kind]
+            taken = requests.amounts[name][kind]
             for sort in self._sorts:
                 mine = slice(None) if sorts is None else sorts == sort
                 total = np.zeros(nodes, dtype=np.int64)
@@ -86,6 +82,23 @@ class UsageColumns:
             for name, total in (skipped if aside else used).items():
                 total += self._sums[name, sort]
         return [total.tolist() for total in (*used.values(), *skipped.values())]
+
+
+class _Requests:
+    """What each pod requests in thousandths, by resource: int64[pods]; ``odd``: bool[pods], requests that are finer or
+    enormous, which stand as 0."""
+
+    __slots__ = ("amounts", "odd")
+
+    def __init__(self, pods: Sequence[Pod]) -> None:
+        self.odd = np.zeros(len(pods), dtype=np.bool_)
+        self.amounts = {name: np.zeros(len(pods), dtype=np.int64) for name in (CPU, MEMORY)}
+        for i, pod in enumerate(pods):
+            request = occupancy(pod)
+            for name, column in self.amounts.items():
+                milli = _thousandths(request[name]) if name in request else 0
+                self.odd[i] |= milli is None
+                column[i] = milli or 0
 
 
 def _sort(pod: Pod, now_ns: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -120,6 +120,10 @@ class ScaleUpPlan:
             f"{self.triggered_count} pods helped, {self.pending_count} not, {self.lists.on_existing} fit already"
         )
         return f"ScaleUpPlan({self.result}: {', '.join(said)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        """With the examples to remember instead of what makes them."""
+        return {**vars(self), "_state": self.state, "_examples": None}
 
     # -- numbers -----------------------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -42,11 +43,18 @@ class Judgement:
         self._ask = ask
         self._known: dict[int, Verdict] | None = None
 
-    def verdict(self, number: int) -> Verdict:
-        """Why equivalence group ``number`` does not fit."""
+    def _verdicts(self) -> dict[int, Verdict]:
         if self._known is None:
             self._known = self._ask(np.unique(self.exemplar_of[~self.fits]).tolist())
-        return self._known[int(self.exemplar_of[number])]
+        return self._known
+
+    def verdict(self, number: int) -> Verdict:
+        """Why equivalence group ``number`` does not fit."""
+        return self._verdicts()[int(self.exemplar_of[number])]
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        """Verdicts instead of whom to ask for them."""
+        return None, {"fits": self.fits, "exemplar_of": self.exemplar_of, "_known": self._verdicts()}
 
 
 class _Said:

@@ -1,0 +1,63 @@
+"""Loop after loop over a cluster in which nothing changes: what is kept from loop to loop changes no answer."""
+
+from __future__ import annotations
+
+import pickle
+from datetime import UTC, datetime
+from io import BytesIO
+
+import kscale
+from kscale import ca
+from kscale.capacity.generate import generate
+from kscale.effects import SECOND, moment, to_text
+from kscale.objects.meta import LabelSelector, ObjectMeta
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.policy import PodDisruptionBudget
+
+START = datetime(2026, 5, 4, 12, tzinfo=UTC)
+
+
+def _cluster() -> tuple[kscale.Cluster, list[NodeGroup]]:
+    with BytesIO() as file:
+        generate(12, 150, pending=0, seed=5, lean=True).write(file)
+        made = kscale.load(file.getvalue())
+    placed = [pod for pod in made.pods() if pod.spec.node_name]
+    for i, pod in enumerate(placed[:12]):
+        pod = pickle.loads(pickle.dumps(pod))
+        if i % 2:  # told to stop: some while after that it does not count any more
+            pod.metadata.deletion_timestamp = to_text(moment(START) - 10 * i * SECOND)
+        else:  # a pod of the system: it blocks a drain while it is young
+            pod.metadata.name, pod.metadata.uid = f"system-{i}", f"system-{i}"
+            pod.metadata.namespace = "kube-system"
+            pod.metadata.creation_timestamp = to_text(moment(START) - (60 - i) * 60 * SECOND)
+        made.apply(pod)
+    budget = PodDisruptionBudget(metadata=ObjectMeta(name="all", namespace=placed[0].metadata.namespace))
+    budget.spec.selector, budget.status.disruptions_allowed = LabelSelector(), 3
+    made.apply(budget)
+    names = [node.metadata.name for node in made.nodes()]
+    return made, [NodeGroup(id=f"g{i}", max_size=100, nodes=names[i::3]) for i in range(3)]
+
+
+def test_what_is_kept_changes_no_answer() -> None:
+    made, groups = _cluster()
+    # Options one after the other and again: what was found out under one is not said under another.
+    several = [
+        ca.AutoscalingOptions(),
+        ca.AutoscalingOptions(skip_nodes_with_system_pods=False, skip_nodes_with_local_storage=False),
+        ca.AutoscalingOptions(expendable_pods_priority_cutoff=1),
+    ]
+    state: ca.LoopState | None = None
+    told = set()
+    for number in range(9):
+        options, now = several[number % 3], moment(START) + number * 37 * SECOND
+        kept = ca.run_once(made, groups, now=now, options=options, state=state)
+        fresh = ca.run_once(kscale.Cluster(made), groups, now=now, options=options, state=state)
+        assert kept.error is None
+        assert kept.state == fresh.state
+        assert kept.scale_up.record() == fresh.scale_up.record()
+        for part in ("result", "candidates", "unneeded", "eligibility", "unremovable", "failures", "soft_taints"):
+            assert getattr(kept.scale_down, part) == getattr(fresh.scale_down, part), part
+        told.add(repr((kept.scale_down.unremovable, kept.scale_down.failures)))
+        state = kept.state
+    assert len(told) > 3
+    assert made.snapshot(dra=True) is made.snapshot(dra=True)
