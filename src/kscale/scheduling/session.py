@@ -93,7 +93,7 @@ class Session:
         self, *, one_by_one: bool, moving: bool, alike: bool
     ) -> tuple[DeviceCounting | None, DeviceLedger | None]:
         ctx, classes = self._ctx, self._classes
-        if one_by_one or not ctx.dra or DynamicResources.name in self.profile.disabled_filters:
+        if one_by_one or not classes.devices or DynamicResources.name in self.profile.disabled_filters:
             return None, None
         checked, others = classes.pods[: classes.asked], classes.pods[classes.asked : classes.given]
         if not any(pod.claims for pod in others) and not ((moving or alike) and any(pod.claims for pod in checked)):

@@ -105,23 +105,41 @@ CASES: dict[str, tuple[list[Json], Json, Json, str, str]] = {
 }  # fmt: skip
 
 
-def where(cluster: kscale.Cluster, asked: Json) -> str:
-    snapshot = cluster.snapshot()
+def where(cluster: kscale.Cluster, asked: Json, *, dra: bool = False) -> str:
+    snapshot = cluster.snapshot(dra=dra)
     profile = SPREAD if asked["metadata"]["labels"] and not asked["spec"].get("affinity") else None
     fits = kscale.fit(snapshot, [asked], profile=profile).ok[0]
     return "".join(name for name, yes in zip(snapshot.nodes, fits.tolist(), strict=True) if yes)
 
 
+@pytest.mark.parametrize("dra", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_each_object_counts(case: str) -> None:
+def test_each_object_counts(case: str, dra: bool) -> None:
     objects, asked, changed, before, after = CASES[case]
     cluster = kscale.Cluster([node("a", "a"), node("b", "b"), *objects])
-    assert where(cluster, asked) == before
-    assert where(cluster, asked) == before
+    assert where(cluster, asked, dra=dra) == before
+    assert where(cluster, asked, dra=dra) == before
     cluster.apply(changed)
-    assert where(cluster, asked) == after
+    assert where(cluster, asked, dra=dra) == after
     fresh = kscale.Cluster(list(cluster))
-    assert where(fresh, asked) == after
+    assert where(fresh, asked, dra=dra) == after
+
+
+def test_device_classes_count() -> None:
+    """A resource that nodes do not have, until a device class stands for it, and again when none does."""
+    slices = thing("ResourceSlice", "s", spec={"nodeName": "b", "driver": "d", "devices": [{"name": "x"}],
+                                               "pool": {"name": "b", "resourceSliceCount": 1}})  # fmt: skip
+    stands = thing("DeviceClass", "c", spec={"extendedResourceName": "x.io/gpu"})
+    for each in (slices, stands):
+        each["apiVersion"] = "resource.k8s.io/v1"
+    asked = pod("p", containers=[{"name": "c", "resources": {"requests": {"x.io/gpu": "1"}}}])
+    cluster = kscale.Cluster([node("a", "a"), node("b", "b"), slices])
+    for _ in range(2):
+        assert where(cluster, asked, dra=True) == ""
+        cluster.apply(stands)
+        assert where(cluster, asked, dra=True) == "b"
+        assert where(cluster, asked) == ""
+        cluster.remove("DeviceClass", "c")
 
 
 def test_each_removal_counts() -> None:
@@ -154,23 +172,24 @@ def work(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     return found
 
 
-def test_nothing_is_worked_out_twice(work: list[Any]) -> None:
+@pytest.mark.parametrize("dra", [False, True])
+def test_nothing_is_worked_out_twice(work: list[Any], dra: bool) -> None:
     cluster = kscale.Cluster([node("a", "a"), node("b", "b"), claim("pv"), volume("a"), csi_node(3), driver(True)])
     asked = [pod("p", WEB, **WITH_CLAIM), pod("q", {"app": "db"}, affinity=apart())]
-    kscale.fit(cluster.snapshot(), asked)
+    kscale.fit(cluster.snapshot(dra=dra), asked)
     assert work == [WEB, {"app": "db"}, "all"]
     work.clear()
-    kscale.fit(cluster.snapshot(), asked)
+    kscale.fit(cluster.snapshot(dra=dra), asked)
     cluster.apply({**node("a", "b"), "spec": {"unschedulable": True}})
     cluster.apply(thing("PersistentVolumeClaim", "other", "d", spec={}))
-    kscale.place(cluster.snapshot(), asked)
+    kscale.place(cluster.snapshot(dra=dra), asked)
     assert work == []
     cluster.apply(volume("b"))
-    kscale.fit(cluster.snapshot(), asked)
+    kscale.fit(cluster.snapshot(dra=dra), asked)
     assert work == [WEB, "all"]
     work.clear()
     cluster.apply(pod("o", {"app": "new"}, nodeName="a"))
-    kscale.fit(cluster.snapshot(), asked)
+    kscale.fit(cluster.snapshot(dra=dra), asked)
     assert work == ["all"]
 
 

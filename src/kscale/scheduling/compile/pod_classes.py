@@ -14,6 +14,7 @@ from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.questions import KeptQuestions, Question, Questions
 from kscale.scheduling.compile.statics import StaticRows
 from kscale.scheduling.context import Context
+from kscale.scheduling.devices.claims import Claims
 from kscale.scheduling.facts import NodeFacts
 from kscale.scheduling.plugins import PROFILE
 from kscale.scheduling.plugins.base import Part
@@ -49,6 +50,8 @@ class PodClasses:
         self._part_of = {plugin.name: part for plugin in PROFILE if (part := plugin.part(self.rows)) is not None}
         self.parts = list(self._part_of.values())
         self.statics = StaticRows()
+        self.devices = False
+        """Whether any pod may want devices."""
         self._questions = asked
         self.memo = Memo()
         """What is worked out of these classes and the profile, and of nothing else."""
@@ -65,7 +68,8 @@ class PodClasses:
         questions = [known.of(pod) for pod in wanted.values()]
         more = {pod.index: pod for pod in others if pod.index not in wanted}
         made = cls(questions, [*more.values()])
-        if ctx.dra:  # devices are counted together with what else there is
+        made.devices = Claims.of(ctx).concern(made.pods)
+        if made.devices:  # they are counted together with what else there is
             made._ask(ctx)
             return made
         kept = ctx.snapshot.interner.memo.of(_Kept, _Kept)

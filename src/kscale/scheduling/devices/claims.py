@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kscale.objects.meta import ObjectMeta
@@ -86,6 +86,10 @@ class Claims:
             for name, amount in sorted(pod.demand.items())
             if amount > 0 and is_scalar(name) and self.delegable(name)
         )
+
+    def concern(self, pods: Iterable[PodClass]) -> bool:
+        """Whether any of the pods may want devices."""
+        return self._ctx.dra and any(pod.claims or self.extended(pod) for pod in pods)
 
     def of_pod(self, pod: PodClass) -> list[ResourceClaim]:
         """The claims of a pod, in its order. Raises ClaimError."""

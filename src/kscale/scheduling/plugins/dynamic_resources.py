@@ -12,6 +12,7 @@ import msgspec
 
 from kscale.objects.base import enc_hook
 from kscale.objects.node_selectors import compile_node_selector
+from kscale.objects.requests import is_scalar
 from kscale.scheduling.context import Context
 from kscale.scheduling.devices.allocator import AllocationError
 from kscale.scheduling.devices.claims import ClaimError, Claims, to_allocate
@@ -51,7 +52,14 @@ class DynamicResources(Plugin):
         return Claims.of(ctx).settled(pod).nothing
 
     def grounds(self, pod: PodClass, ctx: Context) -> tuple[Any, ...] | None:
-        return None if pod.claims or ctx.dra else ()
+        if pod.claims:
+            return None
+        if not ctx.dra or not any(map(is_scalar, pod.demand)):
+            return ()
+        return None if Claims.of(ctx).extended(pod) else (ctx.informers.device_classes,)
+
+    def backdrop(self, ctx: Context) -> tuple[Any, ...]:
+        return (ctx.informers.device_classes,)
 
     def judge(self, pod: PodClass, ctx: Context) -> Judge | None:
         if not pod.claims and not ctx.dra:
