@@ -88,6 +88,13 @@ def test_units_do_not_matter(instance, unit: int) -> None:
         assert method(*large).value == method(demand, count, capacity, limit).value
 
 
+def test_sizes_in_bytes_without_a_common_factor_take_no_longer() -> None:
+    """A unit is sought among some thousand sizes, not among all that there are between one and the bin's."""
+    demand, count, capacity = [[2**35 + 1], [3 * 2**34 - 1], [2**33 + 7]], [9, 8, 7], [2**37 + 5]
+    small = [[4], [6], [1]], count, [16]  # in units of 2 ** 33, less than what is left over in any bin
+    assert bounds.column_generation(demand, count, capacity).value == bounds.column_generation(*small).value
+
+
 def test_a_known_bound_or_packing_ends_the_search() -> None:
     demand, count, capacity = [[6, 6, 0], [6, 0, 6], [0, 6, 6]], [10, 10, 10], [10, 10, 10]
     whole = bounds.column_generation(demand, count, capacity)

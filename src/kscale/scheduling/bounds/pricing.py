@@ -25,6 +25,7 @@ _WEIGHT_BITS = 24  # prices of what is priced out are multiples of 2**-24
 _FACTORS = (0.0, 0.5, 0.8, 0.9, 1.0, 1.2, 1.6, 2.5)  # of the usual price of what is priced out, one table each
 _CELLS = 6_000_000  # of all tables of a tier
 _FEW = 16  # a resource of which no bin has more is looked at exactly
+_CANDIDATES = 4096  # units that are tried, about
 _SIZES = 4.0  # kinds whose capacities differ by no more share tables
 _KEEP = 4
 
@@ -184,9 +185,11 @@ def _unit(demand: NDArray[np.int64], count: NDArray[np.int64], top: int, units: 
     if exact >= least:
         return exact
     sizes, weights = demand[used], count[used].astype(np.float64)
+    step = max(1, 7 * least // _CANDIDATES)  # units in bytes are many: a sample of them
+    candidates = np.arange(least, 8 * least + 1, step, dtype=np.int64)
     best, unit = np.inf, least
-    for candidate in range(least, 8 * least + 1):
-        lost = float((sizes % candidate) @ weights)
+    losses = ((sizes[:, None] % candidates) * weights[:, None]).sum(axis=0)  # row by row: the same on every machine
+    for candidate, lost in zip(candidates.tolist(), losses.tolist(), strict=True):
         if lost < best * 0.95:
             best, unit = lost, candidate
     return unit
