@@ -149,8 +149,30 @@ def device_objects(draw: st.DrawFn, node_names: list[str], extended: bool) -> li
                 "devices": {"results": [{"request": "r0", "driver": DRIVER, "pool": node, "device": "dev0"}]},
                 "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [field]}]},
             }
+            if draw(chance(3)):
+                wait_for_conditions(entry, draw(st.sets(st.sampled_from(["Attached", "Broken"]))))
         objects.append(entry)
     return objects
+
+
+def wait_for_conditions(entry: Json, true: set[str]) -> None:
+    """The device that a claim has waits for a condition, may fail by another, and these are true."""
+    (result,) = entry["status"]["allocation"]["devices"]["results"]
+    result |= {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+    conditions = [{"type": name, "status": "True" if name in true else "False"} for name in ("Attached", "Broken")]
+    entry["status"]["devices"] = [{name: result[name] for name in ("driver", "pool", "device")}]
+    entry["status"]["devices"][0]["conditions"] = conditions
+
+
+def leftover(pod: Json, asked: list[Json]) -> Json:
+    """A claim that the scheduler made for the extended resources of a pod, and did not get to use."""
+    name = pod["metadata"]["name"]
+    made = claim(f"{name}-extended-resources-x", asked)
+    made["metadata"]["annotations"] = {"resource.kubernetes.io/extended-resource-claim": "true"}
+    made["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "Pod", "name": name, "uid": f"uid-{name}", "controller": True}
+    ]
+    return made
 
 
 def competitor(name: str) -> Json:
@@ -249,6 +271,9 @@ def free_for_all(draw: st.DrawFn, node_names: list[str]) -> tuple[list[Json], li
         kinds = draw(st.sets(st.sampled_from(["own", "shared", "extended"]), min_size=1))
         if "extended" in kinds:
             pod["spec"]["containers"][0]["resources"]["requests"][pieces.EXTENDED] = "1"
+            if draw(chance(4)):
+                exact = {"deviceClassName": DRIVER, "count": 1}
+                objects.append(leftover(pod, [{"name": "container-0-request-0", "exactly": exact}]))
         if "shared" in kinds:
             name = draw(st.sampled_from(CLAIMS_OF_COMPETITORS))
             pod["spec"]["resourceClaims"] = [{"name": "shared", "resourceClaimName": name}]

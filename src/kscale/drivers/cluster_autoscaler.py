@@ -154,7 +154,7 @@ class ClusterAutoscaler:
         waited = self._trigger.began(now)
         if self._trigger.reason:
             _log.debug("%s", self._trigger.reason)
-        snapshot = stores.snapshot()
+        snapshot = stores.snapshot(now)
         self.board.nodes = snapshot.columns.objects
         held = stores.get("ConfigMap", self.options.namespace, PRIORITIES)
         return _Sight(snapshot, (held.data or {}) if isinstance(held, ConfigMap) else None, waited)

@@ -7,8 +7,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from kscale.errors import InputError, Problem
-from kscale.objects.times import ZERO_TIME, moment_of
+from kscale.objects.times import ZERO_TIME, moment, moment_of
 
 __all__ = [
     "SECOND",
@@ -30,31 +29,6 @@ SECOND: Final = 10**9
 _LAST: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def moment(value: datetime | Moment, name: str = "now") -> Moment:
-    """What a caller may give as a time: an aware datetime, or nanoseconds since 1970.
-
-    ``name`` is that of the argument, for the error. Raises :class:`InputError` for a naive datetime, a text, a float, a
-    bool, and an int that is no int64.
-    """
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise _refused(name, f"{value.isoformat()} has no time zone: give datetime(..., tzinfo=UTC)")
-        time = (value - _EPOCH) // _MICROSECOND * 1000
-        if not ZERO_TIME <= time <= _LAST:
-            raise _refused(name, f"{value.isoformat()} is no moment: nanoseconds in 64 bits reach from 1678 to 2262")
-        return time
-    if isinstance(value, bool) or not isinstance(value, int):
-        told = f"{value!r} is a {type(value).__name__}"
-        raise _refused(name, f"{told}: a moment is an aware datetime, or an int of nanoseconds since 1970")
-    if not ZERO_TIME <= value <= _LAST:
-        raise _refused(name, f"{value} nanoseconds are more than 64 bits hold")
-    return int(value)
-
-
-def _refused(name: str, text: str) -> InputError:
-    return InputError(Problem(text, field=name))
 
 
 def duration(value: timedelta) -> int:

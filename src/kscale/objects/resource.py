@@ -12,10 +12,11 @@ import msgspec
 
 from kscale.objects.base import ApiStruct, Int64
 from kscale.objects.core import NodeSelector, Toleration
-from kscale.objects.meta import KubeObject, ObjectMeta
+from kscale.objects.meta import Condition, KubeObject, ObjectMeta
 from kscale.objects.quantity import Quantity
 
 __all__ = [
+    "AllocatedDeviceStatus",
     "AllocationResult",
     "BasicDevice",
     "CELDeviceSelector",
@@ -146,6 +147,8 @@ class DeviceRequestAllocationResult(ApiStruct):
     share_id: str | None = msgspec.field(default=None, name="shareID")
     consumed_capacity: dict[str, Quantity] | None = None
     skip_node_operations: list[str] = []
+    binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
 
 
 class DeviceAllocationResult(ApiStruct):
@@ -172,11 +175,21 @@ class ResourceClaimConsumerReference(ApiStruct):
     uid: str = ""
 
 
+class AllocatedDeviceStatus(ApiStruct):
+    """What a driver says of a device that was given."""
+
+    driver: str = ""
+    pool: str = ""
+    device: str = ""
+    conditions: list[Condition] = []
+
+
 class ResourceClaimStatus(ApiStruct):
     """What a claim has."""
 
     allocation: AllocationResult | None = None
     reserved_for: list[ResourceClaimConsumerReference] = []
+    devices: list[AllocatedDeviceStatus] = []
 
 
 class ResourceClaim(KubeObject):
@@ -254,6 +267,10 @@ class BasicDevice(ApiStruct):
     node_selector: NodeSelector | None = None
     all_nodes: bool | None = None
     taints: list[DeviceTaint] = []
+    allow_multiple_allocations: bool | None = None
+    binds_to_node: bool | None = None
+    binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
 
 
 class Device(ApiStruct):
@@ -270,6 +287,7 @@ class Device(ApiStruct):
     allow_multiple_allocations: bool | None = None
     binds_to_node: bool | None = None
     binding_conditions: list[str] = []
+    binding_failure_conditions: list[str] = []
     basic: BasicDevice | None = None  # v1beta1 only; moved up on decoding
 
     def __post_init__(self) -> None:

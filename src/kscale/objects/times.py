@@ -7,7 +7,9 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Final
 
-__all__ = ["format_time", "micro_time", "nanoseconds", "seconds", "to_datetime"]
+from kscale.errors import InputError, Problem
+
+__all__ = ["format_time", "micro_time", "moment", "nanoseconds", "seconds", "to_datetime"]
 
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _SECOND: Final = 10**9
@@ -44,6 +46,31 @@ def moment_of(text: str | None) -> int:
 
 
 _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def moment(value: datetime | int, name: str = "now") -> int:
+    """What a caller may give as a time: an aware datetime, or nanoseconds since 1970.
+
+    ``name`` is that of the argument, for the error. Raises :class:`InputError` for a naive datetime, a text, a float, a
+    bool, and an int that is no int64.
+    """
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise _refused(name, f"{value.isoformat()} has no time zone: give datetime(..., tzinfo=UTC)")
+        time = (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+        if not ZERO_TIME <= time <= _LAST:
+            raise _refused(name, f"{value.isoformat()} is no moment: nanoseconds in 64 bits reach from 1678 to 2262")
+        return time
+    if isinstance(value, bool) or not isinstance(value, int):
+        told = f"{value!r} is a {type(value).__name__}"
+        raise _refused(name, f"{told}: a moment is an aware datetime, or an int of nanoseconds since 1970")
+    if not ZERO_TIME <= value <= _LAST:
+        raise _refused(name, f"{value} nanoseconds are more than 64 bits hold")
+    return int(value)
+
+
+def _refused(name: str, text: str) -> InputError:
+    return InputError(Problem(text, field=name))
 
 
 def seconds(text: str) -> float:

@@ -23,6 +23,7 @@ class Context:
         self.informers: Informers = snapshot.informers
         self.dra = snapshot.dra
         self.csi = snapshot.csi
+        self.now = snapshot.now
         self.memo = Memo()
 
     def csi_node(self, name: str) -> CSINode | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Protocol
 
 import msgspec
@@ -31,7 +32,8 @@ class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
 
     ``added_affinity``: NodeAffinity's ``addedAffinity`` (its required part). ``default_constraints``: those
     of PodTopologySpread with ``defaultingType: List``; None = the stock setting, which never filters.
-    ``ignored_resources``, ``ignored_resource_groups``: NodeResourcesFit's arguments. ``disabled_filters``: plug-ins
+    ``ignored_resources``, ``ignored_resource_groups``: NodeResourcesFit's arguments. ``device_binding_timeout``:
+    DynamicResources' ``bindingTimeout``, how long devices may wait for their conditions. ``disabled_filters``: plug-ins
     switched off at the Filter extension point; their PreFilter still runs unless they are in ``disabled_prefilters``
     too. ``predicates``: compiled predicates of the user's (:func:`kscale.plugin.predicate`), asked after all others.
 
@@ -43,6 +45,7 @@ class SchedulerProfile(msgspec.Struct, frozen=True, kw_only=True):
     default_constraints: tuple[TopologySpreadConstraint, ...] | None = None
     ignored_resources: frozenset[str] = frozenset()
     ignored_resource_groups: frozenset[str] = frozenset()
+    device_binding_timeout: timedelta = timedelta(seconds=600)
     disabled_filters: frozenset[str] = frozenset()
     disabled_prefilters: frozenset[str] = frozenset()
     predicates: tuple[Predicate, ...] = ()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any, Final
 
 from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.core import NodeAffinity, TopologySpreadConstraint
 from kscale.objects.decode import from_dict
+from kscale.objects.durations import format_duration, parse_duration
 from kscale.scheduling.arguments import short
 from kscale.scheduling.profile import SchedulerProfile
 
@@ -174,7 +176,25 @@ def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
     return {"default_constraints": tuple(from_dict(each, TopologySpreadConstraint) for each in constraints)}
 
 
+def _dynamic_resources(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    _object(args, path, {"apiVersion", "kind", "filterTimeout", "bindingTimeout"})
+    given = args.get("bindingTimeout")
+    if given is None:
+        return {}
+    try:
+        timeout = parse_duration(given)
+    except (TypeError, ValueError) as problem:
+        raise InputError(f"couldn't decode scheduler config: {path}.bindingTimeout: {problem}") from None
+    if timeout < 10**9:
+        raise InputError(
+            f'invalid KubeSchedulerConfiguration: {path}.bindingTimeout: Invalid value: "{format_duration(timeout)}": '
+            "must be at least 1 second"
+        )
+    return {"device_binding_timeout": timedelta(microseconds=timeout // 1000)}
+
+
 _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], dict[str, Any]]]] = {
+    "DynamicResources": _dynamic_resources,
     "NodeAffinity": _node_affinity,
     "NodeResourcesFit": _resources_fit,
     "PodTopologySpread": _topology_spread,

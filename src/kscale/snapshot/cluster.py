@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any, overload
 
 import msgspec
@@ -14,6 +15,7 @@ from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.namespaces import with_namespace
+from kscale.objects.times import moment
 from kscale.snapshot.changes import ChangedKeys, Watched
 from kscale.snapshot.columns import Growing, NodeColumns
 from kscale.snapshot.informers import Informers
@@ -221,19 +223,32 @@ class Cluster:
         snapshot."""
         return PodIndex(self._contents.pods.table.freeze())
 
-    def snapshot(self, *, csi: bool = False, dra: bool = False) -> Snapshot:
+    def snapshot(self, *, csi: bool = False, dra: bool = False, now: datetime | int | None = None) -> Snapshot:
         """The cluster as it is now: the very same snapshot, with all that was worked out of it, while nothing changes.
 
-        ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation.
+        ``csi``: CSI-node-aware simulation; ``dra``: dynamic resource allocation. ``now``: by when devices that wait for
+        conditions have to be ready, an aware datetime or nanoseconds since 1970; None: they may take any time. Raises
+        InputError for what is no moment.
         """
+        at = None if now is None else moment(now)
         objects, table = self._contents.objects, self._contents.pods.table.freeze()
         nodes, informers = objects.columns(), objects.informers()
+        if not (dra and informers.binding):
+            at = None  # nothing here depends on it
         found = self._snapshots.get((csi, dra))
-        if found is None or found.table is not table or found.columns is not nodes or found.informers is not informers:
-            found = self._snapshots[csi, dra] = self._snapshot(nodes, informers, table, csi=csi, dra=dra)
+        if (
+            found is None
+            or found.table is not table
+            or found.columns is not nodes
+            or found.informers is not informers
+            or found.now != at
+        ):
+            found = self._snapshots[csi, dra] = self._snapshot(nodes, informers, table, csi=csi, dra=dra, now=at)
         return found
 
-    def _snapshot(self, nodes: NodeColumns, informers: Informers, table: PodTable, *, csi: bool, dra: bool) -> Snapshot:
+    def _snapshot(
+        self, nodes: NodeColumns, informers: Informers, table: PodTable, *, csi: bool, dra: bool, now: int | None
+    ) -> Snapshot:
         pods = self._contents.pods
         sums = pods.sums
         numbers = pods.node_numbers(nodes.names)
@@ -270,6 +285,7 @@ class Cluster:
             },
             csi=csi,
             dra=dra,
+            now=now,
         )
 
 

@@ -32,11 +32,16 @@ INFORMED_KINDS = frozenset(
     }
 )  # fmt: skip
 
+_EXTENDED_RESOURCES = "resource.kubernetes.io/extended-resource-claim"
 _WORKLOADS = ("ReplicationController", "ReplicaSet", "StatefulSet", "DaemonSet", "Job")
 
 
 class Informers(msgspec.Struct, frozen=True, eq=False):
-    """Indexed read-only views; made once per snapshot from the cluster's objects, in their order."""
+    """Indexed read-only views; made once per snapshot from the cluster's objects, in their order.
+
+    ``leftovers``: claims that a scheduler made for the extended resources of a pod, by the pod's UID. ``binding``: some
+    claim was given devices that wait for conditions, at a moment that it tells.
+    """
 
     namespaces: dict[str, dict[str, str] | None]
     services: dict[str, list[Service]]
@@ -49,6 +54,8 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
     capacities: list[CSIStorageCapacity]
     attachments: list[VolumeAttachment]
     resource_claims: dict[tuple[str, str], ResourceClaim]
+    leftovers: dict[str, ResourceClaim]
+    binding: bool
     resource_slices: list[ResourceSlice]
     device_classes: dict[str, DeviceClass]
     workloads: list[KubeObject]
@@ -85,6 +92,23 @@ def _controllers(objects: _Objects) -> dict[tuple[str, str, str], Any]:
     return {(kind, each.namespace, each.name): each for kind in kinds for each in _all(objects, kind)}
 
 
+def _leftovers(objects: _Objects) -> dict[str, ResourceClaim]:
+    found: dict[str, ResourceClaim] = {}
+    for claim in _all(objects, "ResourceClaim"):
+        if (claim.metadata.annotations or {}).get(_EXTENDED_RESOURCES) == "true":
+            for owner in claim.metadata.owner_references:
+                if owner.controller:
+                    found.setdefault(owner.uid, claim)
+    return found
+
+
+def _binds(claim: ResourceClaim) -> bool:
+    given = claim.status.allocation
+    return given is not None and bool(
+        given.allocation_timestamp and any(result.binding_conditions for result in given.devices.results)
+    )
+
+
 def _by_name(kind: str) -> tuple[frozenset[str], Callable[[_Objects], Any]]:
     return frozenset({kind}), lambda objects: {each.name: each for each in _all(objects, kind)}
 
@@ -112,6 +136,8 @@ _FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
     "capacities": _listed("CSIStorageCapacity"),
     "attachments": _listed("VolumeAttachment"),
     "resource_claims": _by_key("ResourceClaim"),
+    "leftovers": (frozenset({"ResourceClaim"}), _leftovers),
+    "binding": (frozenset({"ResourceClaim"}), lambda objects: any(map(_binds, _all(objects, "ResourceClaim")))),
     "resource_slices": _listed("ResourceSlice"),
     "device_classes": _by_name("DeviceClass"),
     "workloads": (frozenset(_WORKLOADS), lambda objects: [each for kind in _WORKLOADS for each in _all(objects, kind)]),

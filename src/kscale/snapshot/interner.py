@@ -250,15 +250,18 @@ class Interner:
             found: NDArray[np.int32] = self._identity_of.array[classes]
         return found
 
-    def classify(self, pod: Pod, *, placed: bool, moves: bool = False, held: bool = False) -> PodClass:
+    def classify(
+        self, pod: Pod, *, placed: bool, moves: bool = False, held: bool = False, named: bool = False
+    ) -> PodClass:
         """The class of a pod. A placed pod's own node name says where it is, not where it wants to be; and so does the
         node affinity of a DaemonSet's pod, which names its node, unless it ``moves``: such a pod is never placed
-        elsewhere, and with it no two of them would be alike. ``held``: the pod itself says that the class is used."""
+        elsewhere, and with it no two of them would be alike. ``held``: the pod itself says that the class is used.
+        ``named``: its name and UID make it unlike others."""
         controller = controller_of(pod.metadata)
         owner = (controller.api_version, controller.kind, controller.name) if controller else None
         affinity = affinity_facet(pod.spec.affinity)
         found = self.variant(
-            self.prototype(pod, placed=placed),
+            self.prototype(pod, placed=placed, named=named),
             labels_facet(pod.metadata.labels),
             settled(affinity) if placed and not moves and stays(owner) else affinity,
             volumes_facet(pod.spec.volumes),
@@ -268,9 +271,9 @@ class Interner:
             self._asked.add(found.index)
         return found
 
-    def prototype(self, pod: Pod, *, placed: bool) -> Prototype:
+    def prototype(self, pod: Pod, *, placed: bool, named: bool = False) -> Prototype:
         """What a pod's class looks like but for what :meth:`variant` adds."""
-        key, values = _facets(pod, placed)
+        key, values = _facets(pod, placed, named)
         found = self._prototypes.get(key)
         if found is None:
             looks = PodClass(
@@ -451,9 +454,9 @@ def _requested(exact: Mapping[str, Quantity], rounded: Mapping[str, int]) -> tup
         return rounded.get(CPU, 0) * 10**6, rounded.get(MEMORY, 0) * 10**9
 
 
-def _facets(pod: Pod, placed: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _facets(pod: Pod, placed: bool, named: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     spec, meta = pod.spec, pod.metadata
-    named = any(v.ephemeral is not None for v in spec.volumes) or bool(spec.resource_claims)
+    named = named or any(v.ephemeral is not None for v in spec.volumes) or bool(spec.resource_claims)
     taken = occupancy_of(pod)
     demand, occupancy = to_integers(demand_of(pod), floor=True), to_integers(taken)
     values: dict[str, Any] = {

@@ -39,7 +39,8 @@ class Snapshot:
 
     ``nodes``, ``pods`` (placed), ``pending``: names in input order. ``counts``: how many pods are placed, pending,
     gated and so on. ``used[name]``: int64[N], what placed pods take; ``pod_count``: int64[N]. ``placed_class``,
-    ``placed_node``: int32[M], one entry a placed pod, in order of appearance.
+    ``placed_node``: int32[M], one entry a placed pod, in order of appearance. ``now``: nanoseconds since 1970, if time
+    matters to anything in it.
     """
 
     def __init__(
@@ -57,11 +58,13 @@ class Snapshot:
         counts: dict[str, int],
         csi: bool,
         dra: bool,
+        now: int | None = None,
         added: tuple[PodRecord, ...] = (),
     ) -> None:
         self.interner = interner
         self.columns = nodes
         self.informers = informers
+        self.dra = dra
         self.used = used
         self.pod_count = pod_count
         self.table = table
@@ -72,7 +75,7 @@ class Snapshot:
         self.placed_node = placed_node
         self.counts = counts
         self.csi = csi
-        self.dra = dra
+        self.now = now
         self._placed_rows = placed_rows
         self._pending_rows = pending_rows
         self._added = added
@@ -252,13 +255,15 @@ class Snapshot:
 
     def classify(self, pods: Iterable[PodRecord]) -> list[PodClass]:
         """The classes of pods that are not in the snapshot, or not placed in it."""
+        if self._has_leftovers:
+            return [self._class_of(record) for record in pods]
         if isinstance(pods, PodRows) and self._shares(pods.table) and pods.pending:
             return [self.interner.classes[number] for number in pods.classes.tolist()]
         return [self._class_of(record) for record in pods]
 
     def distinct_classes(self, pods: Sequence[PodRecord]) -> tuple[list[PodClass], NDArray[np.int32]]:
         """(the classes of pods as :meth:`classify` tells them, each once in order of appearance; int32[n]: which)."""
-        if isinstance(pods, PodRows) and self._shares(pods.table) and pods.pending:
+        if not self._has_leftovers and isinstance(pods, PodRows) and self._shares(pods.table) and pods.pending:
             indices = pods.classes
         else:
             indices = np.fromiter((each.index for each in self.classify(pods)), np.int32, len(pods))
@@ -272,7 +277,14 @@ class Snapshot:
         """Whether the table's numbers of classes are those of this snapshot's interner."""
         return table.interner is self.interner
 
+    @property
+    def _has_leftovers(self) -> bool:
+        """Whether a pod may be unlike others of its class, for a claim that names it."""
+        return self.dra and bool(self.informers.leftovers)
+
     def _class_of(self, record: PodRecord) -> PodClass:
+        if self._has_leftovers and record.pod.metadata.uid in self.informers.leftovers:
+            return self.interner.classify(record.pod, placed=False, named=True)
         known, classes = record.pod_class, self.interner.classes
         if known is not None and known.index < len(classes) and classes[known.index] is known:
             return known  # of this interner
@@ -317,6 +329,7 @@ class Snapshot:
             counts={**self.counts, "placed": self.counts["placed"] + len(pods), "pending": int(keep.sum())},
             csi=self.csi,
             dra=self.dra,
+            now=self.now,
             added=(*self._added, *pods),
         )
 
@@ -365,6 +378,7 @@ class Snapshot:
             counts=base.counts,
             csi=self.csi,
             dra=self.dra,
+            now=self.now,
             added=added,
         )
         return made.with_placed(records, homes) if records else made
@@ -397,6 +411,7 @@ class Snapshot:
             counts={**self.counts, "placed": int(keep.sum())},
             csi=self.csi,
             dra=self.dra,
+            now=self.now,
             added=tuple(pod for pod, kept in zip(self._added, of_added, strict=True) if kept),
         )
 

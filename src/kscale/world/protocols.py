@@ -92,8 +92,8 @@ class Stores(Protocol):
         """Besides, no kind is being listed anew: what is there is a state that once was. Only then may be observed."""
         ...
 
-    def snapshot(self) -> Snapshot:
-        """The cluster at this moment."""
+    def snapshot(self, now: Moment | None = None) -> Snapshot:
+        """The cluster at this moment; ``now``: by when devices that wait for conditions have to be ready."""
         ...
 
     def objects(self, kind: str) -> Sequence[KubeObject]:

@@ -34,6 +34,7 @@ class Wanted:
     allocated: list[Json]
     open: list[Json]
     extended: dict[str, int]
+    stale: bool = False
 
 
 def claim_name(pod: Json, entry: Json) -> tuple[str, bool] | None:
@@ -91,6 +92,7 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
     except ClaimError as problem:
         return PreFiltered(unresolvable(str(problem)))
     extended = extended_resources(pod, cluster)
+    left = leftover(pod, cluster) if extended else None
     if not claims and not extended:
         return PreFiltered(SKIPPED)
     uid = pod["metadata"].get("uid")
@@ -100,7 +102,45 @@ def pre_filter(pod: Json, cluster: Cluster) -> PreFiltered:
         if is_allocated(claim) and not mine and len(consumers) >= MOST_CONSUMERS:
             return PreFiltered(unresolvable("resourceclaim in use"))
     allocated = [claim for claim in claims if is_allocated(claim)]
-    return PreFiltered(state=Wanted(allocated, [claim for claim in claims if not is_allocated(claim)], extended))
+    still_open = [claim for claim in claims if not is_allocated(claim)]
+    return PreFiltered(state=Wanted(allocated, still_open, extended, left is not None))
+
+
+def leftover(pod: Json, cluster: Cluster) -> Json | None:
+    """What the scheduler made for the pod's extended resources when it tried before (always with requests here)."""
+    for claim in cluster.objects.get("ResourceClaim", {}).values():
+        meta = claim["metadata"]
+        made = (meta.get("annotations") or {}).get("resource.kubernetes.io/extended-resource-claim") == "true"
+        for owner in meta.get("ownerReferences") or []:
+            uid = pod["metadata"].get("uid")
+            if (
+                made
+                and owner.get("controller")
+                and owner.get("uid") == uid
+                and owner["name"] == pod["metadata"]["name"]
+            ):
+                return claim
+    return None
+
+
+def has_failed(claim: Json) -> bool:
+    """Whether a condition of one of its devices says that binding failed; there is no clock here."""
+    for result in claim["status"]["allocation"]["devices"].get("results") or []:
+        if not result.get("bindingConditions"):
+            continue
+        found = [
+            device
+            for device in claim["status"].get("devices") or []
+            if all(device[name] == result[name] for name in ("driver", "pool", "device"))
+        ]
+        if not found:
+            return False
+        true = {c["type"] for c in found[0].get("conditions") or [] if c["status"] == "True"}
+        if true & set(result.get("bindingFailureConditions") or []):
+            return True
+        if set(result["bindingConditions"]) - true:
+            return False
+    return False
 
 
 def claims_to_allocate(state: Wanted, node: NodeState, cluster: Cluster) -> list[Json]:
@@ -120,6 +160,8 @@ def claims_to_allocate(state: Wanted, node: NodeState, cluster: Cluster) -> list
 
 
 def check(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> Status | None:
+    if state.stale:
+        return unresolvable("cannot schedule extended resource claim")
     wanted = claims_to_allocate(state, node, cluster)
     try:
         if wanted and devices.allocate(wanted, node, cluster) is None:
@@ -129,6 +171,8 @@ def check(state: Wanted, pod: Json, node: NodeState, cluster: Cluster) -> Status
     for claim in state.allocated:
         selector = claim["status"]["allocation"].get("nodeSelector")
         if selector is not None and not node_selector_matches(selector, node.labels, node.name):
+            return unresolvable("resourceclaim not available on the node")
+        if has_failed(claim):
             return unresolvable("resourceclaim not available on the node")
     return None
 

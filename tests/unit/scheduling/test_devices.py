@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -155,6 +155,95 @@ def test_operations_that_a_device_skips_need_a_node_that_can_do_without() -> Non
     assert fits(able, skipping)
     verdict = kscale.fit(snapshot(node("n"), skipping), [pod("p", "want")]).verdict("default/p", "n")
     assert verdict.reasons == ("resourceclaim not available on the node",)
+
+
+ALLOCATED = "2026-11-22T12:00:00Z"
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def waiting(conditions: Json | None, **more: Any) -> Json:
+    """An allocated claim whose device waits for `Attached` and fails by `Broken`; None: nobody said anything yet."""
+    device = {"driver": GPU, "pool": "n", "device": "dev0"}
+    result = {"request": "r", **device, "bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]}
+    status: Json = {"allocation": {"devices": {"results": [result | more]}, "allocationTimestamp": ALLOCATED}}
+    if conditions is not None:
+        said = [{"type": name, "status": value} for name, value in conditions.items()]
+        status["devices"] = [{**device, "conditions": said}]
+    return claim("want", status=status)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "after", "fit"),
+    [
+        ({"Attached": "True"}, 601, True),
+        ({"Attached": "True", "Broken": "True"}, 0, False),
+        ({"Attached": "False", "Broken": "True"}, 0, False),
+        ({"Attached": "False", "Broken": "Unknown"}, 600, True),
+        ({"Attached": "False"}, 601, False),
+        (None, 600, True),
+        (None, 601, False),
+        (None, None, True),
+    ],
+)
+def test_binding_conditions(conditions: Json | None, after: int | None, *, fit: bool) -> None:
+    cluster = kscale.Cluster([node("n"), device_class(), devices("n", {}), waiting(conditions)])
+    now = None if after is None else NOON + timedelta(seconds=after)
+    world = cluster.snapshot(dra=True, now=now)
+    verdict = kscale.fit(world, [pod("p", "want")]).verdict("default/p", "n")
+    assert verdict.reasons == (() if fit else ("resourceclaim not available on the node",))
+    if after is not None:
+        patient = kscale.SchedulerProfile(device_binding_timeout=timedelta(hours=1))
+        again = kscale.fit(world, [pod("p", "want")], profile=patient).verdict("default/p", "n")
+        assert again.ok is (fit or (conditions or {}).get("Broken") != "True")
+
+
+def test_devices_without_binding_conditions_do_not_fail() -> None:
+    careless = waiting({"Broken": "True"}, bindingConditions=[])
+    assert fits(device_class(), devices("n", {}), careless)
+
+
+def test_a_snapshot_stays_while_nothing_depends_on_the_time() -> None:
+    cluster = kscale.Cluster([node("n"), claim("want")])
+    assert cluster.snapshot(dra=True, now=NOON) is cluster.snapshot(dra=True, now=NOON + timedelta(hours=1))
+    cluster.apply(waiting(None))
+    early, late = (cluster.snapshot(dra=True, now=NOON + timedelta(minutes=after)) for after in (1, 11))
+    assert early is not late
+    assert kscale.fit(early, [pod("p", "want")]).verdict("default/p", "n").ok
+    assert not kscale.fit(late, [pod("p", "want")]).verdict("default/p", "n").ok
+    with pytest.raises(kscale.InputError, match="no time zone"):
+        cluster.snapshot(now=datetime(2026, 11, 22))  # noqa: DTZ001  (a naive one is what is refused)
+
+
+def test_devices_that_are_given_wait_for_their_conditions() -> None:
+    offered = devices("n", {"bindingConditions": ["Attached"], "bindingFailureConditions": ["Broken"]})
+    world = snapshot(node("n"), device_class(), offered, claim("want"), pod("p", "want"))
+    found = kscale.place(world).snapshot_after.informers.resource_claims["default", "want"]
+    (result,) = found.status.allocation.devices.results
+    assert (result.binding_conditions, result.binding_failure_conditions) == (["Attached"], ["Broken"])
+
+
+def left_over(of: str, **more: Any) -> Json:
+    meta = {
+        "uid": "uid-left",
+        "annotations": {"resource.kubernetes.io/extended-resource-claim": "true"},
+        "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": of, "uid": f"uid-{of}", "controller": True}],
+    }
+    return claim(f"{of}-extended-resources-x", meta=meta, **more)
+
+
+def test_a_claim_left_over_from_an_earlier_attempt_is_in_the_way_of_its_pod_alone() -> None:
+    extended = device_class(extendedResourceName="example.com/gpu")
+    pods = [pod(name, requests={"example.com/gpu": "1"}) for name in ("p", "q")]
+    world = snapshot(node("n"), node("m"), extended, devices("n", {}, {}), left_over("p"), *pods)
+    found = kscale.fit(world)
+    for name in ("n", "m"):
+        verdict = found.verdict("default/p", name)
+        assert (verdict.plugin, verdict.reasons) == ("DynamicResources", ("cannot schedule extended resource claim",))
+    assert found.verdict("default/q", "n").ok
+    assert found.verdict("default/q", "m").reasons == ("cannot allocate all claims",)
+    assert kscale.place(world).placement == {"default/q": "n"}
+    without = kscale.Cluster([node("n"), extended, devices("n", {}, {}), left_over("p"), *pods]).snapshot()
+    assert "DynamicResources" not in {v.plugin for v in kscale.fit(without).verdicts("default/p", "n")}
 
 
 TAINTED = {"taints": [{"key": "broken", "effect": "NoExecute"}]}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -28,6 +29,18 @@ def plugins(**points: Any) -> Json:
             "disabled": [{"name": name[1:]} for name in names if name[0] == "-"],
         }
     return {"plugins": made}
+
+
+def test_how_long_devices_may_wait_for_their_conditions() -> None:
+    found = kscale.scheduler_profile(configured(config("DynamicResources", bindingTimeout="90s", filterTimeout="10s")))
+    assert found.device_binding_timeout == timedelta(seconds=90)
+    stock = kscale.scheduler_profile(configured(config("DynamicResources")))
+    assert stock.device_binding_timeout == timedelta(minutes=10)
+    with pytest.raises(kscale.InputError) as raised:
+        kscale.scheduler_profile(configured(config("DynamicResources", bindingTimeout="0.5s")))
+    assert str(raised.value).endswith('bindingTimeout: Invalid value: "500ms": must be at least 1 second')
+    with pytest.raises(kscale.InputError, match=r'bindingTimeout: time: invalid duration "soon"'):
+        kscale.scheduler_profile(configured(config("DynamicResources", bindingTimeout="soon")))
 
 
 def config(name: str, **args: Any) -> Json:

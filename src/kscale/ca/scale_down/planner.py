@@ -95,7 +95,8 @@ def scale_down(
     """
     options = options or AutoscalingOptions()
     before = state or LoopState()
-    snapshot = snapshot_of(cluster, options)
+    at = moment(now)
+    snapshot = snapshot_of(cluster, options, at)
     evicted = list(recent_evictions)
     if options.legacy:
         _refuse_in_legacy(
@@ -107,7 +108,7 @@ def scale_down(
         )
     if not exhaustive and not may_scale_down(before.scale_up.degraded_loops, options):
         return not_tried(before)
-    given = PlannerInput(snapshot, groups, moment(now), options, before)
+    given = PlannerInput(snapshot, groups, at, options, before)
     if options.legacy:
         from kscale.ca.legacy.scale_down import legacy_scale_down
 

@@ -61,7 +61,7 @@ class Scene:
         given_templates: Mapping[str, NodeTemplate] | None = None,
         known_templates: Mapping[str, RememberedTemplate] | None = None,
     ) -> None:
-        self.found = self.snapshot = snapshot_of(given, options)
+        self.found = self.snapshot = snapshot_of(given, options, now)
         self.now, self.options, self.profile = now, options, profile
         self.adopt(groups)
         lacks = None

@@ -116,7 +116,7 @@ def run_once(
     """
     now = moment(now)
     given, options = inputs or LoopInputs(), options or AutoscalingOptions()
-    snapshot = snapshot_of(cluster, options)
+    snapshot = snapshot_of(cluster, options, now)
     actuator = given.actuator or _actuator_of(state or LoopState(), snapshot, options, given)
     given = replace(given, actuator=actuator)
     steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)

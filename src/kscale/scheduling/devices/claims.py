@@ -35,16 +35,17 @@ class ClaimError(Exception):
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """``allocated``: claims that have their devices; ``open``: claims that need some; ``extended``: amounts of extended
-    resources that a device class stands for."""
+    resources that a device class stands for. ``stale``: a claim that was made for these before is in the way."""
 
     allocated: tuple[ResourceClaim, ...] = ()
     open: tuple[ResourceClaim, ...] = ()
     extended: tuple[tuple[str, int], ...] = ()
+    stale: bool = False
 
     @property
     def nothing(self) -> bool:
         """Nothing to look at."""
-        return not (self.allocated or self.open or self.extended)
+        return not (self.allocated or self.open or self.extended or self.stale)
 
 
 def device_class_of(resource: str, classes: Mapping[str, DeviceClass]) -> DeviceClass | None:
@@ -146,7 +147,26 @@ class Claims:
             if not mine and len(consumers) >= MOST_CONSUMERS:
                 raise ClaimError("resourceclaim in use")
             allocated.append(claim)
-        return Wanted(tuple(allocated), tuple(still_open), self.extended(pod))
+        return Wanted(tuple(allocated), tuple(still_open), *self.special(pod))
+
+    def special(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+        """(extended resources to allocate, whether an older claim for them is in the way). Raises ClaimError."""
+        extended = self.extended(pod)
+        left = self._leftover(pod) if extended else None
+        if left is None:
+            return extended, False
+        return () if left.status.allocation else extended, bool(left.spec.devices.requests)
+
+    def _leftover(self, pod: PodClass) -> ResourceClaim | None:
+        """What the scheduler made for the extended resources of the pod when it tried before. Raises ClaimError."""
+        claim = self._ctx.informers.leftovers.get(pod.pod_uid) if pod.pod_uid else None
+        if claim is None or all(owner.name != pod.pod_name for owner in claim.metadata.owner_references):
+            return None
+        consumers = claim.status.reserved_for
+        mine = any(consumer.uid == pod.pod_uid for consumer in consumers)
+        if claim.status.allocation is not None and not mine and len(consumers) >= MOST_CONSUMERS:
+            raise ClaimError("resourceclaim in use")
+        return claim
 
 
 def extended_claim(amounts: tuple[tuple[str, int], ...], classes: Mapping[str, DeviceClass]) -> ResourceClaim:

@@ -15,7 +15,6 @@ import msgspec
 
 from kscale.objects.base import enc_hook
 from kscale.objects.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.resource import (
     AllocationResult,
@@ -26,6 +25,7 @@ from kscale.objects.resource import (
 )
 from kscale.scheduling.context import Context
 from kscale.scheduling.devices.allocator import AllocationError, Given
+from kscale.scheduling.devices.availability import available, binding_failed, skips_operations
 from kscale.scheduling.devices.claims import MOST_CONSUMERS, ClaimError, Claims, Wanted, to_allocate
 from kscale.scheduling.devices.devices import Devices
 from kscale.scheduling.devices.inventory import Hold, Offer, for_node, holds_of
@@ -95,7 +95,8 @@ class DeviceLedger:
         self._allocator = devices.allocator.on(self._inventory)
         self._claims: dict[ClaimKey, _Held] = {}
         self._keys = [tuple(self._keys_of(pod)) for pod in self._pods]
-        self._extended = [self._wants.extended(pod) for pod in self._pods]
+        self._special_needs = [self._special_need(pod) for pod in self._pods]
+        self._patience = ctx.now, ctx.profile.device_binding_timeout
         self._own = [self._owned(pod, keys) for pod, keys in zip(self._pods, self._keys, strict=True)]
         self._existing = len(ctx.snapshot.columns)
         self._known = 0
@@ -141,9 +142,15 @@ class DeviceLedger:
             if any(o.controller and o.uid == pod.pod_uid for o in self._claims[key].claim.metadata.owner_references)
         )
 
+    def _special_need(self, pod: PodClass) -> tuple[tuple[tuple[str, int], ...], bool]:
+        try:
+            return self._wants.special(pod)
+        except ClaimError:  # its PreFilter fails
+            return (), True
+
     def concerns(self, pod: int) -> bool:
         """Whether the pod has anything to do with devices."""
-        return bool(self._keys[pod] or self._extended[pod])
+        return bool(self._keys[pod] or any(self._special_needs[pod]))
 
     # -- nodes ---------------------------------------------------------------------------------------------------------
 
@@ -195,6 +202,8 @@ class DeviceLedger:
         return decision
 
     def _allocate(self, wanted: Wanted, facts: NodeFacts, offers: list[Offer]) -> _Decision:
+        if wanted.stale:
+            return None
         found: _Decision = []
         asked = to_allocate(wanted, facts, self.ctx.informers.device_classes)
         if asked:
@@ -205,11 +214,8 @@ class DeviceLedger:
                 return None
         if found is None:
             return None
-        for claim in wanted.allocated:
-            given = claim.status.allocation
-            selector = None if given is None else given.node_selector
-            if selector is not None and not compile_node_selector(selector).matches(facts.labels, facts.name):
-                return None
+        if not all(available(claim, facts, *self._patience) for claim in wanted.allocated):
+            return None
         return found
 
     def _need(self, pod: int) -> _Need | None:
@@ -233,11 +239,16 @@ class DeviceLedger:
             if len(held.consumers) >= MOST_CONSUMERS and not any(c.uid == uid for c in held.consumers):
                 return None
             allocated.append(replaced(held))
-        wanted = Wanted(tuple(allocated), tuple(self._claims[key].claim for key in still_open), self._extended[pod])
+        wanted = Wanted(
+            tuple(allocated), tuple(self._claims[key].claim for key in still_open), *self._special_needs[pod]
+        )
         parts = (
             tuple(_encode(claim.spec) for claim in wanted.open),
             tuple(_encode(a.node_selector) for a in (claim.status.allocation for claim in wanted.allocated) if a),
+            any(map(skips_operations, wanted.allocated)),
+            any(binding_failed(claim, *self._patience) for claim in wanted.allocated),
             wanted.extended,
+            wanted.stale,
         )
         return _Need(self._need_keys.setdefault(parts, len(self._need_keys)), tuple(still_open), wanted)
 
@@ -404,6 +415,8 @@ def allocation(claim: ResourceClaim, devices: Iterable[Given], node_name: str) -
                 # Upstream draws a random one.
                 share_id=f"{claim.metadata.uid or claim.key}-{i}" if each.offer.shareable else None,
                 consumed_capacity=each.consumed,
+                binding_conditions=each.offer.device.binding_conditions,
+                binding_failure_conditions=each.offer.device.binding_failure_conditions,
             )
         )
         local = local or each.offer.local or bool(each.offer.device.binds_to_node)

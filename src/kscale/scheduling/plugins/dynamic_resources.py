@@ -11,10 +11,10 @@ from typing import Any
 import msgspec
 
 from kscale.objects.base import enc_hook
-from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.requests import is_scalar
 from kscale.scheduling.context import Context
 from kscale.scheduling.devices.allocator import AllocationError
+from kscale.scheduling.devices.availability import available, binding_failed, skips_operations
 from kscale.scheduling.devices.claims import ClaimError, Claims, to_allocate
 from kscale.scheduling.devices.devices import Devices
 from kscale.scheduling.facts import DEVICES, FEATURES, NodeFacts
@@ -24,9 +24,6 @@ from kscale.scheduling.status import ERROR, Status, error, unresolvable
 from kscale.snapshot.interner import PodClass
 
 __all__ = ["DynamicResources"]
-
-_OPTIONAL_OPERATIONS = "DRAOptionalNodeOperations"
-"""What a node declares that can do without the operations which a device says it may skip."""
 
 _encode = msgspec.json.Encoder(enc_hook=enc_hook).encode
 
@@ -68,24 +65,18 @@ class DynamicResources(Plugin):
         if need.nothing:
             return None
         devices, classes = Devices.of(ctx), ctx.informers.device_classes
-        selectors = []
-        columns: set[str] = set()
-        for claim in need.allocated:
-            if claim.status.allocation is not None:
-                selectors.append(claim.status.allocation.node_selector)
-                columns |= selector_columns(selectors[-1])
-        optional = any(
-            result.skip_node_operations
-            for claim in need.allocated
-            if claim.status.allocation is not None
-            for result in claim.status.allocation.devices.results
-        )
+        given = [claim.status.allocation for claim in need.allocated if claim.status.allocation is not None]
+        columns = frozenset().union(*(selector_columns(allocation.node_selector) for allocation in given))
+        optional = any(map(skips_operations, need.allocated))
         if optional:
-            columns.add(FEATURES)
+            columns |= {FEATURES}
         if need.open or need.extended:
-            columns.add(DEVICES)
+            columns |= {DEVICES}
+        now, timeout = ctx.now, ctx.profile.device_binding_timeout
 
         def check(node: NodeFacts) -> Status | None:
+            if need.stale:
+                return unresolvable("cannot schedule extended resource claim")
             claims = to_allocate(need, node, classes)
             if claims:
                 try:
@@ -93,15 +84,19 @@ class DynamicResources(Plugin):
                         return unresolvable("cannot allocate all claims")
                 except AllocationError as problem:
                     return error(str(problem))
-            for selector in selectors:
-                if selector is not None and not compile_node_selector(selector).matches(node.labels, node.name):
-                    return unresolvable("resourceclaim not available on the node")
-            if optional and _OPTIONAL_OPERATIONS not in node.features:
+            if not all(available(claim, node, now, timeout) for claim in need.allocated):
                 return unresolvable("resourceclaim not available on the node")
             return None
 
-        key = tuple(_encode(claim.spec) for claim in need.open), tuple(map(_encode, selectors)), need.extended, optional
-        return Judge(key, frozenset(columns), check)
+        key = (
+            tuple(_encode(claim.spec) for claim in need.open),
+            tuple(_encode(allocation.node_selector) for allocation in given),
+            need.extended,
+            need.stale,
+            optional,
+            any(binding_failed(claim, now, timeout) for claim in need.allocated),
+        )
+        return Judge(key, columns, check)
 
     def explain(self, pod: PodClass, number: int, node: int, witness: Witness) -> tuple[Status | None, Numbers]:
         """For each ``request`` of an open ``claim`` how many devices are ``wanted`` and how many of the node's are

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from kscale.effects import ApiError, Observation
+from kscale.effects import ApiError, Moment, Observation
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject, object_key
@@ -183,9 +183,9 @@ class KubernetesStores:
         """The kinds that have not been listed yet, and why."""
         return ((each.watch, each.last_error) for each in self.informers if not each.synced)
 
-    def snapshot(self) -> Snapshot:
-        """The cluster at this moment."""
-        return self.cluster.snapshot(csi=self._csi, dra=self._dra)
+    def snapshot(self, now: Moment | None = None) -> Snapshot:
+        """The cluster at this moment; ``now``: by when devices that wait for conditions have to be ready."""
+        return self.cluster.snapshot(csi=self._csi, dra=self._dra, now=now)
 
     def objects(self, kind: str) -> Sequence[KubeObject]:
         """The objects of a kind, in the order in which they came."""
