@@ -370,6 +370,41 @@ DEVICE = Device(
         ("quantity('1500m').asApproximateFloat() == 1.5", True),
         ("semver('1.2.3').major() + semver('1.2.3').minor() + semver('1.2.3').patch() == 6", True),
         ("'A-b'.lowerAscii().split('-').join('+') == 'a+b' && 'ab'.upperAscii() == 'AB'", True),
+        (
+            "semver('v01.2', true) == semver('1.2.0') && isSemver('v1', true) && !isSemver('1.0.00')",
+            True,
+        ),
+        ("device.attributes[?'gpu.example.com'].?model.hasValue()", True),
+        ("device.attributes[?'gpu.example.com'].model.value() == 'x'", True),
+        ("device.attributes['gpu.example.com'][?'absent'].or(optional.of('z')).value() == 'z'", True),
+        ("device.attributes.?nowhere.?absent.optMap(v, v == 'x').orValue(false)", False),
+        ("device.attributes[device.driver].?model.optMap(v, v + 'y').orValue('') == 'xy'", True),
+        (
+            "device.attributes[device.driver].?lanes.optFlatMap(v, optional.of(v)).hasValue()",
+            True,
+        ),
+        ("device.attributes[device.driver].?model.orValue(device.attributes[device.driver].absent) == 'x'", True),
+        (
+            "optional.of(1) == optional.of(1) && optional.of(1) != optional.none() && [1, 2][?5] == optional.none()",
+            True,
+        ),
+        ("optional.ofNonZeroValue('').hasValue() || optional.ofNonZeroValue(0).hasValue()", False),
+        ("sets.contains([1, 2, 3], [2]) && sets.equivalent([1, 1], [1]) && !sets.intersects(['a'], ['b'])", True),
+        ("[1, 2, 3].isSorted() && [3, 1].max() == 3 && [3, 1].min() == 1 && [1, 2].sum() == 3 && [].sum() == 0", True),
+        (
+            "['a', 'b', 'a'].indexOf('a') == 0 && ['a', 'b', 'a'].lastIndexOf('a') == 2 && ['a'].indexOf('c') == -1",
+            True,
+        ),
+        (
+            "'a1b2'.find('[0-9]') == '1' && 'a1b2'.findAll('[0-9]') == ['1', '2'] && 'abc'.findAll('.', 2).size() == 2",
+            True,
+        ),
+        ("'abca'.indexOf('a', 1) == 3 && 'abca'.lastIndexOf('a', 2) == 0 && 'abc'.charAt(3) == ''", True),
+        (
+            "'a,b,c'.split(',', 2) == ['a', 'b,c'] && 'ab'.split('') == ['a', 'b'] && 'a'.split(',', 0).size() == 0",
+            True,
+        ),
+        ("strings.quote('a\\nb') == '\"a\\\\nb\"'", True),
         ("' abc '.trim().substring(1).replace('c', 'd') == 'bd' && 'abca'.lastIndexOf('a') == 3", True),
     ],
 )
@@ -387,14 +422,43 @@ def test_cel(expression: str, *, truth: bool) -> None:
         "quantity('1m').asInteger() == 1",
         "'x'.sign() == 1",
         "'abc'.substring(7) == ''",
-        "device.attributes[?'gpu.example.com'].hasValue()",  # optionals of other forms are not known
+        "optional.none().value()",
+        "'abc'.substring(2, 1) == ''",
+        "[].max() == 1",
         "cel.bind(a, 1) == 1",
-        "optional.of(1).hasValue()",
+        "[?optional.of(1)].size() == 1",  # optional elements of literals are not known
     ],
 )
 def test_cel_errors(expression: str) -> None:
     with pytest.raises(selectors.SelectorError):
         selectors.selects(expression, GPU, DEVICE)
+
+
+def undeclared(where: str, name: str, line: str, dots: int) -> str:
+    text = f"compilation failed: ERROR: <input>:{where}: undeclared reference to '{name}' (in container '')"
+    return f"{text}\n | {line}\n | {'.' * dots}^"
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        (
+            "true ||\n  nosuch(device.driver)",
+            undeclared("2:9", "nosuch", "  nosuch(device.driver)", 8),
+        ),
+        (
+            "device.driver.nosuch() == 'nosuch()'",
+            undeclared("1:21", "nosuch", "device.driver.nosuch() == 'nosuch()'", 20),
+        ),
+        ("nosuchvar", undeclared("1:1", "nosuchvar", "nosuchvar", 0)),
+        ("isIP(device.driver)", "compilation failed: kscale does not have the function 'isIP'"),
+        ("'abc'.substring(7) == ''", "index out of range: 7"),
+    ],
+)
+def test_what_cel_does_not_know(expression: str, text: str) -> None:
+    with pytest.raises(selectors.SelectorError) as raised:
+        selectors.selects(expression, GPU, DEVICE)
+    assert str(raised.value) == text
 
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,32 +1,40 @@
-"""CEL that cel-python does not read, as CEL that it does: ``cel.bind``, and optional fields with a default.
+"""CEL that cel-python does not read, as CEL that it does: ``cel.bind``, optional values, functions of namespaces.
 
-``cel.bind(v, e, body)`` becomes ``[e].map(v, body)[0]``; ``a.?f.orValue(d)`` becomes ``(has(a.f) ? a.f : (d))`` and
-``a.?f.hasValue()`` becomes ``has(a.f)``. Other uses of optionals stay as they are, and do not compile.
+``cel.bind(v, e, body)`` becomes ``[e].map(v, body)[0]``; ``a.?f`` and ``a[?k]`` become ``a.optional__item(k)``,
+``a.orValue(d)`` becomes a choice between the value of ``a`` and ``d``, and so on; ``sets.contains(a, b)`` becomes
+``sets__contains(a, b)``.
 """
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["plain"]
+__all__ = ["plain", "where"]
 
-_LITERAL = re.compile(r"""[rR]?(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
+_LITERAL = re.compile(r"""[rRbB]{0,2}(?:"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')""")
+_NAMESPACED = re.compile(r"(?<![\w.])(sets|optional|strings|ip)\s*\.\s*(\w+)\s*(?=\()")
 _BIND = re.compile(r"\bcel\s*\.\s*bind\s*\(")
-_OPTIONAL = re.compile(r"\.\?\s*(\w+)\s*\.\s*(orValue|hasValue)\s*\(")
+_FIELD = re.compile(r"\.\s*\?\s*(\w+)")
+_ITEM = re.compile(r"(?<=[\w\])}\0])\s*\[\s*\?")
+_CHOICE = re.compile(r"\.\s*(orValue|or|optMap|optFlatMap)\s*\(")
+_CHOICES = {
+    "orValue": "([{0}].map({o}, {o}.hasValue() ? {o}.value() : ({1}))[0])",
+    "or": "([{0}].map({o}, {o}.hasValue() ? {o} : ({1}))[0])",
+    "optMap": "([{0}].map({o}, {o}.hasValue() ? optional__of([{o}.value()].map({1}, {2})[0]) : optional__none())[0])",
+    "optFlatMap": "([{0}].map({o}, {o}.hasValue() ? [{o}.value()].map({1}, {2})[0] : optional__none())[0])",
+}
 _OPEN, _CLOSE = "([{", ")]}"
 
 
 def plain(expression: str) -> str:
     """The expression without what is listed above; nothing else of it changes."""
-    if "bind" not in expression and ".?" not in expression:
-        return expression
     literals: list[str] = []
 
-    def keep(match: re.Match[str]) -> str:
-        literals.append(match[0])
+    def keep(match: re.Match[str] | str) -> str:
+        literals.append(match if isinstance(match, str) else match[0])
         return f"\0{len(literals) - 1}\0"
 
-    text = _LITERAL.sub(keep, expression)
+    text = _NAMESPACED.sub(r"\1__\2", _LITERAL.sub(keep, expression))
     while (found := _BIND.search(text)) is not None:
         end = _closing(text, found.end())
         parts = _arguments(text[found.end() : end])
@@ -34,15 +42,31 @@ def plain(expression: str) -> str:
             break
         name, value, body = parts
         text = f"{text[: found.start()]}([{value}].map({name.strip()}, {body})[0]){text[end + 1 :]}"
-    while (found := _OPTIONAL.search(text)) is not None:
-        start, end = _operand(text, found.start()), _closing(text, found.end())
-        if end < 0 or start == found.start():
+    text = _FIELD.sub(lambda match: f".optional__item({keep(repr(match[1]))})", text)
+    while (found := _ITEM.search(text)) is not None:
+        end = _closing(text, found.end())
+        if end < 0:
             break
-        field = f"{text[start : found.start()]}.{found[1]}"
-        default = text[found.end() : end]
-        made = f"has({field})" if found[2] == "hasValue" else f"(has({field}) ? {field} : ({default}))"
-        text = text[:start] + made + text[end + 1 :]
+        text = f"{text[: found.start()]}.optional__item({text[found.end() : end]}){text[end + 1 :]}"
+    made = 0
+    while (found := _CHOICE.search(text)) is not None:
+        start, end = _operand(text, found.start()), _closing(text, found.end())
+        parts = [text[start : found.start()], *(part.strip() for part in _arguments(text[found.end() : end]))]
+        if end < 0 or start == found.start() or len(parts) != (3 if found[1].startswith("opt") else 2):
+            break
+        made += 1
+        text = text[:start] + _CHOICES[found[1]].format(*parts, o=f"o__{made}") + text[end + 1 :]
     return re.sub(r"\0(\d+)\0", lambda match: literals[int(match[1])], text)
+
+
+def where(expression: str, name: str, *, called: bool) -> tuple[int, int]:
+    """(line, column) of a name, or of the bracket behind it if it is ``called``, from 1 and 0: where upstream says that
+    it does not know it."""
+    blank = _LITERAL.sub(lambda match: " " * len(match[0]), expression)
+    found = re.search(rf"(?<!\w){re.escape(name)}(?!\w)" + (r"\s*(?=\()" if called else ""), blank)
+    at = 0 if found is None else found.end() if called else found.start()
+    line = expression.count("\n", 0, at)
+    return line + 1, at - (expression.rfind("\n", 0, at) + 1)
 
 
 def _closing(text: str, start: int) -> int:

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from kscale.errors import MissingExtraError
-from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.resource import Device, DeviceAttribute
-from kscale.scheduling.devices.cel_text import plain
+from kscale.scheduling.devices.cel_functions import NOT_HAD, Version, functions
+from kscale.scheduling.devices.cel_text import plain, where
 
 __all__ = ["SelectorError", "attribute_value", "selects"]
 
@@ -19,7 +19,10 @@ _HINT = (
     "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with has() for optional "
     "fields"
 )
-_VERSION = re.compile(r"(\d+)\.(\d+)\.(\d+)(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?")
+_OVERFLOW = "return error for overflow"
+"""What cel-python says of any ValueError."""
+
+_MACROS = frozenset({"has", "dyn", "map", "filter", "all", "exists", "exists_one"})
 
 
 class SelectorError(ValueError):
@@ -53,6 +56,8 @@ def selects(expression: str, driver: str, device: Device) -> bool:
         verdict = program.evaluate({"device": library.view(driver, device)})
     except (library.error, ValueError) as problem:
         text = str(problem.args[0]) if problem.args else str(problem)
+        if text == _OVERFLOW and problem.__cause__ is not None:
+            text = str(problem.__cause__)
         missing = _NO_KEY.fullmatch(text)
         text = f"no such key: {missing[1]}. {_HINT}" if missing else text.split(" (in activation", 1)[0]
         raise SelectorError(text, compiles=True) from None
@@ -64,16 +69,6 @@ def selects(expression: str, driver: str, device: Device) -> bool:
 @cache
 def _library() -> _Library:
     return _Library()
-
-
-def _version_key(text: str) -> tuple[Any, ...]:
-    """Semantic versioning's order: a pre-release comes before its release, numbers before words."""
-    match = _VERSION.fullmatch(text)
-    if match is None:
-        raise ValueError(f"not a semantic version: {text}")
-    words = match[4].split(".") if match[4] else []
-    parts = tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in words)
-    return int(match[1]), int(match[2]), int(match[3]), not parts, parts
 
 
 class _Library:
@@ -94,6 +89,8 @@ class _Library:
         self._types = celtypes
         self._environment = celpy.Environment()
         self._programs: dict[str, Any] = {}
+        self._functions = functions(celtypes)
+        self._known = frozenset(celpy.evaluation.base_functions) | {"optional_type"}
 
         map_type: Any = celtypes.MapType
 
@@ -116,66 +113,30 @@ class _Library:
                 tree = self._environment.compile(plain(expression))
             except self._celpy.CELParseError as problem:
                 raise SelectorError(f"compilation failed: {problem.args[0]}") from None
-            found = self._programs[expression] = self._environment.program(tree, functions=self._functions())
+            self._check(expression, tree)
+            found = self._programs[expression] = self._environment.program(tree, functions=self._functions)
         return found
 
-    def _functions(self) -> dict[str, Callable[..., Any]]:
-        boolean, integer = self._types.BoolType, self._types.IntType
-
-        def is_quantity(text: Any) -> Any:
-            try:
-                Quantity(str(text))
-            except QuantityError:
-                return boolean(False)
-            return boolean(True)
-
-        def is_version(text: Any) -> Any:
-            return boolean(_VERSION.fullmatch(str(text)) is not None)
-
-        text, double, many = self._types.StringType, self._types.DoubleType, self._types.ListType
-
-        def sign(a: Any, b: Any) -> Any:
-            return integer((a > b) - (a < b))
-
-        def whole(amount: Quantity) -> Any:
-            found = amount.as_int64()
-            if found is None:
-                raise ValueError(f"cannot convert value to integer: {amount}")
-            return integer(found)
-
-        def substring(value: Any, start: Any, end: Any = None) -> Any:
-            stop = len(value) if end is None else int(end)
-            if not 0 <= int(start) <= stop <= len(value):
-                raise ValueError(f"index out of range: {start}")
-            return text(str(value)[int(start) : stop])
-
-        return {
-            "add": lambda a, b: a + (b if isinstance(b, Quantity) else Quantity(str(b))),
-            "sub": lambda a, b: a - (b if isinstance(b, Quantity) else Quantity(str(b))),
-            "sign": lambda a: integer(a.sign),
-            "isInteger": lambda a: boolean(a.as_int64() is not None),
-            "asInteger": whole,
-            "asApproximateFloat": lambda a: double(a.approximate_float()),
-            "major": lambda a: integer(a.key[0]),
-            "minor": lambda a: integer(a.key[1]),
-            "patch": lambda a: integer(a.key[2]),
-            "lowerAscii": lambda a: text(_ascii(str(a), str.lower)),
-            "upperAscii": lambda a: text(_ascii(str(a), str.upper)),
-            "trim": lambda a: text(str(a).strip()),
-            "replace": lambda a, old, new, n=-1: text(str(a).replace(str(old), str(new), int(n))),
-            "split": lambda a, by: many([text(part) for part in str(a).split(str(by))]),
-            "join": lambda a, by="": text(str(by).join(map(str, a))),
-            "indexOf": lambda a, part: integer(str(a).find(str(part))),
-            "lastIndexOf": lambda a, part: integer(str(a).rfind(str(part))),
-            "substring": substring,
-            "quantity": lambda text: Quantity(str(text)),
-            "isQuantity": is_quantity,
-            "semver": lambda text: _Version(str(text)),
-            "isSemver": is_version,
-            "compareTo": sign,
-            "isGreaterThan": lambda a, b: boolean(a > b),
-            "isLessThan": lambda a, b: boolean(a < b),
-        }
+    def _check(self, expression: str, tree: Any) -> None:
+        """Every name is that of something. Raises SelectorError."""
+        called, named, bound = set(), set(), {"device"}
+        for node in tree.iter_subtrees():
+            if node.data in ("ident_arg", "dot_ident_arg"):
+                called.add(str(node.children[0]))
+            elif node.data == "member_dot_arg":
+                name = str(node.children[1])
+                called.add(name)
+                if name in _MACROS and len(node.children) > 2:
+                    bound |= {str(token) for token in node.children[2].children[0].scan_values(_is_text)}
+            elif node.data == "ident":
+                named.add(str(node.children[0]))
+        for name in sorted(called & NOT_HAD):
+            raise SelectorError(f"compilation failed: kscale does not have the function '{name.replace('__', '.')}'")
+        known = self._functions.keys() | self._known
+        for name in sorted(called - known - _MACROS):
+            raise SelectorError(_undeclared(expression, name, called=True))
+        for name in sorted(named - bound - known):
+            raise SelectorError(_undeclared(expression, name, called=False))
 
     def view(self, driver: str, device: Device) -> Any:
         """``device`` as expressions see it; an unqualified name is in the driver's domain."""
@@ -206,30 +167,15 @@ class _Library:
             return self._types.BoolType(value)
         if kind == "int":
             return self._types.IntType(value)
-        return self._types.StringType(value) if kind == "string" else _Version(str(value))
+        return self._types.StringType(value) if kind == "string" else Version(str(value))
 
 
-def _ascii(value: str, change: Callable[[str], str]) -> str:
-    return "".join(change(letter) if letter.isascii() else letter for letter in value)
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
-class _Version:
-    """A semantic version."""
-
-    __slots__ = ("key", "text")
-
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.key = _version_key(text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Version) and self.key == other.key
-
-    def __hash__(self) -> int:
-        return hash(self.key)
-
-    def __lt__(self, other: _Version) -> bool:
-        return self.key < other.key
-
-    def __gt__(self, other: _Version) -> bool:
-        return self.key > other.key
+def _undeclared(expression: str, name: str, *, called: bool) -> str:
+    shown = name.rpartition("__")[2]
+    line, column = where(expression, shown, called=called)
+    text = f"ERROR: <input>:{line}:{column + 1}: undeclared reference to '{name.replace('__', '.')}' (in container '')"
+    return f"compilation failed: {text}\n | {expression.splitlines()[line - 1]}\n | {'.' * column}^"

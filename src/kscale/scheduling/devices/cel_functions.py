@@ -1,0 +1,270 @@
+"""The functions that Kubernetes adds to CEL, for cel-python: strings, lists, sets, regular expressions, quantities,
+versions and optional values (upstream: ``k8s.io/apiserver/pkg/cel/library``, cel-go's ``ext``)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any, Final
+
+from kscale.objects.quantity import Quantity, QuantityError
+
+__all__ = ["NOT_HAD", "Version", "functions"]
+
+NOT_HAD: Final = frozenset(
+    {
+        "format", "url", "isURL", "ip", "isIP", "ip__isCanonical", "cidr", "isCIDR", "image", "isImage",
+        "transformList", "transformMap", "transformMapEntry", "existsOne", "authorizer",
+    }
+)  # fmt: skip
+"""Functions of upstream's that are not here."""
+
+_VERSION = re.compile(
+    r"(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)"
+    r"(?:-((?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*)(?:\.(?:0|[1-9][0-9]*|[0-9]*[A-Za-z-][0-9A-Za-z-]*))*))?"
+    r"(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
+)
+
+
+class Version:
+    """A semantic version: a pre-release comes before its release, numbers before words; what was built does not count.
+    Raises ValueError."""
+
+    __slots__ = ("key", "text")
+
+    def __init__(self, text: str) -> None:
+        match = _VERSION.fullmatch(text)
+        if match is None:
+            raise ValueError(f"not a semantic version: {text}")
+        words = match[4].split(".") if match[4] else []
+        parts = tuple((0, int(word), "") if word.isdigit() else (1, 0, word) for word in words)
+        self.text = text
+        self.key: tuple[Any, ...] = int(match[1]), int(match[2]), int(match[3]), not parts, parts
+
+    @classmethod
+    def normal(cls, text: str) -> Version:
+        """Of a text that may begin with ``v``, lack parts or have zeros in front. Raises ValueError."""
+        parts = text.removeprefix("v").split(".", 2)
+        parts = [re.sub(r"^0+(?=[0-9])", "", part) for part in parts]
+        if len(parts) < 3 and re.search(r"[+-]", parts[-1]):
+            raise ValueError("short version cannot contain PreRelease/Build meta data")
+        return cls(".".join([*parts, "0", "0"][: max(3, len(parts))]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __lt__(self, other: Version) -> bool:
+        return self.key < other.key
+
+    def __gt__(self, other: Version) -> bool:
+        return self.key > other.key
+
+
+def functions(types: Any) -> dict[str, Callable[..., Any]]:
+    """By name; ``types``: cel-python's. A function of a namespace has two underscores for the dot."""
+    return _numbers(types) | _strings(types) | _lists(types) | _optionals(types)
+
+
+def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
+    boolean, integer = types.BoolType, types.IntType
+
+    def readable(read: Callable[..., Any]) -> Callable[..., Any]:
+        def answer(*given: Any) -> Any:
+            try:
+                read(*given)
+            except (ValueError, QuantityError):
+                return boolean(False)
+            return boolean(True)
+
+        return answer
+
+    def quantity(text: Any) -> Quantity:
+        return Quantity(str(text))
+
+    def version(text: Any, normalize: Any = False) -> Version:
+        return Version.normal(str(text)) if normalize else Version(str(text))
+
+    def whole(amount: Quantity) -> Any:
+        found = amount.as_int64()
+        if found is None:
+            raise ValueError(f"cannot convert value to integer: {amount}")
+        return integer(found)
+
+    return {
+        "add": lambda a, b: a + (b if isinstance(b, Quantity) else quantity(b)),
+        "sub": lambda a, b: a - (b if isinstance(b, Quantity) else quantity(b)),
+        "sign": lambda a: integer(a.sign),
+        "isInteger": lambda a: boolean(a.as_int64() is not None),
+        "asInteger": whole,
+        "asApproximateFloat": lambda a: types.DoubleType(a.approximate_float()),
+        "major": lambda a: integer(a.key[0]),
+        "minor": lambda a: integer(a.key[1]),
+        "patch": lambda a: integer(a.key[2]),
+        "quantity": quantity,
+        "isQuantity": readable(quantity),
+        "semver": version,
+        "isSemver": readable(version),
+        "compareTo": lambda a, b: integer((a > b) - (a < b)),
+        "isGreaterThan": lambda a, b: boolean(a > b),
+        "isLessThan": lambda a, b: boolean(a < b),
+    }
+
+
+def _strings(types: Any) -> dict[str, Callable[..., Any]]:
+    text, many = types.StringType, types.ListType
+
+    def within(value: Any, at: Any) -> int:
+        if not 0 <= int(at) <= len(value):
+            raise ValueError(f"index out of range: {at}")
+        return int(at)
+
+    def substring(value: Any, start: Any, end: Any = None) -> Any:
+        stop = len(value) if end is None else int(end)
+        if end is not None and int(start) > stop:
+            raise ValueError(f"invalid substring range. start: {start}, end: {end}")
+        return text(str(value)[within(value, start) : within(value, stop)])
+
+    def split(value: Any, by: Any, most: Any = -1) -> Any:
+        if most == 0:
+            return many([])
+        if by:
+            parts = str(value).split(str(by), -1 if most < 0 else int(most) - 1)
+        else:
+            cut = len(value) if most < 0 else int(most) - 1
+            parts = [*str(value)[:cut], *filter(None, [str(value)[cut:]])]
+        return many([text(part) for part in parts])
+
+    def last_index(value: Any, part: Any, before: int) -> Any:
+        return types.IntType(str(value).rfind(str(part), 0, before + len(part)))
+
+    def found(value: Any, pattern: Any, most: Any = -1) -> Any:
+        matches = [text(match[0]) for match in re.finditer(str(pattern), str(value))]
+        return many(matches if most < 0 else matches[: int(most)])
+
+    def found_first(value: Any, pattern: Any) -> Any:
+        match = re.search(str(pattern), str(value))
+        return text(match[0] if match else "")
+
+    return {
+        "charAt": lambda a, at: text(str(a)[within(a, at) : int(at) + 1]),
+        "lowerAscii": lambda a: text(_ascii(str(a), str.lower)),
+        "upperAscii": lambda a: text(_ascii(str(a), str.upper)),
+        "trim": lambda a: text(str(a).strip()),
+        "replace": lambda a, old, new, n=-1: text(str(a).replace(str(old), str(new), int(n))),
+        "split": split,
+        "join": lambda a, by="": text(str(by).join(map(str, a))),
+        "substring": substring,
+        "find": found_first,
+        "findAll": found,
+        "strings__quote": lambda a: text('"' + str(a).translate(_ESCAPES) + '"'),
+        "indexOf": lambda a, part, at=0: (
+            _index_in(types, a, part) if isinstance(a, list) else types.IntType(str(a).find(str(part), within(a, at)))
+        ),
+        "lastIndexOf": lambda a, part, at=None: (
+            _index_in(types, a, part, last=True)
+            if isinstance(a, list)
+            else last_index(a, part, len(a) if at is None else within(a, at))
+        ),
+    }
+
+
+_ESCAPES: Final = str.maketrans(
+    {"\a": r"\a", "\b": r"\b", "\f": r"\f", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v", "\\": r"\\", '"': r"\""}
+)
+
+
+def _index_in(types: Any, items: Any, wanted: Any, *, last: bool = False) -> Any:
+    found = [i for i, item in enumerate(items) if item == wanted]
+    return types.IntType(found[-1 if last else 0] if found else -1)
+
+
+def _lists(types: Any) -> dict[str, Callable[..., Any]]:
+    boolean = types.BoolType
+
+    def extreme(choose: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+        def chosen(items: Any) -> Any:
+            if not items:
+                raise ValueError(f"{name} called on empty list")
+            return choose(items)
+
+        return chosen
+
+    def total(items: Any) -> Any:
+        first = items[0] if items else types.IntType(0)
+        for item in items[1:]:
+            first = first + item
+        return first
+
+    def contains(items: Any, wanted: Any) -> Any:
+        return boolean(all(item in items for item in wanted))
+
+    return {
+        "isSorted": lambda items: boolean(not any(b < a for a, b in pairwise(items))),
+        "sum": total,
+        "min": extreme(min, "min"),
+        "max": extreme(max, "max"),
+        "sets__contains": contains,
+        "sets__equivalent": lambda a, b: boolean(contains(a, b) and contains(b, a)),
+        "sets__intersects": lambda a, b: boolean(any(item in b for item in a)),
+    }
+
+
+def _optionals(types: Any) -> dict[str, Callable[..., Any]]:
+    map_type: Any = types.MapType
+
+    class Optional(map_type):  # type: ignore[misc]  # cel-python is not typed
+        """A value that may be there. Fields and items of one that is are optional, too: to cel-python it is a map."""
+
+        def __init__(self, *value: Any) -> None:
+            super().__init__()
+            self.there = bool(value)
+            self.value = value[0] if value else None
+
+        def __getitem__(self, key: Any) -> Any:
+            return item(self.value, key) if self.there else self
+
+        def __eq__(self, other: object) -> bool:
+            if not isinstance(other, Optional):
+                raise TypeError("no such overload")
+            return self.there == other.there and bool(self.value == other.value)
+
+        def __ne__(self, other: object) -> bool:
+            return not self == other
+
+        __hash__ = None  # type: ignore[assignment]  # as of any map
+
+    def item(of: Any, key: Any) -> Any:
+        """``of.?key`` and ``of[?key]``."""
+        if isinstance(of, Optional):
+            return of[key]
+        if isinstance(of, list):
+            at = int(key)
+            return Optional(of[at]) if 0 <= at < len(of) else Optional()
+        if not isinstance(of, dict):
+            raise TypeError("no such overload")
+        try:
+            return Optional(of[key])
+        except KeyError:
+            return Optional()
+
+    def value(of: Any) -> Any:
+        if not of.there:
+            raise ValueError("optional.none() dereference")
+        return of.value
+
+    return {
+        "optional__of": Optional,
+        "optional__none": Optional,
+        "optional__ofNonZeroValue": lambda given: Optional(given) if given else Optional(),
+        "optional__item": item,
+        "hasValue": lambda of: types.BoolType(of.there),
+        "value": value,
+    }
+
+
+def _ascii(value: str, change: Callable[[str], str]) -> str:
+    return "".join(change(letter) if letter.isascii() else letter for letter in value)
