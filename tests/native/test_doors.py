@@ -34,6 +34,7 @@ from kscale._native import (
     _removals,
     _replay,
     _replicas,
+    _rows,
     _scoring,
     _usage_text,
 )
@@ -64,6 +65,7 @@ MODULES = [
     _removals,
     _replay,
     _replicas,
+    _rows,
     _scoring,
     _usage_text,
 ]

@@ -10,6 +10,7 @@ _bin_pricing   many kinds of bins priced at once: what proves lower bounds
 _pod_metrics   lists of pod metrics as columns
 _projection    lists of JSON objects reduced to what rules keep
 _names         rows by name
+_rows          rows of tables that are columns
 _numeric       Go's float to integer conversions as amd64 makes them
 _histogram     decaying histograms: samples, checkpoints, recommendations
 _usage_text    usage over time out of text

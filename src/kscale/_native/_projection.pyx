@@ -74,8 +74,13 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         const vector[int32_t]& combinations()
         size_t combinations_free()
         void retain(const uint8_t* keep, vector[vector[uint8_t]]& used) except +
-    void c_number "kscale::number_strings"(const char* data, const int64_t* at, const int64_t* length, size_t n,
-                                           int32_t* out, vector[int64_t]& first) except +
+
+
+cdef extern from "kscale/string_numbers.hpp" namespace "kscale" nogil:
+    cdef cppclass c_StringNumbers "kscale::StringNumbers":
+        size_t count()
+        const string& text(size_t i)
+        void number(const char* data, const int64_t* at, const int64_t* length, size_t n, int32_t* out) except +
 
 
 cdef extern from "kscale/usual_texts.hpp" namespace "kscale" nogil:
@@ -374,17 +379,32 @@ cdef class Projector:
         return PyBytes_FromStringAndSize(self._own.facet(facet).text(i).data(), self._own.facet(facet).text(i).size())
 
 
-def number_strings(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
-    """``(numbers, first)``: int32[n] numbers of equal strings in order of appearance, -1 where ``length`` is negative;
-    int64[k] the entry at which each first appears."""
-    cdef vector[int64_t] first
-    _check(data.shape[0], at, length)
-    out = np.full(at.shape[0], -1, dtype=np.int32)
-    cdef int32_t[::1] view = out
-    if at.shape[0] and data.shape[0]:
-        with nogil:
-            c_number(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0], first)
-    return out, _int64(first)
+cdef class StringNumbers:
+    """Numbers for different strings, in order of first appearance. ``strings``: the strings by number (not to be written
+    to). A single owner at a time."""
+
+    cdef c_StringNumbers _own
+    cdef readonly list strings
+
+    def __cinit__(self):
+        self.strings = []
+
+    def __len__(self):
+        return len(self.strings)
+
+    def number(self, const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):
+        """int32[n]: the numbers of strings, -1 where ``length`` is negative. Raises UnicodeDecodeError, from then on."""
+        _check(data.shape[0], at, length)
+        out = np.full(at.shape[0], -1, dtype=np.int32)
+        cdef int32_t[::1] view = out
+        cdef const string* text
+        if at.shape[0] and data.shape[0]:
+            with nogil:
+                self._own.number(<const char*>&data[0], &at[0], &length[0], at.shape[0], &view[0])
+        while <size_t>len(self.strings) < self._own.count():
+            text = &self._own.text(len(self.strings))
+            self.strings.append(PyUnicode_DecodeUTF8(text.data(), text.size(), NULL))
+        return out
 
 
 def strings(const unsigned char[::1] data, const int64_t[::1] at, const int64_t[::1] length):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale._native import _rows
 from kscale.snapshot.columns import FIXED_RESOURCES, Growing
 from kscale.snapshot.interner import Interner, PodClass
 
 __all__ = ["PlacedSums"]
-
-_FEW: Final = 8  # pods that are not worth working on columns
 
 
 class PlacedSums:
@@ -56,25 +55,18 @@ class PlacedSums:
 
     def add(self, interner: Interner, class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int = 1) -> None:
         """Pods of these classes (by number) come to these nodes; ``sign`` -1: they go."""
-        classes = interner.classes
-        if len(at) <= _FEW:
-            self._add_few(classes, class_of, at, sign)
-            return
-        count = self.count.array
-        if len(at) * 16 < len(count):
-            np.add.at(count, at, sign)
-        else:
-            count += sign * np.bincount(at, minlength=len(count))
         amounts = interner.memo.of(_Amounts, _Amounts)
-        amounts.learn(classes, class_of)
-        to = np.add if sign > 0 else np.subtract
+        amounts.learn(interner.classes, class_of)
+        sums: list[NDArray[np.int64]] = [self.count.array]
+        taken: list[NDArray[np.int64] | None] = [None]
         for name, column in zip(FIXED_RESOURCES, amounts.fixed, strict=True):
-            amount = column.array[class_of]
-            if amount.any():
-                to.at(self._column(name), at, amount)
+            if name in self.used or column.array[class_of].any():
+                sums.append(self._column(name))
+                taken.append(column.array)
+        _rows.add_amounts(sums, taken, at, class_of, sign)
         more = np.flatnonzero(amounts.more.array[class_of])
         if len(more):
-            self._add_more(classes, class_of[more], at[more], sign)
+            self._add_more(interner.classes, class_of[more], at[more], sign)
 
     def _add_more(
         self, classes: Sequence[PodClass], class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int
@@ -85,18 +77,6 @@ class PlacedSums:
         for name in dict.fromkeys(name for amounts in taken for name in amounts if name not in FIXED_RESOURCES):
             amount = np.array([amounts.get(name, 0) for amounts in taken], dtype=np.int64)
             (np.add if sign > 0 else np.subtract).at(self._column(name), at, amount[position])
-
-    def _add_few(
-        self, classes: Sequence[PodClass], class_of: NDArray[np.int32], at: NDArray[np.int32], sign: int
-    ) -> None:
-        for number, node in zip(class_of.tolist(), at.tolist(), strict=True):
-            self.count.array[node] += sign
-            for name, amount in classes[number].occupancy.items():
-                cell = self._column(name)[node : node + 1]  # as an array: sums wrap
-                if sign > 0:
-                    cell += amount
-                else:
-                    cell -= amount
 
 
 class _Amounts:
@@ -111,12 +91,13 @@ class _Amounts:
 
     def learn(self, classes: Sequence[PodClass], numbers: NDArray[np.int32]) -> None:
         """Take in classes of these numbers that are new."""
-        for column in (*self.fixed, self.more, self._known):
-            column.extend_to(len(classes))
-        fresh = numbers[~self._known.array[numbers]]
-        if not len(fresh):
+        if self._known.size < len(classes):
+            for column in (*self.fixed, self.more, self._known):
+                column.extend_to(len(classes))
+        known = self._known.array[numbers]
+        if known.all():
             return
-        fresh = np.unique(fresh)
+        fresh = np.unique(numbers[~known])
         taken = [classes[number].occupancy for number in fresh.tolist()]
         for name, column in zip(FIXED_RESOURCES, self.fixed, strict=True):
             column.array[fresh] = [amounts.get(name, 0) for amounts in taken]

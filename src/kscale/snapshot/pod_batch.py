@@ -19,9 +19,9 @@ class PodBatch(msgspec.Struct, frozen=True, eq=False):
     """Columns, one entry a pod, as :class:`~kscale.snapshot.pod_table.PodTable` has them, but for these.
 
     ``where``: its position among the items of the text; ``bound``: whether it is bound to its node, not only nominated;
-    ``node_of``: into ``nodes``, -1 = none; ``begin``, ``size``: where its text is in ``view``; ``cut_at``,
-    ``cut_size``: where its managed fields are (-1: none); ``uid_at``, ``uid_size``: its UID. ``source``, ``place``: the
-    file and the place in it, for messages.
+    ``node_of``: into ``nodes`` (which has those of other batches, too, and grows), -1 = none; ``begin``, ``size``:
+    where its text is in ``view``; ``cut_at``, ``cut_size``: where its managed fields are (-1: none); ``uid_at``,
+    ``uid_size``: its UID. ``source``, ``place``: the file and the place in it, for messages.
     """
 
     view: memoryview

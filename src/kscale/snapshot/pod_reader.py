@@ -132,6 +132,12 @@ class PodReader:
         self._threads = threads
         self._projector = _projection.Projector(_RULE, _SLOTS, _FACETS, _SIGN)
         self._known = TextClasses(self._projector, interner, finished=finished)
+        self._nodes = _projection.StringNumbers()
+        self._statuses = _Statuses()
+
+    def forget_nodes(self) -> None:
+        """Names of nodes that were seen so far get other numbers. Not while batches wait that have them."""
+        self._nodes = _projection.StringNumbers()
 
     @property
     def known(self) -> TextClasses:
@@ -181,7 +187,7 @@ class PodReader:
             bound, placed, number = bound[chosen], placed[chosen], number[chosen]
         nodes = np.where(bound, at[_NODE], at[_NOMINATED])
         long = np.where(placed, np.where(bound, length[_NODE], length[_NOMINATED]), np.int64(-1))
-        node_of, first = _projection.number_strings(view, nodes, long)
+        node_of = self._nodes.number(view, nodes, long)
         state = np.where(placed, np.int8(PLACED), known.column("unplaced")[places])
         state[known.column("done")[places]] = FINISHED
         _, started, deleted, since = range(4)
@@ -190,7 +196,7 @@ class PodReader:
             source=found.source,
             place=found.place,
             keys=_projection.object_keys(view, at[_SPACE], length[_SPACE], at[_NAME], length[_NAME], DEFAULT_NAMESPACE),
-            nodes=_projection.strings(view, nodes[first], long[first]),
+            nodes=self._nodes.strings,
             where=chosen,
             class_of=number,
             state=state,
@@ -208,7 +214,7 @@ class PodReader:
             started=moments[started],
             deleted=moments[deleted],
             since=moments[since],
-            ready=_ready(view, at[_READY], length[_READY]),
+            ready=self._statuses.codes(view, at[_READY], length[_READY]),
             phase=known.column("phase")[places],
             version=version,
             combined=places,
@@ -234,11 +240,23 @@ _NONE, _NOTED = -1, -2  # for a combination
 _LAST_CHANGE: Final = 2  # ADDED, MODIFIED, DELETED
 _ODD_VERSION: Final = -2
 _LARGEST: Final = 1 << 31
+_MOST_STATUSES: Final = 1000
 
 
-def _ready(view: memoryview, at: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int8]:
+class _Statuses:
     """Statuses of conditions as numbers into READY."""
-    number, first = _projection.number_strings(view, at, length)
-    known = {status: code for code, status in enumerate(READY) if code}
-    codes = [known.get(text, len(READY) - 1) for text in _projection.strings(view, at[first], length[first])]
-    return np.array([*codes, 0], dtype=np.int8)[number]
+
+    def __init__(self) -> None:
+        self._numbers = _projection.StringNumbers()
+        self._codes = np.zeros(1, dtype=np.int8)  # the last is that of none
+
+    def codes(self, view: memoryview, at: NDArray[np.int64], length: NDArray[np.int64]) -> NDArray[np.int8]:
+        """int8[n], 0 for absent ones."""
+        if len(self._codes) > _MOST_STATUSES:
+            self._numbers = _projection.StringNumbers()
+        number = self._numbers.number(view, at, length)
+        if len(self._codes) != len(self._numbers) + 1:
+            known = {status: code for code, status in enumerate(READY) if code}
+            codes = [known.get(text, len(READY) - 1) for text in self._numbers.strings]
+            self._codes = np.array([*codes, 0], dtype=np.int8)
+        return self._codes[number]

@@ -15,6 +15,7 @@ from kscale._native import _projection
 from kscale.objects.core import Pod
 from kscale.objects.namespaces import with_namespace
 from kscale.snapshot.changes import ChangedKeys
+from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.placed_sums import PlacedSums
 from kscale.snapshot.pod_batch import PodBatch
@@ -70,7 +71,7 @@ class PodStore:
         self._reader: PodReader | None = None
         self._row_of: dict[str, int] = {}
         self._node_of: dict[str, int] = {}
-        self._numbered: tuple[list[str], NDArray[np.int32]] | None = None
+        self._numbered: tuple[list[str], Growing] | None = None
         self._listing = False
         self._made_at_most = self._nodes_at_most = self._texts_at_most = _IDLE
 
@@ -230,8 +231,8 @@ class PodStore:
         goes: list[int] = []
         if deleted is not None:
             ends = np.flatnonzero(known & deleted if once is None else known & deleted & once)
-            pairs = zip(ends.tolist(), row_of[ends].tolist(), strict=True)
-            goes = [row for i, row in pairs if self._may_be(row, batch.uid(i))]
+            going = row_of[ends]
+            goes = going[self.table.have_uids(going, batch.view, batch.uid_at[ends], batch.uid_size[ends])].tolist()
             comes &= ~deleted
             changes &= ~deleted
         if once is not None:
@@ -289,15 +290,14 @@ class PodStore:
 
     def _columns(self, batch: PodBatch, of: NDArray[np.int64], *, refer: bool) -> dict[str, NDArray[Any]]:
         """The columns of some pods of a batch, and their texts kept."""
-        if self._numbered is None or self._numbered[0] is not batch.nodes:
-            numbers = np.append(self.node_numbers(batch.nodes), -1).astype(np.int32)  # no node takes the last
-            for i in np.flatnonzero(numbers[:-1] < 0).tolist():
-                numbers[i] = self.node_number(batch.nodes[i])
-            self._numbered = batch.nodes, numbers
         state = batch.state[of]
         on_node = (state == PLACED) | ((state == FINISHED) & batch.bound[of])
-        at = np.where(on_node, self._numbered[1][batch.node_of[of]], np.int32(-1))
-        columns = {"at": at, "state": state, "seen": np.full(len(of), self._listing, dtype=np.int8)}
+        at = self._nodes_of(batch.nodes, np.where(on_node, batch.node_of[of], np.int32(-1)))
+        columns: dict[str, NDArray[Any]] = {
+            "at": at,
+            "state": state,
+            "seen": np.full(len(of), self._listing, dtype=np.int8),
+        }
         for name in ("class_of", "priority", "controller", "shape", "started", "deleted", "since", "ready", "phase",
                      "version", "bound", "combined"):  # fmt: skip
             columns[name] = getattr(batch, name)[of]
@@ -328,6 +328,24 @@ class PodStore:
             "uid_offset": mark - offset,
             "uid_size": batch.uid_size[of],
         }
+
+    def _nodes_of(self, names: list[str], which: NDArray[np.int32]) -> NDArray[np.int32]:
+        """Numbers of nodes' names, of which there may be more the next time; -1 stays -1."""
+        if self._numbered is None or self._numbered[0] is not names:
+            self._numbered = names, Growing(np.int32)
+        column = self._numbered[1]
+        if column.size <= len(names):
+            known = max(column.size - 1, 0)
+            column.extend_to(len(names) + 1)  # what is no node takes the last
+            column.array[known:] = -1
+        numbers = column.array
+        at: NDArray[np.int32] = numbers[which]
+        fresh = which[(at < 0) & (which >= 0)]
+        if len(fresh):
+            for i in np.unique(fresh).tolist():
+                numbers[i] = self.node_number(names[i])
+            at = numbers[which]
+        return at
 
     def _drop(self, rows: NDArray[np.int64]) -> None:
         self._count(rows, -1)
@@ -393,6 +411,8 @@ class PodStore:
         self._node_of = table.keep_nodes(there)
         self.sums = self.sums.of(there)
         self._numbered = None
+        if self._reader is not None:
+            self._reader.forget_nodes()
         self._nodes_at_most = _IDLE + 2 * len(self._node_of)
 
     def _count(self, rows: NDArray[np.int64], sign: int) -> None:

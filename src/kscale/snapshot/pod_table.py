@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale._native import _projection
+from kscale._native import _projection, _rows
 from kscale.objects.core import Pod
 from kscale.objects.equivalence import Digester
 from kscale.objects.times import ZERO_TIME
@@ -241,9 +241,12 @@ class PodTable:
         self._let_go(rows)
         if (self.column("class_of")[rows] != columns["class_of"]).any():
             self.population = object()
-        for name, values in columns.items():
-            self.columns[name].array[rows] = values
-        self.columns["stamp"].array[rows] = self._stamps(len(rows))
+        columns["stamp"] = self._stamps(len(rows))
+        to = [self.columns[name].array for name in columns]
+        values = [
+            np.ascontiguousarray(each, dtype=column.dtype) for each, column in zip(columns.values(), to, strict=True)
+        ]
+        _rows.scatter(rows, to, values)
 
     def drop(self, rows: NDArray[np.int64]) -> None:
         """Mark rows as gone."""
@@ -414,6 +417,23 @@ class PodTable:
             return b""
         at = int(self.column("offset")[row]) + int(self.column("uid_offset")[row])
         return bytes(self.buffers[source][at : at + size])
+
+    def have_uids(
+        self, rows: NDArray[np.int64], view: memoryview, at: NDArray[np.int64], size: NDArray[np.int64]
+    ) -> NDArray[np.bool_]:
+        """bool[n]: whether the pod of each row has the UID at a place of a text, or one of the two has none."""
+        source, held = self.column("source")[rows], self.column("uid_size")[rows].astype(np.int64)
+        begin = self.column("offset")[rows] + self.column("uid_offset")[rows]
+        inside = source >= 0
+        fits = (size <= 0) | (inside & (held <= 0))
+        which = np.flatnonzero(inside & ~fits)
+        fits[which] = _rows.same_texts(
+            self.buffers, source[which], begin[which], held[which], view, at[which], size[which]
+        )
+        for i in np.flatnonzero(~inside & ~fits).tolist():
+            uid = self.uid_text(int(rows[i]))
+            fits[i] = not uid or uid == bytes(view[int(at[i]) : int(at[i] + size[i])])
+        return fits
 
     def uids(self, rows: NDArray[np.int64]) -> list[str]:
         """UIDs of the pods of some rows, or their keys where they have none."""

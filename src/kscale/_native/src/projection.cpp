@@ -442,19 +442,4 @@ bool Projector::scan(const char* data, std::size_t size, ItemKind kind, Threadin
   return listed && in.p == in.end;
 }
 
-void number_strings(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
-                    std::int32_t* out, std::vector<std::int64_t>& first) {
-  std::unordered_map<std::string_view, std::int32_t> numbers;
-  for (std::size_t i = 0; i < n; ++i) {
-    if (length[i] < 0) {
-      out[i] = -1;
-      continue;
-    }
-    const auto [found, fresh] = numbers.try_emplace(
-        std::string_view(data + at[i], static_cast<std::size_t>(length[i])), static_cast<std::int32_t>(numbers.size()));
-    if (fresh) first.push_back(static_cast<std::int64_t>(i));
-    out[i] = found->second;
-  }
-}
-
 }  // namespace kscale

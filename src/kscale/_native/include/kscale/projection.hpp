@@ -170,8 +170,4 @@ class Projector {
   Patterns patterns_;
 };
 
-// Numbers for equal strings, in order of first appearance. `out[i]` = -1 where length[i] < 0.
-void number_strings(const char* data, const std::int64_t* at, const std::int64_t* length, std::size_t n,
-                    std::int32_t* out, std::vector<std::int64_t>& first);
-
 }  // namespace kscale
