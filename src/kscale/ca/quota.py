@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from kscale.ca.errors import TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.event_subjects import status_event
 from kscale.ca.go_math import wrap_int64
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, gpu_target
 from kscale.ca.options import AutoscalingOptions, ResourceLimiter
-from kscale.ca.regarding import status_event
 from kscale.effects import Event
 from kscale.objects.core import Node
 from kscale.objects.names import go_quote

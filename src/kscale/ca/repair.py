@@ -13,8 +13,8 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterStateRegistry, is_cluster_healthy
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, AutoscalerError, ErrorRecord
+from kscale.ca.event_subjects import status_event
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import status_event
 from kscale.effects import (
     ApiError,
     DecreaseTargetSize,

@@ -1,4 +1,6 @@
-"""Which node groups are alike, so that a scale-up may be divided among them (``processors/nodegroupset``)."""
+"""Which node groups are alike, so that a scale-up may be divided among them (``processors/nodegroupset``).
+
+What else must hold of a group that shares a scale-up: ``ca/scale_up/similar_groups.py``."""
 
 from __future__ import annotations
 

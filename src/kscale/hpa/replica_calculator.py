@@ -1,5 +1,8 @@
 """How many replicas one metric asks for: upstream's seven functions, over a native kernel.
 
+Decided in C++: ``_native/include/kscale/hpa/replica_calculator.hpp`` (usage ratios, tolerances, missing and
+unready pods, the ready count of whole metrics). Here is what it is given, and what its answer means.
+
 Each is a calculation: it yields :class:`~kscale.effects.List` (and what its metrics client yields) where upstream asks,
 and returns a :class:`~kscale.hpa.calculation.Replicas`.
 

@@ -7,10 +7,10 @@
 
 from __future__ import annotations
 
+from kscale.ca.capacity_buffers.buffer_events import ToldBuffers, tell_buffers
 from kscale.ca.capacity_buffers.conditions import ACTIVE_STRATEGY
 from kscale.ca.capacity_buffers.injection import BufferPods, buffer_pods_steps
 from kscale.ca.capacity_buffers.replicas import CapacityBufferError, buffer_replicas
-from kscale.ca.capacity_buffers.told import ToldBuffers, tell_buffers
 from kscale.ca.capacity_buffers.translation import translate
 
 __all__ = [

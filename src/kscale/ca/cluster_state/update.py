@@ -14,8 +14,8 @@ from kscale.ca.cluster_state.registering import register_failed_scale_up, regist
 from kscale.ca.cluster_state.sizes import acceptable_ranges, incorrect_sizes, target_sizes
 from kscale.ca.cluster_state.state import ClusterStateRegistry
 from kscale.ca.cluster_state.upcoming import is_scaling_up, upcoming_count
+from kscale.ca.event_subjects import status_event
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import status_event
 from kscale.effects import (
     DecreaseTargetSize,
     Emit,

@@ -95,7 +95,7 @@ class ExpanderInput:
       prices out of those of the groups (:mod:`kscale.ca.expander.group_prices`); None: as the groups' own prices say.
     - ``now``: prices are asked for the hour from here.
     - ``compared``: keys of pods that upstream has stripped by comparing them, which an outside ranker can see
-      (:mod:`kscale.ca.scale_up.compared`).
+      (:mod:`kscale.ca.scale_up.compared_pods`).
     """
 
     nodes: Mapping[str, Node] = field(default_factory=dict)

@@ -13,8 +13,8 @@ from kscale.ca.errors import (
     INTERNAL_ERROR,
     AutoscalerError,
 )
+from kscale.ca.event_subjects import node_event, status_event
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import node_event, status_event
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.drain import Draining, Evictor
 from kscale.ca.scale_down.actuation.results import (

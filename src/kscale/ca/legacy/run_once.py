@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from kscale.ca.actionable import not_actionable
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.event_subjects import status_event
 from kscale.ca.legacy.actuation import LegacyDeleting, delete_empty_nodes, start_draining
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop, LegacyScalingUp
 from kscale.ca.metrics import FunctionTimer, last_activity, observation
-from kscale.ca.regarding import status_event
 from kscale.ca.repair import Repair, Repairing, fix_node_group_size_steps, remove_old_unregistered_steps
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import caught_up

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from kscale.ca.balancing import GroupSize, ScaleUpInfo, balance
 from kscale.ca.cluster_state import ClusterStateRegistry, is_safe_to_scale_up, upcoming_count
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.event_subjects import status_event
 from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.expander.random_choice import choose
 from kscale.ca.expander.registry import FILTERS, RANDOM
@@ -18,7 +19,6 @@ from kscale.ca.expander.types import ExpanderInput, Option, PodRun, Rng
 from kscale.ca.legacy.estimators import basic_estimate, old_binpacking_estimate
 from kscale.ca.legacy.limits import apply_limits, exceeded, left_limits, resources_delta
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import status_event
 from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.similarity import Comparator, DifferenceRatios, find_similar
 from kscale.effects import CreateGroup, Emit, Moment, Progress, StepsOf

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
+from kscale.ca.event_subjects import pod_event, status_event
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
 from kscale.ca.legacy.provisioning import legacy_candidates
@@ -20,7 +21,6 @@ from kscale.ca.node_infos import CachedTemplate, recalled, remembered
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split
-from kscale.ca.regarding import pod_event, status_event
 from kscale.ca.scale_up.explaining import expander_score
 from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan
 from kscale.ca.scale_up.records import GroupRejection, PendingPods, PodCounts, ScaleUpChoice

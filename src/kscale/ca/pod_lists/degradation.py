@@ -10,8 +10,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
+from kscale.ca.event_subjects import status_event
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import status_event
 from kscale.effects import Event
 
 __all__ = ["count_degradation", "is_reserved_for_scale_down", "looks_in_time", "may_scale_down"]

@@ -8,10 +8,10 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
+from kscale.ca.event_subjects import status_event
 from kscale.ca.gpu import pod_requests_gpu
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import is_reserved_for_scale_down
-from kscale.ca.regarding import status_event
 from kscale.ca.scale_up.status import IN_COOLDOWN, LIMITED_BY_MAX_NODES_TOTAL, NOT_NEEDED
 from kscale.effects import SECOND, Event, Moment, from_text
 from kscale.objects.core import Pod

@@ -7,9 +7,9 @@ from typing import Final
 
 import msgspec
 
+from kscale.ca.event_subjects import pod_event
 from kscale.ca.pod_lists.enforcer import CONSUME_ANNOTATIONS
 from kscale.ca.pods import annotation
-from kscale.ca.regarding import pod_event
 from kscale.effects import Event
 from kscale.objects.core import Pod
 

@@ -11,8 +11,8 @@ from kscale.ca.backoff import ScaleUpError
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, register_scale_up
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError, combine
+from kscale.ca.event_subjects import status_event
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import status_event
 from kscale.effects import Emit, Event, IncreaseSize, Moment, Progress, StepsOf, Together
 from kscale.objects.nodegroup import NodeGroup, is_not_implemented
 from kscale.objects.nodegroups import Groups

@@ -22,6 +22,7 @@ from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_ze
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
 from kscale.ca.scale_up.pod_runs import EstimatedPods
+from kscale.ca.scale_up.similar_groups import compute_similar_node_groups
 from kscale.ca.similarity import SimilarGroups
 from kscale.effects import Moment, Progress, StepsOf, Wait
 from kscale.objects.core import Node
@@ -131,26 +132,17 @@ class ExpansionFinder:
         return fits
 
     def similar_to(self, group: NodeGroup) -> list[str]:
-        """Groups that may share a scale-up of this one: alike, safe, and taking at least the same pods."""
-        mine = self.schedulable.get(group.id)
-        if mine is None or not self.options.balance_similar_node_groups or is_zero_or_max(group, self.options):
-            return []
-        if not mine.any():
-            return []
+        """The groups that may share a scale-up of this one."""
+        return compute_similar_node_groups(
+            group, self.groups, self.schedulable, self._alike, self.is_safe, self.options
+        )
+
+    def _alike(self) -> SimilarGroups:
         if self._similar is None:
             names = [item.id for item in self.groups]
             names += [item.id for item in self.every if item.id not in self.groups]
             self._similar = SimilarGroups(names, self.templates, self.inputs.comparator)
-        return [
-            name
-            for name in self._similar.of(group.id)
-            if name in self.groups and self._takes(name, mine) and self.is_safe(self.groups[name])
-        ]
-
-    def _takes(self, group: str, wanted: NDArray[np.bool_]) -> bool:
-        """Whether a group takes at least these pod groups."""
-        taken = self.schedulable.get(group)
-        return taken is not None and not (wanted & ~taken).any()
+        return self._similar
 
     def is_safe(self, group: NodeGroup) -> bool:
         return not group.exists or is_safe_to_scale_up(self.state, group.id, self.p.now, self.options)

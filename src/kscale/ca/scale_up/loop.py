@@ -14,6 +14,7 @@ from kscale.ca.actionable import not_actionable
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import Updating, forget_failures, is_cluster_healthy, update_nodes_steps
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.event_subjects import status_event
 from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import build_chain
@@ -33,7 +34,6 @@ from kscale.ca.pod_lists.tpu import clear_tpu_requests
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.pod_lists.young import without_young
 from kscale.ca.quota import Quota, capacity_quota_limits, cluster_maximum
-from kscale.ca.regarding import status_event
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, min_size_in
 from kscale.ca.scale_up.orchestrator import Orchestrating, Orchestration, orchestrate_in

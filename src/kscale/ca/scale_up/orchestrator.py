@@ -19,13 +19,13 @@ from kscale.ca.expander.registry import GRPC
 from kscale.ca.expander.types import ExpanderInput, Option, Rank
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker, cap_by_max_nodes_total, cluster_maximum
-from kscale.ca.scale_up.compared import compared_pods
+from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups
+from kscale.ca.scale_up.compared_pods import compared_pods
 from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
 from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.pod_groups import PodGroups
-from kscale.ca.scale_up.sharing import balance_scale_ups
 from kscale.ca.scale_up.status import (
     ALL_OR_NOTHING,
     ERROR,

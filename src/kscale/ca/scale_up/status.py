@@ -10,7 +10,7 @@ import msgspec
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
-from kscale.ca.regarding import pod_event
+from kscale.ca.event_subjects import pod_event
 from kscale.effects import Event
 
 __all__ = [

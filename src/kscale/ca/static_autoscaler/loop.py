@@ -19,6 +19,7 @@ from kscale.ca.cluster_state import (
     register_candidates,
 )
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.event_subjects import status_event
 from kscale.ca.expander.chain import respond_with
 from kscale.ca.expander.types import ExpanderInput, Rank
 from kscale.ca.legacy.run_once import LegacyLooping, LegacyRunOnce
@@ -26,7 +27,6 @@ from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
 from kscale.ca.metrics import FunctionTimer, last_activity, observation
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.degradation import may_scale_down
-from kscale.ca.regarding import status_event
 from kscale.ca.repair import (
     Repair,
     Repairing,

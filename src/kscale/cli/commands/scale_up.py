@@ -142,7 +142,7 @@ def command(
     One loop of the Cluster Autoscaler as if everything succeeded. Only pods of which the scheduler has said that they
     are unschedulable count, as upstream does; --bypassed-scheduler-name default-scheduler does not wait for it.
     """
-    from kscale.ca.flags import parse_flags
+    from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions
     from kscale.capacity.loop_groups import loop_groups
 

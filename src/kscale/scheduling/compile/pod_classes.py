@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from kscale._native import _pod_classes
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.scheduling.compile.questions import KeptQuestions, Question, Questions
-from kscale.scheduling.compile.statics import StaticRows
+from kscale.scheduling.compile.static_verdicts import StaticRows
 from kscale.scheduling.context import Context
 from kscale.scheduling.devices.claims import Claims
 from kscale.scheduling.facts import NodeFacts

@@ -3,6 +3,9 @@
 A plug-in never sees how a session is compiled. What depends on a pod and a node alone is a *judge*, asked once for each
 distinct combination of the node columns that it reads. What depends on the pods that are there is counted: the plug-in
 brings a *part* into the packing engine, which decides in C++, and gives its verdict's texts and numbers here.
+
+So a plug-in is static where it has a ``judge``, and needs counters where it has a ``part``; ``plugins/__init__.py``
+lists all of them in order (``PROFILE``) and the static ones (``STATIC``).
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ from kscale.ca.backoff import ScaleUpError
 from kscale.ca.cluster_state import ClusterStateRegistry, register_failed_scale_up, update_nodes
 from kscale.ca.errors import ErrorRecord
 from kscale.ca.quota import Quota, QuotaTracker
+from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups
 from kscale.ca.scale_up.executor import execute_steps
 from kscale.ca.scale_up.group_filter import filter_groups
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, scale_up_to_min_size_steps
-from kscale.ca.scale_up.sharing import balance_scale_ups
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, ScaleUpStatus, status_events
 from kscale.effects import IncreaseSize, Progress
 from kscale.objects.core import Node

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import partial
 
 from kscale.ca.errors import AutoscalerError
+from kscale.ca.event_subjects import status_event
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.metrics import observation
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import status_event
 from kscale.ca.scale_down.actuation.bucket import Bucket, delete_bucket
 from kscale.ca.scale_down.actuation.clean_up import Ending
 from kscale.ca.scale_down.actuation.deletion_tracker import Deletions, NodeDeletionTracker

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kscale.ca.device_labels import gpu_labels
+from kscale.ca.event_subjects import node_event, status_event
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.metrics import observation
 from kscale.ca.nodes import is_ready
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import node_event, status_event
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.results import NODE_DELETE_OK, NodeDeleteResult
 from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted

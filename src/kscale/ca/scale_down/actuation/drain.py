@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from kscale.ca.errors import API_CALL_ERROR, TRANSIENT_ERROR, AutoscalerError
+from kscale.ca.event_subjects import pod_event
 from kscale.ca.metrics import observation
 from kscale.ca.options import AutoscalingOptions, DrainPriority
-from kscale.ca.regarding import pod_event
 from kscale.ca.scale_down.actuation.pods_to_evict import pods_to_evict
 from kscale.ca.scale_down.actuation.priority import PodEvictionGroup, drain_config, group_by_priority
 from kscale.ca.scale_down.actuation.results import PodEvictionResult

@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from kscale.ca.errors import API_CALL_ERROR, AutoscalerError
+from kscale.ca.event_subjects import node_event
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import node_event
 from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted, mark_to_be_deleted
 from kscale.ca.scale_down.actuation.update_latency import PastLatencies, UpdateLatencyTracker
 from kscale.effects import ApiError, Emit, Moment, Progress, StepsOf, Together, duration

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from kscale.ca.event_subjects import node_event
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, deletion_candidate_since, has_taint
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.regarding import node_event
 from kscale.ca.scale_down.actuation.tainting import Writing, clean_deletion_candidate, clean_to_be_deleted
 from kscale.effects import ApiError, Emit, Moment, Progress, StepsOf, duration
 from kscale.objects.core import Node

@@ -1,4 +1,6 @@
-"""Flags of the Cluster Autoscaler as text: ``name=value`` to a field of the options."""
+"""Flags of the Cluster Autoscaler as text: ``name=value`` to a field of the options.
+
+Their names and defaults are the fields of :class:`~kscale.ca.options.AutoscalingOptions`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from msgspec.structs import fields
 
 from kscale import ca
 from kscale.ca import idle_flags
-from kscale.ca.flags import parse_flags
+from kscale.ca.flag_parsing import parse_flags
 from kscale.errors import InputError
 
 DEFAULTS = """
