@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from json import dumps
 from typing import Any, Final
 
 import msgspec
 
 from kscale.ca.cluster_state import ClusterAutoscalerStatus
 from kscale.ca.options import AutoscalingOptions
+from kscale.ca.yaml_text import yaml_scalar
 from kscale.effects import SECOND, Create, Get, Moment, Patch, Progress, StepsOf
 from kscale.objects.core import ConfigMap
 from kscale.objects.meta import ObjectMeta
@@ -75,4 +75,5 @@ def _lines(value: dict[str, Any], indent: str) -> Iterator[str]:
                 yield f"{indent}- {first.lstrip(' ')}"
                 yield from rest
         else:
-            yield f"{indent}{key}: {dumps(member)}\n"
+            shown = "{}" if member == {} else "[]" if member == [] else yaml_scalar(member, indent)
+            yield f"{indent}{key}: {shown}\n"

@@ -263,6 +263,10 @@ class LiveStores(Stores, Protocol):
         Gives what ends that."""
         ...
 
+    async def caught_up(self) -> None:
+        """Waits until what has come so far is taken up: it may have had to wait for a step that looked at it."""
+        ...
+
 
 async def drive(driver: Driver[Any], stores: LiveStores, live: Live, clock: Clock) -> None:
     """Runs a driver's rounds, one after the other, until ``live.scope`` is over: each when the driver is due, and the
@@ -292,6 +296,7 @@ async def drive(driver: Driver[Any], stores: LiveStores, live: Live, clock: Cloc
         while live.scope.error is None:
             if await live.scope.limit(until_due()) is not None:
                 return
+            await stores.caught_up()
             async with live.turn:
                 sight = driver.observe(stores, clock.now())
             await live.run(lambda now, sight=sight: driver.steps(sight, now))  # type: ignore[misc]  # bound, not asked for

@@ -204,6 +204,9 @@ class _Process:
             performer = pretending(performer, around.clock)
         live = Live(performer, around.clock, worker=worker, turn=self.turn, rng=self.rng)
         other = Live(performer, around.steady, rng=self.rng)
+        # As upstream's, the lease never waits for its turn behind what a loop asks for.
+        apart = Performer(around.client.apart(), around.clock, emit=self._emit, observe=around.metrics.observe)
+        leases = Live(apart, around.steady, rng=self.rng)
         self.recorder = EventRecorder(
             other, around.clock, component=self.program.driver.name, options=self.program.correlation
         )
@@ -215,16 +218,16 @@ class _Process:
                     )
                     server = Server(handlers | dict(self.program.handlers), options.address, tls=options.tls)
                     self.served(await stack.enter_async_context(server))
-                await self._until_stopped(live, other)
+                await self._until_stopped(live, other, leases)
         finally:
             for pool in (worker, cloud):
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    async def _until_stopped(self, live: Live, other: Live) -> None:
+    async def _until_stopped(self, live: Live, other: Live, leases: Live) -> None:
         """Whatever ends first ends all."""
         assert self.recorder is not None
         sending = asyncio.create_task(self.recorder.run())
-        working = asyncio.create_task(self._lead(live, other))
+        working = asyncio.create_task(self._lead(live, other, leases))
         stopping = asyncio.create_task(self.stop.wait())
         tasks: list[asyncio.Task[Any]] = [working, stopping, sending]
         try:
@@ -244,14 +247,14 @@ class _Process:
                 task.cancel()
             await asyncio.wait(tasks)
 
-    async def _lead(self, live: Live, other: Live) -> None:
+    async def _lead(self, live: Live, other: Live, leases: Live) -> None:
         async with live:  # its background ends with this task
             if self.program.before is not None:
                 await other.run(self.program.before)
             if self.elector is None:
                 await self._work(live, other)
             else:
-                await lead(self.elector, other, lambda: self._work(live, other), release=self.program.releases)
+                await lead(self.elector, leases, lambda: self._work(live, other), release=self.program.releases)
 
     async def _work(self, live: Live, other: Live) -> None:
         self.leads = True

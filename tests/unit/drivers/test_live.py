@@ -301,11 +301,15 @@ class FakeStores:
     def __init__(self) -> None:
         self.synced = self.settled = True
         self.calls: list[Callable[[Change | None], None]] = []
-        self.seen = 0
+        self.seen = self.coming = 0
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         self.calls.append(call)
         return lambda: self.calls.remove(call)
+
+    async def caught_up(self) -> None:
+        self.seen += self.coming
+        self.coming = 0
 
     def tell(self, change: Change | None) -> None:
         for call in self.calls:
@@ -389,6 +393,14 @@ def test_a_change_brings_a_round_forward_and_one_during_a_round_is_not_lost() ->
         await asyncio.sleep(4)
 
     assert driven(script, takes=2 * SECOND) == [(1, 4.0), (2, 6.0)]
+
+
+def test_what_has_come_is_taken_up_before_a_round() -> None:
+    async def script(stores: FakeStores, driver: FakeDriver) -> None:
+        stores.coming = 3
+        await asyncio.sleep(11)
+
+    assert driven(script) == [(3, 10.0)]
 
 
 def test_nothing_is_decided_while_the_stores_are_not_settled() -> None:

@@ -18,6 +18,7 @@ from kscale.effects import (
     SECOND,
     Create,
     Event,
+    Get,
     InBackground,
     Metric,
     Moment,
@@ -25,9 +26,11 @@ from kscale.effects import (
     Patch,
     Progress,
     Steps,
+    Together,
 )
 from kscale.objects.core import ConfigMap, ObjectReference
 from kscale.objects.meta import ObjectMeta
+from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.transport import Answer
 from kscale.world.protocols import Change, Watch
 from unit.world.fake_api_server import status
@@ -86,8 +89,8 @@ def forget(now: Moment) -> Steps[None]:
 
 
 class Run:
-    def __init__(self, api: FakeApi, options: ProcessOptions, **more: Any) -> None:
-        self.api, self.driver, self.stop = api, Tally(), asyncio.Event()
+    def __init__(self, api: FakeApi, options: ProcessOptions, *, driver: Tally | None = None, **more: Any) -> None:
+        self.api, self.driver, self.stop = api, driver or Tally(), asyncio.Event()
         self.around: list[Surroundings] = []
         self.closed = 0
 
@@ -161,6 +164,27 @@ def test_the_lease_that_is_lost_ends_it() -> None:
         assert run.driver.ended == ["closed"]
         assert run.maps() == ["tally-0"]  # what is done at an end is for the leader to do
         assert run.closed == 1
+
+    against(case)
+
+
+class Busy(Tally):
+    """Asks a lot at once."""
+
+    def steps(self, sight: int, now: Moment) -> Steps[None]:
+        progress = Progress(now)
+        gets = (lambda at: Progress(at).act(Get(kind="ConfigMap", name="x", namespace="default")),) * 500
+        yield from progress.act(Together(machines=gets))
+
+
+def test_the_lease_does_not_wait_behind_other_requests() -> None:
+    async def case(api: FakeApi) -> None:
+        api.client = Client(api.client.transport, api.clock, qps=0.7, burst=1)
+        run = Run(api, ProcessOptions(election=ELECTION), driver=Busy())
+        await asyncio.sleep(120)
+        assert not run.task.done(), run.task.result()
+        run.stop.set()
+        await run.task
 
     against(case)
 

@@ -181,6 +181,18 @@ def test_what_is_sent_again_waits_for_its_turn_too() -> None:
     assert sent == pytest.approx([0.0, 2.0])
 
 
+def test_a_client_apart_does_not_wait_for_the_others_turn() -> None:
+    async def main(clock: VirtualClock) -> list[float]:
+        script = Script(clock, OK)
+        client = Client(script, clock, qps=0.1, burst=1)
+        apart = client.apart()
+        for each in (client, apart, client, apart):
+            await each.call(GET)
+        return script.sent
+
+    assert run_in_virtual_time(main, now=T0) == pytest.approx([0.0, 0.0, 10.0, 10.0])
+
+
 async def all_of(stream: Stream) -> list[bytes]:
     found = []
     while some := await stream.read_some():

@@ -262,6 +262,30 @@ def test_events_are_collected_for_a_moment() -> None:
     assert sizes[-1] == 1
 
 
+def test_who_looks_after_a_long_step_sees_what_came_during_it() -> None:
+    """Events that could not be taken up while the turn was held are taken up before the next who asks for it looks."""
+    seen: list[int] = []
+
+    async def case(api: FakeApi) -> None:
+        turn = asyncio.Lock()
+        sink = ObjectSink(PODS, lambda change: None)
+        informer = Informer(api.client, Resources(api.client), PODS, sink, api.clock, turn=turn)
+        task = asyncio.create_task(informer.run())
+        await until(lambda: informer.synced)
+        async with turn:
+            await api.create("pods", pod("a"))
+            await asyncio.sleep(1)
+        await informer.caught_up()
+        async with turn:
+            seen.append(len(sink.objects))
+        await informer.caught_up()  # nothing is left: at once
+        task.cancel()
+        await asyncio.wait([task])
+
+    against_fake(case)
+    assert seen == [1]
+
+
 def test_what_cannot_be_read_is_left_out() -> None:
     async def case(api: FakeApi) -> None:
         await api.create("pods", pod("a"))

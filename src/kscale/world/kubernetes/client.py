@@ -64,7 +64,7 @@ class Client:
     server asks to send again.
     """
 
-    __slots__ = ("_bucket", "_clock", "_max_retries", "transport")
+    __slots__ = ("_bucket", "_clock", "_limit", "_max_retries", "transport")
 
     def __init__(
         self,
@@ -77,8 +77,14 @@ class Client:
     ) -> None:
         self.transport = transport
         self._clock = clock
+        self._limit = (qps, burst)
         self._bucket = None if qps < 0 else TokenBucket(qps or 5.0, burst or 10)
         self._max_retries = max_retries
+
+    def apart(self) -> Client:
+        """One that goes over the same connections, with a rate limit of its own: it never waits for this one's turn."""
+        qps, burst = self._limit
+        return Client(self.transport, self._clock, qps=qps, burst=burst, max_retries=self._max_retries)
 
     async def call(self, call: Call) -> Answer:
         """The answer to a request. Raises :class:`RequestFailedError`."""

@@ -89,6 +89,7 @@ class Informer:
         self._open: Stream | None = None
         self._left = b""
         self._came = 0
+        self._waiting: asyncio.Event | None = None
 
     @property
     def synced(self) -> bool:
@@ -109,6 +110,11 @@ class Informer:
     def last_error(self) -> ApiError | None:
         """Why the last list or watch came to nothing; None: it did not."""
         return self._reflector.last_error
+
+    async def caught_up(self) -> None:
+        """Waits until the events that have been read, but lie here because the sink was not free, are taken up."""
+        if self._waiting is not None:
+            await self._waiting.wait()
 
     async def run(self) -> None:
         """For ever."""
@@ -193,12 +199,17 @@ class Informer:
 
     async def _read_more(self, opened: AsyncExitStack) -> Seen:
         """Events as they come, collected for a moment: many at once cost less."""
-        data, more = await self._collect()
-        if not data:
-            await self._close(opened)
-            return Ended(at=self._at())
-        async with self._turn:
-            found = self._sink.events(data)
+        try:
+            data, more = await self._collect()
+            if not data:
+                await self._close(opened)
+                return Ended(at=self._at())
+            async with self._turn:
+                found = self._sink.events(data)
+        finally:
+            if self._waiting is not None:
+                self._waiting.set()
+                self._waiting = None
         self._left = data[found.used :] if more else b""
         if found.events:
             self._observe(Observation(name=_EVENTS, value=float(found.events), labels=self._labels))
@@ -243,6 +254,7 @@ class Informer:
             size += len(some)
             lines += some.count(b"\n")
             if lines and limit is None:
+                self._waiting = asyncio.Event()
                 self._came = self._clock.monotonic()
                 limit = asyncio.get_running_loop().time() + _COLLECT
         return b"".join(parts), True

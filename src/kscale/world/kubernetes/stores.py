@@ -163,6 +163,11 @@ class KubernetesStores:
 
     # -- LiveStores --------------------------------------------------------------------------------------------------
 
+    async def caught_up(self) -> None:
+        """Waits until what the watches have brought so far is taken up."""
+        for informer in self.informers:
+            await informer.caught_up()
+
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         """Calls a function after each change of a typed kind, and with None whenever ``settled`` may have become true.
         Gives what ends that."""
