@@ -18,7 +18,8 @@ __all__ = ["FakeCloud", "Machines"]
 
 @dataclass
 class Machines:
-    """One group: what a node of it offers, its limits, and how many seconds a machine takes to register."""
+    """One group: what a node of it offers, its limits, and how many seconds a machine takes to register: those of one
+    increase come ``apart`` seconds from each other."""
 
     name: str
     cpu: str = "4"
@@ -26,6 +27,7 @@ class Machines:
     least: int = 0
     most: int = 10
     boot: float = 0.5
+    apart: float = 0.0
     labels: dict[str, str] = field(default_factory=dict)
     registers: bool = True
     running: list[str] = field(default_factory=list)
@@ -63,12 +65,10 @@ class FakeCloud:
             if len(machines.running) + delta > machines.most:
                 wanted = len(machines.running) + delta
                 raise ProviderError(f"size increase too large, desired: {wanted} max: {machines.most}")
-            for _ in range(delta):
-                name = f"{group}-{machines.made}"
-                machines.made += 1
-                machines.running.append(name)
+            for i, name in enumerate(self._made(machines, delta)):
                 if machines.registers:
-                    self._later(machines.boot, lambda name=name: self._register(group, name))  # type: ignore[misc]
+                    after = machines.boot + i * machines.apart
+                    self._later(after, lambda name=name: self._register(group, name))  # type: ignore[misc]
 
     def decrease_target_size(self, group: str, delta: int) -> None:
         self._asked("DecreaseTargetSize", group, delta)
@@ -103,6 +103,17 @@ class FakeCloud:
         for timer in self._timers:
             timer.cancel()
             timer.join()
+
+    def start(self, group: str, count: int) -> None:
+        """So many machines are there, registered, before anything begins."""
+        for name in self._made(self._groups[group], count):
+            self._register(group, name)
+
+    def _made(self, machines: Machines, count: int) -> list[str]:
+        names = [f"{machines.name}-{machines.made + i}" for i in range(count)]
+        machines.made += count
+        machines.running += names
+        return names
 
     def _asked(self, *call: Any) -> None:
         self.calls.append(call)

@@ -113,7 +113,7 @@ def test_from_one_node_to_three_and_back(whole: ControlPlane, kubeconfig: str, t
                     await scaled(api, 1)
                     await holds(lambda: len(nodes(whole)) == 1, autoscaler)
                     status = whole.ask("GET", "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status")
-                    assert 'autoscalerStatus: "Running"' in status["data"]["status"]
+                    assert "autoscalerStatus: Running" in status["data"]["status"]
                     assert await asyncio.to_thread(autoscaler.end) == 0
                 finally:
                     if autoscaler.process.poll() is None:

@@ -18,7 +18,7 @@ def test_a_pod_gets_a_node_which_goes_when_the_pod_has_gone() -> None:
         cloud.start()
         cluster.pod("a", node="pool-1")
         running = cluster.run()
-        await until(lambda: 'autoscalerStatus: "Running"' in cluster.status(), 30)
+        await until(lambda: "autoscalerStatus: Running" in cluster.status(), 30)
         cluster.pod("b")
         await until(lambda: bool(cloud.calls), 12)
         assert cloud.calls == [("IncreaseSize", 1)]

@@ -1,0 +1,105 @@
+"""A case of the duel: a file that says what both autoscalers find and what happens to them (``docs/duel.md``)."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+from e2e.cloud import Machines
+
+__all__ = ["CASES", "Case", "Explained", "Group", "Refusal", "Step", "Until", "read_case"]
+
+CASES = Path(__file__).with_name("cases")
+
+
+class Group(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A node group: ``start`` machines are there from the beginning; those of an increase register ``boot`` seconds
+    after it, each ``apart`` seconds after the one before."""
+
+    name: str
+    cpu: str = "2"
+    memory: str = "8Gi"
+    least: int = 0
+    most: int = 10
+    start: int = 0
+    boot: float = 1.0
+    apart: float = 0.5
+    labels: dict[str, str] = {}
+    registers: bool = True
+
+    def machines(self) -> Machines:
+        """As the stand-in for a cloud has it."""
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "start"}
+        return Machines(**given)
+
+
+class Refusal(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The cloud refuses the first ``times`` such calls for a group (empty: for any)."""
+
+    call: str
+    message: str
+    group: str = ""
+    times: int = 1
+
+
+class Until(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """All of what is said is so: so many nodes, so many pods that run or wait, so many calls to the cloud that change
+    something, an event with this reason, a status that has this text."""
+
+    nodes: int | None = None
+    running: int | None = None
+    pending: int | None = None
+    calls: int | None = None
+    event: str = ""
+    status: str = ""
+
+
+class Step(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One of: objects are made; the object at ``path`` gets a merge patch, or goes (``delete``); something holds within
+    ``within`` seconds; a pause."""
+
+    create: list[dict[str, Any]] = []
+    patch: dict[str, Any] | None = None
+    delete: bool = False
+    path: str = ""
+    until: Until | None = None
+    within: float = 120.0
+    wait: float = 0.0
+
+
+class Explained(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A difference that may be there: what it reads like (a regular expression), and why."""
+
+    where: str
+    why: str
+
+
+class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What a file says."""
+
+    about: str
+    groups: list[Group]
+    flags: list[str] = []
+    refuse: list[Refusal] = []
+    objects: list[dict[str, Any]] = []
+    steps: list[Step]
+    rest: float = 5.0
+    """Seconds until the status document is read, after the last step."""
+    explained: list[Explained] = []
+    name: str = ""
+
+    def explanation(self, difference: str) -> str:
+        """Why a difference is there, or nothing."""
+        return next((each.why for each in self.explained if re.search(each.where, difference)), "")
+
+
+def read_case(path: str | Path) -> Case:
+    """Reads a case file; its name is the file's."""
+    path = Path(path)
+    case = msgspec.convert(yaml.safe_load(path.read_text()), Case)
+    case.name = path.stem
+    return case

@@ -1,0 +1,151 @@
+"""Holds a log of kscale's against logs of upstream's runs of the same case.
+
+What was the same in all of upstream's runs must be the same here. What differed between them is compared as a set: each
+element, without the numbers at the end of names, must be there at least as often as in the run of upstream's that had
+it least, and at most as often as in the run that had it most.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from e2e.duel.case import Case
+from e2e.duel.facts import Log
+
+__all__ = ["Comparison", "compared", "facets"]
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?Z| ?[+-]\d\d:?\d\d)?( UTC)?( m=[+-][\d.]+)?")
+_SECONDS = re.compile(r"\b1\d{9}\b")
+_NUMBERED = re.compile(r"\b([a-z][a-z-]*)-\d+\b")
+
+Facet = dict[str, list[str]]
+
+
+class Comparison(msgspec.Struct, kw_only=True):
+    """What came of it, a line each: ``same`` in all runs, ``varied`` in upstream's but within what they had,
+    ``explained`` (line and why), and ``differences``."""
+
+    same: list[str] = []
+    varied: list[str] = []
+    explained: list[tuple[str, str]] = []
+    differences: list[str] = []
+
+    def lines(self) -> Iterator[str]:
+        """For people."""
+        yield f"same {len(self.same)}, varied {len(self.varied)}, explained {len(self.explained)}"
+        yield from (f"  varied: {each}" for each in self.varied)
+        yield from (f"  explained: {each}\n    because {why}" for each, why in self.explained)
+        yield from (f"  DIFFERENCE: {each}" for each in self.differences)
+
+
+def facets(log: Log) -> dict[str, Facet]:
+    """A log as what is compared: facet -> key -> elements in their order."""
+    calls: Facet = {}
+    for call in log.calls:
+        calls.setdefault(call.group, []).append(_text(f"{call.what} {call.refused}".strip()))
+    changes = {
+        name: [_text(msgspec.to_builtins(each)) for each in made]
+        for name, made in log.changes.items()
+        if not name.startswith("configmaps/")
+    }
+    events: Facet = {}
+    for event in log.events:
+        told = _text(f"{event.type} {event.reason}: {event.message}")
+        events.setdefault(event.about, []).append(told)
+    counts = {
+        _text(f"{event.about} {event.type} {event.reason}: {event.message}"): [str(event.count)] for event in log.events
+    }
+    return {
+        "cloud": calls,
+        "changes": changes,
+        "events": {about: sorted(told) for about, told in events.items()},
+        "times told": counts,
+        "objects": {name: [_text(obj)] for name, obj in log.objects.items()},
+        "status": {"document": [_text(line) for line in log.status.splitlines()]},
+    }
+
+
+def compared(case: Case, ours: Log, upstream: Sequence[Log]) -> Comparison:
+    """The judgement."""
+    result = Comparison()
+    mine, theirs = facets(ours), [facets(log) for log in upstream]
+    loose: list[str] = []
+    for name, facet in mine.items():
+        varied = _facet(name, facet, [each[name] for each in theirs], loose, case, result)
+        loose = [f"{about} " for about in varied] if name == "events" else []  # how often goes with what
+    return result
+
+
+def _facet(
+    name: str, mine: Facet, theirs: Sequence[Facet], loose: Sequence[str], case: Case, result: Comparison
+) -> list[str]:
+    """Compares one facet; gives the keys of what varies. Keys that begin as one of ``loose`` do."""
+    varied: list[str] = []
+    for key in sorted({*mine, *(key for each in theirs for key in each)}):
+        had = [each.get(key) for each in theirs]
+        if any(each != had[0] for each in had) or key.startswith(tuple(loose)):
+            varied.append(key)
+        elif mine.get(key) == had[0]:
+            result.same.append(f"{name} of {key}")
+        elif had[0] is None and _numbered(key) != key and any(_numbered(each) == _numbered(key) for each in varied):
+            varied.append(key)  # one more of those that vary
+        else:
+            _differ(f"{name} of {key}", mine.get(key), had[0], case, result)
+    if not varied:
+        return varied
+    if name == "times told":  # how often depends on how many loops there were
+        result.varied.append(f"{name}: {len(varied)}")
+        return varied
+    ours, seen = _counted(mine, varied), [_counted(each, varied) for each in theirs]
+    at_fault = len(result.differences)
+    for element in sorted({*ours, *(element for each in seen for element in each)}):
+        least, most = min(each[element] for each in seen), max(each[element] for each in seen)
+        if not least <= ours[element] <= most:
+            range_ = f"{least}" if least == most else f"{least} to {most}"
+            line = f"{name}: {ours[element]} times here, {range_} times with upstream: {element}"
+            _judge(line, case, result)
+    if len(result.differences) == at_fault:
+        result.varied.append(f"{name} of {', '.join(varied)}")
+    return varied
+
+
+def _counted(facet: Facet, keys: Sequence[str]) -> Counter[str]:
+    return Counter(_numbered(f"{key}: {element}") for key in keys for element in facet.get(key) or ())
+
+
+def _differ(what: str, mine: Sequence[str] | None, had: Sequence[str] | None, case: Case, result: Comparison) -> None:
+    if mine is not None and had is not None:
+        gone, come = Counter(had) - Counter(mine), Counter(mine) - Counter(had)
+        if not gone and not come:
+            _judge(f"{what}: another order: {list(mine)}, with upstream {list(had)}", case, result)
+            return
+        for sign, found in (("only upstream", gone), ("only here", come)):
+            for element in found.elements():
+                _judge(f"{what}: {sign}: {element}", case, result)
+    elif mine is None:
+        _judge(f"{what}: only upstream: {list(had or ())}", case, result)
+    else:
+        _judge(f"{what}: only here: {list(mine)}", case, result)
+
+
+def _judge(line: str, case: Case, result: Comparison) -> None:
+    why = case.explanation(line)
+    if why:
+        result.explained.append((line, why))
+    else:
+        result.differences.append(line)
+
+
+def _text(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+    return _SECONDS.sub("<time>", _MOMENT.sub("<time>", text))
+
+
+def _numbered(text: str) -> str:
+    return _NUMBERED.sub(r"\1-#", text)

@@ -1,0 +1,133 @@
+"""The comparison of two autoscalers' logs: what it takes as the same, and what it does not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from e2e.duel.case import CASES, Case, Explained, read_case
+from e2e.duel.compare import Comparison, compared
+from e2e.duel.facts import Change, CloudCall, EventSeen, Log, changes_of, read_logs, write_logs
+
+CASE = Case(about="x", groups=[], steps=[])
+STATUS = "autoscalerStatus: Running\ntime: 2026-11-22 22:50:07.05 +0000 UTC\n"
+
+
+def tainted(node: str, seconds: int) -> dict[str, list[Change]]:
+    taint = {"key": "ToBeDeleted", "value": str(1795387796 + seconds)}
+    return {f"nodes/{node}": [Change(verb="write", changed={"/spec/taints": (None, [taint])})]}
+
+
+def event(about: str, message: str = "it goes", count: int = 1) -> EventSeen:
+    return EventSeen(about=about, type="Normal", reason="ScaleDown", message=message, count=count)
+
+
+def log(side: str = "upstream", *, node: str = "small-1", seconds: int = 0, **given: Any) -> Log:
+    made = Log(
+        case="x",
+        side=side,
+        version="",
+        seconds=1.0,
+        calls=[CloudCall(at=float(seconds), group="small", what=f"DeleteNodes {node}")],
+        changes=tainted(node, seconds),
+        events=[event(f"Node/{node}")],
+        objects={"nodes/small-0": {"spec": {}, "status": {"since": f"2026-11-22T22:50:0{seconds}Z"}}},
+        status=STATUS,
+    )
+    return msgspec.structs.replace(made, **given)
+
+
+def judged(ours: Log, *upstream: Log, case: Case = CASE) -> Comparison:
+    return compared(case, ours, upstream or (log(), log(seconds=1), log(seconds=2)))
+
+
+def test_times_do_not_count() -> None:
+    found = judged(log("kscale", seconds=3))
+    assert (found.differences, found.varied, len(found.same)) == ([], [], 6)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"calls": []}, "cloud of small: only upstream: ['DeleteNodes small-1']"),
+        ({"node": "small-2", "events": [event("Node/small-1")]}, "cloud of small: only here: DeleteNodes small-2"),
+        ({"calls": [CloudCall(at=0, group="small", what="DeleteNodes small-1", refused="no")]},
+         "cloud of small: only here: DeleteNodes small-1 no"),
+        ({"changes": {}}, "changes of nodes/small-1: only upstream"),
+        ({"events": [event("Node/small-1", "no")]}, "events of Node/small-1: only here: Normal ScaleDown: no"),
+        ({"events": [event("Node/small-1", count=2)]}, "times told of Node/small-1 Normal ScaleDown: it goes: only h"),
+        ({"objects": {}}, "objects of nodes/small-0: only upstream"),
+        ({"status": STATUS.replace("Running", '"Running"')}, 'status of document: only here: autoscalerStatus: "R'),
+    ],
+)  # fmt: skip
+def test_what_is_another(given: dict[str, Any], said: str) -> None:
+    assert any(each.startswith(said) for each in judged(log("kscale", **given)).differences)
+
+
+def test_the_order_of_calls_counts() -> None:
+    calls = [CloudCall(at=i, group="g", what=what) for i, what in enumerate(("IncreaseSize 1", "DeleteNodes a"))]
+    upstream = log(calls=calls)
+    found = judged(log("kscale", calls=calls[::-1]), upstream, upstream)
+    assert ["another order" in each for each in found.differences] == [True]
+
+
+def test_what_varies_with_upstream_is_a_set() -> None:
+    theirs = [log(node="small-1"), log(node="small-2"), log(node="small-1")]
+    found = judged(log("kscale", node="small-3"), *theirs)
+    assert found.differences == []
+    assert len(found.varied) == 4  # cloud, changes, events, times told
+    twice = log("kscale", calls=[CloudCall(at=0, group="small", what=f"DeleteNodes small-{i}") for i in (1, 2)])
+    found = judged(twice, *theirs)
+    assert found.differences == ["cloud: 2 times here, 1 times with upstream: small: DeleteNodes small-#"]
+
+
+def test_differences_may_be_explained() -> None:
+    case = Case(about="x", groups=[], steps=[], explained=[Explained(where="^cloud of small", why="it is so")])
+    found = judged(log("kscale", calls=[]), case=case)
+    assert [why for _, why in found.explained] == ["it is so"]
+    assert found.differences == []
+
+
+def entry(verb: str, version: int, spec: dict[str, Any], *, user: str = "ca", **more: Any) -> dict[str, Any]:
+    answer = {"metadata": {"name": "n", "resourceVersion": str(version), "uid": str(version)}, "spec": spec}
+    at = {"resource": "nodes", "name": "n"}
+    made = {"stage": "ResponseComplete", "verb": verb, "user": {"username": user}, "objectRef": at}
+    return {**made, "responseStatus": {"code": 200}, "responseObject": answer, **more}
+
+
+def test_changes_are_what_was_before_and_after() -> None:
+    evicted = {"resource": "pods", "namespace": "default", "name": "p", "subresource": "eviction"}
+    audit = [
+        entry("create", 1, {"a": 1}, user="admin"),
+        entry("update", 2, {"a": 1, "b": 2}),
+        entry("patch", 3, {"a": 1, "b": 3}, user="other"),
+        entry("patch", 5, {"a": 2, "b": 3}),
+        entry("patch", 5, {"a": 2, "b": 3}),  # nothing
+        entry("patch", 5, {}, responseStatus={"code": 409}, responseObject={"kind": "Status", "metadata": {}}),
+        entry("create", 9, {}, objectRef=evicted, requestObject={"deleteOptions": {"gracePeriodSeconds": 1}}),
+        entry("update", 9, {}, objectRef={"resource": "leases", "name": "l"}),
+    ]
+    assert changes_of(audit, "ca") == {
+        "nodes/n": [
+            Change(verb="write", changed={"/spec/b": (None, 2)}),
+            Change(verb="write", changed={"/spec/a": (1, 2)}),
+            Change(verb="write", refused=409),
+        ],
+        "pods/default/p": [Change(verb="evict", changed={"deleteOptions": (None, {"gracePeriodSeconds": 1})})],
+    }
+
+
+@pytest.mark.parametrize("name", ["log.jsonl", "log.jsonl.gz"])
+def test_logs_are_kept(tmp_path: Path, name: str) -> None:
+    write_logs(tmp_path / name, [log(), log("kscale")])
+    assert read_logs(tmp_path / name) == [log(), log("kscale")]
+
+
+@pytest.mark.parametrize("path", sorted(CASES.iterdir()), ids=lambda path: path.stem)
+def test_cases_are_read(path: Path) -> None:
+    case = read_case(path)
+    assert case.name == path.stem
+    assert case.about
