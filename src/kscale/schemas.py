@@ -14,11 +14,13 @@ __all__ = ["DOCUMENTS", "INPUTS", "input_schema_text", "record_type", "schema", 
 # kind -> the module that defines its record (``:`` and its name, if that is not the kind). One line per document; a
 # test holds docs/schemas/ to this list.
 DOCUMENTS: dict[str, str] = {
+    "CatalogueList": "kscale.capacity.catalogue.records",
     "EstimateReport": "kscale.capacity.records",
     "Explanation": "kscale.capacity.records",
     "FitReport": "kscale.capacity.records",
     "HPAReport": "kscale.hpa.report",
     "HeadroomReport": "kscale.capacity.headroom",
+    "InstanceTypeList": "kscale.capacity.catalogue.records",
     "MixPlan": "kscale.capacity.mix.records",
     "RecommendationReport": "kscale.vpa.advice.records",
     "ReplayReport": "kscale.hpa.replay_report",

@@ -13,6 +13,7 @@ import typer
 from kscale.capacity.records import UNLIMITED
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal
+from kscale.errors import InputError
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 from kscale.snapshot.cluster import Cluster
@@ -22,8 +23,11 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from kscale.ca.options import AutoscalingOptions
+    from kscale.capacity.catalogue import Catalogue
 
 __all__ = ["GroupSource"]
+
+_SPOT = {"karpenter.sh/capacity-type": "spot"}
 
 
 @dataclass
@@ -38,7 +42,12 @@ class GroupSource(OptionGroup):
         str | None, typer.Option("--node", metavar="NAME", help="One group of nodes like this node of the dump.")
     ] = None
     catalogue: Annotated[
-        str | None, typer.Option("--catalogue", metavar="CSV", help="Instance types: a CSV (.gz) with a row per type.")
+        str | None,
+        typer.Option(
+            "--catalogue",
+            metavar="NAME|FILE",
+            help="Instance types: an imported catalogue, or a file that could be (kscale catalogue import --help).",
+        ),
     ] = None
     instance_type: Annotated[
         list[str] | None,
@@ -55,6 +64,9 @@ class GroupSource(OptionGroup):
         list[str] | None,
         typer.Option("--zone", help="A zone of the catalogue's types: one group for each type and zone. Repeatable."),
     ] = None
+    spot: Annotated[
+        bool, typer.Option("--spot", help="A spot group, too, for each of the catalogue's types with a spot price.")
+    ] = False
 
     def groups(
         self,
@@ -90,6 +102,8 @@ class GroupSource(OptionGroup):
         for option, value in (("--region", self.region), ("--zone", self.zone)):
             if value and not self.instance_type:
                 raise typer.BadParameter(f"{option} needs --instance-type", param_hint=option)
+        if self.spot and not self.instance_type:
+            raise typer.BadParameter("--spot needs --instance-type", param_hint="--spot")
         if self.catalogue is not None and self.groups_file is None and not self.instance_type:
             raise typer.BadParameter("--catalogue needs --instance-type, or -g", param_hint="--catalogue")
 
@@ -103,21 +117,31 @@ class GroupSource(OptionGroup):
         if self.catalogue is not None:
             from kscale.capacity.catalogue import read_catalogue
 
-            catalogue = read_catalogue(self.catalogue)
-            region = self.region or ""
-            catalogue.check_region(region)
-            return [
-                NodeGroup(
-                    id=f"{kind.name}-{zone}" if zone else kind.name,
-                    template=kind.template(zone=zone, region=region),
-                    price=kind.price(region),
-                    target_size=0,
-                    max_size=UNLIMITED,
-                )
-                for kind in catalogue.select(self.instance_type or [])
-                for zone in dict.fromkeys(self.zone or [""])
-            ]
+            return self._of_types(read_catalogue(self.catalogue))
         return self._recognised(cluster, snapshot.columns.objects, terminal)
+
+    def _of_types(self, catalogue: Catalogue) -> list[NodeGroup]:
+        """A group for each chosen type and zone, and with ``--spot`` another one where there is a spot price."""
+        region = self.region or ""
+        catalogue.check_region(region)
+        kinds = catalogue.select(self.instance_type or [])
+        offered = [(kind, "", kind.price(region)) for kind in kinds]
+        if self.spot:
+            spot = [(kind, "-spot", price) for kind in kinds if (price := kind.price(region, spot=True)) is not None]
+            if not spot:
+                raise InputError(f"{catalogue.source}: none of the types has a spot price")
+            offered += spot
+        return [
+            NodeGroup(
+                id=f"{kind.name}-{zone}{suffix}" if zone else f"{kind.name}{suffix}",
+                template=kind.template(zone=zone, region=region, labels=_SPOT if suffix else None),
+                price=price,
+                target_size=0,
+                max_size=UNLIMITED,
+            )
+            for kind, suffix, price in offered
+            for zone in dict.fromkeys(self.zone or [""])
+        ]
 
     def _recognised(self, cluster: Cluster, nodes: Sequence[Node], terminal: Terminal) -> list[NodeGroup]:
         """What the dump itself says: the groups of Cluster API, then those in the labels of other nodes."""
@@ -143,4 +167,5 @@ class GroupSource(OptionGroup):
         pairs = [("-g", self.groups_file), ("--node", self.node), ("--catalogue", self.catalogue)]
         pairs += [("--instance-type", name) for name in self.instance_type or []]
         pairs += [("--region", self.region), *(("--zone", name) for name in self.zone or [])]
-        return [word for option, value in pairs if value is not None for word in (option, shlex.quote(value))]
+        words = [word for option, value in pairs if value is not None for word in (option, shlex.quote(value))]
+        return [*words, *(["--spot"] if self.spot else [])]

@@ -72,6 +72,14 @@ COMMANDS: tuple[Entry, ...] = (
         "What the Cluster Autoscaler needs in a cluster, as YAML.",
         "Live",
     ),
+    Entry(
+        "catalogue import",
+        "kscale.cli.commands.catalogue.import_",
+        "Keep the machines of a cloud, with prices, under a name.",
+        "Tools",
+    ),
+    Entry("catalogue list", "kscale.cli.commands.catalogue.list_", "The imported catalogues.", "Tools"),
+    Entry("catalogue show", "kscale.cli.commands.catalogue.show", "The types of a catalogue.", "Tools"),
     Entry("validate", "kscale.cli.commands.validate", "Read everything, decide nothing: what is in a dump.", "Tools"),
     Entry(
         "generate",

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from kscale import InputError, Quantity
-from kscale.capacity.catalogue import read_catalogue
+from kscale.capacity.catalogue import Overhead, read_catalogue
 
 AWS = b"""instance_type,arch,vcpu,memory_mib,gpu,alloc_cpu,alloc_memory,alloc_pods,alloc_ephemeral,alloc_gpu,gpu_name,\
 ondemand_usd_per_hour_us_east_1
@@ -56,7 +56,7 @@ def test_gpus_by_maker_and_no_price() -> None:
 
 
 def test_without_allocatable_columns_everything_is() -> None:
-    kind = read_catalogue(AZURE)["Standard_D4s_v5"]
+    kind = read_catalogue(AZURE, overhead=Overhead.NONE)["Standard_D4s_v5"]
     assert kind.allocatable == kind.capacity
     assert (str(kind.allocatable["cpu"]), str(kind.allocatable["memory"]), str(kind.allocatable["pods"])) == (
         "4",

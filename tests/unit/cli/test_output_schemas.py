@@ -14,6 +14,8 @@ from unit.cli.support import kscale
 from unit.cli.test_hpa import ALL
 from unit.cli.test_replay_hpa import HPA
 
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
 
 def strict(value: Any) -> Any:
     """A schema that knows all fields."""
@@ -44,10 +46,12 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         estimate = json.loads(kscale("estimate", *dump, *groups, "-o", "json").stdout)
         return ("explain", *dump, *groups, estimate["nowherePods"][0])
     return {
+        "CatalogueList": ("catalogue", "import", EXAMPLES / "data" / "aws.csv"),
         "EstimateReport": ("estimate", *dump, *groups),
         "FitReport": ("fit", *dump, "--pod", folder / "c.json"),
         "HPAReport": ("hpa", *ALL),
         "HeadroomReport": ("headroom", *dump, "--pod", folder / "c.json"),
+        "InstanceTypeList": ("catalogue", "show", EXAMPLES / "data" / "aws.csv"),
         "MixPlan": ("mix", *dump, *groups, "--curve", "--budget", 2),
         "RecommendationReport": ("recommend", *dump, "--history", folder / "u.csv", "--effect"),
         "ReplayReport": ("replay", "hpa", folder / "load.csv", "-f", folder / "hpa.yaml", "--request", "500m"),
@@ -59,7 +63,10 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize("kind", DOCUMENTS)
-def test_a_document_has_no_field_that_its_schema_does_not_know(kind: str, cluster: Path) -> None:
+def test_a_document_has_no_field_that_its_schema_does_not_know(
+    kind: str, cluster: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     result = kscale(*question(kind, cluster), "-o", "json")
     assert result.code in (0, 1), result.stderr
     document = json.loads(result.stdout)

@@ -46,7 +46,7 @@ class GroupEntry(ApiStruct, forbid_unknown_fields=True):
     instance_type: str | None = None
     """A machine size of the catalogue."""
     catalogue: str | None = None
-    """The CSV file with the machine sizes; a relative path starts at the groups file."""
+    """The file with the machine sizes, or an imported catalogue; a relative path starts at the groups file."""
     zone: str = ""
     """With ``instanceType``: the zone of new nodes."""
     region: str = ""

@@ -90,7 +90,8 @@ def command(
         bool, typer.Option("--effect", help="Also pack the running pods before and after: how many nodes less.")
     ] = False,
     catalogue: Annotated[
-        str | None, typer.Option("--catalogue", metavar="CSV", help="With --effect: instance types and their prices.")
+        str | None,
+        typer.Option("--catalogue", metavar="NAME|FILE", help="With --effect: instance types and their prices."),
     ] = None,
     groups: Annotated[
         str | None, typer.Option("-g", "--groups", metavar="FILE", help="With --effect: node groups with prices.")

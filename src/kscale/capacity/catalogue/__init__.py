@@ -1,0 +1,20 @@
+"""Catalogues of instance types: what a cloud's machines have, leave for pods, and cost."""
+
+from __future__ import annotations
+
+from kscale.capacity.catalogue.overhead import Overhead
+from kscale.capacity.catalogue.reading import read_catalogue, read_prices
+from kscale.capacity.catalogue.shelf import keep, known_catalogues, path_of
+from kscale.capacity.catalogue.types import Catalogue, InstanceType, UnknownTypeError
+
+__all__ = [
+    "Catalogue",
+    "InstanceType",
+    "Overhead",
+    "UnknownTypeError",
+    "keep",
+    "known_catalogues",
+    "path_of",
+    "read_catalogue",
+    "read_prices",
+]

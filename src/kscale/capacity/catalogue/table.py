@@ -1,0 +1,212 @@
+"""kscale's own format of a catalogue: a CSV with a row for each type. Read and written.
+
+Columns: ``instance_type``, ``arch``, ``vcpu``, ``memory_mib``, ``gpu`` (a number); optional ``alloc_cpu``,
+``alloc_memory``, ``alloc_pods``, ``alloc_ephemeral``, ``alloc_gpu`` (quantities: what the kubelet offers to pods),
+``gpu_name``, and ``ondemand_usd_per_hour_<region>``, ``spot_usd_per_hour_<region>`` for each region. An empty cell of
+an optional column is not known. What has no ``alloc_`` cell is what the formula of an ``Overhead`` leaves:
+without one, everything, which is more than a real kubelet offers.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from kscale.capacity.catalogue.machine import Kept, gpu_resource
+from kscale.capacity.catalogue.overhead import Overhead, allocatable
+from kscale.capacity.catalogue.types import ARCHITECTURES, DEFAULT_PODS, Catalogue, InstanceType
+from kscale.errors import InputError, Problem
+from kscale.objects.quantity import Quantity, QuantityError
+
+__all__ = ["ON_DEMAND_PRICE", "SPOT_PRICE", "price_in", "read_table", "rows_of", "write_table"]
+
+ON_DEMAND_PRICE, SPOT_PRICE = "ondemand_usd_per_hour_", "spot_usd_per_hour_"
+_REQUIRED = ("instance_type", "arch", "vcpu", "memory_mib", "gpu")
+_ALLOCATABLE = {"alloc_cpu": "cpu", "alloc_memory": "memory", "alloc_ephemeral": "ephemeral-storage"}
+_OPTIONAL = ("alloc_cpu", "alloc_memory", "alloc_pods", "alloc_ephemeral", "alloc_gpu", "gpu_name")
+_OF_AZURE = "sku_family"  # a column that tables of Azure have
+
+
+def rows_of(text: str, source: str, required: Iterable[str]) -> Iterator[tuple[str, dict[Any, Any]]]:
+    """("row N", cells by column). Raises InputError for malformed CSV and for a header without ``required`` columns."""
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        header = reader.fieldnames or []
+        missing = [column for column in required if column not in header]
+        if missing:
+            raise InputError(
+                [Problem("the column is missing", source=source, object="row 1", field=column) for column in missing]
+            )
+        if twice := [column for column in dict.fromkeys(header) if column and header.count(column) > 1]:
+            raise InputError(
+                [Problem("the column comes twice", source=source, object="row 1", field=column) for column in twice]
+            )
+        for cells in reader:
+            yield f"row {reader.line_num}", cells
+    except csv.Error as error:
+        raise InputError(Problem(f"malformed CSV: {error}", source=source, object=f"row {reader.line_num}")) from None
+
+
+def read_table(text: str, source: str, kept: Kept) -> Catalogue:
+    """The catalogue in a CSV. Raises InputError with all problems at once, by row and column."""
+    problems: list[Problem] = []
+    types: dict[str, InstanceType] = {}
+    try:
+        for name, cells in rows_of(text, source, _REQUIRED):
+            row = _Row(cells, name, source, problems)
+            found = row.instance_type(kept)
+            if found is None:
+                continue
+            if found.name in types:
+                row.wrong("instance_type", f'"{found.name}" occurs twice')
+            types[found.name] = found
+    except InputError as error:
+        problems += error.problems
+    if problems:
+        raise InputError(problems, total=len(types))
+    return Catalogue(types, source)
+
+
+def write_table(catalogue: Catalogue) -> str:
+    """The catalogue in this format: :func:`read_table` gives the same types back."""
+    regions = list(dict.fromkeys(region for kind in catalogue.values() for region in kind.prices))
+    spot = list(dict.fromkeys(region for kind in catalogue.values() for region in kind.spot_prices))
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    prices = [*(ON_DEMAND_PRICE + region for region in regions), *(SPOT_PRICE + region for region in spot)]
+    writer.writerow([*_REQUIRED, *_OPTIONAL, *prices])
+    for kind in catalogue.values():
+        gpu = gpu_resource(kind.gpu_name)
+        room = kind.allocatable
+        usable = [room.get(name) for name in ("cpu", "memory", "pods", "ephemeral-storage", gpu)]
+        writer.writerow(
+            [
+                kind.name,
+                kind.arch,
+                kind.capacity["cpu"].value(),
+                kind.capacity["memory"].value() // 2**20,
+                kind.capacity[gpu].value() if gpu in kind.capacity else 0,
+                *("" if amount is None else str(amount) for amount in usable),
+                kind.gpu_name,
+                *(repr(kind.prices[region]) if region in kind.prices else "" for region in regions),
+                *(repr(kind.spot_prices[region]) if region in kind.spot_prices else "" for region in spot),
+            ]
+        )
+    return text.getvalue()
+
+
+def price_in(text: str) -> float | None:
+    """A price as a cell has it; None for what is none."""
+    try:
+        price = float(text)
+    except ValueError:
+        return None
+    return price if math.isfinite(price) and price >= 0 else None
+
+
+@dataclass(slots=True)
+class _Row:
+    """One line of the file; what is wrong with it goes to ``problems``."""
+
+    cells: Mapping[Any, Any]  # None is the key of surplus cells and the value of missing ones
+    name: str
+    source: str
+    problems: list[Problem]
+
+    def wrong(self, column: str, message: str) -> None:
+        self.problems.append(Problem(message, source=self.source, object=self.name, field=column))
+
+    def text(self, column: str) -> str:
+        cell = self.cells.get(column)
+        return cell.strip() if isinstance(cell, str) else ""
+
+    def count(self, column: str) -> int:
+        text = self.text(column)
+        if not (text.isascii() and text.isdigit()):
+            self.wrong(column, f'"{text}" is not a whole number' if text else "the cell is empty")
+            return 0
+        return int(text)
+
+    def quantity(self, column: str) -> Quantity | None:
+        text = self.text(column)
+        if not text:
+            return None
+        try:
+            amount = Quantity(text)
+        except QuantityError:
+            self.wrong(column, f'"{text}" is not a quantity')
+            return None
+        if amount.sign < 0:
+            self.wrong(column, f'"{text}" is negative')
+            return None
+        return amount
+
+    def prices(self, prefix: str) -> dict[str, float]:
+        found = {}
+        for column in self.cells:
+            if not isinstance(column, str) or not column.startswith(prefix):
+                continue
+            text = self.text(column)
+            if not text:
+                continue
+            price = price_in(text)
+            if price is None:
+                self.wrong(column, f'"{text}" is not a price')
+                continue
+            found[column.removeprefix(prefix)] = price
+        return found
+
+    def instance_type(self, kept: Kept) -> InstanceType | None:
+        before = len(self.problems)
+        if None in self.cells or None in self.cells.values():
+            self.wrong("", f"{'more' if None in self.cells else 'fewer'} cells than the header has columns")
+            return None
+        name, arch = self.text("instance_type"), self.text("arch")
+        if not name:
+            self.wrong("instance_type", "the cell is empty")
+        if arch not in ARCHITECTURES:
+            self.wrong("arch", f'"{arch}" is not one of {", ".join(ARCHITECTURES)}')
+        pods = self.quantity("alloc_pods")
+        if kept.max_pods is not None:
+            pods = Quantity(str(kept.max_pods))
+        capacity = {
+            "cpu": Quantity(str(self.count("vcpu"))),
+            "memory": Quantity(f"{self.count('memory_mib')}Mi"),
+            "pods": Quantity(str(DEFAULT_PODS)) if pods is None else pods,
+        }
+        gpus = self.count("gpu")
+        gpu = gpu_resource(self.text("gpu_name"))
+        if gpus:
+            capacity[gpu] = Quantity(str(gpus))
+        if len(self.problems) > before:
+            return None
+        room = capacity | self.left_by(kept, capacity, arch)
+        for column, resource in _ALLOCATABLE.items():
+            amount = self.quantity(column)
+            if amount is None:
+                continue
+            if resource in capacity and amount > capacity[resource]:
+                self.wrong(column, f"{amount} is more than the {capacity[resource]} there is")
+            room[resource] = amount
+            capacity.setdefault(resource, amount)
+        usable = self.quantity("alloc_gpu")
+        if gpus and usable is not None:
+            room[gpu] = usable
+        prices, spot = self.prices(ON_DEMAND_PRICE), self.prices(SPOT_PRICE)
+        if len(self.problems) > before:
+            return None
+        return InstanceType(name, arch, capacity, room, prices, spot, self.text("gpu_name"))
+
+    def left_by(self, kept: Kept, capacity: Mapping[str, Quantity], arch: str) -> dict[str, Quantity]:
+        """What the formula leaves; a table of Azure brings its own."""
+        default = Overhead.AKS if _OF_AZURE in self.cells else Overhead.NONE
+        of = default if kept.overhead is None else kept.overhead
+        if of is Overhead.NONE:
+            return {}
+        cpu, memory, pods = (capacity[name].value() for name in ("cpu", "memory", "pods"))
+        cpu, memory = allocatable(of, cpu * 1000, memory, pods, arch)
+        return {"cpu": Quantity(f"{cpu}m"), "memory": Quantity(f"{memory // 2**20}Mi")}

@@ -1,0 +1,1 @@
+"""``kscale catalogue import | list | show``."""

@@ -1,0 +1,27 @@
+"""Tables of catalogues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kscale.capacity.catalogue.records import CatalogueSummary
+from kscale.cli.output import Column, Table
+
+__all__ = ["catalogue_table"]
+
+_COLUMNS = (
+    Column("CATALOGUE"),
+    Column("TYPES", "right"),
+    Column("PRICED", "right"),
+    Column("SPOT", "right"),
+    Column("REGIONS"),
+    Column("FILE", wide=True),
+)
+
+
+def catalogue_table(catalogues: Sequence[CatalogueSummary]) -> Table:
+    """A row for each."""
+    rows: list[list[str | float]] = [
+        [one.name, one.types, one.priced, one.spot, ", ".join(one.regions), one.file] for one in catalogues
+    ]
+    return Table(_COLUMNS, rows)
