@@ -13,21 +13,19 @@ import msgspec
 
 from kscale.ca.options import AutoscalingOptions
 from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Node, Pod, PodSpec, PodStatus, Taint, Toleration
+from kscale.objects.core import Node, Pod, PodStatus, Taint
+from kscale.objects.daemon_sets import daemon_tolerations, should_run
 from kscale.objects.meta import ObjectMeta, OwnerReference
-from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
 from kscale.objects.resource import ResourceSlice
 from kscale.objects.storage import CSINode
-from kscale.objects.taints import first_untolerated
 from kscale.scheduling.devices.inventory import for_node
 
 __all__ = [
     "TaintConfig",
     "daemonset_pod",
     "fresh_copy",
-    "should_run",
     "template_from_group",
     "template_from_node",
 ]
@@ -45,16 +43,6 @@ _CONDITION_TAINTS: Final = frozenset({
 _IGNORED_PREFIX: Final = "ignore-taint.cluster-autoscaler.kubernetes.io/"
 _STARTUP_PREFIXES: Final = (_IGNORED_PREFIX, "startup-taint.cluster-autoscaler.kubernetes.io/")
 _STATUS_PREFIX: Final = "status-taint.cluster-autoscaler.kubernetes.io/"
-# What the DaemonSet controller lets its pods tolerate: (key, effect, for host-network pods only).
-_DAEMON_TOLERATIONS: Final = (
-    ("node.kubernetes.io/not-ready", "NoExecute", False),
-    ("node.kubernetes.io/unreachable", "NoExecute", False),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule", False),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule", False),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule", False),
-    ("node.kubernetes.io/unschedulable", "NoSchedule", False),
-    ("node.kubernetes.io/network-unavailable", "NoSchedule", True),
-)
 _DEPRECATED_LABELS: Final = (
     ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type"),
     ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region"),
@@ -193,21 +181,6 @@ def fresh_copy(template: NodeTemplate, suffix: str) -> NodeTemplate:
     )
 
 
-def should_run(daemonset: DaemonSet, node: Node) -> bool:
-    """Whether the DaemonSet wants a pod on the node; resources are not looked at (``NodeShouldRunDaemonPod``)."""
-    spec = daemonset.spec.template.spec
-    if spec.node_name and spec.node_name != node.name:
-        return False
-    labels = node.metadata.labels or {}
-    if any(labels.get(key) != value for key, value in (spec.node_selector or {}).items()):
-        return False
-    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
-    required = affinity.required if affinity is not None else None
-    if required is not None and not compile_node_selector(required).matches(labels, node.name):
-        return False
-    return first_untolerated(_tolerations(spec), node.spec.taints) is None
-
-
 def daemonset_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
     """The pod that the DaemonSet controller would make for a node. No API defaulting is applied to it, as upstream."""
     template = daemonset.spec.template
@@ -227,7 +200,8 @@ def daemonset_pod(daemonset: DaemonSet, node_name: str, suffix: str) -> Pod:
         annotations=template.metadata.annotations,
         owner_references=[owner],
     )
-    spec = msgspec.structs.replace(template.spec, node_name=node_name, tolerations=_tolerations(template.spec))
+    tolerations = [*template.spec.tolerations, *daemon_tolerations(template.spec)]
+    spec = msgspec.structs.replace(template.spec, node_name=node_name, tolerations=tolerations)
     return Pod(api_version="v1", kind="Pod", metadata=metadata, spec=spec, status=PodStatus())
 
 
@@ -237,15 +211,6 @@ def _is_critical(daemonset: DaemonSet) -> bool:
         None,
         "PreemptLowerPriority",
     )
-
-
-def _tolerations(spec: PodSpec) -> list[Toleration]:
-    added = [
-        Toleration(key=key, operator="Exists", effect=effect)
-        for key, effect, host_only in _DAEMON_TOLERATIONS
-        if spec.host_network or not host_only
-    ]
-    return [*spec.tolerations, *added]
 
 
 def _renamed(node: Node, name: str, taints: TaintConfig | None) -> Node:

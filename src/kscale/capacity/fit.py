@@ -9,13 +9,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 import kscale
-from kscale.ca.templates import should_run
 from kscale.capacity import answers
 from kscale.capacity.explain import event_text
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
 from kscale.errors import InputError, Problem
 from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet
 from kscale.objects.core import Pod, ReplicationController
+from kscale.objects.daemon_sets import should_run
 from kscale.objects.meta import KubeObject
 from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
 from kscale.objects.storage import default_storage_class

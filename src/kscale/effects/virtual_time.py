@@ -29,11 +29,12 @@ _UNDER_WAY: Final = object()
 class Running:
     """Something that was begun or is due. ``value`` is what a machine returned, once it has ``ended``."""
 
-    __slots__ = ("_value", "cancelled", "deadline", "rank", "steps")
+    __slots__ = ("_value", "cancelled", "deadline", "perform", "rank", "steps")
 
-    def __init__(self, rank: int, deadline: Moment | None = None) -> None:
+    def __init__(self, rank: int, deadline: Moment | None = None, perform: Perform | None = None) -> None:
         self.rank = rank
         self.deadline = deadline
+        self.perform = perform
         self.cancelled = False
         self.steps: Steps[Any] | None = None
         self._value: Any = _UNDER_WAY
@@ -78,13 +79,20 @@ class VirtualTime:
         self._due: list[tuple[Moment, int, int, Running, Callable[[], None]]] = []
 
     def start(
-        self, machine: Machine, done: _Done | None = None, *, rank: int = 0, deadline: Moment | None = None
+        self,
+        machine: Machine,
+        done: _Done | None = None,
+        *,
+        rank: int = 0,
+        deadline: Moment | None = None,
+        perform: Perform | None = None,
     ) -> Running:
         """Begins a machine at the present moment; ``done`` is told what it returns, and when.
 
-        ``deadline``: when its time is over, as :class:`~kscale.effects.Within` has it.
+        ``deadline``: when its time is over, as :class:`~kscale.effects.Within` has it. ``perform``: what does the
+        actions of this machine and of all that it begins, where worlds or records go by who asks.
         """
-        running = Running(rank, deadline)
+        running = Running(rank, deadline, perform)
 
         def begin() -> None:
             running.steps = machine(self.now)
@@ -100,6 +108,12 @@ class VirtualTime:
         running = Running(rank)
         self._push(time, running, call)
         return running
+
+    def cancel_all(self, perform: Perform) -> None:
+        """Cancels every machine whose actions this does, as when a process is killed."""
+        for _, _, _, running, _ in self._due:
+            if running.perform is perform:
+                running.cancel()
 
     @property
     def next_due(self) -> Moment | None:
@@ -159,7 +173,7 @@ class VirtualTime:
             case Wait(duration=duration):
                 resume(Outcome(at=self.now + max(duration, 0)))
             case InBackground(machine=machine):
-                self.start(machine, rank=running.rank)
+                self.start(machine, rank=running.rank, perform=running.perform)
                 resume(Outcome(at=self.now))
             case Within(duration=duration, machine=machine):
                 mine = self.now + max(duration, 0)
@@ -168,11 +182,12 @@ class VirtualTime:
                     lambda value, at: resume(Outcome(at=at, value=value)),
                     rank=running.rank,
                     deadline=mine if deadline is None else min(mine, deadline),
+                    perform=running.perform,
                 )
             case Together(machines=machines, at_most=at_most):
                 self._together(machines, at_most, running, resume)
             case _:
-                resume(self._perform(action, self.now))
+                resume((running.perform or self._perform)(action, self.now))
 
     def _together(
         self, machines: tuple[Machine, ...], at_most: int | None, of: Running, resume: Callable[[Outcome], None]
@@ -193,7 +208,7 @@ class VirtualTime:
                 elif not left:
                     resume(Outcome(at=at, value=values))
 
-            self.start(machine, done, rank=of.rank, deadline=of.deadline)
+            self.start(machine, done, rank=of.rank, deadline=of.deadline, perform=of.perform)
 
         if at_most is not None and at_most < 1:
             raise ValueError(f"{at_most} machines at a time never end")

@@ -17,7 +17,8 @@ import msgspec
 from kscale.objects.apps import DaemonSet, Deployment, ReplicaSet, ReplicaSetSpec, StatefulSet
 from kscale.objects.batch import CronJob, Job
 from kscale.objects.conditions import is_true
-from kscale.objects.core import Pod, PodSpec, PodStatus, PodTemplateSpec, ReplicationController, Toleration
+from kscale.objects.core import Pod, PodSpec, PodStatus, PodTemplateSpec, ReplicationController
+from kscale.objects.daemon_sets import daemon_tolerations
 from kscale.objects.decode import to_json
 from kscale.objects.meta import KubeObject, ObjectMeta, OwnerReference
 from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defaults
@@ -47,17 +48,6 @@ _API_VERSIONS: Final = {
     "ReplicationController": "v1", "ReplicaSet": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1",
     "Job": "batch/v1",
 }  # fmt: skip
-# What the DaemonSet controller tolerates on top, in its order.
-_DAEMON_TOLERATIONS: Final = (
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
-)
-_NETWORK_TOLERATION: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
-
 _replace = msgspec.structs.replace
 
 
@@ -291,12 +281,11 @@ def daemonset_pod(workload: DaemonSet, node_name: str = "", *, classes: PodClass
     template = workload.spec.template
     spec = template.spec
     tolerations = list(spec.tolerations)
-    for key, effect in (*_DAEMON_TOLERATIONS, *([_NETWORK_TOLERATION] if spec.host_network else [])):
-        added = Toleration(key=key, operator="Exists", effect=effect)
+    for added in daemon_tolerations(spec):
         same = [
             index
             for index, item in enumerate(tolerations)
-            if (item.key, item.effect, item.operator, item.value) == (key, effect, "Exists", "")
+            if (item.key, item.effect, item.operator, item.value) == (added.key, added.effect, "Exists", "")
         ]
         if same:
             tolerations[same[0]] = added

@@ -10,12 +10,12 @@ from kscale.ca.templates import (
     TaintConfig,
     daemonset_pod,
     fresh_copy,
-    should_run,
     template_from_group,
     template_from_node,
 )
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
+from kscale.objects.daemon_sets import should_run
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeTemplate
 

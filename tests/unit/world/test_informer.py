@@ -20,10 +20,10 @@ from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.sinks import ObjectSink
 from kscale.world.kubernetes.transport import Answer, Call
 from kscale.world.protocols import Change, Watch
+from kscale.world.simulated.patches import merge
 from kscale.world.virtual_loop import VirtualClock, run_in_virtual_time
 from unit.world.fake_api_server import BROKEN, REFUSED, FakeApiServer, status
 from unit.world.informer_cases import CASES, PODS, Api, equal, following, pod, until
-from unit.world.patching import merge
 
 T0 = 1_800_000_000 * SECOND
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from msgspec.structs import replace
 
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, is_ready
-from kscale.ca.templates import daemonset_pod, should_run
+from kscale.ca.templates import daemonset_pod
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
+from kscale.objects.daemon_sets import should_run
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import controller_of, is_mirror_pod

@@ -1,0 +1,299 @@
+"""A simulated cloud: groups of machines that boot, fail, run out and are lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.effects import Moment, VirtualTime
+from kscale.errors import InputError
+from kscale.objects.conditions import with_condition
+from kscale.objects.core import Node, NodeSpec, Taint
+from kscale.objects.meta import Condition, KubeObject, ObjectMeta
+from kscale.objects.nodegroup import InstanceError, InstanceStatus, NodeGroup, ProviderError
+from kscale.world.nodegroups.provider import CLOUD_ERROR, Provider
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.draws import Draws
+from kscale.world.simulated.machines import GroupTimes, Machine, Pool
+from kscale.world.simulated.turns import HAPPENINGS
+from kscale.world.simulated.view import ClusterView
+
+__all__ = ["SimulatedCloud"]
+
+_HOSTNAME: Final = "kubernetes.io/hostname"
+_NOT_READY: Final = Taint(key="node.kubernetes.io/not-ready", effect="NoSchedule")
+
+
+class SimulatedCloud(Provider):
+    """The cloud (:class:`kscale.world.protocols.NodeGroups`).
+
+    Its groups have their templates resolved. A machine that is a node already stands in ``nodes`` of its group.
+    """
+
+    name = "simulated"
+
+    def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime, draws: Draws) -> None:
+        self._api, self._view, self._time, self._draws = api, view, time, draws
+        self.pools: dict[str, Pool] = {}
+        self._told: list[NodeGroup] | None = None
+        api.listen("Node", self._node)
+
+    def add(self, group: NodeGroup, times: GroupTimes) -> None:
+        """Another group. Raises :class:`~kscale.InputError` for one without a template."""
+        if group.template is None:
+            raise InputError(f"node group {group.id}: the simulated cloud needs a template")
+        pool = Pool(
+            group=replace(group, nodes=[], instances=None, target_size=None),
+            times=times,
+            counted=self._time.now,
+            exists=group.exists,
+        )
+        self.pools[group.id] = pool
+        for name in group.nodes:
+            held = self._api.find("Node", name)
+            if held is None:
+                raise InputError(f"node group {group.id}: there is no node {name}")
+            id_ = held.spec.provider_id or _id(name)
+            if not held.spec.provider_id:
+                self._api.put(replace(held, spec=replace(held.spec, provider_id=id_)))
+            machine = Machine(name=name, id=id_, since=self._time.now, state="running", node=True)
+            pool.machines[name] = machine
+            self._age(pool, machine)
+        pool.target = len(pool.machines)
+        missing = (group.target_size or 0) - pool.target
+        if pool.exists and missing > 0:
+            pool.target += missing
+            for _ in range(missing):
+                self._begin(pool, boots=False)
+        self._told = None
+
+    # -- NodeGroups --------------------------------------------------------------------------------------------------
+
+    def refresh(self) -> Sequence[NodeGroup]:
+        """The groups as they are: the very same list while nothing has changed."""
+        if self._told is None:
+            self._told = [self._tell(pool) for pool in self.pools.values()]
+        return self._told
+
+    def has_instance(self, node: Node) -> bool:
+        """Whether the machine is still there."""
+        return any(node.name in pool.machines for pool in self.pools.values())
+
+    def increase_size(self, group: str, delta: int, *, atomic: bool = False) -> None:
+        """Asks for machines; of those that are out of stock the instance says so."""
+        pool = self._pool(group)
+        if delta <= 0:
+            raise ProviderError("size increase must be positive", CLOUD_ERROR)
+        if pool.target + delta > pool.group.max_size:
+            text = f"size increase too large, desired: {pool.target + delta} max: {pool.group.max_size}"
+            raise ProviderError(text, CLOUD_ERROR)
+        if atomic and not pool.times.in_stock(len(pool.machines) + delta - 1, self._time.now):
+            raise ProviderError(f"{delta} machines cannot be had at once", CLOUD_ERROR)
+        pool.target += delta
+        for _ in range(delta):
+            self._begin(pool)
+
+    def decrease_target_size(self, group: str, delta: int) -> None:
+        """Lowers the target, but not below the machines that there are."""
+        pool = self._pool(group)
+        if delta >= 0:
+            raise ProviderError("size decrease must be negative", CLOUD_ERROR)
+        there = sum(each.state != "deleting" for each in pool.machines.values())
+        if pool.target + delta < there:
+            raise ProviderError("attempt to delete existing nodes", CLOUD_ERROR)
+        pool.target += delta
+        self._told = None
+
+    def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
+        """Deletes machines, by the names of their nodes or by their ids."""
+        pool = self._pool(group)
+        machines = [self._machine(pool, node) for node in nodes]
+        going = [each for each in machines if each.state != "deleting"]
+        if not force and pool.target - len(going) < pool.group.min_size:
+            raise ProviderError("min size reached, nodes will not be deleted", CLOUD_ERROR)
+        pool.count(self._time.now)
+        for machine in going:
+            pool.target -= 1
+            machine.state = "deleting"
+            takes = self._draws.duration(pool.times.deletion, "deletion", machine.name)
+            self._later(takes, machine, pool, self._gone)
+        self._told = None
+
+    def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
+        """Makes a group that was only a candidate."""
+        pool = self.pools.get(group)
+        if pool is None or pool.exists:
+            raise ProviderError(f"node group {group} cannot be made", CLOUD_ERROR)
+        pool.exists = True
+        pool.upcoming = asynchronous and pool.times.creation > 0
+        self._told = None
+        if pool.upcoming:
+            self._time.at(self._time.now + pool.times.creation, lambda: self._made(pool), rank=HAPPENINGS)
+        return [self._tell(pool)]
+
+    def delete_group(self, group: str) -> None:
+        """Removes a group without machines."""
+        pool = self._pool(group)
+        if pool.machines:
+            raise ProviderError(f"node group {group} has machines", CLOUD_ERROR)
+        pool.exists, pool.target = False, 0
+        self._told = None
+
+    # -- what happens to machines ------------------------------------------------------------------------------------
+
+    def lose(self, node: str) -> None:
+        """The machine of a node is lost; its group makes another one. Raises KeyError for a node that has none."""
+        pool = next(pool for pool in self.pools.values() if node in pool.machines)
+        machine = pool.machines[node]
+        replaced = machine.state != "deleting"
+        self._gone(pool, machine)
+        if replaced:
+            self._begin(pool)
+
+    def _begin(self, pool: Pool, *, boots: bool = True) -> None:
+        now = self._time.now
+        pool.count(now)
+        name = f"{pool.group.id}-{pool.made}"
+        while self._api.find("Node", name) is not None:
+            pool.made += 1
+            name = f"{pool.group.id}-{pool.made}"
+        pool.made += 1
+        machine = Machine(name=name, id=_id(name), since=now)
+        if not pool.times.in_stock(len(pool.machines), now):
+            text = f"out of stock: {pool.group.id}"
+            machine.error = InstanceError(class_="OutOfResource", code="OUT_OF_STOCK", message=text)
+        pool.machines[machine.name] = machine
+        self._told = None
+        if machine.error is not None:
+            return
+        if not boots:
+            self._booted(pool, machine)
+        elif not self._draws.happens(pool.times.failures, "failure", machine.name):
+            takes = self._draws.duration(pool.times.boot, "boot", machine.name)
+            self._later(takes, machine, pool, self._booted)
+
+    def _booted(self, pool: Pool, machine: Machine) -> None:
+        if machine.state != "creating":
+            return
+        machine.state, machine.node = "running", True
+        ready = self._draws.duration(pool.times.ready, "ready", machine.name)
+        self._api.create(_node(pool.group, machine, ready=not ready, at=self._api.now_text))
+        if ready:
+            self._later(ready, machine, pool, self._ready)
+        self._age(pool, machine)
+        self._told = None
+
+    def _age(self, pool: Pool, machine: Machine) -> None:
+        if pool.times.lifetime is not None:
+            takes = self._draws.duration(pool.times.lifetime, "lifetime", machine.name)
+            self._later(takes, machine, pool, lambda _, lost: self.lose(lost.name))
+
+    def _ready(self, pool: Pool, machine: Machine) -> None:
+        del pool
+        held = self._api.find("Node", machine.name)
+        if held is None:
+            return
+        taints = [each for each in held.spec.taints if each.key != _NOT_READY.key]
+        conditions = with_condition(held.status.conditions, _ready_condition("True", self._api.now_text))
+        self._api.put(
+            replace(held, spec=replace(held.spec, taints=taints), status=replace(held.status, conditions=conditions))
+        )
+
+    def _gone(self, pool: Pool, machine: Machine) -> None:
+        pool.count(self._time.now)
+        del pool.machines[machine.name]
+        self._told = None
+        node = self._api.find("Node", machine.name)
+        if node is not None:
+            self._api.remove(node)
+
+    def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        """Pods of a node that is gone are gone."""
+        if old is not None and new is None:
+            name = old.name
+
+            def collect() -> None:
+                if self._api.find("Node", name) is None:
+                    for pod in self._view.all_on(name):
+                        held = self._api.same(pod)
+                        if held is not None:
+                            self._api.remove(held)
+
+            self._time.at(self._time.now, collect, rank=HAPPENINGS)
+
+    def _made(self, pool: Pool) -> None:
+        pool.upcoming = False
+        self._told = None
+
+    def _later(self, by: int, machine: Machine, pool: Pool, call: Callable[[Pool, Machine], None]) -> None:
+        def act() -> None:
+            if pool.machines.get(machine.name) is machine:
+                call(pool, machine)
+
+        self._time.at(self._time.now + by, act, rank=HAPPENINGS)
+
+    # -- looking -----------------------------------------------------------------------------------------------------
+
+    def _pool(self, group: str) -> Pool:
+        pool = self.pools.get(group)
+        if pool is None or not pool.exists:
+            raise ProviderError(f"there is no node group {group}", CLOUD_ERROR)
+        return pool
+
+    def _machine(self, pool: Pool, node: Node) -> Machine:
+        found = pool.machines.get(node.name)
+        if found is None:  # one that never registered is called by its id
+            found = next((each for each in pool.machines.values() if each.id == node.name), None)
+        if found is None:
+            raise ProviderError(f"{node.name} is no machine of {pool.group.id}", CLOUD_ERROR)
+        return found
+
+    def _tell(self, pool: Pool) -> NodeGroup:
+        machines = pool.machines.values()
+        status = {
+            each.id: InstanceStatus(state=each.state, error=each.error) for each in machines if each.state != "running"
+        }
+        return replace(
+            pool.group,
+            target_size=pool.target,
+            nodes=[each.name for each in machines if each.node],
+            instances=[each.id for each in machines],
+            instance_status=status,
+            exists=pool.exists,
+            upcoming=pool.upcoming,
+        )
+
+    def paid(self, now: Moment) -> dict[str, int]:
+        """Nanoseconds of machines of each group, from when they were asked for until they were gone."""
+        for pool in self.pools.values():
+            pool.count(now)
+        return {name: pool.paid for name, pool in self.pools.items()}
+
+
+def _id(name: str) -> str:
+    return f"sim:///{name}"
+
+
+def _ready_condition(status: str, at: str) -> Condition:
+    return Condition(type="Ready", status=status, last_transition_time=at, last_heartbeat_time=at)
+
+
+def _node(group: NodeGroup, machine: Machine, *, ready: bool, at: str) -> Node:
+    """The node that a machine becomes."""
+    pattern = group.node_template.node
+    taints = [*pattern.spec.taints, *group.taints]
+    conditions = with_condition(
+        [each for each in pattern.status.conditions if each.type != "Ready"],
+        _ready_condition("True" if ready else "False", at),
+    )
+    labels = {**(pattern.metadata.labels or {}), **(group.labels or {}), _HOSTNAME: machine.name}
+    return Node(
+        api_version="v1",
+        kind="Node",
+        metadata=ObjectMeta(name=machine.name, labels=labels, annotations=pattern.metadata.annotations),
+        spec=NodeSpec(provider_id=machine.id, taints=taints if ready else [*taints, _NOT_READY]),
+        status=msgspec.structs.replace(pattern.status, conditions=conditions),
+    )

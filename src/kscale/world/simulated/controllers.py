@@ -1,0 +1,136 @@
+"""What the controllers of workloads have in common: who owns which pods, and one turn for all that has changed."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from kscale.effects import VirtualTime
+from kscale.objects.core import Pod
+from kscale.objects.meta import KubeObject, object_key
+from kscale.objects.owners import controller_of
+from kscale.objects.pod_defaults import PodClasses
+from kscale.objects.workloads import pods_of
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.turns import CONTROLLERS, Turn
+
+__all__ = ["Admit", "Controller", "OwnedPods", "PodMaker"]
+
+Admit = Callable[[Pod], Pod]
+"""What admission makes of a pod before it is stored."""
+
+
+class OwnedPods:
+    """Pods by who controls them. ``told`` has, by kind, who is told of a change: the key of the owner."""
+
+    def __init__(self, api: ApiObjects) -> None:
+        self._of: dict[str, dict[str, Pod]] = {}
+        self.told: dict[str, Callable[[str], None]] = {}
+        for pod in api.of("Pod").values():
+            self._pod(None, pod)
+        api.listen("Pod", self._pod)
+
+    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        pod = old if new is None else new
+        assert isinstance(pod, Pod)
+        owner = controller_of(pod.metadata)
+        if owner is None:
+            return
+        if isinstance(new, Pod):
+            self._of.setdefault(owner.uid, {})[pod.key] = new
+        else:
+            held = self._of[owner.uid]
+            held.pop(pod.key, None)
+            if not held:
+                del self._of[owner.uid]
+        tell = self.told.get(owner.kind)
+        if tell is not None:
+            tell(object_key(pod.metadata.namespace, owner.name))
+
+    def of(self, uid: str) -> Mapping[str, Pod]:
+        """The pods of an owner by key, in the order in which they came."""
+        return self._of.get(uid, {})
+
+
+class PodMaker:
+    """Makes pods as controllers do: what :func:`kscale.objects.workloads.pods_of` says of a workload, admitted.
+
+    ``admit`` is asked for each pod.
+    """
+
+    def __init__(self, api: ApiObjects, admit: Admit | None = None) -> None:
+        self._api = api
+        self.admit = admit
+        self._classes: PodClasses | None = None
+        self._patterns: dict[str, tuple[KubeObject, Pod]] = {}
+        for kind in ("PriorityClass", "RuntimeClass", "LimitRange"):
+            api.listen(kind, self._forget)
+
+    def _forget(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        del old, new
+        self._classes = None
+        self._patterns.clear()
+
+    @property
+    def classes(self) -> PodClasses:
+        """What of the cluster completes pods."""
+        if self._classes is None:
+            kinds = ("PriorityClass", "RuntimeClass", "LimitRange")
+            self._classes = PodClasses.of(item for kind in kinds for item in self._api.of(kind).values())
+        return self._classes
+
+    def pattern(self, workload: Any) -> Pod:
+        """What the pods of a workload have in common; worked out once for each of its versions of spec."""
+        uid = workload.metadata.uid
+        known = self._patterns.get(uid)
+        if known is not None and known[0].spec.template is workload.spec.template:  # type: ignore[attr-defined]
+            return known[1]
+        made = next(pods_of(workload, 1, classes=self.classes))
+        self._patterns[uid] = workload, made
+        return made
+
+    def make(self, pod: Pod, *, name: str = "", generate_name: str = "") -> Pod:
+        """Stores a pod like this one under a name."""
+        metadata = replace(pod.metadata, name=name, generate_name=generate_name, uid="")
+        made = replace(pod, metadata=metadata)
+        return self._api.create(made if self.admit is None else self.admit(made))
+
+
+class Controller(ABC):
+    """The controller of one kind. What has changed at a moment is looked at once, in the order in which it came."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, rank: int = 0) -> None:
+        self._api, self._time, self._owned = api, time, owned
+        self._changed: dict[str, None] = {}
+        self._turn = Turn(time, self._take, CONTROLLERS + rank)
+        owned.told[self.kind] = self.changed
+        for item in api.of(self.kind).values():
+            self.changed(item.key)
+        api.listen(self.kind, self._object)
+
+    def _object(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        item = old if new is None else new
+        assert item is not None
+        self.changed(item.key)
+
+    def changed(self, key: str) -> None:
+        """An object, or a pod of it, is another."""
+        if key not in self._changed:
+            self._changed[key] = None
+            self._turn.ask()
+
+    def _take(self) -> None:
+        changed, self._changed = self._changed, {}
+        for key in changed:
+            held = self._api.find(self.kind, key)
+            if held is not None:
+                self.sync(held)
+
+    @abstractmethod
+    def sync(self, held: Any) -> None:
+        """Makes the world what the object says."""

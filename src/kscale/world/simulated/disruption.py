@@ -1,0 +1,163 @@
+"""Disruption budgets: what is left of each, and evictions that go by it.
+
+Upstream: ``pkg/controller/disruption``, ``pkg/registry/core/pod/rest/eviction.go``.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from kscale.effects import VirtualTime
+from kscale.effects.outcomes import TOO_MANY_REQUESTS
+from kscale.objects.conditions import pod_ready
+from kscale.objects.core import Pod
+from kscale.objects.meta import KubeObject
+from kscale.objects.owners import controller_of
+from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetStatus
+from kscale.objects.selectors import SelectorError, compile_selector
+from kscale.world.simulated.api_objects import ApiObjects, RefusedError
+from kscale.world.simulated.pods import delete_pod, finished
+from kscale.world.simulated.turns import DISRUPTION, Turn
+
+__all__ = ["Disruption"]
+
+_KIND: Final = "PodDisruptionBudget"
+
+
+class Disruption:
+    """The disruption controller, and the eviction sub-resource."""
+
+    def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
+        self._api = api
+        self._changed: dict[str, None] = {}
+        self._budgets: dict[str, int] = {}
+        self._turn = Turn(time, self._count, DISRUPTION)
+        for budget in api.of(_KIND).values():
+            self._budget(None, budget)
+        api.listen("Pod", self._pod)
+        api.listen(_KIND, self._budget)
+
+    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
+        if namespace in self._budgets:
+            self._changed[namespace] = None
+            self._turn.ask()
+
+    def _budget(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        namespace = (new or old).metadata.namespace  # type: ignore[union-attr]  # one of the two is there
+        self._budgets[namespace] = self._budgets.get(namespace, 0) + (old is None) - (new is None)
+        if not self._budgets[namespace]:
+            del self._budgets[namespace]
+        elif old is None or (
+            isinstance(old, PodDisruptionBudget) and isinstance(new, PodDisruptionBudget) and old.spec != new.spec
+        ):
+            self._changed[namespace] = None
+            self._turn.ask()
+
+    def _of_namespace(self, namespace: str) -> list[PodDisruptionBudget]:
+        return [each for each in self._api.of(_KIND).values() if each.metadata.namespace == namespace]
+
+    # -- the controller ----------------------------------------------------------------------------------------------
+
+    def _count(self) -> None:
+        changed, self._changed = self._changed, {}
+        for namespace in changed:
+            budgets = self._of_namespace(namespace)
+            pods = [pod for pod in self._api.of("Pod").values() if pod.metadata.namespace == namespace]
+            for budget in budgets:
+                status = self._status(budget, pods)
+                if status != budget.status:
+                    self._api.put(replace(budget, status=status))
+
+    def _status(self, budget: PodDisruptionBudget, pods: list[Pod]) -> PodDisruptionBudgetStatus:
+        matching = [pod for pod in pods if _covers(budget, pod) and not finished(pod)]
+        expected, desired = self._desired(budget, matching)
+        going = {
+            name: at
+            for name, at in (budget.status.disrupted_pods or {}).items()
+            if any(pod.name == name and pod.metadata.deletion_timestamp is None for pod in matching)
+        }
+        healthy = sum(
+            pod.metadata.deletion_timestamp is None and pod.name not in going and pod_ready(pod) for pod in matching
+        )
+        return PodDisruptionBudgetStatus(
+            observed_generation=budget.metadata.generation or 0,
+            disrupted_pods=going or None,
+            disruptions_allowed=max(healthy - desired, 0) if expected > 0 else 0,
+            current_healthy=healthy,
+            desired_healthy=desired,
+            expected_pods=expected,
+            conditions=budget.status.conditions,
+        )
+
+    def _desired(self, budget: PodDisruptionBudget, matching: list[Pod]) -> tuple[int, int]:
+        """(pods that there should be, how many of them must stay)."""
+        spec = budget.spec
+        if spec.max_unavailable is not None:
+            expected = self._scale(matching)
+            return expected, max(expected - _share(spec.max_unavailable, expected), 0)
+        if spec.min_available is None:
+            return len(matching), 0
+        if isinstance(spec.min_available, int):
+            return len(matching), spec.min_available
+        expected = self._scale(matching)
+        return expected, _share(spec.min_available, expected)
+
+    def _scale(self, pods: list[Pod]) -> int:
+        """How many pods their controllers want."""
+        owners: dict[str, int] = {}
+        for pod in pods:
+            owner = controller_of(pod.metadata)
+            if owner is None:
+                continue
+            held: Any = self._api.find(owner.kind, f"{pod.metadata.namespace}/{owner.name}")
+            spec: Any = getattr(held, "spec", None)
+            if spec is not None and hasattr(spec, "replicas"):
+                owners[owner.uid] = 1 if spec.replicas is None else spec.replicas
+        return sum(owners.values())
+
+    # -- evictions ---------------------------------------------------------------------------------------------------
+
+    def evict(self, namespace: str, name: str, grace: int | None) -> None:
+        """Deletes a pod if its budget allows it. Raises :class:`RefusedError`."""
+        pod: Pod = self._api.get("Pod", namespace, name)
+        if not finished(pod) and pod.status.phase != "Pending" and pod.metadata.deletion_timestamp is None:
+            budgets = [each for each in self._of_namespace(namespace) if _covers(each, pod)]
+            if len(budgets) > 1:
+                text = (
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+                )
+                raise RefusedError(text, 500, "InternalError")
+            for budget in budgets:
+                self._charge(budget, pod)
+        delete_pod(self._api, pod, grace)
+
+    def _charge(self, budget: PodDisruptionBudget, pod: Pod) -> None:
+        status = budget.status
+        if not pod_ready(pod):
+            policy = budget.spec.unhealthy_pod_eviction_policy
+            enough = status.current_healthy >= status.desired_healthy > 0
+            if policy == "AlwaysAllow" or (policy in (None, "", "IfHealthyBudget") and enough):
+                return
+        if status.disruptions_allowed <= 0:
+            text = "Cannot evict pod as it would violate the pod's disruption budget."
+            raise RefusedError(text, 429, TOO_MANY_REQUESTS, ("DisruptionBudget",))
+        going = {**(status.disrupted_pods or {}), pod.name: self._api.now_text}
+        left = replace(status, disruptions_allowed=status.disruptions_allowed - 1, disrupted_pods=going)
+        self._api.put(replace(budget, status=left))
+
+
+def _covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
+    try:
+        return compile_selector(budget.spec.selector).matches(pod.metadata.labels or {})
+    except SelectorError:
+        return False
+
+
+def _share(value: int | str, of: int) -> int:
+    """A number, or a percentage rounded up (``intstr.GetScaledValueFromIntOrPercent``)."""
+    if isinstance(value, int):
+        return value
+    return -(-int(value.removesuffix("%")) * of // 100)

@@ -1,0 +1,168 @@
+"""What workloads have to do: usage that is theirs, and work that arrives in a queue.
+
+Usage is spread over the pods that are ready. Nothing here knows of metrics pipelines: :mod:`.metrics` looks at this
+from time to time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kscale.effects import SECOND, Moment, VirtualTime
+from kscale.objects.conditions import pod_ready
+from kscale.objects.core import Pod
+from kscale.objects.meta import KubeObject
+from kscale.objects.owners import controller_of
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.signals import Signal
+from kscale.world.simulated.turns import HAPPENINGS
+
+__all__ = ["Load", "Queue", "Usage", "WorkloadPods"]
+
+Key = tuple[str, str, str]
+"""Kind, namespace and name of a workload."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of a resource (or of a metric of pods) a workload uses: all its ready pods together, or each of them
+    (``per_pod``)."""
+
+    signal: Signal
+    per_pod: bool = False
+
+
+class Queue(msgspec.Struct, kw_only=True):
+    """Work (milli) that arrives at ``arrivals`` a second, and of which each ready pod does ``capacity`` a second.
+
+    ``used``: what of each resource a pod uses (milli) that is never idle. What would have to wait for longer than
+    ``patience`` nanoseconds when it arrives is late. ``waiting``: work not done yet; ``arrived``, ``late``, ``done``:
+    milli, since the beginning.
+    """
+
+    arrivals: Signal
+    capacity: int
+    used: Mapping[str, int] = {}
+    patience: int = 10 * SECOND
+    waiting: int = 0
+    arrived: int = 0
+    late: int = 0
+    done: int = 0
+    busy: int = 0
+    """Millionths of the pods' time in the last step."""
+
+    def step(self, begin: Moment, end: Moment, ready: int) -> None:
+        """Lets time go by with so many pods ready."""
+        width = end - begin
+        came = self.arrivals.mean(begin, end) * width // SECOND
+        able = self.capacity * ready * width // SECOND
+        late = self.waiting * SECOND > self.capacity * ready * self.patience
+        done = min(self.waiting + came, able)
+        self.waiting += came - done
+        self.arrived += came
+        self.done += done
+        self.late += came if late else 0
+        self.busy = done * 1_000_000 // able if able else 0
+
+
+class WorkloadPods:
+    """Which pods belong to which workload: through replica sets to their deployments. Counts those that are ready."""
+
+    def __init__(self, api: ApiObjects) -> None:
+        self._api = api
+        self._pods: dict[Key, dict[str, Pod]] = {}
+        self._ready: dict[Key, int] = {}
+        self._of: dict[str, Key | None] = {}
+        for pod in api.of("Pod").values():
+            self._pod(None, pod)
+        api.listen("Pod", self._pod)
+
+    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        pod = old if new is None else new
+        assert isinstance(pod, Pod)
+        key = self.workload_of(pod)
+        if key is None:
+            return
+        if isinstance(new, Pod):
+            self._pods.setdefault(key, {})[pod.key] = new
+        else:
+            self._pods[key].pop(pod.key, None)
+        change = (isinstance(new, Pod) and _serves(new)) - (isinstance(old, Pod) and _serves(old))
+        if change:
+            self._ready[key] = self._ready.get(key, 0) + change
+
+    def workload_of(self, pod: Pod) -> Key | None:
+        """The workload that a pod belongs to; None: to none."""
+        owner = controller_of(pod.metadata)
+        if owner is None:
+            return None
+        if owner.uid in self._of:
+            return self._of[owner.uid]
+        found: Key | None = (owner.kind, pod.metadata.namespace, owner.name)
+        if owner.kind == "ReplicaSet":
+            held = self._api.find("ReplicaSet", f"{pod.metadata.namespace}/{owner.name}")
+            above = None if held is None else controller_of(held.metadata)
+            if above is not None:
+                found = (above.kind, pod.metadata.namespace, above.name)
+        self._of[owner.uid] = found
+        return found
+
+    def of(self, key: Key) -> Mapping[str, Pod]:
+        """The pods of a workload by key."""
+        return self._pods.get(key, {})
+
+    def ready(self, key: Key) -> int:
+        """How many of them are ready, and not told to end."""
+        return self._ready.get(key, 0)
+
+
+def _serves(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is None and pod_ready(pod)
+
+
+_STEP: Final = SECOND
+
+
+class Load:
+    """The load of all workloads. ``usage``: by workload and name of the resource or metric; ``queues``: by workload.
+
+    Queues are stepped once a second.
+    """
+
+    def __init__(self, time: VirtualTime, pods: WorkloadPods) -> None:
+        self._time = time
+        self.pods = pods
+        self.usage: dict[Key, dict[str, Usage]] = {}
+        self.queues: dict[Key, Queue] = {}
+        self._stepped: Moment = time.now
+
+    def begin(self) -> None:
+        """From now on work arrives."""
+        self._stepped = self._time.now
+        if self.queues:
+            self._time.at(self._time.now + _STEP, self._step, rank=HAPPENINGS)
+
+    def _step(self) -> None:
+        now = self._time.now
+        for key, queue in self.queues.items():
+            queue.step(self._stepped, now, self.pods.ready(key))
+        self._stepped = now
+        self._time.at(now + _STEP, self._step, rank=HAPPENINGS)
+
+    def names(self, key: Key) -> set[str]:
+        """What is known of how much a workload uses."""
+        queue = self.queues.get(key)
+        return {*self.usage.get(key, {}), *(queue.used if queue is not None else ())}
+
+    def used(self, key: Key, name: str, begin: Moment, end: Moment) -> int | None:
+        """How much each ready pod of a workload used of something (milli), on average; None: nothing is known."""
+        found = self.usage.get(key, {}).get(name)
+        if found is not None:
+            value, ready = found.signal.mean(begin, end), self.pods.ready(key)
+            return value if found.per_pod else value // ready if ready else 0
+        queue = self.queues.get(key)
+        if queue is None or name not in queue.used:
+            return None
+        return queue.used[name] * queue.busy // 1_000_000

@@ -1,0 +1,179 @@
+"""The metrics pipeline: what is scraped from time to time, and can be asked for a little later."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from kscale.effects import SECOND, ApiError, GetMetric, Moment, VirtualTime, to_text
+from kscale.effects.outcomes import NOT_FOUND
+from kscale.objects.core import ObjectReference, Pod
+from kscale.objects.durations import format_duration
+from kscale.objects.meta import ObjectMeta
+from kscale.objects.metrics import (
+    ContainerMetrics,
+    ExternalMetricValue,
+    ExternalMetricValueList,
+    MetricIdentifier,
+    MetricValue,
+    MetricValueList,
+    PodMetrics,
+    PodMetricsList,
+)
+from kscale.objects.pod_metrics import PodUsage
+from kscale.objects.quantity import Quantity
+from kscale.objects.selector_text import parse_selector
+from kscale.world.protocols import MetricsAnswer
+from kscale.world.simulated.load import Key, Load
+from kscale.world.simulated.signals import Signal
+from kscale.world.simulated.turns import HAPPENINGS
+
+__all__ = ["ExternalMetric", "Pipeline", "SimulatedMetrics"]
+
+_RESOURCES: Final = ("cpu", "memory")
+
+
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
+    """Nanoseconds: how often is scraped, over which time a value is, and how old it is at least when it can be asked
+    for."""
+
+    scrape: int = 15 * SECOND
+    window: int = 15 * SECOND
+    lag: int = 0
+
+
+class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric that is of no pod: a signal, or what a queue tells (``rate``: what arrives a second; ``waiting``)."""
+
+    signal: Signal | None = None
+    queue: Key | None = None
+    tells: str = "rate"
+
+
+class _Scrape(msgspec.Struct, frozen=True):
+    at: Moment
+    used: dict[Key, dict[str, int]]
+    external: dict[tuple[str, str], int]
+
+
+class SimulatedMetrics:
+    """Answers :class:`~kscale.effects.GetMetric` at once, with what was scraped last before the lag.
+
+    Usage of a pod is told as that of its first container. ``external``: by namespace and name.
+    """
+
+    def __init__(self, load: Load, time: VirtualTime, pipeline: Pipeline) -> None:
+        self._load, self._time, self.pipeline = load, time, pipeline
+        self.external: dict[tuple[str, str], ExternalMetric] = {}
+        self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
+
+    def begin(self) -> None:
+        """The first scrape, and all that follow."""
+        now = self._time.now
+        self._scrapes.append(_Scrape(now, self._used(now), self._external(now)))
+        self._time.at(now + self.pipeline.scrape, self.begin, rank=HAPPENINGS + 1)
+
+    def _used(self, now: Moment) -> dict[Key, dict[str, int]]:
+        load, begin = self._load, now - self.pipeline.window
+        found: dict[Key, dict[str, int]] = {}
+        for key in {**load.usage, **load.queues}:
+            found[key] = {name: load.used(key, name, begin, now) or 0 for name in sorted(load.names(key))}
+        return found
+
+    def _external(self, now: Moment) -> dict[tuple[str, str], int]:
+        found = {}
+        for key, metric in self.external.items():
+            if metric.signal is not None:
+                found[key] = metric.signal.mean(now - self.pipeline.window, now)
+            elif metric.queue is not None:
+                queue = self._load.queues[metric.queue]
+                rate = metric.tells == "rate"
+                found[key] = queue.arrivals.mean(now - self.pipeline.window, now) if rate else queue.waiting
+        return found
+
+    # -- answers -----------------------------------------------------------------------------------------------------
+
+    def get(self, question: GetMetric) -> MetricsAnswer | ApiError:
+        """The answer of the API that the question names."""
+        last = next((each for each in reversed(self._scrapes) if each.at <= self._time.now - self.pipeline.lag), None)
+        match question.api:
+            case "external":
+                return self._answer_external(question, last)
+            case "custom":
+                return self._answer_custom(question, last)
+        items = [] if last is None else self._pods(question, last, self._pod_metrics)
+        if question.columns:
+            return PodUsage.of(items)
+        return PodMetricsList(items=items)
+
+    def _pods(
+        self, asked: GetMetric, last: _Scrape, tell: Callable[[Pod, Mapping[str, int], Moment], Any]
+    ) -> list[Any]:
+        """What is told of the pods that are asked for and ran by then."""
+        selector = parse_selector(asked.selector) if asked.selector else None
+        by = to_text(last.at) or ""
+        found = []
+        for key, used in last.used.items():
+            if asked.namespace and key[1] != asked.namespace:
+                continue
+            for pod in self._load.pods.of(key).values():
+                started = pod.status.start_time
+                if pod.status.phase != "Running" or started is None or started > by:
+                    continue
+                if selector is None or selector.matches(pod.metadata.labels or {}):
+                    told = tell(pod, used, last.at)
+                    if told is not None:
+                        found.append(told)
+        return found
+
+    def _pod_metrics(self, pod: Pod, used: Mapping[str, int], at: Moment) -> PodMetrics | None:
+        usage = {name: _quantity(name, used[name]) for name in _RESOURCES if name in used}
+        if not usage:
+            return None
+        first, *others = pod.spec.containers
+        nothing = {name: _quantity(name, 0) for name in usage}
+        return PodMetrics(
+            metadata=ObjectMeta(name=pod.name, namespace=pod.namespace, labels=pod.metadata.labels),
+            timestamp=to_text(at),
+            window=format_duration(self.pipeline.window),
+            containers=[
+                ContainerMetrics(name=first.name, usage=usage),
+                *(ContainerMetrics(name=each.name, usage=nothing) for each in others),
+            ],
+        )
+
+    def _answer_external(self, asked: GetMetric, last: _Scrape | None) -> ExternalMetricValueList | ApiError:
+        value = None if last is None else last.external.get((asked.namespace, asked.metric))
+        if last is None or value is None:
+            return ApiError(f"no metric {asked.metric} in namespace {asked.namespace}", 404, NOT_FOUND)
+        item = ExternalMetricValue(metric_name=asked.metric, timestamp=to_text(last.at), value=_milli(value))
+        return ExternalMetricValueList(items=[item])
+
+    def _answer_custom(self, asked: GetMetric, last: _Scrape | None) -> MetricValueList | ApiError:
+        if asked.kind != "Pod" or last is None:
+            return ApiError(f"the simulated world has no {asked.metric} of {asked.kind}", 404, NOT_FOUND)
+
+        def tell(pod: Pod, used: Mapping[str, int], at: Moment) -> MetricValue | None:
+            if asked.metric not in used or (asked.name and pod.name != asked.name):
+                return None
+            return MetricValue(
+                described_object=ObjectReference(kind="Pod", namespace=pod.namespace, name=pod.name, api_version="v1"),
+                metric=MetricIdentifier(name=asked.metric),
+                timestamp=to_text(at),
+                window_seconds=self.pipeline.window // SECOND,
+                value=_milli(used[asked.metric]),
+            )
+
+        return MetricValueList(items=self._pods(asked, last, tell))
+
+
+def _milli(value: int) -> Quantity:
+    return Quantity(f"{value}m")
+
+
+def _quantity(name: str, value: int) -> Quantity:
+    """Memory is told in whole bytes, as metrics-server does."""
+    return _milli(value) if name == "cpu" else Quantity(str(value // 1000))

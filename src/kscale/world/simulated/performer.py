@@ -1,0 +1,263 @@
+"""How a simulated world carries actions out: one match over all there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from kscale.effects import (
+    ANSWERS,
+    Action,
+    ApiError,
+    Create,
+    CreatedGroups,
+    CreateGroup,
+    DecreaseTargetSize,
+    Delete,
+    DeleteGroup,
+    DeleteNodes,
+    Discover,
+    Emit,
+    Evict,
+    Get,
+    GetMetric,
+    GetScale,
+    HasInstances,
+    IncreaseSize,
+    List,
+    Moment,
+    Observe,
+    Outcome,
+    Patch,
+    PutScale,
+    RankOptions,
+    Refresh,
+    Resize,
+    WriteStatus,
+)
+from kscale.errors import InputError
+from kscale.objects.core import Node, NodeSpec, Pod
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.meta import KubeObject, ObjectMeta, object_key
+from kscale.objects.nodegroup import ProviderError
+from kscale.objects.rest_mapping import BUILT_IN, RESTMapper
+from kscale.objects.scale import ScaleError, scale_of
+from kscale.objects.selector_text import parse_selector
+from kscale.world.protocols import NodeGroups, Ranker
+from kscale.world.simulated.api_objects import ApiObjects, RefusedError
+from kscale.world.simulated.disruption import Disruption
+from kscale.world.simulated.metrics import SimulatedMetrics
+from kscale.world.simulated.patches import PatchError, json_patch, merge, strategic
+from kscale.world.simulated.pods import delete_pod
+from kscale.world.simulated.resizing import resize
+from kscale.world.simulated.view import ClusterView
+
+__all__ = ["Fault", "SimulatedPerformer"]
+
+_KIND_OF: Final = {each.group_resource: each.kind for each in BUILT_IN}
+_MAPPER: Final = RESTMapper()
+
+
+Fault = Callable[[Action, Moment], ApiError | int | None]
+"""An error refuses an action; a number of nanoseconds is added to the time that its answer takes."""
+
+
+class SimulatedPerformer:
+    """Carries actions out (:data:`kscale.effects.Perform`) at the moment when they are asked for.
+
+    ``latency``: nanoseconds until what was asked of the API server or the cloud is over; reports, and what the watches
+    have brought, take no time. ``fault`` may refuse an action before it is done, or delay its answer. Reports go
+    nowhere: whoever keeps them stands between this and a driver.
+    """
+
+    def __init__(
+        self,
+        api: ApiObjects,
+        view: ClusterView,
+        cloud: NodeGroups,
+        disruption: Disruption,
+        metrics: SimulatedMetrics,
+        *,
+        latency: int,
+        ranker: Ranker | None = None,
+    ) -> None:
+        self._api, self._view, self._cloud = api, view, cloud
+        self._disruption, self._metrics, self._ranker = disruption, metrics, ranker
+        self._latency = latency
+        self.fault: Fault | None = None
+
+    def __call__(self, action: Action, now: Moment) -> Outcome:
+        """Carries an action out. What is refused is an outcome with an error."""
+        match action:
+            case Emit() | Observe():
+                return Outcome(at=now)  # for whoever is between this and the driver
+            case Get(watched=True) | List(watched=True):
+                at = now
+            case _:
+                at = now + self._latency
+        fault = self.fault(action, now) if self.fault is not None and ANSWERS[type(action)].refusable else None
+        if isinstance(fault, ApiError):
+            return Outcome(at=at, error=fault)
+        if fault is not None:
+            at += fault
+        try:
+            value = self._do(action)
+        except RefusedError as refusal:
+            value = refusal.error
+        except ProviderError as error:
+            value = ApiError(error.message, reason=error.type)
+        except (InputError, ScaleError) as error:
+            value = ApiError(str(error), reason="InternalError")
+        if isinstance(value, ApiError):
+            return Outcome(at=at, error=value)
+        return Outcome(at=at, value=value)
+
+    def _do(self, action: Action) -> Any:
+        match action:
+            case Get(kind=kind, namespace=namespace, name=name, watched=watched):
+                found = self._view.of(kind).get(object_key(namespace, name)) if watched else None
+                return found if found is not None else self._api.get(kind, namespace, name)
+            case List():
+                return self._list(action)
+            case Discover():
+                return _MAPPER
+            case Create(object=made):
+                return self._api.create(made).metadata.resource_version
+            case Patch():
+                return self._patch(action)
+            case Delete():
+                return self._delete(action)
+            case WriteStatus(object=held):
+                return self._write_status(held)
+            case Evict(namespace=namespace, name=name, grace_period_seconds=grace):
+                return self._disruption.evict(namespace, name, grace)
+            case Resize(namespace=namespace, name=name, patch=patch):
+                return resize(self._api, self._view, self._api.get("Pod", namespace, name), patch)
+            case GetScale(namespace=namespace, resource=resource, name=name):
+                return scale_of(to_dict(self._scaled(namespace, resource, name)))
+            case PutScale():
+                return self._put_scale(action)
+            case GetMetric():
+                return self._metrics.get(action)
+            case RankOptions() if self._ranker is not None:
+                return self._ranker(action)
+            case _:
+                return self._ask_cloud(action)
+
+    # -- the API server ----------------------------------------------------------------------------------------------
+
+    def _list(self, action: List) -> list[KubeObject]:
+        found: Sequence[KubeObject]
+        if action.nodes is not None:
+            found = self._view.pods_of(action.nodes)
+        elif action.watched:
+            found = list(self._view.of(action.kind).values())
+        else:
+            found = list(self._api.of(action.kind).values())
+        selector = parse_selector(action.selector) if action.selector else None
+        return [
+            each
+            for each in found
+            if (not action.namespace or each.namespace == action.namespace)
+            and (selector is None or selector.matches(each.metadata.labels or {}))
+        ]
+
+    def _patch(self, action: Patch) -> str:
+        held = self._api.get(action.kind, action.namespace, action.name)
+        self._api.check_version(held, action.resource_version)
+        before = to_dict(held)
+        try:
+            if action.type == "json":
+                after = json_patch(before, msgspec.to_builtins(action.patch))
+            else:
+                after = (merge if action.type == "merge" else strategic)(before, action.patch)
+        except PatchError as error:
+            raise RefusedError(str(error), 422, "Invalid") from None
+        if action.subresource:
+            after = {**before, action.subresource: after.get(action.subresource)}
+        elif "status" in before and not isinstance(held, Pod):
+            after["status"] = before["status"]  # has a sub-resource of its own
+        made = from_dict(after, type(held))
+        if getattr(made, "spec", None) == getattr(held, "spec", None) and hasattr(held, "spec"):
+            made = replace(made, spec=held.spec)
+        return str(self._api.put(replace(made, metadata=_kept(made, held))).metadata.resource_version)
+
+    def _delete(self, action: Delete) -> None:
+        held = self._api.get(action.kind, action.namespace, action.name)
+        if action.uid and action.uid != held.metadata.uid:
+            text = f"Precondition failed: UID in precondition: {action.uid}, UID in object meta: {held.metadata.uid}"
+            raise RefusedError(text, 409, "Conflict")
+        if isinstance(held, Pod):
+            delete_pod(self._api, held, action.grace_period_seconds)
+        else:
+            self._api.remove(held)
+
+    def _write_status(self, given: Any) -> str:
+        held = self._api.get(given.kind, given.metadata.namespace, given.metadata.name)
+        self._api.check_version(held, given.metadata.resource_version)
+        if held.status == given.status:
+            return str(held.metadata.resource_version)  # the API server writes nothing either
+        return str(self._api.put(replace(held, status=given.status)).metadata.resource_version)
+
+    def _scaled(self, namespace: str, resource: str, name: str) -> Any:
+        kind = _KIND_OF.get(resource)
+        if kind is None:
+            raise RefusedError(f'the server doesn\'t have a resource type "{resource}"', 404, "NotFound")
+        return self._api.get(kind, namespace, name)
+
+    def _put_scale(self, action: PutScale) -> Any:
+        held = self._scaled(action.namespace, action.resource, action.scale.metadata.name)
+        self._api.check_version(held, action.scale.metadata.resource_version)
+        if action.replicas < 0:
+            raise ScaleError(f"spec.replicas: Invalid value: {action.replicas}: must be greater than or equal to 0")
+        return scale_of(to_dict(self._api.put(replace(held, spec=replace(held.spec, replicas=action.replicas)))))
+
+    # -- the cloud ---------------------------------------------------------------------------------------------------
+
+    def _ask_cloud(self, action: Action) -> Any:
+        cloud = self._cloud
+        match action:
+            case Refresh():
+                return cloud.refresh()
+            case HasInstances(nodes=names):
+                found = {}
+                for node in self._nodes(names):
+                    with suppress(ProviderError):  # where the cloud fails to tell it says nothing
+                        found[node.name] = cloud.has_instance(node)
+                return found
+            case IncreaseSize(group=group, delta=delta, atomic=atomic):
+                return cloud.increase_size(group, delta, atomic=atomic)
+            case DecreaseTargetSize(group=group, delta=delta):
+                return cloud.decrease_target_size(group, delta)
+            case DeleteNodes(group=group, nodes=names, force=force):
+                return cloud.delete_nodes(group, self._nodes(names), force=force)
+            case CreateGroup(group=group, asynchronous=asynchronous):
+                main, *extra = cloud.create_group(group, asynchronous=asynchronous)
+                return CreatedGroups(main=main, extra=tuple(extra))
+            case DeleteGroup(group=group):
+                return cloud.delete_group(group)
+        raise TypeError(f"this world cannot carry out {type(action).__name__}")
+
+    def _nodes(self, names: Sequence[str]) -> list[Node]:
+        """The nodes of these names; of an instance that is none, what is known: its id."""
+        known = self._view.of("Node")
+        return [
+            known.get(name) or Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name)) for name in names
+        ]
+
+
+def _kept(made: KubeObject, held: KubeObject) -> Any:
+    """Metadata after a patch: who an object is no patch changes."""
+    of = held.metadata
+    return replace(
+        made.metadata,
+        name=of.name,
+        namespace=of.namespace,
+        uid=of.uid,
+        generation=of.generation,
+        creation_timestamp=of.creation_timestamp,
+    )

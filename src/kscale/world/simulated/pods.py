@@ -1,0 +1,121 @@
+"""The life of a pod after it has been made: how its status changes, and its end.
+
+Who makes, binds and deletes pods goes by these; the kubelet does the rest.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from kscale.effects import to_text
+from kscale.objects.core import (
+    Container,
+    ContainerState,
+    ContainerStateTerminated,
+    ContainerStatus,
+    Pod,
+)
+from kscale.objects.meta import Condition
+from kscale.world.simulated.api_objects import ApiObjects
+
+__all__ = ["bound", "delete_pod", "ended", "finished", "started", "unschedulable", "with_ready"]
+
+_GRACE: Final = 30  # seconds; what the API server fills in
+_ENDED: Final = frozenset({"Succeeded", "Failed"})
+
+
+def finished(pod: Pod) -> bool:
+    """It has ended, and is only still there."""
+    return pod.status.phase in _ENDED
+
+
+def bound(pod: Pod, node: str, at: str) -> Pod:
+    """On its node."""
+    conditions = [Condition(type="PodScheduled", status="True", last_transition_time=at)]
+    return replace(
+        pod,
+        spec=replace(pod.spec, node_name=node),
+        status=replace(pod.status, phase="Pending", conditions=conditions),
+    )
+
+
+def unschedulable(pod: Pod, message: str, at: str) -> Pod:
+    """Looked at, and without a place."""
+    condition = Condition(
+        type="PodScheduled", status="False", reason="Unschedulable", message=message, last_transition_time=at
+    )
+    return replace(pod, status=replace(pod.status, conditions=[condition]))
+
+
+def _running(container: Container, at: str, *, ready: bool) -> ContainerStatus:
+    return ContainerStatus(
+        name=container.name,
+        image=container.image,
+        ready=ready,
+        started=True,
+        state=ContainerState(running={"startedAt": at}),
+        allocated_resources=container.resources.requests,
+        resources=container.resources,
+    )
+
+
+def started(pod: Pod, at: str, *, ready: bool) -> Pod:
+    """Its containers run."""
+    word = "True" if ready else "False"
+    conditions = [
+        *(each for each in pod.status.conditions if each.type == "PodScheduled"),
+        Condition(type="Initialized", status="True", last_transition_time=at),
+        Condition(type="ContainersReady", status=word, last_transition_time=at),
+        Condition(type="Ready", status=word, last_transition_time=at),
+    ]
+    status = replace(
+        pod.status,
+        phase="Running",
+        start_time=pod.status.start_time or at,
+        conditions=conditions,
+        container_statuses=[_running(each, at, ready=ready) for each in pod.spec.containers],
+    )
+    return replace(pod, status=status)
+
+
+def with_ready(pod: Pod, at: str) -> Pod:
+    """Its containers are ready, too."""
+    conditions = [
+        replace(each, status="True", last_transition_time=at) if each.type in ("ContainersReady", "Ready") else each
+        for each in pod.status.conditions
+    ]
+    statuses = [replace(each, ready=True) for each in pod.status.container_statuses]
+    return replace(pod, status=replace(pod.status, conditions=conditions, container_statuses=statuses))
+
+
+def ended(pod: Pod, at: str) -> Pod:
+    """Its work is done."""
+    conditions = [
+        replace(each, status="False", reason="PodCompleted", last_transition_time=at)
+        if each.type in ("ContainersReady", "Ready")
+        else each
+        for each in pod.status.conditions
+    ]
+    done = ContainerState(terminated=ContainerStateTerminated(reason="Completed", finished_at=at))
+    statuses = [replace(each, ready=False, started=False, state=done) for each in pod.status.container_statuses]
+    status = replace(pod.status, phase="Succeeded", conditions=conditions, container_statuses=statuses)
+    return replace(pod, status=status)
+
+
+def delete_pod(api: ApiObjects, pod: Pod, grace: int | None = None) -> None:
+    """What the API server does when a pod is deleted: one that no kubelet has is gone, another is told to end."""
+    seconds = grace
+    if seconds is None:
+        seconds = pod.spec.termination_grace_period_seconds
+    seconds = _GRACE if seconds is None else max(seconds, 0)
+    if not pod.spec.node_name or finished(pod) or seconds == 0:
+        api.remove(pod)
+        return
+    told = pod.metadata
+    if told.deletion_timestamp is not None and seconds >= (told.deletion_grace_period_seconds or 0):
+        return
+    second = api.now // 10**9 + seconds
+    metadata = replace(pod.metadata, deletion_timestamp=to_text(second * 10**9), deletion_grace_period_seconds=seconds)
+    api.put(replace(pod, metadata=metadata))

@@ -1,0 +1,182 @@
+"""Controllers of replica sets, replication controllers and deployments.
+
+Upstream: ``pkg/controller/replicaset``, ``pkg/controller/deployment``, ``controller_utils.go`` (which pods go first).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from kscale.effects import Moment, VirtualTime, from_text
+from kscale.objects.apps import Deployment, DeploymentStatus, ReplicaSet, ReplicaSetStatus
+from kscale.objects.conditions import find, pod_ready
+from kscale.objects.core import Pod, ReplicationController, ReplicationControllerStatus
+from kscale.objects.owners import controller_of
+from kscale.objects.workloads import replica_set_of
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
+from kscale.world.simulated.pods import delete_pod, finished
+
+__all__ = ["Deployments", "ReplicaSets", "ReplicationControllers", "in_order_of_deletion"]
+
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
+    """The pods that go first when there are too many, first (``ActivePodsWithRanks``): without a node, pending, not
+    ready, cheap, on a node with others of theirs, ready for a short time, young."""
+    pods = list(pods)
+    on_node = Counter(pod.spec.node_name for pod in pods)
+
+    def rank(pod: Pod) -> tuple[object, ...]:
+        ready = find(pod.status.conditions, "Ready")
+        is_ready = ready is not None and ready.status == "True"
+        since = from_text(ready.last_transition_time) if ready is not None and is_ready else now
+        return (
+            bool(pod.spec.node_name),
+            _PHASES.get(pod.status.phase, 2),
+            is_ready,
+            int((pod.metadata.annotations or {}).get(_COST, "0")),
+            -on_node[pod.spec.node_name] if pod.spec.node_name else 0,
+            _magnitude(now - since),
+            -sum(each.restart_count for each in pod.status.container_statuses),
+            _magnitude(now - from_text(pod.metadata.creation_timestamp)),
+            pod.metadata.uid,
+        )
+
+    return sorted(pods, key=rank)
+
+
+def _magnitude(duration: int) -> int:
+    """Durations are compared by their logarithm alone (``LogarithmicScaleDown``)."""
+    return max(duration, 0).bit_length()
+
+
+class ReplicaSets(Controller):
+    """Keeps as many pods as a replica set says."""
+
+    kind: ClassVar[str] = "ReplicaSet"
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
+        super().__init__(api, time, owned, rank=1)
+        self._maker = maker
+
+    def sync(self, held: ReplicaSet | ReplicationController) -> None:
+        """Makes or deletes what is missing or too many, and says what there is."""
+        pods = self._owned.of(held.metadata.uid).values()
+        active = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
+        wanted = 1 if held.spec.replicas is None else held.spec.replicas
+        if held.metadata.deletion_timestamp is None and wanted > len(active) and held.spec.template is not None:
+            pattern = self._maker.pattern(held)
+            for _ in range(wanted - len(active)):
+                self._maker.make(pattern, generate_name=f"{held.name}-")
+        elif wanted < len(active):
+            for pod in in_order_of_deletion(active, self._api.now)[: len(active) - wanted]:
+                delete_pod(self._api, pod)
+        self._tell(held)
+
+    def _tell(self, held: ReplicaSet | ReplicationController) -> None:
+        pods = self._owned.of(held.metadata.uid).values()
+        active = [pod for pod in pods if pod.metadata.deletion_timestamp is None and not finished(pod)]
+        ready = sum(map(pod_ready, active))
+        status: ReplicaSetStatus | ReplicationControllerStatus
+        if isinstance(held, ReplicaSet):
+            status = ReplicaSetStatus(
+                replicas=len(active),
+                fully_labeled_replicas=len(active),
+                ready_replicas=ready,
+                available_replicas=ready,
+                observed_generation=held.metadata.generation or 0,
+            )
+        else:
+            status = ReplicationControllerStatus(
+                replicas=len(active),
+                ready_replicas=ready,
+                available_replicas=ready,
+                observed_generation=held.metadata.generation or 0,
+            )
+        if status != held.status:
+            self._api.put(replace(held, status=status))
+
+
+class ReplicationControllers(ReplicaSets):
+    """The same of the older kind."""
+
+    kind = "ReplicationController"
+
+
+class Deployments(Controller):
+    """Keeps one replica set for the template of a deployment, as large as it says. Another template takes the place of
+    the one before at once: roll-outs are not simulated."""
+
+    kind: ClassVar[str] = "Deployment"
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods) -> None:
+        self._sets: dict[str, dict[str, ReplicaSet]] = {}
+        super().__init__(api, time, owned, rank=0)
+        for item in api.of("ReplicaSet").values():
+            self._set(None, item)
+        api.listen("ReplicaSet", self._set)
+
+    def _set(self, old: object, new: object) -> None:
+        held = old if new is None else new
+        assert isinstance(held, ReplicaSet)
+        owner = controller_of(held.metadata)
+        if owner is None or owner.kind != self.kind:
+            return
+        if isinstance(new, ReplicaSet):
+            self._sets.setdefault(owner.uid, {})[new.key] = new
+        else:
+            self._sets[owner.uid].pop(held.key, None)
+        self.changed(f"{held.metadata.namespace}/{owner.name}")
+
+    def sync(self, held: Deployment) -> None:
+        """Makes or resizes its replica set, and says what that has."""
+        sets = self._sets.get(held.metadata.uid, {})
+        wanted = 1 if held.spec.replicas is None else held.spec.replicas
+        current = self._current(held, sets)
+        if current is None:
+            if held.spec.paused:
+                return
+            made = replica_set_of(held)
+            made = replace(made, spec=replace(made.spec, replicas=wanted), metadata=replace(made.metadata, uid=""))
+            current = self._api.create(made)
+        elif current.spec.replicas != wanted:
+            current = self._api.put(replace(current, spec=replace(current.spec, replicas=wanted)))
+        for other in list(sets.values()):
+            if other.key != current.key and other.spec.replicas != 0:
+                self._api.put(replace(other, spec=replace(other.spec, replicas=0)))
+        self._tell(held, list(self._sets.get(held.metadata.uid, {}).values()), current)
+
+    def _current(self, held: Deployment, sets: dict[str, ReplicaSet]) -> ReplicaSet | None:
+        """The replica set of its template."""
+        if len(sets) == 1 and (held.metadata.generation or 0) == held.status.observed_generation:
+            return next(iter(sets.values()))
+        labels = held.spec.template.metadata.labels or {}
+        for each in sets.values():  # the hash that another program has put there counts as ours
+            template = each.spec.template
+            own = {key: value for key, value in (template.metadata.labels or {}).items() if key != "pod-template-hash"}
+            if own == labels and template.spec == held.spec.template.spec:
+                return each
+        return None
+
+    def _tell(self, held: Deployment, sets: list[ReplicaSet], current: ReplicaSet) -> None:
+        replicas = sum(each.status.replicas for each in sets)
+        ready = sum(each.status.ready_replicas for each in sets)
+        wanted = current.spec.replicas or 0
+        status = DeploymentStatus(
+            observed_generation=held.metadata.generation or 0,
+            replicas=replicas,
+            updated_replicas=current.status.replicas,
+            ready_replicas=ready,
+            available_replicas=ready,
+            unavailable_replicas=max(wanted - ready, 0),
+            conditions=held.status.conditions,
+        )
+        if status != held.status:
+            self._api.put(replace(held, status=status))

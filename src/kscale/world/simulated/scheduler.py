@@ -1,0 +1,95 @@
+"""The scheduler: pods without a node get one, or are told that there is none for them.
+
+What fits where is :func:`kscale.scheduling.place.place`'s to say. Which of the nodes that fit is taken: the first in
+list order (kube-scheduler scores them).
+"""
+
+from __future__ import annotations
+
+from kscale.effects import VirtualTime
+from kscale.objects.core import Node, Pod
+from kscale.objects.meta import KubeObject
+from kscale.scheduling.place import place
+from kscale.snapshot.snapshot import Snapshot
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.pods import bound, finished, unschedulable
+from kscale.world.simulated.turns import SCHEDULER, Turn
+from kscale.world.simulated.view import ClusterView
+
+__all__ = ["Scheduler"]
+
+
+def _choose(snapshot: Snapshot, pods: list[str]) -> dict[str, str]:
+    """Pod -> node, highest priority first."""
+    return place(snapshot, pods).placement
+
+
+class Scheduler:
+    """Takes all pods that wait at one moment together, by priority, then in the order in which they came.
+
+    A pod without a place is looked at again when something has changed that could make room for it: a node, or a pod
+    that went.
+    """
+
+    def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime) -> None:
+        self._api, self._view = api, view
+        self._waiting: dict[str, None] = {}
+        self._refused: dict[str, None] = {}
+        self._turn = Turn(time, self._schedule, SCHEDULER)
+        for pod in api.of("Pod").values():
+            self._pod(None, pod)
+        api.listen("Pod", self._pod)
+        api.listen("Node", self._node)
+
+    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        before, after = (each if isinstance(each, Pod) else None for each in (old, new))
+        if after is None or finished(after):
+            if before is not None:
+                self._waiting.pop(before.key, None)
+                self._refused.pop(before.key, None)
+                if before.spec.node_name and not finished(before):
+                    self._look_again()
+        elif after.spec.node_name or after.metadata.deletion_timestamp is not None:
+            self._waiting.pop(after.key, None)
+            self._refused.pop(after.key, None)
+        elif not after.spec.scheduling_gates and after.key not in self._refused and after.key not in self._waiting:
+            self._waiting[after.key] = None
+            self._turn.ask()
+
+    def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        if isinstance(new, Node) and (not isinstance(old, Node) or _could_take_more(old, new)):
+            self._look_again()
+
+    def _look_again(self) -> None:
+        if self._refused:
+            self._waiting = {**self._refused, **self._waiting}
+            self._refused = {}
+            self._turn.ask()
+
+    def _schedule(self) -> None:
+        waiting, self._waiting = list(self._waiting), {}
+        if not waiting:
+            return
+        snapshot = self._view.snapshot()
+        found = _choose(snapshot, waiting)
+        at = self._api.now_text
+        message = f"0/{len(snapshot.nodes)} nodes are available."
+        for key, node in found.items():
+            self._api.put(bound(self._api.find("Pod", key), node, at))
+        for key in waiting:
+            if key in found:
+                continue
+            self._refused[key] = None
+            pod = self._api.find("Pod", key)
+            if not pod.status.conditions:
+                self._api.put(unschedulable(pod, message, at))
+
+
+def _could_take_more(old: Node, new: Node) -> bool:
+    """Whether another pod may fit on a node since it changed."""
+    return (
+        old.spec.unschedulable != new.spec.unschedulable
+        or old.spec.taints != new.spec.taints
+        or old.metadata.labels != new.metadata.labels
+        or old.status.allocatable != new.status.allocatable
+    )

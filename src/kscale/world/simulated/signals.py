@@ -1,0 +1,80 @@
+"""Amounts over time, as steps: what load is made of. Integers only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.effects import Moment
+
+__all__ = ["Signal"]
+
+_MILLISECOND = 10**6
+
+
+class Signal:
+    """``value[i]`` (int64, milli) holds from ``time[i]`` (int64, nanoseconds, rising) up to ``time[i + 1]``; before the
+    first the first, after the last the last. ``repeat``: after so many nanoseconds it begins again.
+
+    Means are taken in whole milliseconds.
+    """
+
+    __slots__ = ("_sums", "_time", "_value", "begin", "repeat")
+
+    def __init__(
+        self, time: Sequence[int] | NDArray[np.int64], value: Sequence[int] | NDArray[np.int64], *, repeat: int = 0
+    ) -> None:
+        times = np.asarray(time, np.int64)
+        self._value = np.asarray(value, np.int64)
+        if not len(times) or len(times) != len(self._value) or (np.diff(times) <= 0).any():
+            raise ValueError("a signal has rising times, and a value for each")
+        self.begin = int(times[0])
+        self._time = (times - self.begin) // _MILLISECOND
+        self.repeat = repeat // _MILLISECOND
+        if self.repeat and self.repeat <= self._time[-1]:
+            raise ValueError("a signal repeats after its last step")
+        self._sums = np.concatenate([[0], np.cumsum(np.diff(self._time) * self._value[:-1])])
+
+    @classmethod
+    def constant(cls, value: int) -> Signal:
+        """Always the same."""
+        return cls([0], [value])
+
+    def at(self, time: Moment) -> int:
+        """The value at a moment."""
+        place = (time - self.begin) // _MILLISECOND
+        if self.repeat and place >= 0:
+            place %= self.repeat
+        return int(self._value[self._step(place)])
+
+    def mean(self, begin: Moment, end: Moment) -> int:
+        """The mean value from one moment up to another; of no time at all the value at its end."""
+        low, high = ((each - self.begin) // _MILLISECOND for each in (begin, end))
+        return self.at(end) if high <= low else (self._sum(high) - self._sum(low)) // (high - low)
+
+    def next_change(self, time: Moment) -> Moment | None:
+        """When its next step begins after a moment; None: there is none."""
+        place = (time - self.begin) // _MILLISECOND
+        rounds = place // self.repeat if self.repeat and place >= 0 else 0
+        within = place - rounds * self.repeat
+        step = int(np.searchsorted(self._time, within, side="right"))
+        if step < len(self._time):
+            return int(self.begin + (rounds * self.repeat + int(self._time[step])) * _MILLISECOND)
+        return self.begin + (rounds + 1) * self.repeat * _MILLISECOND if self.repeat else None
+
+    def _step(self, place: int) -> int:
+        return max(int(np.searchsorted(self._time, place, side="right")) - 1, 0)
+
+    def _sum(self, place: int) -> int:
+        """Milli times milliseconds from its beginning."""
+        whole = 0
+        if self.repeat and place >= 0:
+            rounds, place = divmod(place, self.repeat)
+            whole = rounds * self._within(self.repeat)
+        return whole + self._within(place)
+
+    def _within(self, place: int) -> int:
+        step = self._step(place)
+        return int(self._sums[step]) + (place - int(self._time[step])) * int(self._value[step])

@@ -1,0 +1,209 @@
+"""Controllers of stateful sets, daemon sets and jobs.
+
+Upstream: ``pkg/controller/statefulset``, ``pkg/controller/daemon``, ``pkg/controller/job``.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from kscale.effects import VirtualTime
+from kscale.objects.apps import DaemonSet, DaemonSetStatus, StatefulSet, StatefulSetStatus
+from kscale.objects.batch import Job
+from kscale.objects.conditions import is_true, pod_ready
+from kscale.objects.core import (
+    Affinity,
+    Node,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+)
+from kscale.objects.daemon_sets import should_run
+from kscale.objects.meta import Condition, KubeObject
+from kscale.objects.workloads import daemonset_pod, pods_of
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
+from kscale.world.simulated.pods import delete_pod, finished
+
+__all__ = ["DaemonSets", "Jobs", "StatefulSets"]
+
+
+class StatefulSets(Controller):
+    """One pod for each ordinal. ``OrderedReady``: the next after the last is ready, and the highest goes first."""
+
+    kind: ClassVar[str] = "StatefulSet"
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
+        super().__init__(api, time, owned, rank=1)
+        self._maker = maker
+
+    def sync(self, held: StatefulSet) -> None:
+        """Makes the first ordinal that is missing (or all), deletes the last that is too many (or all)."""
+        pods = {pod.name: pod for pod in self._owned.of(held.metadata.uid).values()}
+        begin = held.spec.ordinals.start if held.spec.ordinals else 0
+        wanted = 1 if held.spec.replicas is None else held.spec.replicas
+        parallel = held.spec.pod_management_policy == "Parallel"
+        names = {f"{held.name}-{ordinal}": ordinal - begin for ordinal in range(begin, begin + wanted)}
+        blocked = False
+        for name, number in names.items():
+            pod = pods.get(name)
+            if pod is None:
+                pattern = next(islice(pods_of(held, number + 1, classes=self._maker.classes), number, None))
+                self._maker.make(pattern, name=name)
+                blocked = True
+            elif finished(pod):
+                delete_pod(self._api, pod)
+                blocked = True
+            elif pod.metadata.deletion_timestamp is not None or not pod_ready(pod):
+                blocked = True
+            if blocked and not parallel:
+                break
+        if parallel or not blocked:
+            rest = sorted((pod for name, pod in pods.items() if name not in names), key=_ordinal, reverse=True)
+            for pod in rest if parallel else rest[:1]:
+                if pod.metadata.deletion_timestamp is None:
+                    delete_pod(self._api, pod)
+        self._tell(held)
+
+    def _tell(self, held: StatefulSet) -> None:
+        pods = [pod for pod in self._owned.of(held.metadata.uid).values() if not finished(pod)]
+        ready = sum(pod.metadata.deletion_timestamp is None and pod_ready(pod) for pod in pods)
+        status = StatefulSetStatus(
+            observed_generation=held.metadata.generation or 0,
+            replicas=len(pods),
+            ready_replicas=ready,
+            current_replicas=len(pods),
+            updated_replicas=len(pods),
+            available_replicas=ready,
+        )
+        if status != held.status:
+            self._api.put(replace(held, status=status))
+
+
+def _ordinal(pod: Pod) -> int:
+    return int(pod.name.rpartition("-")[2])
+
+
+class DaemonSets(Controller):
+    """One pod for each node that a daemon set wants one on."""
+
+    kind: ClassVar[str] = "DaemonSet"
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
+        super().__init__(api, time, owned, rank=1)
+        self._maker = maker
+        api.listen("Node", self._node)
+
+    def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        before, after = ((each.spec, each.metadata.labels) if isinstance(each, Node) else None for each in (old, new))
+        if before != after:
+            for key in self._api.of(self.kind):
+                self.changed(key)
+
+    def sync(self, held: DaemonSet) -> None:
+        """Makes the pods that are missing, and deletes those of nodes that are gone or do not want theirs."""
+        pods = list(self._owned.of(held.metadata.uid).values())
+        there: dict[str, Pod] = {}
+        wanted = {node.name for node in self._api.of("Node").values() if should_run(held, node)}
+        for pod in pods:
+            node = pod.spec.node_name or _target(pod)
+            if node not in wanted or finished(pod):
+                if pod.metadata.deletion_timestamp is None:
+                    delete_pod(self._api, pod)
+            else:
+                there[node] = pod
+        missing = [node for node in self._api.of("Node") if node in wanted and node not in there]
+        if missing:
+            pattern = daemonset_pod(held, classes=self._maker.classes)
+            for node in missing:
+                self._maker.make(_pinned(pattern, node), generate_name=f"{held.name}-")
+        self._tell(held, wanted)
+
+    def _tell(self, held: DaemonSet, wanted: set[str]) -> None:
+        pods = list(self._owned.of(held.metadata.uid).values())
+        ready = sum(map(pod_ready, pods))
+        status = DaemonSetStatus(
+            current_number_scheduled=len(pods),
+            desired_number_scheduled=len(wanted),
+            number_available=ready,
+            number_ready=ready,
+            number_unavailable=max(len(wanted) - ready, 0),
+            updated_number_scheduled=len(pods),
+            observed_generation=held.metadata.generation or 0,
+        )
+        if status != held.status:
+            self._api.put(replace(held, status=status))
+
+
+def _pinned(pod: Pod, node: str) -> Pod:
+    """For one node only, as the scheduler is told it (``ReplaceDaemonSetPodNodeNameNodeAffinity``)."""
+    term = NodeSelectorTerm(match_fields=[NodeSelectorRequirement(key="metadata.name", operator="In", values=[node])])
+    affinity = pod.spec.affinity or Affinity()
+    of_nodes = replace(affinity.node_affinity or NodeAffinity(), required=NodeSelector(node_selector_terms=[term]))
+    return replace(pod, spec=replace(pod.spec, affinity=replace(affinity, node_affinity=of_nodes)))
+
+
+def _target(pod: Pod) -> str:
+    """The node that a pod is made for."""
+    affinity: Any = pod.spec.affinity and pod.spec.affinity.node_affinity
+    for term in affinity.required.node_selector_terms if affinity and affinity.required else ():
+        for each in term.match_fields:
+            if each.key == "metadata.name" and each.values:
+                return str(each.values[0])
+    return ""
+
+
+class Jobs(Controller):
+    """Pods until as many have succeeded as a job says."""
+
+    kind: ClassVar[str] = "Job"
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, owned: OwnedPods, maker: PodMaker) -> None:
+        super().__init__(api, time, owned, rank=1)
+        self._maker = maker
+
+    def sync(self, held: Job) -> None:
+        """Makes what is missing, counts what has succeeded, and says when it is complete."""
+        status = held.status
+        if is_true(status.conditions, "Complete") or is_true(status.conditions, "Failed"):
+            return
+        pods = list(self._owned.of(held.metadata.uid).values())
+        succeeded = status.succeeded
+        for pod in pods:
+            if pod.status.phase == "Succeeded":  # counted once: what has been counted is not kept
+                succeeded += 1
+                self._api.remove(pod)
+        active = [pod for pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None]
+        completions = held.spec.completions
+        enough = succeeded >= (1 if completions is None else completions)
+        conditions, completed = status.conditions, status.completion_time
+        wanted = 1 if held.spec.parallelism is None else held.spec.parallelism
+        if enough:
+            wanted, completed = 0, self._api.now_text
+            conditions = [
+                *conditions, Condition(type="Complete", status="True", last_transition_time=self._api.now_text)
+            ]  # fmt: skip
+        elif completions is not None:
+            wanted = min(wanted, completions - succeeded)
+        if held.spec.suspend:
+            wanted = 0
+        for pod in active[wanted:]:
+            delete_pod(self._api, pod)
+        for _ in range(wanted - len(active)):
+            self._maker.make(self._maker.pattern(held), generate_name=f"{held.name}-")
+        new = replace(
+            status,
+            conditions=conditions,
+            start_time=status.start_time or self._api.now_text,
+            completion_time=completed,
+            succeeded=succeeded,
+            active=wanted,
+            ready=sum(map(pod_ready, active)),
+        )
+        if new != status:
+            self._api.put(replace(held, status=new))

@@ -1,0 +1,132 @@
+"""The cluster as its watches have brought it: objects by kind, and one cluster in columns that all drivers look at.
+
+Pods change a hundred times between two looks: the columns take up what has become of them when somebody looks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from kscale.effects import VirtualTime
+from kscale.objects.core import Pod
+from kscale.objects.meta import KubeObject
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.turns import HAPPENINGS
+
+__all__ = ["ClusterView"]
+
+_Told = Callable[[str, KubeObject | None, KubeObject | None], None]
+_NOT_IN_COLUMNS: Final = frozenset(
+    {"ConfigMap", "Event", "HorizontalPodAutoscaler", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
+     "Lease", "Deployment", "LimitRange"}
+)  # fmt: skip
+
+
+class ClusterView:
+    """What has been seen of a world ``lag`` nanoseconds after it came about; the same for every driver.
+
+    ``version``: by kind, the newest that was seen. Single owner.
+    """
+
+    def __init__(self, api: ApiObjects, time: VirtualTime, *, lag: int = 0, cluster: Cluster | None = None) -> None:
+        self._time, self._lag = time, lag
+        self.cluster = Cluster(texts="pending") if cluster is None else cluster
+        self.version: dict[str, str] = {}
+        self._kinds: dict[str, dict[str, KubeObject]] = {}
+        self._on: dict[str, dict[str, Pod]] = {}
+        self._changed: dict[str, Pod | None] = {}
+        self._known: set[str] = set()
+        self._calls: list[_Told] = []
+        for item in api:
+            self._take(item.kind, None, item)
+        api.listen_all(self._heard)
+
+    def listen(self, call: _Told) -> None:
+        """Tells (kind, before, after) of what is seen from now on."""
+        self._calls.append(call)
+
+    def _heard(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
+        if not self._lag:
+            self._take(kind, old, new)
+        else:
+            self._time.at(self._time.now + self._lag, lambda: self._take(kind, old, new), rank=HAPPENINGS)
+
+    def _take(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
+        item = old if new is None else new
+        assert item is not None
+        key = item.key
+        held = self._kinds.setdefault(kind, {})
+        if new is None:
+            held.pop(key, None)
+        else:
+            held[key] = new
+        self.version[kind] = item.metadata.resource_version
+        if isinstance(item, Pod):
+            self._take_pod(key, old, new)
+        elif kind not in _NOT_IN_COLUMNS:
+            if new is None:
+                self.cluster.remove(kind, key)
+            else:
+                self.cluster.apply_decoded(new, None)
+        for call in self._calls:
+            call(kind, old, new)
+
+    def _take_pod(self, key: str, old: KubeObject | None, new: KubeObject | None) -> None:
+        before = old.spec.node_name if isinstance(old, Pod) else ""
+        after = new.spec.node_name if isinstance(new, Pod) else ""
+        if before and before != after:
+            held = self._on[before]
+            held.pop(key, None)
+            if not held:
+                del self._on[before]
+        if after and isinstance(new, Pod):
+            self._on.setdefault(after, {})[key] = new
+        if isinstance(new, Pod):
+            if key in self._changed and self._changed[key] is None:
+                del self._changed[key]  # one that was deleted before: the new one comes last
+                self.cluster.remove("Pod", key)
+                self._known.discard(key)
+            self._changed[key] = new
+        elif key in self._known:
+            self._changed[key] = None
+        else:
+            self._changed.pop(key, None)
+
+    def settle(self) -> None:
+        """The columns take up what has become of pods."""
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        for key, pod in changed.items():
+            if pod is None:
+                self.cluster.remove("Pod", key)
+                self._known.discard(key)
+            else:
+                self.cluster.apply_decoded(pod, None)
+                self._known.add(key)
+        self.cluster.tidy()
+
+    def snapshot(self) -> Snapshot:
+        """The cluster in columns."""
+        self.settle()
+        return self.cluster.snapshot()
+
+    def of(self, kind: str) -> Mapping[str, Any]:
+        """The objects of a kind by key, in the order in which they came."""
+        return self._kinds.get(kind, {})
+
+    def pods_of(self, nodes: Sequence[str]) -> list[Pod]:
+        """The pods that are assigned to nodes and have not ended, node by node."""
+        return [
+            pod
+            for node in nodes
+            for pod in self._on.get(node, {}).values()
+            if pod.status.phase not in ("Succeeded", "Failed")
+        ]
+
+    def all_on(self, node: str) -> list[Pod]:
+        """All pods of a node, those that have ended too."""
+        return list(self._on.get(node, {}).values())

@@ -1,0 +1,111 @@
+"""The simulated cluster, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from kscale.effects import Action, Moment, Outcome, VirtualTime
+from kscale.objects.core import Pod
+from kscale.objects.meta import KubeObject
+from kscale.world.protocols import Ranker, Watch
+from kscale.world.simulated.api_objects import ApiObjects
+from kscale.world.simulated.cloud import SimulatedCloud
+from kscale.world.simulated.controllers import Admit, OwnedPods, PodMaker
+from kscale.world.simulated.disruption import Disruption
+from kscale.world.simulated.draws import Draws
+from kscale.world.simulated.kubelet import Kubelet, PodTimes
+from kscale.world.simulated.load import Load, WorkloadPods
+from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
+from kscale.world.simulated.performer import SimulatedPerformer
+from kscale.world.simulated.replica_sets import Deployments, ReplicaSets, ReplicationControllers
+from kscale.world.simulated.scheduler import Scheduler
+from kscale.world.simulated.stateful_sets import DaemonSets, Jobs, StatefulSets
+from kscale.world.simulated.stores import SimulatedStores
+from kscale.world.simulated.view import ClusterView
+from kscale.world.virtual_loop import VirtualClock
+
+__all__ = ["SimulatedWorld", "WorldOptions"]
+
+
+class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How a world behaves. Nanoseconds: ``latency`` of calls to the API server and the cloud; ``watch_lag`` from a
+    change to who watches; ``pods``: how long pods take."""
+
+    seed: int = 0
+    latency: int = 5_000_000
+    watch_lag: int = 0
+    pods: PodTimes = PodTimes()
+    pipeline: Pipeline = Pipeline()
+
+
+class SimulatedWorld:
+    """Everything outside of the drivers. Single owner.
+
+    ``times`` tells of a pod how long it takes, where that is not the same for all. ``admit`` is what admission makes of
+    a new pod; it may be set later (``maker.admit``).
+
+    ``begin`` is called once all that is there at the beginning has been added (:meth:`add`, ``cloud.add``, ``load``).
+    """
+
+    def __init__(
+        self,
+        *,
+        now: Moment,
+        objects: Iterable[KubeObject] = (),
+        options: WorldOptions | None = None,
+        times: Callable[[Pod], PodTimes] | None = None,
+        admit: Admit | None = None,
+        ranker: Ranker | None = None,
+    ) -> None:
+        self.options = options or WorldOptions()
+        self.time = VirtualTime(self._perform, now=now)
+        self.clock = VirtualClock(self.time)
+        self.draws = Draws(self.options.seed)
+        self.api = ApiObjects(self.time)
+        for item in objects:
+            self.api.create(item)
+        self.view = ClusterView(self.api, self.time)
+        lag = self.options.watch_lag
+        self.seen = ClusterView(self.api, self.time, lag=lag) if lag else self.view
+        self.cloud = SimulatedCloud(self.api, self.view, self.time, self.draws)
+        self.load = Load(self.time, WorkloadPods(self.api))
+        self.metrics = SimulatedMetrics(self.load, self.time, self.options.pipeline)
+        self.kubelet = Kubelet(self.api, self.time, self.draws, times or (lambda _: self.options.pods))
+        owned, self.maker = OwnedPods(self.api), PodMaker(self.api, admit)
+        self.controllers = [
+            Deployments(self.api, self.time, owned),
+            ReplicaSets(self.api, self.time, owned, self.maker),
+            ReplicationControllers(self.api, self.time, owned, self.maker),
+            StatefulSets(self.api, self.time, owned, self.maker),
+            DaemonSets(self.api, self.time, owned, self.maker),
+            Jobs(self.api, self.time, owned, self.maker),
+        ]
+        self.scheduler = Scheduler(self.api, self.view, self.time)
+        self.disruption = Disruption(self.api, self.time)
+        self.perform = SimulatedPerformer(
+            self.api,
+            self.seen,
+            self.cloud,
+            self.disruption,
+            self.metrics,
+            latency=self.options.latency,
+            ranker=ranker,
+        )
+
+    def add(self, item: KubeObject) -> KubeObject:
+        """Creates an object, as ``kubectl create`` does."""
+        return self.api.create(item)
+
+    def begin(self) -> None:
+        """Load arrives and is measured from now on."""
+        self.load.begin()
+        self.metrics.begin()
+
+    def stores(self, watches: Sequence[Watch]) -> SimulatedStores:
+        """What a driver with these watches sees."""
+        return SimulatedStores(self.seen, watches)
+
+    def _perform(self, action: Action, now: Moment) -> Outcome:
+        return self.perform(action, now)
