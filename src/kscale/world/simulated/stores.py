@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from kscale.effects import Moment
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject, object_key
 from kscale.snapshot.snapshot import Snapshot
@@ -77,7 +78,7 @@ class SimulatedStores:
         """Always."""
         return True
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, now: Moment | None = None) -> Snapshot:  # noqa: ARG002 - this world has no devices that wait
         """The cluster at this moment."""
         return self._view.snapshot()
 
