@@ -3,93 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerError
+from kscale.ca.kept_templates import CachedTemplate, KeptTemplates
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, readiness
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.state import RememberedTemplate
 from kscale.ca.templates import TaintConfig, template_from_group, template_from_node
 from kscale.effects import SECOND, Moment, duration
 from kscale.objects.apps import DaemonSet
-from kscale.objects.core import Container, Node, PodSpec
-from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import ObjectMeta
+from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError, is_not_implemented
 from kscale.objects.nodegroups import Groups
-from kscale.objects.owners import CONFIG_MIRROR_ANNOTATION, DAEMONSET_POD_ANNOTATION
-from kscale.objects.resource import ResourceSlice
-from kscale.objects.storage import CSINode
 
 __all__ = [
-    "CachedTemplate",
     "Templates",
     "is_good_template",
     "mixed_templates",
     "provided_template",
-    "recalled",
-    "remembered",
 ]
 
 _STABLE_AFTER = 60 * SECOND
 """A node is a good example once its readiness has not changed for this long."""
-
-
-_MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
-_READ_ANNOTATIONS = frozenset({DAEMONSET_POD_ANNOTATION, CONFIG_MIRROR_ANNOTATION, _MIGRATED_PLUGINS})
-
-
-class CachedTemplate(msgspec.Struct, kw_only=True, frozen=True):
-    """A template that was made from a real node, and when."""
-
-    template: NodeTemplate
-    added: Moment
-
-
-def remembered(cached: CachedTemplate) -> RememberedTemplate:
-    """For the state of a loop. Annotations and environments may hold secrets: only what decisions read is kept."""
-    template = cached.template
-    bare = replace(
-        template,
-        node=replace(template.node, metadata=_bare(template.node.metadata)),
-        pods=[replace(pod, metadata=_bare(pod.metadata), spec=_without_environment(pod.spec)) for pod in template.pods],
-        csi_node=None if template.csi_node is None else _unannotated(template.csi_node),
-        resource_slices=[_unannotated(each) for each in template.resource_slices],
-    )
-    return RememberedTemplate(template=to_dict(bare), added=cached.added)
-
-
-def recalled(item: RememberedTemplate, group: str) -> CachedTemplate:
-    """A group's, from the state of a loop. Raises InputError for a template that cannot be read."""
-    where = f"templates[{group}] of the state"
-    return CachedTemplate(template=from_dict(item.template, NodeTemplate, object_path=where), added=item.added)
-
-
-def _bare(metadata: ObjectMeta) -> ObjectMeta:
-    kept = {key: value for key, value in (metadata.annotations or {}).items() if key in _READ_ANNOTATIONS}
-    return replace(metadata, annotations=kept or None)
-
-
-_Published = TypeVar("_Published", CSINode, ResourceSlice)
-
-
-def _unannotated(item: _Published) -> _Published:
-    return replace(item, metadata=_bare(item.metadata))
-
-
-def _without_environment(spec: PodSpec) -> PodSpec:
-    def bare(containers: Iterable[Container]) -> list[Container]:
-        return [replace(container, env=[]) for container in containers]
-
-    return replace(
-        spec,
-        containers=bare(spec.containers),
-        init_containers=bare(spec.init_containers),
-        ephemeral_containers=bare(spec.ephemeral_containers),
-    )
 
 
 class Templates(msgspec.Struct, kw_only=True):
@@ -124,19 +60,15 @@ def is_good_template(node: Node, now_ns: int) -> bool:
 
 
 def _candidates(
-    nodes: Iterable[Node], groups: Groups, now_ns: int, warnings: list[str]
+    nodes: Sequence[Node], groups: Groups, now_ns: int, warnings: list[str]
 ) -> tuple[dict[str, Node], list[tuple[Node, str]]]:
     """(the first good node of each group, nodes that would do at need and their groups)."""
     good: dict[str, Node] = {}
     bad: list[tuple[Node, str]] = []
-    group_of = groups.id_of_node
-    for node in nodes:
-        name = node.metadata.name
-        try:
-            group = group_of(name)
-        except ProviderError as error:
-            warnings.append(f"Failed to get node group for node {name}: {error.message}")
-            continue
+    names, errors = [node.metadata.name for node in nodes], groups.node_errors
+    for node, name, group in zip(nodes, names, groups.ids_of_nodes(names), strict=True):
+        if group is None and name in errors:
+            warnings.append(f"Failed to get node group for node {name}: {errors[name]}")
         if group is None or group in good:
             continue
         if is_good_template(node, now_ns):
@@ -157,12 +89,14 @@ def mixed_templates(
     cache: Mapping[str, CachedTemplate] | None = None,
     cache_ttl: int | None = None,
     suffix: str = "0",
+    kept: KeptTemplates | None = None,
 ) -> Templates:
     """The template of every group: from its first good node, else a cached one, else the provider's, else any node.
 
     ``examples_of`` gives nodes with the pods they have in the snapshot (None: it is not there, which is an error).
     ``cache_ttl``: nanoseconds (default: the option's).
-    ``suffix`` ends the names of template nodes and their pods; upstream's are random.
+    ``suffix`` ends the names of template nodes and their pods; upstream's are random. ``kept``: what earlier calls made
+    of examples and DaemonSets, if these are the same objects.
 
     Raises :class:`AutoscalerError` if a node is missing from the snapshot.
     """
@@ -178,17 +112,23 @@ def mixed_templates(
                 "node not found"
             )
             raise AutoscalerError(INTERNAL_ERROR, text)
-        return template_from_node(
-            example.node,
-            example.pods,
-            daemonsets,
-            group.id,
-            suffix=suffix,
-            csi_node=example.csi_node,
-            resource_slices=example.resource_slices,
-            force_daemonsets=options.force_ds,
-            taints=taints,
-        )
+
+        def from_node() -> NodeTemplate:
+            return template_from_node(
+                example.node,
+                example.pods,
+                daemonsets,
+                group.id,
+                suffix=suffix,
+                csi_node=example.csi_node,
+                resource_slices=example.resource_slices,
+                force_daemonsets=options.force_ds,
+                taints=taints,
+            )
+
+        if kept is None:
+            return from_node()
+        return kept.of(group.id, (example, daemonsets), (suffix, options.force_ds, taints), from_node)
 
     good, bad = _candidates(nodes, groups, now, result.warnings)
     for (name, node), example in zip(good.items(), examples_of([*good.values()]), strict=True):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
 
+from kscale.ca.by_identity import kept_with
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
 from kscale.ca.nodes import life_of
 from kscale.ca.templates import TaintConfig
 from kscale.objects.core import Node
 from kscale.objects.meta import Condition
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["RESOURCE_NOT_READY", "STARTUP_TAINT", "NodeLists", "node_lists", "unready_copy"]
+__all__ = ["RESOURCE_NOT_READY", "STARTUP_TAINT", "NodeLists", "lists_of", "node_lists", "unready_copy"]
 
 RESOURCE_NOT_READY = "cluster-autoscaler.kubernetes.io/resource-not-ready"
 """The reason of nodes whose devices have not shown up yet."""
@@ -55,22 +57,56 @@ def node_lists(
     ``lacks`` says which nodes wait for devices or drivers (:func:`kscale.ca.promised_resources.lacks_promised`).
     """
     taints = taints or TaintConfig()
-    every, ready, lives = list(nodes), [], []
+    every = list(nodes)
+    return _sorted_out(every, [_look(node, gpu_label, taints, gpu_of, lacks) for node in every])
+
+
+def lists_of(
+    snapshot: Snapshot, gpu_label: str, taints: TaintConfig, lacks: Callable[[Node], bool] | None = None
+) -> NodeLists:
+    """The same for the nodes of a snapshot; what does not depend on ``lacks`` is kept from snapshot to snapshot."""
+    nodes = snapshot.columns.objects
+    if lacks is not None:
+        return node_lists(nodes, gpu_label=gpu_label, taints=taints, lacks=lacks)
+
+    def look(node: Node) -> _Look:
+        return _look(node, gpu_label, taints, None, None)
+
+    def sorted_out(nodes: list[Node]) -> NodeLists:
+        return _sorted_out([*nodes], kept_with(snapshot, ("looks at nodes", gpu_label, taints), nodes, look))
+
+    return kept_with(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
+
+
+_Look = tuple[tuple[bool, bool], bool, str | None]
+"""(life, does it call itself ready to take pods, why it is not)."""
+
+
+def _look(
+    node: Node,
+    gpu_label: str,
+    taints: TaintConfig,
+    gpu_of: Callable[[Node], GpuConfig | None] | None,
+    lacks: Callable[[Node], bool] | None,
+) -> _Look:
+    life, spec = life_of(node), node.spec
+    if not life[0] or spec.unschedulable:
+        return life, False, None
+    labels = node.metadata.labels
+    suspect = lacks is not None or spec.taints or (labels and gpu_label in labels)
+    return life, True, _why_not(node, gpu_label, taints, gpu_of, lacks) if suspect else None
+
+
+def _sorted_out(every: list[Node], looks: Sequence[_Look]) -> NodeLists:
+    ready = [node for node, (_, called, reason) in zip(every, looks, strict=True) if called and reason is None]
+    lives = [life for life, _, _ in looks]
     unready: dict[str, str] = {}
-    for i, node in enumerate(every):
-        life = life_of(node)
-        spec = node.spec
-        if life[0] and not spec.unschedulable:
-            labels = node.metadata.labels
-            suspect = lacks is not None or spec.taints or (labels and gpu_label in labels)
-            reason = _why_not(node, gpu_label, taints, gpu_of, lacks) if suspect else None
-            if reason is None:
-                ready.append(node)
-            else:
-                unready[node.metadata.name] = reason
-                every[i] = unready_copy(node, reason)
-                life = False, life[1]
-        lives.append(life)
+    for i, (life, _, reason) in enumerate(looks):
+        if reason is not None:
+            node = every[i]
+            unready[node.metadata.name] = reason
+            every[i] = unready_copy(node, reason)
+            lives[i] = False, life[1]
     return NodeLists(all=every, ready=ready, unready=unready, lives=lives)
 
 

@@ -14,7 +14,7 @@ from kscale.ca.options import AutoscalingOptions, ResourceLimiter
 from kscale.effects import Event
 from kscale.objects.core import Node
 from kscale.objects.names import go_quote
-from kscale.objects.nodegroup import NodeGroup, ProviderError
+from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
 from kscale.objects.quota import CapacityQuota
@@ -215,15 +215,12 @@ class QuotaTracker:
         selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
         counts: list[tuple[dict[str, int], int]] = []
         of_groups: dict[str, int] = {}
-        group_of = groups.id_of_node
-        for node in nodes:
-            if exclude(node):
-                continue
-            try:
-                group = group_of(node.metadata.name)
-            except ProviderError as error:
-                text = f'failed to get node group for node "{node.metadata.name}": '
-                raise AutoscalerError("", text + error.message) from None
+        nodes = [node for node in nodes if not exclude(node)]
+        names = [node.metadata.name for node in nodes]
+        for name, node, group in zip(names, nodes, groups.ids_of_nodes(names), strict=True):
+            if group is None and name in groups.node_errors:
+                text = f'failed to get node group for node "{name}": '
+                raise AutoscalerError("", text + groups.node_errors[name])
             if group is None:
                 counted = resources.of(node, None)
                 counts.append((counted, 1))

@@ -78,6 +78,13 @@ class Groups:
         group = self.id_of_node(name)
         return None if group is None else self._by_id[group]
 
+    def ids_of_nodes(self, names: Sequence[str]) -> list[str | None]:
+        """The ids of the groups of nodes; None for a node of none, and for one whose group the cloud cannot tell."""
+        found = [*map(self._id_of.get, names)]
+        if self.node_errors:
+            found = [None if name in self.node_errors else of for name, of in zip(names, found, strict=True)]
+        return found
+
     def id_of_node(self, name: str) -> str | None:
         """The same group's id."""
         if self.node_errors and name in self.node_errors:

@@ -9,7 +9,8 @@ import pytest
 
 from builders import N0, at, node, span
 from kscale import ca
-from kscale.ca.node_infos import CachedTemplate, mixed_templates, provided_template
+from kscale.ca.kept_templates import CachedTemplate
+from kscale.ca.node_infos import mixed_templates, provided_template
 from kscale.ca.templates import TaintConfig
 from kscale.errors import InputError
 from kscale.objects.core import Node, Taint

@@ -23,47 +23,51 @@ def classify(
     now: Moment,
     options: AutoscalingOptions,
     has_instance: Mapping[str, bool],
-    lives: Iterable[tuple[bool, bool]] | None = None,
+    lives: Sequence[tuple[bool, bool]] | None = None,
 ) -> tuple[dict[str, GroupReadiness], GroupReadiness]:
     """(nodes of each group that has any, nodes of the cluster), each in every list that it belongs to.
 
     ``has_instance``: the provider's answers by node name; ``lives``: what :func:`kscale.ca.nodes.life_of` says of the
     nodes, if that is known already.
     """
-    total, nobody = GroupReadiness(), GroupReadiness()
+    names = [node.metadata.name for node in nodes]
+    group_of = groups.ids_of_nodes(names)
+    lives = [*map(life_of, nodes)] if lives is None else lives
+    gone = {name for name, there in has_instance.items() if not there}
+    odd = {
+        i: (ready, suspended)
+        for i, (node, name, (ready, suspended)) in enumerate(zip(nodes, names, lives, strict=True))
+        if not ready or suspended or name in gone or (node.spec.taints and _is_leaving(node, has_instance))
+    }
+    elsewhere = {names[i] for i in odd}
     by_group: dict[str, GroupReadiness] = {}
+    for name, group in zip(names, group_of, strict=True):
+        if group is not None:
+            record = by_group.get(group)
+            if record is None:
+                record = by_group[group] = GroupReadiness()
+            record.registered.append(name)
+    total = GroupReadiness(registered=names)
+    for record in (total, *by_group.values()):
+        record.ready = [name for name in record.registered if name not in elsewhere] if odd else [*record.registered]
     # One variable for the whole pass: a node whose group says nothing inherits from the node before it.
     startup = duration(options.max_node_startup_time)
-    startup_of: dict[str, int | None] = {}
-    group_of = groups.id_of_node
-    ready_nodes, names = total.ready, total.registered
-    for node, (ready, suspended) in zip(nodes, map(life_of, nodes) if lives is None else lives, strict=True):
-        name = node.metadata.name
-        names.append(name)
-        try:
-            group = group_of(name)
-        except ProviderError:
-            group = None
-        record = nobody
-        if group is not None:
-            known = by_group.get(group)
-            if known is None:
-                known = by_group[group] = GroupReadiness()
-                startup_of[group] = _startup(groups[group], options.node_group_defaults)
-            record = known
-            own = startup_of[group]
-            if own is not None:
-                startup = own
-        record.registered.append(name)
-        gone = not has_instance[name] if name in has_instance else has_taint(node, TO_BE_DELETED_TAINT)
-        if ready and not gone and not suspended:
-            record.ready.append(name)
-            ready_nodes.append(name)
-            continue
-        for kind in _kinds(node, gone, suspended, ready, now - startup):
-            getattr(record, kind).append(name)
-            getattr(total, kind).append(name)
+    startup_of = {group: _startup(groups[group], options.node_group_defaults) for group in by_group} if odd else {}
+    nobody = GroupReadiness()
+    for i, group in enumerate(group_of) if odd else ():
+        own = None if group is None else startup_of[group]
+        startup = startup if own is None else own
+        if i in odd:
+            is_gone = names[i] in gone or _is_leaving(nodes[i], has_instance)
+            for kind in _kinds(nodes[i], is_gone, odd[i][1], now - startup):
+                getattr(nobody if group is None else by_group[group], kind).append(names[i])
+                getattr(total, kind).append(names[i])
     return by_group, total
+
+
+def _is_leaving(node: Node, has_instance: Mapping[str, bool]) -> bool:
+    """What is made of the taint of a node of which the provider says nothing."""
+    return node.metadata.name not in has_instance and has_taint(node, TO_BE_DELETED_TAINT)
 
 
 def _startup(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | None:
@@ -74,14 +78,13 @@ def _startup(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> int | N
         return None
 
 
-def _kinds(node: Node, gone: bool, suspended: bool, ready: bool, young_since: int) -> tuple[str, ...]:
-    """The lists that a node belongs to besides ``registered``; made after ``young_since`` it may still be starting."""
+def _kinds(node: Node, gone: bool, suspended: bool, young_since: int) -> tuple[str, ...]:
+    """The lists besides ``registered`` that a node belongs to which is not simply ready; made after ``young_since`` it
+    may still be starting."""
     if gone:
         return ("deleted",)
     if suspended:
         return ("suspended",)
-    if ready:
-        return ("ready",)
     if from_text(node.metadata.creation_timestamp) > young_since:
         return ("not_started",)
     return ("unready", "resource_unready") if readiness(node).reason == RESOURCE_NOT_READY else ("unready",)

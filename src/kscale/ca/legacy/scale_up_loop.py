@@ -14,10 +14,10 @@ from kscale.ca.cluster_state import is_cluster_healthy, update_nodes_steps
 from kscale.ca.event_subjects import pod_event, status_event
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.types import ExpanderInput, Rng
+from kscale.ca.kept_templates import CachedTemplate, recalled, remembered
 from kscale.ca.legacy.provisioning import legacy_candidates
 from kscale.ca.legacy.scale_up import LegacyScaleUp, ScalingUp1_3, legacy_upcoming, scale_up_1_3
 from kscale.ca.legacy.templates import legacy_templates
-from kscale.ca.node_infos import CachedTemplate, recalled, remembered
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split

@@ -50,12 +50,9 @@ def _group(name: str, groups: Groups) -> NodeGroup | None:
 
 def prefilter(names: Iterable[str], groups: Groups) -> list[str]:
     """The nodes whose group is known and larger than its minimum, in order."""
-    found = []
-    for name in names:
-        group = _group(name, groups)
-        if group is not None and group.target_size_error is None and group.size > group.min_size:
-            found.append(name)
-    return found
+    names = list(names)
+    large = {group.id for group in groups if group.target_size_error is None and group.size > group.min_size}
+    return [name for name, group in zip(names, groups.ids_of_nodes(names), strict=True) if group in large]
 
 
 def sort_candidates(
@@ -79,12 +76,15 @@ def sort_candidates(
 def sort_by_tier(names: Iterable[str], tier: Callable[[str], int], previous: Collection[str]) -> list[str]:
     """The same with a function that says how empty a node is."""
     before = set(previous)
-    return sort_by_scores(names, [lambda name: -tier(name), before.__contains__])
+    return sort_by_scores(names, [lambda name: (name in before) - 2 * tier(name)])
 
 
 def sort_by_scores(names: Iterable[str], scores: Sequence[Callable[[str], int]]) -> list[str]:
     """The higher score first; where the first score is equal the next decides. Equal nodes keep their order."""
-    return sorted(names, key=lambda name: [-score(name) for score in scores])
+    found = list(names)
+    for score in reversed(scores):
+        found.sort(key=score, reverse=True)  # keeps the order of equal ones, too
+    return found
 
 
 def filter_delayed(

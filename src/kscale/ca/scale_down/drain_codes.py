@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace as replace_context
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.ca.scale_down.drainability.context import DrainContext
+from kscale.ca.scale_down.drainability.context import DrainContext, Rule
 from kscale.ca.scale_down.drainability.engine import default_rules, drain_status
 from kscale.ca.scale_down.drainability.status import (
     BLOCK_DRAIN,
@@ -26,7 +27,7 @@ __all__ = ["BLOCKS", "DAEMON", "MOVES", "MOVES_UNLESS_PDB", "SKIPPED", "WAITS", 
 
 MOVES_UNLESS_PDB, MOVES, DAEMON, WAITS, SKIPPED, BLOCKS = range(6)
 _SYSTEM = "kube-system"
-_UNKNOWN = 255
+_TIMELY = 255
 
 
 class DrainCodes:
@@ -44,34 +45,33 @@ class DrainCodes:
         self._rules = default_rules(context.options)
         names = [rule.name for rule in self._rules]
         before = self._rules[: names.index("System")] if "System" in names else self._rules[:-1]
-        of_kind = np.empty(len(pods.exemplars), dtype=np.uint8)
+        of_kind = self._timeless()
         one_by_one = []
-        kept = pods.memo.of(_Timeless, _Timeless).of(context, len(pods.exemplars))
-        for kind, pod in enumerate(pods.exemplars):
-            if kept[kind] != _UNKNOWN:
-                of_kind[kind] = kept[kind]
-                continue
+        for kind in np.flatnonzero(of_kind == _TIMELY).tolist():
+            pod = pods.exemplars[kind]
             aged = pod.metadata.namespace == _SYSTEM and len(before) < len(self._rules) - 1
             of_kind[kind] = self._code(pod, before if aged else self._rules[:-1])
             if aged and of_kind[kind] == MOVES_UNLESS_PDB:
                 one_by_one.append(kind)
-            if pod.metadata.namespace != _SYSTEM and pod.metadata.deletion_timestamp is None:
-                kept[kind] = of_kind[kind]
         self.codes: NDArray[np.uint8] = of_kind[pods.kind_of]
         for i in np.flatnonzero(np.isin(pods.kind_of, one_by_one)).tolist() if one_by_one else ():
             self.codes[i] = self._code(pods.pod(i), self._rules[:-1])
 
-    def _code(self, pod: Pod, rules: Sequence[object]) -> int:
-        outcome = drain_status(pod, self._context, rules).outcome  # type: ignore[arg-type]  # a slice of rules
-        if outcome == BLOCK_DRAIN:
-            return BLOCKS
-        if outcome == SKIP_DRAIN:
-            return SKIPPED
-        if outcome == WAIT_FOR_COMPLETION:
-            return WAITS
-        if outcome == UNDEFINED:
-            return MOVES_UNLESS_PDB
-        return DAEMON if is_daemonset_pod(pod) else MOVES
+    def _timeless(self) -> NDArray[np.uint8]:
+        """Codes of kinds whose verdicts do not depend on the time, else ``_TIMELY``: of pods that are told to stop, and
+        those that the rule on kube-system pods does not pass over, which asks for budgets, too."""
+        context = replace_context(self._context, pdbs=RemainingPdbTracker())
+        rules = self._rules[:-1]
+
+        def code(pod: Pod) -> int:
+            timely = pod.metadata.namespace == _SYSTEM or pod.metadata.deletion_timestamp is not None
+            return _TIMELY if timely else _code(pod, context, rules)
+
+        codes = self._pods.of_kinds(("drain codes", context.listers, context.options), code)
+        return np.array(codes, dtype=np.uint8)
+
+    def _code(self, pod: Pod, rules: Sequence[Rule]) -> int:
+        return _code(pod, self._context, rules)
 
     def status(self, i: int) -> DrainStatus:
         """The whole verdict on one pod, budgets as they are now included."""
@@ -84,23 +84,17 @@ class DrainCodes:
         return drain_status(pod, self._context, self._rules)
 
 
-class _Timeless:
-    """Codes of kinds of pods whose verdicts do not depend on the time: those that are not told to stop, and that the
-    rule on kube-system pods passes over, which asks for budgets, too. For the options and listers that were in use
-    last, with listers and without."""
-
-    __slots__ = ("_known",)
-
-    def __init__(self) -> None:
-        self._known: dict[bool, tuple[DrainContext, NDArray[np.uint8]]] = {}
-
-    def of(self, context: DrainContext, kinds: int) -> NDArray[np.uint8]:
-        """uint8[kinds], to be filled in."""
-        known = self._known.get(context.listers is None)
-        if known is None or known[0].listers is not context.listers or known[0].options != context.options:
-            known = context, np.full(kinds, _UNKNOWN, dtype=np.uint8)
-            self._known[context.listers is None] = known
-        return known[1]
+def _code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int:
+    outcome = drain_status(pod, context, rules).outcome
+    if outcome == BLOCK_DRAIN:
+        return BLOCKS
+    if outcome == SKIP_DRAIN:
+        return SKIPPED
+    if outcome == WAIT_FOR_COMPLETION:
+        return WAITS
+    if outcome == UNDEFINED:
+        return MOVES_UNLESS_PDB
+    return DAEMON if is_daemonset_pod(pod) else MOVES
 
 
 class BudgetSets:
@@ -112,13 +106,26 @@ class BudgetSets:
     __slots__ = ("ids", "of_pod", "start")
 
     def __init__(self, pods: MovingPods, tracker: RemainingPdbTracker) -> None:
-        position = {id(pdb): i for i, pdb in enumerate(tracker.pdbs)}
         sets: dict[tuple[int, ...], int] = {(): 0}
         of_kind = np.zeros(len(pods.exemplars), dtype=np.int32)
-        if position:
-            for kind, pod in enumerate(pods.exemplars):
-                covering = tuple(position[id(pdb)] for pdb in tracker.matching(pod))
-                of_kind[kind] = sets.setdefault(covering, len(sets))
+        if tracker.pdbs:
+            covering = pods.of_kinds(("budgets", tracker.family), tracker.covering)
+            of_kind[:] = [sets.setdefault(found, len(sets)) for found in covering]
         self.of_pod: NDArray[np.int32] = of_kind[pods.kind_of]
         self.start: NDArray[np.int32] = np.cumsum([0, *map(len, sets)]).astype(np.int32)
         self.ids: NDArray[np.int32] = np.array([i for covering in sets for i in covering], dtype=np.int32)
+
+    @classmethod
+    def of(cls, pods: MovingPods, tracker: RemainingPdbTracker) -> BudgetSets:
+        """Those of a tracker, worked out once for all that have its budgets."""
+        kept = pods.memo.of(_LastSets, _LastSets)
+        if kept.last is None or kept.last[0] is not tracker.family:
+            kept.last = tracker.family, cls(pods, tracker)
+        return kept.last[1]
+
+
+class _LastSets:
+    """Of the budgets that were asked about last; kept with pods."""
+
+    def __init__(self) -> None:
+        self.last: tuple[object, BudgetSets] | None = None

@@ -53,8 +53,8 @@ def eligibility(
     """Judges one node; the first check that fails is the answer.
 
     ``node`` None: the candidate is not in the snapshot. ``gpu`` is the provider's GPU configuration of the node
-    (:func:`kscale.ca.gpu.gpu_config`). ``sums``: cpu and memory of its pods, where they are summed up already, by the
-    group's options. The rest as in :func:`kscale.ca.scale_down.utilization.utilization`.
+    (:func:`kscale.ca.gpu.gpu_config`). ``sums``: what its pods request, where that is summed up already, by the group's
+    options. The rest as in :func:`kscale.ca.scale_down.utilization.utilization`.
     """
     if node is None:
         return Eligibility(reason=reasons.UNEXPECTED_ERROR, error="node not found")
@@ -70,7 +70,7 @@ def eligibility(
             return Eligibility(reason=reasons.NOT_AUTOSCALED)
         group_options = group.options_or(options.node_group_defaults)
         slices = list(dra_slices) if options.enable_dynamic_resource_allocation else []
-        known = sums(group_options) if sums is not None and (gpu is None or gpu.dra_driver) else None
+        known = None if sums is None else sums(group_options)
         if known is not None:
             used = utilization_of(node, known, gpu=gpu, dra_slices=slices, dra_claims=dra_claims)
         else:

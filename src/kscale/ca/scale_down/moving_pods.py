@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.ca.by_identity import kept_with
 from kscale.objects.core import Pod
+from kscale.objects.times import ZERO_TIME
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.memo import Memo
 from kscale.snapshot.pod_shapes import numbered, shape_key
@@ -15,6 +18,11 @@ from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["MovingPods", "moving_pods"]
+
+
+_UIDS = "UIDs of pods"
+
+V = TypeVar("V")
 
 
 class MovingPods:
@@ -27,9 +35,9 @@ class MovingPods:
 
     __slots__ = (
         "_more",
+        "_numbers",
         "_rows",
         "_snapshot",
-        "_uids",
         "class_of",
         "exemplars",
         "kind_of",
@@ -42,9 +50,9 @@ class MovingPods:
     def __init__(self, snapshot: Snapshot, more: Sequence[PodRecord] = ()) -> None:
         self._snapshot = snapshot
         self.memo = Memo()
+        self._numbers: tuple[NDArray[np.int32], dict[str, int]] | None = None
         self._rows, added = snapshot.placed_parts
         self._more = (*added, *more)
-        self._uids: list[str] | None = None
         interner, table = snapshot.interner, snapshot.table
         classes = snapshot.placed_class
         if more:
@@ -71,7 +79,21 @@ class MovingPods:
             np.int32
         )
         self.names: list[str] = [*snapshot.pods, *(record.key for record in more)] if more else snapshot.pods
-        self.exemplars: list[Pod] = [self.pod(i) for i in first.tolist()]
+        self.exemplars: list[Pod] = self._exemplars(first)
+
+    def _exemplars(self, first: NDArray[np.int64]) -> list[Pod]:
+        """Of kinds by the first pod of each: the exemplar of its shape, which is the same object from snapshot to
+        snapshot; the pod itself if it, or the exemplar, was told to stop."""
+        table, shapes = self._snapshot.table, self._snapshot.interner.shapes
+        listed = first[first < len(self._rows)]
+        rows = self._rows[listed]
+        told = (table.column("deleted")[rows] != ZERO_TIME).tolist()
+        found = []
+        for i, number, stops in zip(listed.tolist(), table.shapes(rows).tolist(), told, strict=True):
+            shape = None if stops else shapes[number]
+            pod = None if shape is None else shape.exemplar
+            found.append(self.pod(i) if pod is None or pod.metadata.deletion_timestamp is not None else pod)
+        return found + [self.pod(i) for i in first[len(listed) :].tolist()]
 
     def __len__(self) -> int:
         return len(self.kind_of)
@@ -85,28 +107,36 @@ class MovingPods:
         """One pod, decoded."""
         return self.record(i).pod
 
+    def of_kinds(self, what: tuple[Any, ...], make: Callable[[Pod], V]) -> list[V]:
+        """What is worked out of exemplars, kept from snapshot to snapshot (:func:`kscale.ca.by_identity.kept_with`)."""
+        return kept_with(self._snapshot, what, self.exemplars, make)
+
     def classes(self) -> list[PodClass]:
         """The classes that occur."""
         classes = self._snapshot.interner.classes
         return [classes[i] for i in np.unique(self.class_of).tolist()]
 
-    def uid(self, i: int) -> str:
-        """What hints of one pod go by."""
-        return self.record(i).uid
+    def uids_of(self, which: NDArray[np.int32]) -> list[str]:
+        """What hints of some pods go by: the UID, or the name of a pod without one."""
+        known = len(self._rows)
+        listed = which[which < known]
+        found = dict(zip(listed.tolist(), self._snapshot.table.uids(self._rows[listed]), strict=True))
+        return [found[i] if i < known else self._more[i - known].uid for i in which.tolist()]
 
     @property
-    def uids(self) -> list[str]:
-        """What hints go by: the UID, or the name of a pod without one."""
-        if self._uids is None:
-            self._uids = self._read_uids()
-        return self._uids
-
-    def _read_uids(self) -> list[str]:
-        rows = self._rows
-        found = [*self._snapshot.table.uids(rows), *self.names[len(rows) :]]
-        for i, record in enumerate(self._more, len(rows)):
-            found[i] = record.uid
-        return found
+    def uid_numbers(self) -> tuple[NDArray[np.int32], dict[str, int]]:
+        """(int32[n], what hints go by -> number from 1): read once in the life of a pod."""
+        if self._numbers is None:
+            table, rows = self._snapshot.table, self._rows
+            stamps, memo = table.column("stamp")[rows], table.memo
+            with memo.lock:
+                known, numbers = memo.of(_UIDS), memo.values(_UIDS)
+                missing = np.flatnonzero(known[stamps] == 0)
+                for stamp, uid in zip(stamps[missing].tolist(), table.uids(rows[missing]), strict=True):
+                    known[stamp] = numbers.setdefault(uid, len(numbers) + 1)
+                more = [numbers.setdefault(record.uid, len(numbers) + 1) for record in self._more]
+                self._numbers = np.append(known[stamps], np.array(more, dtype=np.int32)), numbers
+        return self._numbers
 
 
 def moving_pods(snapshot: Snapshot) -> MovingPods:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kscale.ca.gpu import gpu_config
+from kscale.ca.nodes import to_be_deleted_since
+from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.eligibility import Eligibility, eligibility
 from kscale.ca.scale_down.node_devices import claims_of, local_slices
 from kscale.ca.scale_down.planner_input import PlannerInput
 from kscale.ca.scale_down.removal import RemovalSimulator
 from kscale.ca.scale_down.usage_columns import UsageColumns
 from kscale.ca.scale_down.utilization import Usage
-from kscale.objects.core import Pod
-from kscale.objects.nodegroup import NodeGroupAutoscalingOptions
+from kscale.objects.core import Node, Pod
+from kscale.objects.nodegroup import NodeGroup, NodeGroupAutoscalingOptions, ProviderError
+from kscale.objects.requests import CPU, MEMORY
 from kscale.objects.resource import ResourceSlice
 
 __all__ = ["NodeJudge"]
@@ -21,10 +28,11 @@ __all__ = ["NodeJudge"]
 class NodeJudge:
     """Verdicts of :func:`~.eligibility.eligibility` on nodes as they are when the judge is made.
 
-    ``changed``: nodes that have other pods than the snapshot says; these are summed up pod by pod.
+    ``changed``: nodes that have other pods than the snapshot says; these are summed up pod by pod. A verdict that does
+    not depend on the time is kept from snapshot to snapshot, while what it stands on is the same.
     """
 
-    __slots__ = ("_changed", "_columns", "_given", "_gpu_label", "_index", "_simulator", "_skips_mirror", "_slices")
+    __slots__ = ("_changed", "_columns", "_given", "_gpu_label", "_index", "_known", "_simulator", "_slices")
 
     def __init__(
         self, given: PlannerInput, simulator: RemovalSimulator, changed: Collection[str], gpu_label: str
@@ -34,29 +42,38 @@ class NodeJudge:
         self._changed = changed
         self._gpu_label = gpu_label
         self._index = given.snapshot.columns.index
-        self._columns = UsageColumns(simulator.pods, len(given.nodes), given.now)
-        self._skips_mirror = given.options.ignore_mirror_pods_utilization
+        self._columns = UsageColumns.of(simulator.pods, len(given.nodes), given.now)
         self._slices: dict[str, list[ResourceSlice]] = {}
         if given.options.enable_dynamic_resource_allocation:
             self._slices = local_slices(given.snapshot)
+        self._known = _known(given, self._columns, gpu_label)
 
     def judge(self, name: str, *, recently_unremovable: bool) -> Eligibility:
         """One node of the snapshot."""
-        given, columns = self._given, self._columns
-        n = self._index[name]
-        node = given.nodes[n]
+        n, known = self._index[name], self._known
+        node = self._given.nodes[n]
+        lasts = not (recently_unremovable or name in self._changed or name in self._slices) and known.may_know(n, node)
+        found = known.verdicts[n] if lasts else None
+        if found is None:
+            found = self._judge(n, node, recently_unremovable)
+            if lasts:
+                known.verdicts[n] = found
+        return found
+
+    def _judge(self, n: int, node: Node, recently_unremovable: bool) -> Eligibility:
+        given, columns, name = self._given, self._columns, node.metadata.name
         slices = self._slices.get(name, ())
         gpu = gpu_config(self._gpu_label, node)
-        summed = name not in self._changed and columns.knows(n)
-        pods: Sequence[Pod] = ()
-        if slices or gpu is not None or not summed:
-            pods = self._simulator.pods_on(name)
+        summed = name not in self._changed and columns.exact[n]
+        pods: Sequence[Pod] = () if summed and not slices else self._simulator.pods_on(name)
+        resources = (CPU, MEMORY) if gpu is None or gpu.dra_driver else (gpu.resource_name,)
 
         def sums(own: NodeGroupAutoscalingOptions) -> Usage | None:
             return columns.usage(
                 n,
+                resources,
                 skip_daemon_set_pods=own.ignore_daemonsets_utilization,
-                skip_mirror_pods=self._skips_mirror,
+                skip_mirror_pods=given.options.ignore_mirror_pods_utilization,
             )
 
         return eligibility(
@@ -71,3 +88,92 @@ class NodeJudge:
             dra_claims=claims_of(pods, given.snapshot) if slices else (),
             sums=sums if summed else None,
         )
+
+
+@dataclass(slots=True, eq=False)
+class _Known:
+    """Verdicts by node, None = not known, and what they stand on."""
+
+    nodes: Sequence[Node]
+    names: Sequence[str]
+    index: Mapping[str, int]
+    columns: UsageColumns
+    group_of: list[str | None]
+    own: dict[str, NodeGroupAutoscalingOptions | str]
+    errors: Mapping[str, str]
+    options: AutoscalingOptions
+    gpu_label: str
+    verdicts: list[Eligibility | None] = field(default_factory=list)
+
+    def may_know(self, n: int, node: Node) -> bool:
+        """Whether the verdict on a node depends on nothing else."""
+        if not self.columns.exact[n] or node.metadata.name in self.errors:
+            return False
+        return not node.spec.taints or to_be_deleted_since(node) is None
+
+    def learn(self, last: _Known | None) -> None:
+        """What was known of nodes that nothing has happened to since."""
+        if last is None or last.gpu_label != self.gpu_label or last.options != self.options:
+            self.verdicts = [None] * len(self.nodes)
+            return
+        other = {name for name, own in self.own.items() if last.own.get(name) != own}
+        if last.nodes is self.nodes and last.columns is self.columns and not other and last.group_of == self.group_of:
+            self.verdicts = last.verdicts
+            return
+        rows: Sequence[int] = range(len(self.nodes))
+        if last.index is not self.index:
+            rows = [last.index.get(name, -1) for name in self.names]
+        same = self._same_sums(last, np.array(rows, dtype=np.int64)).tolist()
+        self.verdicts = [
+            last.verdicts[row]
+            if is_same and last.nodes[row] is node and last.group_of[row] == group and group not in other
+            else None
+            for row, is_same, node, group in zip(rows, same, self.nodes, self.group_of, strict=True)
+        ]
+
+    def _same_sums(self, last: _Known, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[nodes]: whether the pods request the same; ``rows``: where the nodes were, -1 = nowhere."""
+        same: NDArray[np.bool_] = rows >= 0
+        if not len(last.nodes):
+            return same
+        same &= self.columns.exact & last.columns.exact[rows]
+        mine, theirs = self.columns.sums, last.columns.sums
+        nothing = np.zeros(1, dtype=np.int64)
+        for key in mine.keys() | theirs.keys():
+            before = theirs.get(key)
+            same &= mine.get(key, nothing) == (nothing if before is None else before[rows])
+        return same
+
+
+class _Last:
+    """What was known last; kept with the interner that the snapshots of a cluster share."""
+
+    def __init__(self) -> None:
+        self.known: _Known | None = None
+
+
+def _known(given: PlannerInput, columns: UsageColumns, gpu_label: str) -> _Known:
+    kept = given.snapshot.interner.memo.of(_Last, _Last)
+    groups, of_nodes = given.groups, given.snapshot.columns
+    made = _Known(
+        nodes=given.nodes,
+        names=of_nodes.names,
+        index=of_nodes.index,
+        columns=columns,
+        group_of=groups.ids_of_nodes(of_nodes.names),
+        own={group.id: _own(group, given.options.node_group_defaults) for group in groups},
+        errors=groups.node_errors,
+        options=given.options,
+        gpu_label=gpu_label,
+    )
+    made.learn(kept.known)
+    kept.known = made
+    return made
+
+
+def _own(group: NodeGroup, defaults: NodeGroupAutoscalingOptions) -> NodeGroupAutoscalingOptions | str:
+    """The options of a group, or why they cannot be told."""
+    try:
+        return group.options_or(defaults)
+    except ProviderError as error:
+        return error.message

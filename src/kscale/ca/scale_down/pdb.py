@@ -19,8 +19,6 @@ __all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker", "readable", "track
 _Labelled = tuple[str, tuple[tuple[str, str], ...]]
 """Namespace and labels of pods."""
 
-_NONE: list[RemainingPdb] = []
-
 
 class RemainingPdb(msgspec.Struct, kw_only=True):
     """One budget; ``disruptions_allowed`` falls as pods are charged and may become negative."""
@@ -49,7 +47,7 @@ class PdbCheck(msgspec.Struct, kw_only=True, frozen=True):
 class RemainingPdbTracker:
     """Budgets in list order. A tracker has one owner; :meth:`fork` gives an independent copy."""
 
-    __slots__ = ("_covering", "_in_namespace", "_matching", "pdbs")
+    __slots__ = ("_covering", "_in_namespace", "family", "pdbs")
 
     def __init__(self, budgets: Iterable[PodDisruptionBudget] = ()) -> None:
         """Raises :class:`kscale.objects.selectors.SelectorError` with upstream's text for an invalid selector."""
@@ -65,30 +63,31 @@ class RemainingPdbTracker:
         self._in_namespace: dict[str, list[int]] = {}
         for i, pdb in enumerate(self.pdbs):
             self._in_namespace.setdefault(pdb.namespace, []).append(i)
-        self._covering: dict[_Labelled, list[int]] = {}  # positions: forks share what was found
-        self._matching: dict[_Labelled, list[RemainingPdb]] = {}
+        self.family = object()
+        """The same for forks of one tracker, whose budgets cover the same pods."""
+        self._covering: dict[_Labelled, tuple[int, ...]] = {}  # forks share what was found
 
     def fork(self) -> RemainingPdbTracker:
         copy = RemainingPdbTracker()
         copy.pdbs = [msgspec.structs.replace(pdb) for pdb in self.pdbs]
-        copy._in_namespace, copy._covering = self._in_namespace, self._covering
+        copy._in_namespace, copy._covering, copy.family = self._in_namespace, self._covering, self.family
         return copy
+
+    def covering(self, pod: Pod) -> tuple[int, ...]:
+        """The budgets that cover the pod, by position in ``pdbs``."""
+        candidates = self._in_namespace.get(pod.metadata.namespace)
+        if candidates is None:
+            return ()
+        labels = pod.metadata.labels
+        key = pod.metadata.namespace, tuple(labels.items()) if labels else ()
+        found = self._covering.get(key)
+        if found is None:
+            found = self._covering[key] = tuple(i for i in candidates if self.pdbs[i].selector.matches(labels))
+        return found
 
     def matching(self, pod: Pod) -> list[RemainingPdb]:
         """The budgets that cover the pod, in list order."""
-        candidates = self._in_namespace.get(pod.metadata.namespace)
-        if candidates is None:
-            return _NONE
-        labels = pod.metadata.labels
-        key = pod.metadata.namespace, tuple(labels.items()) if labels else ()
-        found = self._matching.get(key)
-        if found is None:
-            covering = self._covering.get(key)
-            if covering is None:
-                covering = [i for i in candidates if self.pdbs[i].selector.matches(labels)]
-                self._covering[key] = covering
-            found = self._matching[key] = [self.pdbs[i] for i in covering]
-        return found
+        return [self.pdbs[i] for i in self.covering(pod)]
 
     def can_remove(self, pods: Sequence[Pod]) -> PdbCheck:
         """Whether the budgets let these pods go. A blocking pod that only forbids doing it at once is the last such."""

@@ -33,7 +33,6 @@ from kscale.snapshot.snapshot import Snapshot
 __all__ = ["RemovableNode", "RemovalResult", "RemovalSimulator", "UnremovableCandidate", "simulate_removals"]
 
 _TPU_PREFIX = "cloud-tpus.google.com/"
-_MANY = 1000  # pods whose UIDs are better read all at once
 
 
 class _Moves(msgspec.Struct, frozen=True, eq=False):
@@ -202,15 +201,21 @@ class RemovalSimulator:
 
     def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
         """Hints of the pods from ``first`` on, as nodes: int32[n], -1 = none."""
-        names = map(state.hint, self.pods.uids[first:])
+        numbers, known = self.pods.uid_numbers
         index = self._index
-        return np.fromiter((-1 if name is None else index.get(name, -1) for name in names), np.int32)
+        of_number = np.full(len(known) + 1, -1, dtype=np.int32)
+        for hints in (state.old_hints, state.hints):  # the newer one counts
+            for uid, name in hints.items():
+                if name and uid in known:
+                    of_number[known[uid]] = index.get(name, -1)
+        found: NDArray[np.int32] = of_number[numbers[first:]]
+        return found
 
     def set_time(self, now: datetime | Moment) -> None:
         """The moment that the following candidates are judged at."""
         now = moment(now)
         self._drain = DrainCodes(self.pods, DrainContext(now, self.options, self._listers, self.pdbs))
-        self._budgets = BudgetSets(self.pods, self.pdbs)
+        self._budgets = BudgetSets.of(self.pods, self.pdbs)
         # A node on its way out carries this taint; topology spread constraints may honour it.
         taint = Taint(key=TO_BE_DELETED_TAINT, value=str(now // SECOND), effect="NoSchedule")
         self.engine.set_ghost_rows(self._session.leaving(taint))
@@ -421,8 +426,7 @@ def _written(
     cursor: int,
     before: PlaceState,
 ) -> PlaceState:
-    uid = pods.uids.__getitem__ if len(which) > _MANY else pods.uid
-    fresh = {uid(i): names[n] for i, n in zip(which.tolist(), nodes.tolist(), strict=True)}
+    fresh = {uid: names[n] for uid, n in zip(pods.uids_of(which), nodes.tolist(), strict=True)}
     return PlaceState(cursor=cursor, hints={**before.hints, **fresh}, old_hints=before.old_hints)
 
 

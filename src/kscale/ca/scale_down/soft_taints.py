@@ -30,6 +30,8 @@ def soft_taints(nodes: Iterable[Node], unneeded: Collection[str], groups: Groups
     remove, add = [], []
     for node in nodes:
         name = node.metadata.name
+        if not node.spec.taints and name not in names:
+            continue
         if not _autoscaled(name, groups) or has_taint(node, TO_BE_DELETED_TAINT):
             continue
         tainted = has_taint(node, DELETION_CANDIDATE_TAINT)

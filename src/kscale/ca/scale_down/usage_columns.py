@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kscale.ca.gpu import GPU_VENDOR_RESOURCES
 from kscale.ca.pods import is_long_terminating
 from kscale.ca.scale_down.moving_pods import MovingPods
 from kscale.ca.scale_down.utilization import Usage
@@ -21,88 +22,100 @@ __all__ = ["UsageColumns"]
 # Sums of so many requests below so many thousandths stay within 64 bits.
 _MOST_PODS: Final = 1 << 12
 _MOST: Final = 1 << 50
-_DAEMON, _MIRROR, _GONE = 1, 2, 4
+_DAEMON, _MIRROR, _GONE, _STOPS = 1, 2, 4, 8
+
+_RESOURCES: Final = (CPU, MEMORY, *GPU_VENDOR_RESOURCES)
 
 
 class UsageColumns:
-    """Sums of cpu and memory over the placed pods of a snapshot, by node.
+    """Sums of what utilisation goes by (cpu, memory, devices of vendors) over the placed pods of a snapshot, by node.
 
     A node with a request that is finer than thousandths or enormous has none: it is to be summed up pod by pod.
+    ``sums``: int64[nodes] by resource and sort of pods; ``exact``: bool[nodes], whether there are sums.
     """
 
     def __init__(self, pods: MovingPods, nodes: int, now_ns: int) -> None:
         here = pods.node >= 0
         node, kind = (pods.node, pods.kind_of) if here.all() else (pods.node[here], pods.kind_of[here])
-        requests = pods.memo.of(_Requests, lambda: _Requests(pods.exemplars))
-        sort_of = np.array([_sort(pod, now_ns) for pod in pods.exemplars], dtype=np.int8)
-        self._sorts: list[int] = sorted(set(sort_of.tolist()))
+        requests = pods.memo.of(_Requests, lambda: _Requests(pods))
+        sort_of = requests.sorts.copy()
+        for stopping in requests.stopping:
+            sort_of[stopping] |= _GONE * is_long_terminating(pods.exemplars[stopping], now_ns)
+        self._sorts: list[int] = np.unique(sort_of).tolist()
         odd = requests.odd
         sorts = sort_of[kind] if len(self._sorts) > 1 else None
-        self._sums: dict[tuple[str, int], NDArray[np.int64]] = {}
-        for name in (CPU, MEMORY):
-            taken = requests.amounts[name][kind]
-            for sort in self._sorts:
-                mine = slice(None) if sorts is None else sorts == sort
+        self.sums: dict[tuple[str, int], NDArray[np.int64]] = {}
+        for sort in self._sorts:
+            mine = slice(None) if sorts is None else sorts == sort
+            at, of = node[mine], kind[mine]
+            for name, amounts in requests.amounts.items():
                 total = np.zeros(nodes, dtype=np.int64)
-                np.add.at(total, node[mine], taken[mine])
-                self._sums[name, sort] = total
+                np.add.at(total, at, amounts[of])
+                self.sums[name, sort] = total
         exact = np.bincount(node, minlength=nodes) < _MOST_PODS
         if odd.any():
             exact[node[odd[kind]]] = False
-        self._exact: list[bool] = exact.tolist()
-        self._of: dict[tuple[bool, bool], list[list[int]]] = {}
+        self.exact: NDArray[np.bool_] = exact
+        self._of: dict[tuple[str, bool, bool], tuple[list[int], list[int]]] = {}
 
-    def knows(self, node: int) -> bool:
-        """Whether :meth:`usage` has an answer."""
-        return self._exact[node]
+    @classmethod
+    def of(cls, pods: MovingPods, nodes: int, now_ns: int) -> UsageColumns:
+        """Those of pods, worked out once if none of them was told to stop."""
+        if pods.memo.of(_Requests, lambda: _Requests(pods)).stopping:
+            return cls(pods, nodes, now_ns)
+        return pods.memo.of(cls, lambda: cls(pods, nodes, now_ns))
 
-    def usage(self, node: int, *, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> Usage | None:
+    def usage(
+        self, node: int, resources: Iterable[str], *, skip_daemon_set_pods: bool, skip_mirror_pods: bool
+    ) -> Usage | None:
         """What the pods of a node request; None: not known here."""
-        if not self._exact[node]:
+        if not self.exact[node]:
             return None
-        asked = skip_daemon_set_pods, skip_mirror_pods
-        columns = self._of.get(asked)
-        if columns is None:
-            columns = self._of[asked] = self._columns(*asked)
-        cpu, memory, skipped_cpu, skipped_memory = columns
-        return Usage(
-            used={CPU: cpu[node], MEMORY: memory[node]},
-            skipped={CPU: skipped_cpu[node], MEMORY: skipped_memory[node]},
-        )
+        used, skipped = {}, {}
+        for name in resources:
+            asked = name, skip_daemon_set_pods, skip_mirror_pods
+            columns = self._of.get(asked)
+            if columns is None:
+                columns = self._of[asked] = self._columns(*asked)
+            used[name], skipped[name] = columns[0][node], columns[1][node]
+        return Usage(used=used, skipped=skipped)
 
-    def _columns(self, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> list[list[int]]:
-        """Used cpu and memory, then those of pods that are left aside, by node."""
-        nodes = len(self._exact)
-        used = {name: np.zeros(nodes, dtype=np.int64) for name in (CPU, MEMORY)}
-        skipped = {name: np.zeros(nodes, dtype=np.int64) for name in (CPU, MEMORY)}
+    def _columns(self, name: str, skip_daemon_set_pods: bool, skip_mirror_pods: bool) -> tuple[list[int], list[int]]:
+        """What is used, and what those pods take that are left aside, by node."""
+        used, skipped = np.zeros((2, len(self.exact)), dtype=np.int64)
         for sort in self._sorts:
             aside = (skip_daemon_set_pods and sort & _DAEMON) or (skip_mirror_pods and sort & _MIRROR)
             if not aside and sort & _GONE:
                 continue
-            for name, total in (skipped if aside else used).items():
-                total += self._sums[name, sort]
-        return [total.tolist() for total in (*used.values(), *skipped.values())]
+            total = self.sums.get((name, sort))
+            if total is not None:
+                (skipped if aside else used)[:] += total
+        return used.tolist(), skipped.tolist()
 
 
 class _Requests:
-    """What each pod requests in thousandths, by resource: int64[pods]; ``odd``: bool[pods], requests that are finer or
-    enormous, which stand as 0."""
+    """Of each kind of pods: ``amounts`` in thousandths, int64[kinds] by resource; ``odd``: bool[kinds], requests that
+    are finer or enormous, which stand as 0; ``sorts``: int8[kinds]; ``stopping``: kinds that were told to stop."""
 
-    __slots__ = ("amounts", "odd")
+    __slots__ = ("amounts", "odd", "sorts", "stopping")
 
-    def __init__(self, pods: Sequence[Pod]) -> None:
-        self.odd = np.zeros(len(pods), dtype=np.bool_)
-        self.amounts = {name: np.zeros(len(pods), dtype=np.int64) for name in (CPU, MEMORY)}
-        for i, pod in enumerate(pods):
-            request = occupancy(pod)
-            for name, column in self.amounts.items():
-                milli = _thousandths(request[name]) if name in request else 0
-                self.odd[i] |= milli is None
-                column[i] = milli or 0
+    def __init__(self, pods: MovingPods) -> None:
+        found = pods.of_kinds(("requests",), _request)
+        self.odd = np.array([None in amounts.values() for _, amounts in found], dtype=np.bool_)
+        self.sorts = np.array([sort & ~_STOPS for sort, _ in found], dtype=np.int8)
+        self.stopping = [kind for kind, (sort, _) in enumerate(found) if sort & _STOPS]
+        names = [name for name in _RESOURCES if any(name in amounts for _, amounts in found)]
+        self.amounts = {
+            name: np.array([amounts.get(name) or 0 for _, amounts in found], dtype=np.int64) for name in names
+        }
 
 
-def _sort(pod: Pod, now_ns: int) -> int:
-    return _DAEMON * is_daemonset_pod(pod) + _MIRROR * is_mirror_pod(pod) + _GONE * is_long_terminating(pod, now_ns)
+def _request(pod: Pod) -> tuple[int, dict[str, int | None]]:
+    """(the sort of a pod, what it requests in thousandths; None: finer or enormous)."""
+    sort = _DAEMON * is_daemonset_pod(pod) + _MIRROR * is_mirror_pod(pod)
+    request = occupancy(pod)
+    amounts = {name: _thousandths(request[name]) for name in _RESOURCES if name in request}
+    return sort + _STOPS * (pod.metadata.deletion_timestamp is not None), amounts
 
 
 def _thousandths(amount: Quantity) -> int | None:

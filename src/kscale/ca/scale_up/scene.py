@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from kscale.ca.by_identity import kept_with
 from kscale.ca.cluster_state import upcoming_nodes
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.node_infos import mixed_templates, recalled, remembered
-from kscale.ca.node_lists import node_lists
+from kscale.ca.kept_templates import KeptTemplates, LastTemplates
+from kscale.ca.node_infos import mixed_templates
+from kscale.ca.node_lists import lists_of
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import expendable_placed
 from kscale.ca.pod_lists.split import split
@@ -23,6 +26,7 @@ from kscale.ca.templates import TaintConfig, fresh_copy
 from kscale.effects import Moment
 from kscale.objects.apps import DaemonSet
 from kscale.objects.core import Node, Pod
+from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.objects.owners import controller_of, is_daemonset_pod, is_mirror_pod
@@ -40,6 +44,10 @@ _STAYING = "pods that may belong to their node"
 def _may_stay(pod: Pod) -> bool:
     owner = controller_of(pod.metadata)
     return is_mirror_pod(pod) or is_daemonset_pod(pod) or (owner is not None and owner.kind == "DaemonSet")
+
+
+def _daemonsets(workloads: Sequence[KubeObject]) -> list[DaemonSet]:
+    return [each for each in workloads if isinstance(each, DaemonSet)]
 
 
 class Scene:
@@ -69,9 +77,9 @@ class Scene:
             lacks = lacks_promised(
                 self.groups, self.snapshot.informers, options, given=given_templates, known=known_templates
             )
-        taints = TaintConfig.from_options(options)
-        self.lists = node_lists(self.found.columns.objects, gpu_label=gpu_label, taints=taints, lacks=lacks)
-        self.daemonsets = [each for each in self.found.informers.workloads if isinstance(each, DaemonSet)]
+        self.lists = lists_of(self.found, gpu_label, TaintConfig.from_options(options), lacks)
+        workloads = self.found.informers.workloads
+        self.daemonsets: list[DaemonSet] = kept_with(self.found, ("DaemonSets",), [workloads], _daemonsets)[0]
         self.warnings: list[str] = []
         self.not_started: list[str] = []
 
@@ -100,10 +108,19 @@ class Scene:
         if given or self.candidates:
             others = Groups((group for group in every if group.id not in given), self.groups.node_errors)
 
-        cache = {group.id: recalled(known[group.id], group.id) for group in others if group.id in known}
+        kept = LastTemplates.of(self.found)
+        cache = kept.recalled({group.id: known[group.id] for group in others if group.id in known})
         found = mixed_templates(
-            self.lists.all, self._examples, self.daemonsets, others, now=self.now, options=self.options, cache=cache
+            self.lists.all,
+            partial(self._examples, kept.examples),
+            self.daemonsets,
+            others,
+            now=self.now,
+            options=self.options,
+            cache=cache,
+            kept=kept.templates,
         )
+        kept.tidy({group.id for group in others}, {node.metadata.name for node in self.lists.all})
         self.warnings += found.warnings
         made = {**found.templates, **given}
         self.warnings += [
@@ -111,13 +128,12 @@ class Scene:
         ]
 
         def to_remember() -> dict[str, RememberedTemplate]:
-            return {
-                name: known[name] if item is cache.get(name) else remembered(item) for name, item in found.cache.items()
-            }
+            fresh = kept.remembered({name: item for name, item in found.cache.items() if item is not cache.get(name)})
+            return {name: fresh[name] if name in fresh else known[name] for name in found.cache}
 
         return {group.id: made[group.id] for group in every if group.id in made}, to_remember
 
-    def _examples(self, nodes: Sequence[Node]) -> list[NodeTemplate | None]:
+    def _examples(self, kept: KeptTemplates, nodes: Sequence[Node]) -> list[NodeTemplate | None]:
         """Nodes with what a template looks at: pods that may belong to the node itself, and its devices."""
         if not nodes:
             return []
@@ -125,23 +141,28 @@ class Scene:
         wanted = np.zeros(len(snapshot.nodes), dtype=np.bool_)
         wanted[[index[node.metadata.name] for node in nodes if node.metadata.name in index]] = True
         at = snapshot.placed_where(_STAYING, _may_stay, np.flatnonzero(wanted[snapshot.placed_node]))
-        pods: dict[int, list[Pod]] = {}
+        pods: dict[int, list[int]] = {}
         for i, where in zip(at.tolist(), snapshot.placed_node[at].tolist(), strict=True):
-            pods.setdefault(where, []).append(snapshot.placed_record(i).pod)
+            pods.setdefault(where, []).append(i)
         slices: dict[str | None, list[ResourceSlice]] = {}
         for each in informers.resource_slices:
             slices.setdefault(each.spec.node_name, []).append(each)
-        return [
-            NodeTemplate(
-                node=node,
-                pods=pods.get(index[node.metadata.name], []),
-                csi_node=informers.csi_nodes.get(node.metadata.name),
-                resource_slices=slices.get(node.metadata.name, []),
-            )
-            if node.metadata.name in index
-            else None
-            for node in nodes
-        ]
+        rows, added = snapshot.placed_parts
+        stamps, memo = snapshot.table.column("stamp"), snapshot.table.memo
+
+        def example(node: Node) -> NodeTemplate:
+            name = node.metadata.name
+            here, published, csi = pods.get(index[name], []), slices.get(name, []), informers.csi_nodes.get(name)
+
+            def make() -> NodeTemplate:
+                found = [snapshot.placed_record(i).pod for i in here]
+                return NodeTemplate(node=node, pods=found, csi_node=csi, resource_slices=published)
+
+            if added:
+                return make()
+            return kept.of(name, (node, memo, csi, *published), tuple(stamps[rows[here]].tolist()), make)
+
+        return [example(node) if node.metadata.name in index else None for node in nodes]
 
     def prepare(self, templates: Mapping[str, NodeTemplate], state: LoopState) -> dict[str, int]:
         """Takes pods that do not count out of the snapshot, and nodes that have not started, and puts coming ones in;

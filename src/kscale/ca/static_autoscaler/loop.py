@@ -256,7 +256,7 @@ class _RunOnce:
         timer = FunctionTimer(p, "updateClusterState")
         yield from self.be_actionable()
         taints = TaintConfig.from_options(options)
-        yield from p.observe(*observing.of_nodes(scene.lists.all, self.now, taints))
+        yield from p.observe(*observing.of_nodes(scene.found, self.now, taints))
         # Before the cloud is looked at anew: what is deleted meanwhile is still among its nodes.
         self.under_way = self.actuator.tracker.status(self.now)
         self.state = caught_up(self.state, self.actuator.tracker)

@@ -7,10 +7,11 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 
 from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.by_identity import kept_with
 from kscale.ca.cluster_state import ClusterStateRegistry, backoff_status, is_cluster_healthy, is_group_healthy
 from kscale.ca.device_labels import dra_drivers_label, gpu_labels
 from kscale.ca.metrics import observation
-from kscale.ca.nodes import is_being_deleted
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, is_being_deleted
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.node_latency import NodeLatency
 from kscale.ca.scale_down.unremovable import UnremovableNode
@@ -20,6 +21,7 @@ from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.objects.quantity import Quantity
+from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
     "of_failures",
@@ -38,21 +40,22 @@ _SKIPPED: Final = {"cpu": "CpuResourceLimit", "memory": "MemoryResourceLimit"}
 _STATES: Final = ("ready", "unready", "notStarted", "suspended", "longUnregistered", "unregistered")
 
 
-def of_nodes(nodes: Iterable[Node], now: Moment, taints: TaintConfig) -> list[Observation]:
+def of_nodes(snapshot: Snapshot, now: Moment, taints: TaintConfig) -> list[Observation]:
     """Cores and bytes of the nodes that stay, and how many taints of which kind there are."""
-    cores = memory = 0
-    kinds: Counter[str] = Counter()
-    for node in nodes:
-        if node.spec.taints:
-            kinds.update(map(taints.kind_of, node.spec.taints))
-            if is_being_deleted(node, now):
-                continue
+
+    def amounts(node: Node) -> tuple[int, int, list[str]]:
         capacity = node.status.capacity or {}
-        cores += _value(capacity.get("cpu"))
-        memory += _value(capacity.get("memory"))
+        kinds = [*map(taints.kind_of, node.spec.taints)]
+        return _value(capacity.get("cpu")), _value(capacity.get("memory")), kinds
+
+    nodes = snapshot.columns.objects
+    found = kept_with(snapshot, ("sizes of nodes", taints), nodes, amounts)
+    kinds = Counter(kind for _, _, of_node in found if of_node for kind in of_node)
+    if TO_BE_DELETED_TAINT in kinds:
+        found = [each for each, node in zip(found, nodes, strict=True) if not is_being_deleted(node, now)]
     return [
-        observation("cluster_cpu_current_cores", cores),
-        observation("cluster_memory_current_bytes", memory),
+        observation("cluster_cpu_current_cores", sum(cores for cores, _, _ in found)),
+        observation("cluster_memory_current_bytes", sum(memory for _, memory, _ in found)),
         *(observation("node_taints_count", count, type=kind) for kind, count in kinds.items()),
     ]
 
