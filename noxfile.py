@@ -35,7 +35,9 @@ def environment(session: nox.Session) -> Path:
     if not installed.exists() or installed.read_text() != digest.hexdigest():
         session.run(sys.executable, "-m", "venv", str(folder), external=True)
         python = str(folder / "bin" / "python")
-        session.run(python, "-m", "pip", "install", "-q", f".[{EXTRAS}]", *groups("lint", "test"), external=True)
+        session.run(
+            python, "-m", "pip", "install", "-q", f".[{EXTRAS}]", *groups("lint", "test", "docs"), external=True
+        )
         installed.write_text(digest.hexdigest())
     return folder / "bin"
 
@@ -98,6 +100,25 @@ def lint(session: nox.Session) -> None:
     run(session, "ruff", "format", "--check")
     run(session, "mypy")
     run(session, "lint-imports")
+
+
+@nox.session(venv_backend="none")
+def docs(session: nox.Session) -> None:
+    """The documentation as HTML in build/docs; a warning is an error."""
+    run(
+        session,
+        "python",
+        "-m",
+        "sphinx",
+        "-W",
+        "--keep-going",
+        "-q",
+        "-b",
+        "html",
+        "docs",
+        "build/docs",
+        *session.posargs,
+    )
 
 
 @nox.session(venv_backend="none")

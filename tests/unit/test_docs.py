@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import doctest
+import importlib
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ def run_session(block: str, names: dict[str, Any], page: Path, line: int) -> Non
 
 @pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 def test_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": "__main__"}
     text = page.read_text()
@@ -41,3 +44,26 @@ def test_examples(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
             run_session(block, names, page, line)
         else:
             exec(compile("\n" * line + block, str(page), "exec"), names)
+
+
+REFERENCE = sorted(page.stem for page in (ROOT / "docs" / "reference").glob("*.md"))
+
+
+@pytest.mark.parametrize("module", REFERENCE)
+def test_every_public_name_has_a_docstring_of_its_own(module: str) -> None:
+    """What the reference is made of. A name that is data has a text behind it, or its module's docstring names it."""
+    found = importlib.import_module(module)
+    missing = []
+    for name in found.__all__:
+        value = getattr(found, name)
+        if inspect.isroutine(value) or inspect.isclass(value):
+            inherited = inspect.isclass(value) and value.__doc__ in {base.__doc__ for base in value.__mro__[1:]}
+            if not value.__doc__ or inherited:
+                missing.append(name)
+    assert missing == []
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    index = (ROOT / "docs" / "index.md").read_text().split()
+    pages = [str(page.relative_to(ROOT / "docs").with_suffix("")) for page in (ROOT / "docs").rglob("*.md")]
+    assert [page for page in pages if page not in (*index, "index")] == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -47,7 +48,7 @@ Refuse = Callable[[Action], ApiError | None]
 
 
 def as_if_done(
-    steps: Steps[_T], *, now: Moment, respond: Respond | None = None, refuse: Refuse | None = None
+    steps: Steps[_T], *, now: datetime | Moment, respond: Respond | None = None, refuse: Refuse | None = None
 ) -> DryRun[_T]:
     """Runs a machine: every action succeeds at once but what ``refuse`` refuses, and waiting takes its time.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from datetime import datetime
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from kscale.effects.actions import Action, InBackground, Machine, Steps, Togethe
 from kscale.effects.answers import ANSWERS, WrongAnswerError, check_answer
 from kscale.effects.moments import Moment, to_text
 from kscale.effects.outcomes import DEADLINE_EXCEEDED, Outcome
+from kscale.objects.times import moment
 
 __all__ = ["Perform", "Running", "VirtualTime", "run_virtually"]
 
@@ -67,13 +69,13 @@ class VirtualTime:
 
     ``perform`` does what machines ask. An action is performed when it is yielded, and its outcome is handed over when
     that is over: a world that answers late says so by ``Outcome.at``, and does what shall happen meanwhile by
-    :meth:`at`.
+    :meth:`at`. ``now``: an aware datetime or a moment. Raises InputError for anything else.
     """
 
     __slots__ = ("_due", "_perform", "_turn", "now")
 
-    def __init__(self, perform: Perform, *, now: Moment) -> None:
-        self.now = now
+    def __init__(self, perform: Perform, *, now: datetime | Moment) -> None:
+        self.now = moment(now)
         self._perform = perform
         self._turn = 0
         self._due: list[tuple[Moment, int, int, Running, Callable[[], None]]] = []
@@ -218,7 +220,7 @@ class VirtualTime:
             begin()
 
 
-def run_virtually(machine: Machine, perform: Perform, *, now: Moment) -> Any:
+def run_virtually(machine: Machine, perform: Perform, *, now: datetime | Moment) -> Any:
     """What a machine returns, after everything that it started in the background has ended, too."""
     time = VirtualTime(perform, now=now)
     running = time.start(machine)

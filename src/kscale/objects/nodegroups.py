@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from msgspec.structs import replace
 
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node
-from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+from kscale.objects.nodegroup_decoding import group_from_dict
 
 __all__ = ["Groups"]
 
@@ -142,13 +141,7 @@ def _decoded(given: object, number: int) -> NodeGroup:
     where = f"node group {number}"
     if not isinstance(given, Mapping):
         raise InputError(Problem(f"a NodeGroup is due, not {type(given).__name__}", object=where))
-    fields = {field.encode_name for field in msgspec.structs.fields(NodeGroup)}
-    unknown = [
-        Problem("there is no such member", object=where, field=str(name)) for name in given if name not in fields
-    ]
-    if unknown:
-        raise InputError(unknown)
-    return from_dict(dict(given), NodeGroup, object_path=where)
+    return group_from_dict(given, where)
 
 
 class _Labelled:

@@ -9,8 +9,8 @@ import msgspec
 
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
-from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroup_decoding import group_from_dict, template_from_dict
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.arguments import short
 from kscale.snapshot.client_objects import is_client_object, to_plain
@@ -56,9 +56,9 @@ def template_of(template: TemplateLike, nodes: Sequence[Node] = ()) -> NodeTempl
     if not isinstance(given, Node | NodeGroup | dict) and is_client_object(given):
         given = to_plain(given)
     if isinstance(given, dict):
-        if "node" in given:
-            return from_dict(given, NodeTemplate)
-        given = from_dict(given, NodeGroup if "id" in given and "metadata" not in given else Node)
+        if "id" not in given or "metadata" in given:
+            return template_from_dict(given)
+        given = group_from_dict(given)
     if isinstance(given, NodeGroup):
         return _of_group(given, nodes)
     if not isinstance(given, Node):

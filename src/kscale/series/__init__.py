@@ -1,8 +1,10 @@
 """Usage over time as columns, and its readers (CSV, Parquet, Prometheus range JSON; from bytes).
 
-series = read(Path("usage.parquet"))
-for key, time, value in series:
-    ...
+::
+
+    series = read(Path("usage.parquet"))
+    for key, time, value in series:
+        ...
 """
 
 from __future__ import annotations

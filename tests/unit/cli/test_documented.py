@@ -1,4 +1,4 @@
-"""What README, docs/cli.md and docs/mix.md show was run: every ``$ kscale ...`` in a console block prints what stands
+"""What the README and some pages of the docs show was run: every ``$ kscale ...`` in a console block prints what stands
 below it.
 
 After a change of the output or of the example, ``PYTHONPATH=tests python tests/unit/cli/test_documented.py`` writes the
@@ -17,7 +17,7 @@ import pytest
 from unit.cli.support import kscale
 
 ROOT = Path(__file__).parents[3]
-PAGES = (ROOT / "README.md", ROOT / "docs" / "cli.md", ROOT / "docs" / "mix.md")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("cli", "mix", "tutorial")))
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ from kscale.effects import (
     WrongAnswerError,
     run_virtually,
 )
+from kscale.errors import InputError
 from kscale.objects.core import ObjectReference
 
 T0 = 1_000
@@ -256,3 +258,10 @@ def test_what_a_machine_in_time_starts_in_the_background_has_its_own() -> None:
 
     run_virtually(outer, nobody, now=T0)
     assert ended == [50]
+
+
+def test_now_is_an_aware_datetime_or_a_moment() -> None:
+    assert VirtualTime(nobody, now=datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)).now == 10**9
+    for wrong in (datetime(2026, 5, 4), "2026-05-04T00:00:00Z", 1.5):  # noqa: DTZ001 - a naive one is the point
+        with pytest.raises(InputError, match="now"):
+            VirtualTime(nobody, now=wrong)  # type: ignore[arg-type]

@@ -37,6 +37,10 @@ def options(**given: Any) -> kscale.EstimateOptions:
 REFUSED: list[tuple[Callable[..., Any], Json, str]] = [
     (estimate, {"template": 3}, "template is 3, not a node, a node template or a node group"),
     (estimate, {"template": None}, "template is None, not"),
+    (estimate, {"template": {"id": "g", "min": 1, "template": NODE}}, "node group: min: there is no such member"),
+    (estimate, {"template": {"id": "g", "template": {"node": NODE, "pod": []}}}, r"template\.pod: there is no such"),
+    (estimate, {"template": {"id": "g", "template": NODE, "options": {"x": 1}}}, r"options\.x: there is no such"),
+    (estimate, {"template": {"nodes": NODE}}, "template: nodes: there is no such member"),
     (estimate, {"options": {}}, "options is {}, not EstimateOptions"),
     (estimate, {"options": options(max_nodes="x")}, r"options\.max_nodes: Expected `int`, got `str`"),
     (estimate, {"options": options(node_group=3)}, r"options\.node_group: "),
@@ -156,3 +160,12 @@ def test_results_tell_what_they_hold_and_travel() -> None:
     )  # fmt: skip
     assert pickle.loads(pickle.dumps(fit)).verdict("d/big", "t") == fit.verdict("d/big", "t")
     assert pickle.loads(pickle.dumps(placed)).placement == {"d/a": "t"}
+
+
+@pytest.mark.parametrize(
+    "template",
+    [NODE, {"node": NODE}, {"id": "g", "template": NODE}, {"id": "g", "template": {"node": NODE, "pods": []}}],
+    ids=["node", "template", "group of a node", "group of a template"],
+)
+def test_a_template_may_be_told_in_each_of_these_ways(template: Json) -> None:
+    assert estimate(template=template).node_count == 1
