@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
@@ -214,23 +215,23 @@ class QuotaTracker:
         usage: list[dict[str, int]] = [{} for _ in quotas]
         selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
         counts: list[tuple[dict[str, int], int]] = []
-        of_groups: dict[str, int] = {}
         nodes = [node for node in nodes if not exclude(node)]
         names = [node.metadata.name for node in nodes]
-        for name, node, group in zip(names, nodes, groups.ids_of_nodes(names), strict=True):
-            if group is None and name in groups.node_errors:
-                text = f'failed to get node group for node "{name}": '
-                raise AutoscalerError("", text + groups.node_errors[name])
+        group_of = groups.ids_of_nodes(names)
+        of_groups = Counter(group for group in group_of if group is not None)
+        first = {group: i for i, group in zip(range(len(nodes) - 1, -1, -1), reversed(group_of), strict=True)}
+        for i, group in enumerate(group_of):
             if group is None:
-                counted = resources.of(node, None)
-                counts.append((counted, 1))
-            else:
-                times = of_groups.get(group, 0)
-                of_groups[group] = times + 1
-                counted = resources.of_group(group) if times else resources.of(node, groups[group])
-            for quota, used in selective:
+                if names[i] in groups.node_errors:
+                    text = f'failed to get node group for node "{names[i]}": '
+                    raise AutoscalerError("", text + groups.node_errors[names[i]])
+                counts.append((resources.of(nodes[i], None), 1))
+            elif first[group] == i:
+                resources.of(nodes[i], groups[group])
+        for quota, used in selective:
+            for node, group in zip(nodes, group_of, strict=True):
                 if quota.applies_to(node):
-                    _add(used, counted)
+                    _add(used, resources.of(node, None) if group is None else resources.of_group(group))
         counts += [(resources.of_group(name), times) for name, times in of_groups.items()]
         for quota, used in zip(quotas, usage, strict=True):
             if quota.selector.empty:

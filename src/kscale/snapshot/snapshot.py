@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -392,10 +393,14 @@ class Snapshot:
         """Another snapshot with only some of the placed pods: bool[M], in the order of ``placed_class``."""
         used = {name: column.copy() for name, column in self.used.items()}
         pod_count = self.pod_count.copy()
-        for which, node in zip(self.placed_class[~keep].tolist(), self.placed_node[~keep].tolist(), strict=True):
-            pod_count[node] -= 1
-            for name, amount in self.interner.classes[which].occupancy.items():
-                used[name][node : node + 1] -= amount
+        gone = np.flatnonzero(~keep)
+        gone = gone[np.argsort(self.placed_class[gone], kind="stable")]
+        classes, nodes = self.placed_class[gone], self.placed_node[gone]
+        np.subtract.at(pod_count, nodes, 1)
+        starts = np.flatnonzero(np.diff(classes, prepend=-1)).tolist()
+        for start, end in pairwise([*starts, len(gone)]):
+            for name, amount in self.interner.classes[classes[start]].occupancy.items():
+                np.subtract.at(used[name], nodes[start:end], amount)
         of_rows = keep[: len(self._placed_rows)]
         of_added = keep[len(self._placed_rows) :]
         return Snapshot(

@@ -54,8 +54,9 @@ class DrainCodes:
             if aged and of_kind[kind] == MOVES_UNLESS_PDB:
                 one_by_one.append(kind)
         self.codes: NDArray[np.uint8] = of_kind[pods.kind_of]
+        aging = pods.memo.of(_Aging, _Aging)
         for i in np.flatnonzero(np.isin(pods.kind_of, one_by_one)).tolist() if one_by_one else ():
-            self.codes[i] = self._code(pods.pod(i), self._rules[:-1])
+            self.codes[i] = self._code(aging.of(pods, i), self._rules[:-1])
 
     def _timeless(self) -> NDArray[np.uint8]:
         """Codes of kinds whose verdicts do not depend on the time, else ``_TIMELY``: of pods that are told to stop, and
@@ -95,6 +96,16 @@ def _code(pod: Pod, context: DrainContext, rules: Sequence[Rule]) -> int:
     if outcome == UNDEFINED:
         return MOVES_UNLESS_PDB
     return DAEMON if is_daemonset_pod(pod) else MOVES
+
+
+class _Aging(dict[int, Pod]):
+    """Pods that are judged one by one, as time goes by; kept with them all."""
+
+    def of(self, pods: MovingPods, i: int) -> Pod:
+        found = self.get(i)
+        if found is None:
+            found = self[i] = pods.pod(i)
+        return found
 
 
 class BudgetSets:

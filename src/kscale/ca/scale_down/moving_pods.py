@@ -113,6 +113,8 @@ class MovingPods:
 
     def classes(self) -> list[PodClass]:
         """The classes that occur."""
+        if len(self.class_of) == len(self._snapshot.placed_class):
+            return self._snapshot.placed_classes
         classes = self._snapshot.interner.classes
         return [classes[i] for i in np.unique(self.class_of).tolist()]
 

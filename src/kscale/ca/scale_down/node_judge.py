@@ -51,17 +51,18 @@ class NodeJudge:
     def judge(self, name: str, *, recently_unremovable: bool) -> Eligibility:
         """One node of the snapshot."""
         n, known = self._index[name], self._known
-        node = self._given.nodes[n]
-        lasts = not (recently_unremovable or name in self._changed or name in self._slices) and known.may_know(n, node)
-        found = known.verdicts[n] if lasts else None
+        if recently_unremovable or name in self._changed or name in self._slices:
+            return self._judge(n, recently_unremovable)
+        found = known.verdicts[n]
         if found is None:
-            found = self._judge(n, node, recently_unremovable)
-            if lasts:
+            found = self._judge(n, recently_unremovable)
+            if known.may_know(n):
                 known.verdicts[n] = found
         return found
 
-    def _judge(self, n: int, node: Node, recently_unremovable: bool) -> Eligibility:
-        given, columns, name = self._given, self._columns, node.metadata.name
+    def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
+        given, columns, node = self._given, self._columns, self._given.nodes[n]
+        name = node.metadata.name
         slices = self._slices.get(name, ())
         gpu = gpu_config(self._gpu_label, node)
         summed = name not in self._changed and columns.exact[n]
@@ -105,11 +106,13 @@ class _Known:
     gpu_label: str
     verdicts: list[Eligibility | None] = field(default_factory=list)
 
-    def may_know(self, n: int, node: Node) -> bool:
+    def may_know(self, n: int) -> bool:
         """Whether the verdict on a node depends on nothing else."""
-        if not self.columns.exact[n] or node.metadata.name in self.errors:
-            return False
-        return not node.spec.taints or to_be_deleted_since(node) is None
+        return (
+            bool(self.columns.exact[n])
+            and self.names[n] not in self.errors
+            and to_be_deleted_since(self.nodes[n]) is None
+        )
 
     def learn(self, last: _Known | None) -> None:
         """What was known of nodes that nothing has happened to since."""
@@ -117,7 +120,8 @@ class _Known:
             self.verdicts = [None] * len(self.nodes)
             return
         other = {name for name, own in self.own.items() if last.own.get(name) != own}
-        if last.nodes is self.nodes and last.columns is self.columns and not other and last.group_of == self.group_of:
+        same_groups = not other and last.group_of == self.group_of and last.errors == self.errors
+        if last.nodes is self.nodes and last.columns is self.columns and same_groups:
             self.verdicts = last.verdicts
             return
         rows: Sequence[int] = range(len(self.nodes))
@@ -130,6 +134,9 @@ class _Known:
             else None
             for row, is_same, node, group in zip(rows, same, self.nodes, self.group_of, strict=True)
         ]
+        for name in self.errors:
+            if name in self.index:
+                self.verdicts[self.index[name]] = None
 
     def _same_sums(self, last: _Known, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[nodes]: whether the pods request the same; ``rows``: where the nodes were, -1 = nowhere."""

@@ -6,14 +6,16 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from kscale.ca.by_identity import kept_with
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Pod
 from kscale.objects.meta import object_key
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.selectors import Selector, SelectorError, compile_selector
+from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker", "readable", "tracker_of"]
+__all__ = ["PdbCheck", "RemainingPdb", "RemainingPdbTracker", "kept_tracker", "readable", "tracker_of"]
 
 
 _Labelled = tuple[str, tuple[tuple[str, str], ...]]
@@ -127,6 +129,11 @@ def readable(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget
             break
         found.append(budget)
     return found
+
+
+def kept_tracker(snapshot: Snapshot) -> RemainingPdbTracker:
+    """:func:`tracker_of` the budgets of a snapshot, of its own, made once for the same budgets."""
+    return kept_with(snapshot, ("budgets",), [snapshot.informers.budgets], tracker_of)[0].fork()
 
 
 def tracker_of(budgets: Sequence[PodDisruptionBudget]) -> RemainingPdbTracker:

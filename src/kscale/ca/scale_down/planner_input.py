@@ -8,7 +8,7 @@ from kscale.ca.by_identity import kept_with
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.drainability.context import Listers
-from kscale.ca.scale_down.pdb import tracker_of
+from kscale.ca.scale_down.pdb import kept_tracker
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, duration
 from kscale.objects.core import Node
@@ -54,9 +54,8 @@ class PlannerInput:
         self.snapshot = snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff)
         self.nodes: list[Node] = snapshot.columns.objects
         self.groups = Groups.of(groups, self.nodes)
-        informers = snapshot.informers
-        self.listers: Listers = kept_with(snapshot, ("listers",), [informers.workloads], Listers)[0]
-        self.pdbs = kept_with(snapshot, ("budgets",), [informers.budgets], tracker_of)[0].fork()
+        self.listers: Listers = kept_with(snapshot, ("listers",), [snapshot.informers.workloads], Listers)[0]
+        self.pdbs = kept_tracker(snapshot)
 
     @property
     def settles(self) -> bool:

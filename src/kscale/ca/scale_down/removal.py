@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kscale._native import _packing, _removals
+from kscale.ca.by_identity import kept_with
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
@@ -188,15 +189,15 @@ class RemovalSimulator:
             self._removals.set_hints(self._hints(state, 0))
         self.set_time(now)
 
-    def _stripped(self, classes: Iterable[PodClass]) -> dict[int, PodClass]:
+    def _stripped(self, classes: Sequence[PodClass]) -> dict[int, PodClass]:
         """Class number -> the class without requests for TPUs, of the classes that have any."""
         found = {}
-        for of in classes:
-            if any(name.startswith(_TPU_PREFIX) for name in of.occupancy):
-                first = int(np.flatnonzero(self.pods.class_of == of.index)[0])
-                found[of.index] = self.snapshot.interner.classify(
-                    _without_tpu(self.pods.pod(first)), placed=True, moves=True
-                )
+        asks = kept_with(self.snapshot, ("TPU",), classes, _asks_for_tpu)
+        for of in [each for each, does in zip(classes, asks, strict=True) if does]:
+            first = int(np.flatnonzero(self.pods.class_of == of.index)[0])
+            found[of.index] = self.snapshot.interner.classify(
+                _without_tpu(self.pods.pod(first)), placed=True, moves=True
+            )
         return found
 
     def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
@@ -435,6 +436,10 @@ def _any_between(true: NDArray[np.bool_], start: NDArray[np.int64]) -> list[bool
     before = np.append(0, np.cumsum(true))
     found: list[bool] = (before[start[1:]] > before[start[:-1]]).tolist()
     return found
+
+
+def _asks_for_tpu(of: PodClass) -> bool:
+    return any(name.startswith(_TPU_PREFIX) for name in of.occupancy)
 
 
 def _without_tpu(pod: Pod) -> Pod:

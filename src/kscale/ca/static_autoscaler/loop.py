@@ -41,7 +41,7 @@ from kscale.ca.scale_down.actuation.remember import caught_up, remember_start
 from kscale.ca.scale_down.actuation.soft_tainting import update_soft_taints
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
 from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
-from kscale.ca.scale_down.pdb import tracker_of
+from kscale.ca.scale_down.pdb import kept_tracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.scale_up.inputs import OrchestratorInputs
@@ -264,7 +264,7 @@ class _RunOnce:
         self.state = replace(self.state, cluster=forget_failures(self.state.cluster))
         yield from p.observe(*observing.of_groups(scene.groups, options))
         try:
-            tracker_of(scene.found.informers.budgets)
+            kept_tracker(scene.found)
         except InputError as error:
             text = f"failed to initialize RemainingPdbTracker: {error}"
             raise EndedError(error=AutoscalerError(INTERNAL_ERROR, text)) from None
