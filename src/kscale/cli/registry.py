@@ -73,6 +73,12 @@ COMMANDS: tuple[Entry, ...] = (
         "Live",
     ),
     Entry(
+        "serve expander",
+        "kscale.cli.commands.serve.expander",
+        "Rank the options of a Cluster Autoscaler that asks, over gRPC.",
+        "Live",
+    ),
+    Entry(
         "catalogue import",
         "kscale.cli.commands.catalogue.import_",
         "Keep the machines of a cloud, with prices, under a name.",

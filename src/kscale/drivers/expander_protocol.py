@@ -6,19 +6,21 @@ Pods and nodes are in their own protobuf form; here they are bytes, encoded once
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache, cached_property
 from typing import Any, Final
 
-from kscale.effects import RankOption, RankOptions
+from kscale.effects import Ranking, RankOption, RankOptions
 from kscale.effects.ranking import SamePods
 from kscale.errors import InputError
-from kscale.objects.decode import to_dict
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict, to_dict
+from kscale.objects.protobuf.decoding import decode
 from kscale.objects.protobuf.encoding import Encoded, encode
-from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, message_types
+from kscale.objects.protobuf.messages import ENTRY_KEY, ENTRY_VALUE, kubernetes_message, message_types
 from kscale.objects.protobuf.tables import parse
 
-__all__ = ["METHOD", "Request", "answered_groups", "without_environment"]
+__all__ = ["METHOD", "Question", "Request", "answer_of", "answered_groups", "without_environment"]
 
 METHOD: Final = "/grpcplugin.Expander/BestOptions"
 _MESSAGES: Final = """
@@ -127,3 +129,108 @@ def without_environment(pod: Mapping[str, Any]) -> dict[str, Any]:
 
     lists = {name: [bare(each) for each in spec[name]] for name in ("containers", "initContainers") if spec.get(name)}
     return {**pod, "spec": {**spec, **lists}}
+
+
+class _Read:
+    """A pod, read when it is looked at."""
+
+    def __init__(self, data: bytes) -> None:
+        self._bytes = data
+
+    @cached_property
+    def data(self) -> dict[str, Any]:
+        return decode("Pod", self._bytes).data
+
+    @cached_property
+    def pod(self) -> Pod:
+        return from_dict(self.data, Pod)
+
+
+class _Pods:
+    """:class:`~kscale.effects.ranking.SamePods`."""
+
+    __slots__ = ("_read", "count")
+
+    def __init__(self, read: _Read) -> None:
+        self._read, self.count = read, 0
+
+    @property
+    def data(self) -> dict[str, Any]:
+        return self._read.data
+
+    @property
+    def pod(self) -> Pod:
+        return self._read.pod
+
+
+class Question:
+    """What a client asks, from its bytes: ``asked``. ``warnings``: what cannot be read of it.
+
+    Pods are read when they are looked at, those that are alike in all but their names and what the API server has
+    noted of them once. Raises InputError for bytes that are no question.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        from google.protobuf.message import DecodeError
+
+        self.warnings: list[str] = []
+        self._reads: dict[bytes, _Read] = {}
+        self._known: dict[bytes, _Read] = {}
+        try:
+            found = _types()["BestOptionsRequest"].FromString(data)
+            options = [
+                RankOption(
+                    group=option.nodeGroupId.decode(errors="replace"),
+                    node_count=option.nodeCount,
+                    debug=option.debug,
+                    pods=self._runs(option.pod),
+                )
+                for option in found.options
+            ]
+        except DecodeError:
+            raise InputError(f"{len(data):,} bytes that are no question") from None
+        nodes = {}
+        for entry in found.nodeMap:
+            name = getattr(entry, ENTRY_KEY)
+            try:
+                nodes[name] = from_dict(decode("Node", getattr(entry, ENTRY_VALUE)).data, Node)
+            except InputError as error:
+                self.warnings.append(f"the node of group {name} cannot be read: {error}")
+        self.asked = RankOptions(options=options, nodes=nodes)
+
+    def _runs(self, pods: Iterable[bytes]) -> list[_Pods]:
+        """In their order; those that follow each other and are alike together."""
+        runs: list[_Pods] = []
+        last = None
+        for data in pods:
+            read = self._read(data)
+            if read is not last:
+                last = read
+                runs.append(_Pods(read))
+            runs[-1].count += 1
+        return runs
+
+    def _read(self, data: bytes) -> _Read:
+        known = self._known.get(data)  # the options share their pods
+        if known is None:
+            known = self._known[data] = self._reads.setdefault(_without_names(data), _Read(data))
+        return known
+
+
+def _without_names(pod: bytes) -> bytes:
+    """A pod's message without what makes it another than its fellows."""
+    message = kubernetes_message("Pod").FromString(pod)
+    for field in ("name", "generateName", "uid", "resourceVersion", "creationTimestamp", "generation"):
+        message.metadata.ClearField(field)
+    message.metadata.DiscardUnknownFields()  # managed fields
+    message.ClearField("status")
+    found: bytes = message.SerializeToString(deterministic=True)
+    return found
+
+
+def answer_of(ranking: Ranking) -> bytes:
+    """A ranking as bytes."""
+    types = _types()
+    options = [types["Option"](nodeGroupId=(group or "").encode()) for group in ranking.groups]
+    data: bytes = types["BestOptionsResponse"](options=options).SerializeToString()
+    return data

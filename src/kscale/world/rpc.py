@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kscale.errors import InputError, MissingExtraError, Problem
 
-__all__ = ["channel", "error_text", "grpc_library", "is_unimplemented", "read_certificates"]
+__all__ = ["MOST_BYTES", "channel", "error_text", "grpc_library", "is_unimplemented", "read_certificates"]
 
 MOST_BYTES: Final = 128 << 20
 _SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does

@@ -18,7 +18,7 @@ CASES = Path(__file__).with_name("cases")
 
 class Group(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A node group: ``start`` machines are there from the beginning; those of an increase register ``boot`` seconds
-    after it, each ``apart`` seconds after the one before."""
+    after it, each ``apart`` seconds after the one before. ``price`` is for an expander."""
 
     name: str
     cpu: str = "2"
@@ -30,10 +30,11 @@ class Group(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     apart: float = 0.5
     labels: dict[str, str] = {}
     registers: bool = True
+    price: float | None = None
 
     def machines(self) -> Machines:
         """As the stand-in for a cloud has it."""
-        given = {name: getattr(self, name) for name in self.__struct_fields__ if name != "start"}
+        given = {name: getattr(self, name) for name in self.__struct_fields__ if name not in ("start", "price")}
         return Machines(**given)
 
 
@@ -84,6 +85,8 @@ class Case(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     about: str
     groups: list[Group]
     flags: list[str] = []
+    expander: list[str] = []
+    """Words of ``kscale serve expander``, which the autoscaler asks then; ``{groups}`` is a file of the groups."""
     refuse: list[Refusal] = []
     objects: list[dict[str, Any]] = []
     steps: list[Step]

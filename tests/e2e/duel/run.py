@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +67,11 @@ class _Run:
         async with connected(self.plane) as api:
             kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock).run())
             await self._create(self.case.objects)
-            with ExternalServer(self.cloud, "127.0.0.1:0") as server, self._autoscaler(server.url) as process:
+            with (
+                ExternalServer(self.cloud, "127.0.0.1:0") as server,
+                self._expander() as flags,
+                self._autoscaler(server.url, flags) as process,
+            ):
                 self.process = process
                 for step in self.case.steps:
                     await self._step(step)
@@ -102,7 +107,39 @@ class _Run:
         return refusal
 
     @contextlib.contextmanager
-    def _autoscaler(self, url: str) -> Any:
+    def _expander(self) -> Iterator[Sequence[str]]:
+        """Gives the flags by which it is asked."""
+        if not self.case.expander:
+            yield ()
+            return
+        at = self.plane.directory
+        issued = self.plane.authority.issue_cert("127.0.0.1")
+        (at / "expander.crt").write_bytes(b"".join(blob.bytes() for blob in issued.cert_chain_pems))
+        (at / "expander.key").write_bytes(issued.private_key_pem.bytes())
+        groups = [
+            {"id": group.name, "price": group.price, "template": {"status": {"allocatable": {"cpu": group.cpu}}}}
+            for group in self.case.groups
+        ]
+        (at / "groups.json").write_text(json.dumps(groups))
+        (port,) = free_ports(1)
+        words = [word.replace("{groups}", str(at / "groups.json")) for word in self.case.expander]
+        files = [f"--tls-cert-file={at / 'expander.crt'}", f"--tls-private-key-file={at / 'expander.key'}"]
+        command = [sys.executable, "-m", "kscale", "serve", "expander", *words, f"--address=127.0.0.1:{port}", *files]
+        with (at / "log" / "expander.log").open("wb") as log:
+            process = subprocess.Popen([*command, "-v=4"], stderr=log, stdin=subprocess.DEVNULL)
+        try:
+            while b"listens" not in (at / "log" / "expander.log").read_bytes():
+                if process.poll() is not None:
+                    raise StuckError((at / "log" / "expander.log").read_text())
+                time.sleep(0.1)
+            where = f"--grpc-expander-url=127.0.0.1:{port}"
+            yield "--expander=grpc", where, f"--grpc-expander-cert={at / 'ca.crt'}"
+        finally:
+            process.terminate()
+            process.wait()
+
+    @contextlib.contextmanager
+    def _autoscaler(self, url: str, more: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
         rules: Sequence[Any] = [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]
         if self.upstream is None:
             wide, own = cluster_autoscaler_roles()
@@ -117,9 +154,14 @@ class _Run:
             words = [str(self.upstream)]
         (port,) = free_ports(1)
         where = [f"--kubeconfig={config}", f"--cloud-config={cloud}", f"--address=127.0.0.1:{port}"]
+        environment = {name: value for name, value in os.environ.items() if name != "HOSTNAME"}
         with self.log.open("wb") as log:
             process = subprocess.Popen(
-                [*words, *where, *FLAGS, *self.case.flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [*words, *where, *FLAGS, *more, *self.case.flags],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                env=environment,
             )
         try:
             yield process

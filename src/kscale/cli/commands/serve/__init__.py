@@ -1,0 +1,1 @@
+"""``kscale serve PROGRAM``: a module for each program."""

@@ -1,0 +1,96 @@
+"""The server of the grpc expander: ranks options for a Cluster Autoscaler, upstream's or ours, that asks with
+``--expander=grpc`` (``expander/grpcplugin``)."""
+
+from __future__ import annotations
+
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kscale.drivers.expander_protocol import METHOD, Question, answer_of
+from kscale.effects import ApiError
+from kscale.errors import InputError, Problem
+from kscale.world.protocols import Ranker
+from kscale.world.rpc import MOST_BYTES, grpc_library
+
+__all__ = ["ExpanderServer"]
+
+_log = logging.getLogger(__name__)
+_CALLS: Final = 4
+
+
+class ExpanderServer:
+    """Serves ``rank`` at ``address`` (``host:port``; port 0: any) over TLS while it is entered; ``url`` says where.
+
+    ``cert``, ``key``: files in PEM. ``client_ca``: clients must show a certificate that this file's has signed
+    (upstream's shows none). An :class:`~kscale.effects.ApiError` of the ranker, and what it raises, is an error of the
+    call: the autoscaler keeps all options then.
+
+    Raises InputError for files that cannot be used and an address that is taken, MissingExtraError without grpcio.
+    """
+
+    def __init__(self, rank: Ranker, address: str, *, cert: str, key: str, client_ca: str = "") -> None:
+        grpc = grpc_library("serving an expander")
+        self._codes: Any = grpc.StatusCode
+        self._rank = rank
+        limits = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
+        self._server: Any = grpc.server(ThreadPoolExecutor(_CALLS), options=limits)
+        service, _, method = METHOD.removeprefix("/").rpartition("/")
+        handler = grpc.unary_unary_rpc_method_handler(self._best_options)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
+        credentials = grpc.ssl_server_credentials(
+            [(_read(key), _read(cert))],
+            root_certificates=_read(client_ca) if client_ca else None,
+            require_client_auth=bool(client_ca),
+        )
+        try:
+            port = self._server.add_secure_port(address, credentials)
+        except RuntimeError as error:
+            raise InputError(Problem(f"nothing can be served at {address}: {error}")) from None
+        self.url = f"{address.rpartition(':')[0]}:{port}"
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop(None).wait()
+
+    def wait(self) -> None:
+        """Waits until it is stopped."""
+        self._server.wait_for_termination()
+
+    def stop(self) -> None:
+        """Ends it; calls under way fail."""
+        self._server.stop(None)
+
+    def _best_options(self, data: bytes, context: Any) -> bytes:
+        try:
+            question = Question(data)
+            for warning in question.warnings:
+                _log.warning("%s", warning)
+            found = self._rank(question.asked)
+        except InputError as error:
+            found = ApiError(str(error))
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            _log.exception("the ranker failed")
+            found = ApiError(f"{type(error).__name__}: {error}")
+        if isinstance(found, ApiError):
+            _log.error("no answer: %s", found.message)
+            context.abort(self._codes.UNKNOWN, found.message)
+        assert not isinstance(found, ApiError)  # abort has raised
+        for warning in found.warnings:
+            _log.warning("%s", warning)
+        _log.info("of %d options: %s", len(question.asked.options), ", ".join(map(str, found.groups)) or "none")
+        return answer_of(found)
+
+
+def _read(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), path)) from None
