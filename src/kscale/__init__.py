@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
+    from kscale.capacity.whatif import whatif
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
     from kscale.objects.quantity import Quantity
     from kscale.scheduling.fit import fit
@@ -65,6 +66,7 @@ _LAZY: dict[str, str] = {
     "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",
     "vpa": "kscale.vpa",
+    "whatif": "kscale.capacity.whatif",
 }
 
 __all__ = [
@@ -101,6 +103,7 @@ __all__ = [
     "scale_up",
     "scheduler_profile",
     "vpa",
+    "whatif",
 ]
 
 

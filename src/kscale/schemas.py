@@ -28,11 +28,13 @@ DOCUMENTS: dict[str, str] = {
     "ScaleUpPlan": "kscale.ca.scale_up.records:ScaleUpPlanRecord",
     "SchemaList": "kscale.schemas",
     "Validation": "kscale.capacity.validation",
+    "WhatIfReport": "kscale.capacity.whatif.records",
 }
 
 # What kscale reads besides Kubernetes objects: name -> the module whose ``<name>_schema_text`` writes the schema.
 INPUTS: dict[str, str] = {
     "groups": "kscale.capacity.groups",
+    "scenarios": "kscale.capacity.whatif.grammar",
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from difflib import get_close_matches
+from functools import cache
 from math import isinf
 from typing import Any, get_args, get_origin, get_type_hints
 
@@ -32,13 +33,19 @@ class ParsedFlags(msgspec.Struct, kw_only=True):
     idle: dict[str, str] = {}
 
 
+@cache
+def _hints() -> dict[str, Any]:
+    """The types of the options by field."""
+    return get_type_hints(AutoscalingOptions)
+
+
 def parse_flags(texts: Iterable[str]) -> ParsedFlags:
     """Reads ``name=value`` texts; a name is the flag's or the field's, ``--`` before it does not matter.
 
     A switch needs no value. A flag that may be given several times collects; of any other the last one counts. Raises
     InputError for names that upstream does not know either, and for values that cannot be read.
     """
-    hints = get_type_hints(AutoscalingOptions)
+    hints = _hints()
     found = ParsedFlags()
     problems = []
     for text in texts:

@@ -8,14 +8,15 @@ from datetime import datetime
 import msgspec
 
 from kscale.ca.options import AutoscalingOptions
-from kscale.capacity.groups import members_of
+from kscale.capacity.groups import members_of, recognise_groups
 from kscale.capacity.templates import with_templates
 from kscale.errors import InputError, Problem
+from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["loop_groups"]
+__all__ = ["loop_groups", "with_members"]
 
 
 def loop_groups(
@@ -57,3 +58,15 @@ def loop_groups(
     if problems:
         raise InputError(problems)
     return found, {group.id: group.template for group in made if group.template is not None}
+
+
+def with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[NodeGroup]:
+    """A group that names no nodes has those that the labels put together with the node it is modelled on: without any,
+    all that its target size promises would count as missing."""
+    alike = {name: found.group.nodes for found in recognise_groups(nodes).groups for name in found.group.nodes}
+    return [
+        msgspec.structs.replace(group, nodes=alike[group.from_node])
+        if group.from_node in alike and not group.nodes and not group.node_selector
+        else group
+        for group in groups
+    ]

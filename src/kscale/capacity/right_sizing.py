@@ -19,9 +19,10 @@ from kscale.vpa.advice.records import ContainerAdvice, Effect, RecommendationRep
 from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
 from kscale.vpa.target import parent_of
 
-__all__ = ["effect_of"]
+__all__ = ["Advised", "advice_of", "effect_of", "resized"]
 
-_Advised = dict[tuple[str, str, str], ContainerAdvice]
+Advised = dict[tuple[str, str, str], ContainerAdvice]
+"""By namespace, workload (``Kind/name``) and container."""
 
 
 def effect_of(
@@ -38,7 +39,7 @@ def effect_of(
         return Effect()
     model = _commonest(nodes)
     controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
-    advised: _Advised = {(one.namespace, one.workload, one.container): one for one in report.containers}
+    advised = advice_of(report)
     loose = [pod for pod in pods if not is_daemonset_pod(pod) and not is_mirror_pod(pod)]
     daemons = [pod for pod in pods if pod.spec.node_name == model.name and is_daemonset_pod(pod)]
     empty = Cluster(item for item in cluster if not isinstance(item, (Node, Pod))).snapshot()
@@ -46,8 +47,8 @@ def effect_of(
     after = _nodes_for(
         empty,
         model,
-        [_resized(pod, controllers, advised) for pod in daemons],
-        [_resized(pod, controllers, advised) for pod in loose],
+        [resized(pod, controllers, advised) for pod in daemons],
+        [resized(pod, controllers, advised) for pod in loose],
     )
     hourly = price(model) if price is not None else None
     return Effect(
@@ -74,7 +75,13 @@ def _commonest(nodes: Iterable[Node]) -> Node:
     return first[shapes.most_common(1)[0][0]]
 
 
-def _resized(pod: Pod, controllers: Controllers, advised: _Advised) -> Pod:
+def advice_of(report: RecommendationReport) -> Advised:
+    """The advice of a report by what it is for."""
+    return {(one.namespace, one.workload, one.container): one for one in report.containers}
+
+
+def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
+    """The pod with the requests that are recommended for its containers."""
     try:
         parent = parent_of(pod, controllers)
     except TargetError:

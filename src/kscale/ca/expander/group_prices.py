@@ -29,11 +29,15 @@ _NONE = Quantity.zero()
 
 
 class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
-    """Per hour: ``nodes`` by the name of a group's template node, pods by ``per_core`` and ``per_gib`` requested."""
+    """Per hour: ``nodes`` by the name of a group's template node, pods by ``per_core`` and ``per_gib`` requested.
+
+    ``amounts``: pods by identity, with the cores and GiB that they request, of those that were asked about.
+    """
 
     nodes: dict[str, float]
     per_core: float
     per_gib: float
+    amounts: dict[int, tuple[Pod, float, float]] = {}
 
     def node_price(self, node: Node, start: Moment, end: Moment) -> float:
         price = self.nodes.get(node.metadata.name)
@@ -42,18 +46,25 @@ class GroupPrices(msgspec.Struct, kw_only=True, frozen=True):
         return price * _hours(start, end)
 
     def pod_price(self, pod: Pod, start: Moment, end: Moment) -> float:
-        cores, gib = _cores_and_gib(occupancy(pod))
+        known = self.amounts.get(id(pod))
+        if known is None:
+            known = self.amounts[id(pod)] = (pod, *_cores_and_gib(occupancy(pod)))
+        _, cores, gib = known
         return (cores * self.per_core + gib * self.per_gib) * _hours(start, end)
 
 
 def group_prices(
-    groups: Iterable[NodeGroup], templates: Mapping[str, NodeTemplate], given: ExpanderInput
+    groups: Iterable[NodeGroup],
+    templates: Mapping[str, NodeTemplate],
+    given: ExpanderInput,
+    amounts: dict[int, tuple[Pod, float, float]] | None = None,
 ) -> GroupPrices:
     """The prices that the groups say, and those of a core and a GiB.
 
     Where ``given`` does not say what a core costs, it is the least that any group asks for one: the price of its node,
     divided by cores and memory (:data:`GIB_PER_CORE` GiB count as a core). So no option costs less than its pods are
-    worth. Where nothing costs anything a core costs 1. A GiB costs its part of a core.
+    worth. Where nothing costs anything a core costs 1. A GiB costs its part of a core. ``amounts``: of the prices of
+    another time, whose pods need not be looked at again.
 
     Raises InputError that names each group without a price, and prices of a core and a GiB that are no
     amounts or both 0.
@@ -89,7 +100,7 @@ def group_prices(
     per_gib = given.price_per_gib_hour
     if per_gib is None:
         per_gib = per_core / GIB_PER_CORE
-    return GroupPrices(nodes=nodes, per_core=per_core, per_gib=per_gib)
+    return GroupPrices(nodes=nodes, per_core=per_core, per_gib=per_gib, amounts={} if amounts is None else amounts)
 
 
 def _hours(start: Moment, end: Moment) -> float:

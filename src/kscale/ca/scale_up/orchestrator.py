@@ -82,7 +82,8 @@ class Orchestration(msgspec.Struct, kw_only=True):
     target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
     ``compared``: pods that an outside ranker was shown without environment, and will be. ``initializers``: what groups
     that are still being made shall get. ``resized``: the groups that were, and when;
-    ``exceeded``: for which resources quotas held groups back.
+    ``exceeded``: for which resources quotas held groups back; ``expander_options``, ``expander_input``: what the
+    expander could choose from, and what it went by (None: it was not asked).
 
     ``events``: what upstream would have sent, if it was run as if everything succeeded.
     """
@@ -102,6 +103,8 @@ class Orchestration(msgspec.Struct, kw_only=True):
     initializers: Mapping[str, AsyncInitializer] = {}
     resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
     exceeded: Mapping[str, list[str]] = {}
+    expander_options: Sequence[Option] = ()
+    expander_input: ExpanderInput | None = None
     events: Sequence[Event] = ()
 
     @property
@@ -176,9 +179,8 @@ def orchestrate_in(
     if GRPC in names:
         given = replace_input(given, compared=given.compared | compared_pods(run.grouped, run.every_record))
         run.compared = given.compared
-    run.expansion = yield from expand_steps(
-        run.expander_options(names), names, given, now=p, rng=inputs.rng, filters=inputs.filters
-    )
+    run.asked, run.given = run.expander_options(names), given
+    run.expansion = yield from expand_steps(run.asked, names, given, now=p, rng=inputs.rng, filters=inputs.filters)
     yield from p.emit(*run.expansion.events)
     best = run.expansion.best
     if best is None or best.node_count <= 0:
@@ -191,6 +193,8 @@ class _Orchestrator(ExpansionFinder):
     """The same scale-up while a choice is carried out and reported."""
 
     expansion: Expansion | None = None
+    asked: Sequence[Option] = ()
+    given: ExpanderInput | None = None
     compared: frozenset[str] = frozenset()
 
     def __init__(self, *args: Any) -> None:
@@ -412,6 +416,8 @@ class _Orchestrator(ExpansionFinder):
             initializers=self.initializers,
             resized=self.resized,
             exceeded=self.filtered.exceeded,
+            expander_options=self.asked,
+            expander_input=self.given,
         )
 
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gzip
 import math
 import os
-import zlib
 from collections.abc import Container, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +13,11 @@ import msgspec
 
 from kscale.capacity.catalogue import Catalogue, read_catalogue
 from kscale.capacity.groups.entry import GroupEntry, GroupOptions, GroupTaint
+from kscale.capacity.plain_files import read_plain
 from kscale.errors import InputError, Problem
-from kscale.objects.decode import escaped, from_dict, syntax_problem
+from kscale.objects.decode import escaped, from_dict
 from kscale.objects.names import go_quote, label_value_errors, qualified_name_errors
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.repeated_keys import refuse_repeated_keys
 from kscale.objects.validation import check
 
 __all__ = ["groups_from", "read_groups"]
@@ -45,40 +43,8 @@ def read_groups(
         raw = file.read_bytes()
     except OSError as error:
         raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
-    data = _plain(raw, str(path))
+    data = read_plain(raw, str(path), "node group")
     return groups_from(data, source=str(path), folder=file.parent, node_names=node_names, catalogue=catalogue)
-
-
-def _plain(raw: bytes, source: str) -> Any:
-    try:
-        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputError(Problem(f"damaged gzip data: {error}", source)) from None
-    name = source.removesuffix(".gz")
-    if text.lstrip()[:1] in (b"[", b"{") and not name.endswith((".yaml", ".yml")):
-        try:
-            data = msgspec.json.decode(text)
-            refuse_repeated_keys(text)
-            return data
-        except InputError as error:
-            raise InputError([replace(problem, source=source) for problem in error.problems]) from None
-        except RecursionError:
-            raise InputError(Problem("nested too deeply to be read", source)) from None
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            if isinstance(error, msgspec.DecodeError):
-                raise InputError(syntax_problem(error, text, source)) from None
-            raise InputError(Problem(f"not UTF-8: {error}", source)) from None
-    from kscale.snapshot.yaml_documents import documents
-
-    found = list(documents(text, source))
-    for document in found:
-        if isinstance(document, Problem):
-            raise InputError(document)
-    if len(found) > 1:
-        raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
-    if not found:
-        raise InputError(Problem(_NO_GROUP, source))
-    return found[0]
 
 
 _OWN_FIELDS: Final[dict[str, type[msgspec.Struct]]] = {"": GroupEntry, "options": GroupOptions, "taints": GroupTaint}

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from kscale.ca.scale_up.records import ExpanderScore, PendingPods, ScaleUpChoice
     from kscale.cli.terminal import Terminal
     from kscale.drivers.grpc_expander import GrpcExpander
-    from kscale.objects.core import Node
     from kscale.objects.nodegroup import NodeGroup
 
 __all__ = ["EPILOG", "command", "scale_up_view"]
@@ -144,7 +143,7 @@ def command(
     """
     from kscale.ca.flag_parsing import parse_flags
     from kscale.ca.options import AutoscalingOptions
-    from kscale.capacity.loop_groups import loop_groups
+    from kscale.capacity.loop_groups import loop_groups, with_members
 
     given: dict[str, Any] = {
         "balance_similar_node_groups": balance,
@@ -178,7 +177,7 @@ def command(
             now=since,
             known=remembered.templates if remembered is not None else (),
         )
-        groups = _with_members(groups, snapshot.columns.objects)
+        groups = with_members(groups, snapshot.columns.objects)
         with show.terminal.step("deciding"):
             plan = kscale.scale_up(
                 cluster,
@@ -203,22 +202,6 @@ def command(
         lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),
         exit_code=1 if plan.pending_count or plan.beyond_limits else 0,
     )
-
-
-def _with_members(groups: Iterable[NodeGroup], nodes: Iterable[Node]) -> list[NodeGroup]:
-    """A group that names no nodes has those that the labels put together with the node it is modelled on: without any,
-    all that its target size promises would count as missing."""
-    from msgspec.structs import replace
-
-    from kscale.capacity.groups import recognise_groups
-
-    alike = {name: found.group.nodes for found in recognise_groups(nodes).groups for name in found.group.nodes}
-    return [
-        replace(group, nodes=alike[group.from_node])
-        if group.from_node in alike and not group.nodes and not group.node_selector
-        else group
-        for group in groups
-    ]
 
 
 def _check_expanders(options: AutoscalingOptions) -> None:

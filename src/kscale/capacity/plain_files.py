@@ -1,0 +1,50 @@
+"""A file of settings as plain data: JSON or YAML, one document."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from kscale.errors import InputError, Problem
+from kscale.objects.decode import syntax_problem
+from kscale.objects.repeated_keys import refuse_repeated_keys
+
+__all__ = ["read_plain"]
+
+
+def read_plain(raw: bytes, source: str, what: str) -> Any:
+    """The data in a file's bytes (``.gz`` or not). ``what`` is looked for in it. Raises InputError with ``source`` and
+    the place."""
+    try:
+        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
+    except (EOFError, OSError, zlib.error) as error:
+        raise InputError(Problem(f"damaged gzip data: {error}", source)) from None
+    name = source.removesuffix(".gz")
+    if text.lstrip()[:1] in (b"[", b"{") and not name.endswith((".yaml", ".yml")):
+        try:
+            data = msgspec.json.decode(text)
+            refuse_repeated_keys(text)
+            return data
+        except InputError as error:
+            raise InputError([replace(problem, source=source) for problem in error.problems]) from None
+        except RecursionError:
+            raise InputError(Problem("nested too deeply to be read", source)) from None
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if isinstance(error, msgspec.DecodeError):
+                raise InputError(syntax_problem(error, text, source)) from None
+            raise InputError(Problem(f"not UTF-8: {error}", source)) from None
+    from kscale.snapshot.yaml_documents import documents
+
+    found = list(documents(text, source))
+    for document in found:
+        if isinstance(document, Problem):
+            raise InputError(document)
+    if len(found) > 1:
+        raise InputError(Problem(f"one YAML document expected, {len(found)} found", source))
+    if not found:
+        raise InputError(Problem(f"no {what} in it: a list of at least one is expected", source))
+    return found[0]

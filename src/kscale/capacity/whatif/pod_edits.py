@@ -1,0 +1,211 @@
+"""Edits of pods, of what they ask for, and of the nodes that are there."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+from fractions import Fraction
+from pathlib import Path
+
+import msgspec
+
+from kscale.capacity.fit import workloads_in
+from kscale.capacity.right_sizing import advice_of, resized
+from kscale.capacity.whatif.grammar import LoseEdit, PodsEdit, RequestsEdit
+from kscale.capacity.whatif.texts import factor_in, group_names, text_of
+from kscale.capacity.whatif.world import Nodes, Place, World, goes_with_its_node, waiting
+from kscale.errors import InputError
+from kscale.objects.core import Pod
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.requests import CPU, MEMORY
+from kscale.objects.selector_text import parse_selector
+from kscale.objects.selectors import Selector, SelectorError
+from kscale.objects.workloads import pods_of
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.loading import load_objects
+from kscale.vpa.advice.records import RecommendationReport
+from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
+from kscale.vpa.target import parent_of
+
+__all__ = ["change_pods", "change_requests", "lose_nodes"]
+
+_ZONE = "topology.kubernetes.io/zone"
+
+
+def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
+    cluster = world.place.cluster.copy()
+    if edit.remove is not None:
+        gone = list(_chosen(world.place, edit.namespace, edit.remove))
+        if not gone:
+            raise InputError(f'pods.remove: no pod has the labels "{edit.remove}"')
+        for pod in gone:
+            cluster.remove(pod)
+    elif edit.namespace is not None:
+        raise InputError("pods.namespace is of use with remove only")
+    if edit.scale:
+        _scale(world.place, cluster, edit)
+    for name in edit.add:
+        objects = [loaded.obj for loaded in load_objects(str(folder / name))]
+        for workload in workloads_in(objects, name):
+            for pod in pods_of(workload):
+                cluster.apply(waiting(pod) if not pod.spec.node_name else pod)
+        for item in objects:
+            if not isinstance(item, Pod):
+                cluster.apply(item)
+    return world.edited(text_of("pods", edit), place=Place(cluster, world.place.lost))
+
+
+def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
+    controllers = _controllers(place)
+    running: dict[str, list[Pod]] = {}
+    for pod in cluster.pods():
+        parent = _parent(pod, controllers)
+        if parent and pod.status.phase not in ("Succeeded", "Failed"):
+            running.setdefault(parent, []).append(pod)
+    for name, size in edit.scale.items():
+        pods = running.get(name, [])
+        if not pods:
+            near = "; a workload is named namespace/kind/name" if name.count("/") != 2 else ""
+            raise InputError(f'pods.scale: "{name}" has no pods{near}')
+        wanted = size if isinstance(size, int) else math.ceil(len(pods) * factor_in(size, f"pods.scale[{name}]"))
+        if wanted < 0:
+            raise InputError(f"pods.scale[{name}]: {wanted} is negative")
+        pods = sorted(pods, key=lambda pod: not pod.spec.node_name)  # those that wait go first
+        for pod in pods[wanted:]:
+            cluster.remove(pod)
+        for i in range(wanted - len(pods)):
+            metadata = msgspec.structs.replace(
+                pods[0].metadata, name=f"{pods[0].metadata.name}-more-{i}", uid=f"{pods[0].metadata.uid}-more-{i}"
+            )
+            cluster.apply(waiting(msgspec.structs.replace(pods[0], metadata=metadata)))
+
+
+def _controllers(place: Place) -> Controllers:
+    return Controllers(item for kind in sorted(WELL_KNOWN) for item in place.cluster.all(kind))
+
+
+def _parent(pod: Pod, controllers: Controllers) -> str:
+    try:
+        parent = parent_of(pod, controllers)
+    except TargetError:
+        return ""
+    return "" if parent is None else f"{parent.namespace}/{parent.kind}/{parent.name}"
+
+
+def _chosen(place: Place, namespace: str | None, selector: str | None) -> Iterable[Pod]:
+    try:
+        wanted: Selector | None = parse_selector(selector) if selector else None
+    except SelectorError as error:
+        raise InputError(f"selector: {error}") from None
+    for pod in place.cluster.pods():
+        here = namespace is None or pod.metadata.namespace == namespace
+        if here and (wanted is None or wanted.matches(pod.metadata.labels)):
+            yield pod
+
+
+def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
+    nodes = world.place.snapshot.columns.objects
+    known = Nodes.of(world)
+    gone: dict[str, None] = {}
+    for name in edit.node:
+        if name not in world.place.snapshot.columns.index:
+            raise InputError(f'lose.node: there is no node "{name}"')
+        gone[name] = None
+    for zone in edit.zone:
+        mine = [node.metadata.name for node in nodes if (node.metadata.labels or {}).get(_ZONE) == zone]
+        if not mine:
+            raise InputError(f'lose.zone: no node is in zone "{zone}"')
+        gone.update(dict.fromkeys(mine))
+    for pool in edit.pool:
+        (group,) = group_names(world.groups, pool)[:1]
+        gone.update(dict.fromkeys(name for name, of in known.group_of.items() if of == group))
+    if not gone:
+        raise InputError("lose: name a node, a zone or a pool that has nodes")
+    cluster = world.place.cluster.copy()
+    lost = set(world.place.lost)
+    for pod in world.place.cluster.pods():
+        if pod.spec.node_name in gone:
+            cluster.remove(pod)
+            if not goes_with_its_node(pod):
+                cluster.apply(waiting(pod))
+                lost.add(pod.key)
+    for node in nodes:
+        if node.metadata.name in gone:
+            cluster.remove(node)
+    less = Counter(known.group_of[name] for name in gone if name in known.group_of)
+    groups = [_smaller(group, less[group.id], gone) for group in world.groups]
+    return world.edited(text_of("lose", edit), place=Place(cluster, frozenset(lost)), groups=tuple(groups))
+
+
+def _smaller(group: NodeGroup, count: int, gone: Iterable[str]) -> NodeGroup:
+    """The group without nodes that are gone: the cloud does not make them again by itself."""
+    if not count:
+        return group
+    target = group.target_size
+    return msgspec.structs.replace(
+        group,
+        target_size=None if target is None else max(0, target - count),
+        nodes=[name for name in group.nodes if name not in set(gone)],
+        from_node=None if group.from_node in set(gone) else group.from_node,
+    )
+
+
+def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
+    given = {name: text for name, text in ((CPU, edit.cpu), (MEMORY, edit.memory)) if text is not None}
+    if bool(given) == bool(edit.recommendation):
+        raise InputError("requests: give cpu, memory or both, or a recommendation")
+    cluster = world.place.cluster.copy()
+    chosen = list(_chosen(world.place, edit.namespace, edit.selector))
+    if not chosen:
+        raise InputError("requests: no pod is meant")
+    if edit.recommendation is not None:
+        path = folder / edit.recommendation
+        try:
+            report = msgspec.json.decode(path.read_bytes(), type=RecommendationReport)
+        except OSError as error:
+            raise InputError(f"{path}: {error.strerror or error}") from None
+        except msgspec.DecodeError as error:
+            raise InputError(f"{path} is no report of kscale recommend -o json: {error}") from None
+        advice, controllers = advice_of(report), _controllers(world.place)
+        for pod in chosen:
+            cluster.apply(resized(pod, controllers, advice))
+    else:
+        changes = {name: _amount(name, text) for name, text in given.items()}
+        for pod in chosen:
+            cluster.apply(_asking(pod, changes))
+    return world.edited(text_of("requests", edit), place=Place(cluster, world.place.lost))
+
+
+def _amount(name: str, text: str) -> Fraction | Quantity:
+    if text.startswith("x"):
+        return factor_in(text, f"requests.{name}")
+    try:
+        return Quantity(text)
+    except QuantityError:
+        raise InputError(f'requests.{name}: "{text}" is neither a quantity nor a factor like x0.8') from None
+
+
+def _asking(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
+    """The pod with other requests; a factor changes only what is asked for, and is rounded up."""
+
+    def changed(name: str, old: Quantity) -> Quantity:
+        change = changes[name]
+        if isinstance(change, Quantity):
+            return change
+        if name == CPU:
+            return Quantity(f"{math.ceil(old.milli_value() * change)}m")
+        return Quantity(str(math.ceil(old.value() * change)))
+
+    containers = []
+    for container in pod.spec.containers:
+        requests = dict(container.resources.requests or {})
+        for name, change in changes.items():
+            if name in requests:
+                requests[name] = changed(name, requests[name])
+            elif isinstance(change, Quantity):
+                requests[name] = change
+        resources = msgspec.structs.replace(container.resources, requests=requests)
+        containers.append(msgspec.structs.replace(container, resources=resources))
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))

@@ -1,0 +1,265 @@
+"""What is asked of a world, and which decisions answer it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import msgspec
+
+import kscale
+from kscale.ca.expander.chain import expand
+from kscale.ca.expander.group_prices import group_prices
+from kscale.ca.expander.registry import GRPC
+from kscale.ca.scale_up.plan import ScaleUpPlan
+from kscale.capacity.estimate import estimate_groups
+from kscale.capacity.mix import MixOptions, mix
+from kscale.capacity.scale_down import report_scale_down
+from kscale.capacity.templates import with_templates
+from kscale.capacity.whatif.grammar import Question
+from kscale.capacity.whatif.world import Nodes, World
+from kscale.errors import InputError
+from kscale.objects.core import Pod
+from kscale.objects.nodegroup import NodeGroup
+
+__all__ = ["Answers", "Decided"]
+
+_BOUND = MixOptions(plan_effort=0, bound_effort=200_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision in numbers. ``change``: nodes more (or less) of each group, ``gone``: nodes that go; ``facts``: what
+    was decided, in order, each under its subject, and how that is said. ``bound``: $/h of new nodes at
+    least, None = not known."""
+
+    nodes: int
+    change: dict[str, int]
+    gone: tuple[str, ...]
+    pending: int
+    homeless: int
+    facts: dict[str, tuple[str, str]] = field(default_factory=dict)
+    bound: float | None = None
+
+
+class Answers:
+    """Answers to scenarios; a decision is taken once for all that agree in everything it depends on. ``shared``: how
+    often that saved one."""
+
+    def __init__(self, *, bound: bool = False, mix_options: MixOptions | None = None) -> None:
+        self.shared = 0
+        self._bound = bound
+        self._mix_options = mix_options or MixOptions()
+        self._kept: dict[Any, Any] = {}
+        self._amounts: dict[int, tuple[Pod, float, float]] = {}
+
+    def of(self, world: World, question: Question) -> tuple[Decided, float | None, float | None]:
+        """(the decision, $/h of the nodes after it, a bound of that)."""
+        if world.profile is not None and question is not Question.SCALE_UP:
+            raise InputError(f"scheduler: has no effect on the question {question}")
+        decided: Decided = self._DECIDE[question](self, world)
+        nodes = self._nodes(world)
+        cost = nodes.cost(world.prices, decided.change, decided.gone)
+        return decided, cost, self._bound_of(world, question, decided, nodes)
+
+    def _once(self, key: Any, make: Any) -> Any:
+        if key in self._kept:
+            self.shared += 1
+        else:
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def _nodes(self, world: World) -> Nodes:
+        key = "nodes", world.digest, id(world.catalogue)
+        if key not in self._kept:
+            self._kept[key] = world.catalogue, Nodes.of(world)  # kept, so that no other catalogue gets its identity
+        found: Nodes = self._kept[key][1]
+        return found
+
+    def _described(self, world: World) -> list[NodeGroup]:
+        """The groups with their templates and today's prices."""
+        key = "templates", world.digest
+        if key not in self._kept:
+            settled = [_with(group, template=world.templates.get(group.id, group.template)) for group in world.groups]
+            made = with_templates(world.place.cluster, world.place.snapshot, settled, options=world.options)
+            self._kept[key] = {group.id: group for group in made}
+        found: dict[str, NodeGroup] = self._kept[key]
+        return [_with(found[group.id], price=group.price) for group in world.groups]
+
+    def _bound_of(self, world: World, question: Question, decided: Decided, nodes: Nodes) -> float | None:
+        if question is Question.MIX:
+            now = nodes.cost(world.prices, {})
+            return None if now is None or decided.bound is None else round(now + decided.bound, 9)
+        if not self._bound or question is Question.SCALE_DOWN:
+            return None
+        now = nodes.cost(world.prices, {})
+        if now is None:
+            return None
+        key = "bound", world.digest, tuple(world.prices.items())
+        plan = self._once(key, lambda: mix(world.place.snapshot, self._described(world), options=_BOUND))
+        return None if plan.bound.cost is None else round(now + plan.bound.cost, 9)
+
+    # -- scale-up ------------------------------------------------------------------------------------------------
+
+    def _scale_up(self, world: World) -> Decided:
+        """Options do not depend on prices or on the choice among them: where nothing else is different, the expander
+        alone is asked, and the plan for its choice is taken over."""
+        names = world.options.expander_names
+        if world.options.legacy or world.options.salvo_scale_up or GRPC in names:
+            return _of_plan(world, _plan(world))
+        options = self._kept.get(("options", world.digest))
+        if options is None:
+            plan = _plan(world)
+            self._kept["options", world.digest] = _options_of(plan)
+            self._kept["scale-up", world.digest, plan.chosen] = found = _of_plan(world, plan)
+            return found
+        best = None
+        if options[0]:
+            given = options[1]
+            if "price" in names:
+                given = replace(given, prices=group_prices(world.groups, options[2], given, self._amounts))
+            chosen = expand(options[0], names, given).best
+            best = chosen.group if chosen is not None else None
+        made: Decided = self._once(("scale-up", world.digest, best), lambda: _of_plan(world, _plan(world)))
+        return made
+
+    # -- the others ------------------------------------------------------------------------------------------------
+
+    def _scale_down(self, world: World) -> Decided:
+        found: Decided = self._once(("scale-down", world.digest), lambda: _scaled_down(world))
+        return found
+
+    def _estimate(self, world: World) -> Decided:
+        key = "estimate", world.digest
+        report = self._once(key, lambda: estimate_groups(world.place.snapshot, self._described(world)))
+        prices = world.prices
+        taking = [line for line in report.groups if line.pods]
+        best = min(
+            taking,
+            key=lambda line: (-line.pods, line.nodes * (prices.get(line.group) or 0.0), line.nodes),
+            default=None,
+        )
+        there = len(world.place.snapshot.nodes)
+        if best is None:
+            return _decided(world, there, {}, report.pending - report.on_existing, set())
+        stays = report.need_new + report.nowhere - best.pods
+        facts = {
+            line.group: _said(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes") for line in taking
+        }
+        first = {"best": _said(f"{best.group} takes most for least: {_pods(best.pods)} on {best.nodes:,} nodes")}
+        return _decided(world, there + best.nodes, {best.group: best.nodes}, stays, set(), facts=first | facts)
+
+    def _mix(self, world: World) -> Decided:
+        key = "mix", world.digest, tuple(world.prices.items())
+        options = self._mix_options
+        plan = self._once(key, lambda: mix(world.place.snapshot, self._described(world), options=options))
+        facts = {name: _said(f"{count:,} new nodes of {name}") for name, count in plan.offers.items()}
+        there = len(world.place.snapshot.nodes)
+        lost = set(plan.nowhere_pods)
+        found = _decided(world, there + plan.nodes, dict(plan.offers), plan.nowhere, lost, facts=facts)
+        return replace(found, bound=plan.bound.cost)
+
+    _DECIDE: ClassVar[dict[Question, Callable[[Answers, World], Decided]]] = {
+        Question.SCALE_UP: _scale_up,
+        Question.SCALE_DOWN: _scale_down,
+        Question.ESTIMATE: _estimate,
+        Question.MIX: _mix,
+    }
+
+
+def _said(text: str) -> tuple[str, str]:
+    """What is decided where all of it is said."""
+    return text, text
+
+
+def _pods(count: int) -> str:
+    return "1 pod" if count == 1 else f"{count:,} pods"
+
+
+def _with(group: NodeGroup, **changes: Any) -> NodeGroup:
+    return msgspec.structs.replace(group, **changes)
+
+
+def _plan(world: World) -> ScaleUpPlan:
+    return kscale.scale_up(
+        world.place.cluster,
+        world.groups,
+        now=world.now,
+        options=world.options,
+        templates=world.templates,
+        profile=world.profile,
+    )
+
+
+def _options_of(plan: ScaleUpPlan) -> tuple[Sequence[Any], Any, Any]:
+    """(what the expander could choose from, what it was given, templates); nothing where it was not asked."""
+    done = plan.rounds[0] if plan.rounds else None
+    if done is None or done.expander_input is None:
+        return (), None, None
+    return done.expander_options, done.expander_input, done.templates
+
+
+def _of_plan(world: World, plan: ScaleUpPlan) -> Decided:
+    change: dict[str, int] = {}
+    for info in (*plan.scale_ups, *plan.min_sizes):
+        change[info.group] = change.get(info.group, 0) + info.new - info.current
+    there = len(world.place.snapshot.nodes) + sum(plan.upcoming.values())
+    facts = {"fit": _said(f"{_pods(plan.lists.on_existing)} fit on nodes that exist")}
+    if change:
+        grown = " and ".join(f"{name} by {count:,}" for name, count in change.items())
+        facts["grow"] = _said(f"{grown} for {_pods(plan.triggered_count)}")
+    else:
+        facts["grow"] = _said("no group grows")
+    later = plan.lists.young + plan.lists.out_of_time
+    stay = plan.pending_count + later
+    facts["pending"] = _said(f"{_pods(stay)} stay pending" + (f", {later:,} for a later loop" if later else ""))
+    left: set[str] = set()
+    if world.place.lost:
+        left.update(plan.young, plan.not_tried, *(each.pods for each in plan.pending))
+        facts |= {
+            f"pods like {each.pods[0]}": _said(f"{_pods(len(each.pods))} stay: {each.why}") for each in plan.pending
+        }
+    return _decided(world, there + sum(change.values()), change, stay, left, facts=facts)
+
+
+def _scaled_down(world: World) -> Decided:
+    report, _ = report_scale_down(
+        world.place.snapshot, world.groups, now=world.now, options=world.options, exhaustive=True
+    )
+    gone = [each for each in report.nodes if each.decision in ("delete empty", "drain")]
+    change: dict[str, int] = {}
+    for each in gone:
+        if each.group is not None:
+            change[each.group] = change.get(each.group, 0) - 1
+    facts = {
+        each.node: (each.decision, f"{each.node}: {each.decision}" + (f", {each.why}" if each.why else ""))
+        for each in report.nodes
+    }
+    there = len(world.place.snapshot.nodes)
+    pending = len(world.place.snapshot.pending)
+    left = set(world.place.snapshot.pending) if world.place.lost else set()
+    return _decided(
+        world, there - len(gone), change, pending, left, gone=tuple(each.node for each in gone), facts=facts
+    )
+
+
+def _decided(
+    world: World,
+    nodes: int,
+    change: dict[str, int],
+    pending: int,
+    left: set[str],
+    *,
+    gone: tuple[str, ...] = (),
+    facts: dict[str, tuple[str, str]] | None = None,
+) -> Decided:
+    """``left``: pods that stay without a place, as far as they matter."""
+    return Decided(
+        nodes=nodes,
+        change=change,
+        gone=gone,
+        pending=pending,
+        homeless=len(left & world.place.lost),
+        facts=facts or {},
+    )

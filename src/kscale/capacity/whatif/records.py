@@ -1,0 +1,44 @@
+"""What ``kscale whatif`` answers with."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from kscale.records import Record
+
+__all__ = ["BASELINE", "ScenarioRow", "WhatIfReport"]
+
+BASELINE = "baseline"
+
+
+class ScenarioRow(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """One scenario. ``nodes`` there are after the decision, and what an hour of them costs (null: some price is not
+    known); ``bound``: no decision on these groups costs less (null: not looked for, or not for the same pods).
+
+    ``pending`` pods stay without a place; ``homeless`` are those of them that ran on a node that was lost.
+    ``differs``: the first decision that is not that of the baseline (empty: none); ``crossed``: conditions
+    (``--fail-on``) that hold.
+    """
+
+    name: str
+    question: str
+    nodes: int
+    cost: float | None
+    bound: float | None
+    pending: int
+    homeless: int
+    differs: str = ""
+    crossed: list[str] = []
+
+
+class WhatIfReport(Record, frozen=True):
+    """The baseline, and a row for each scenario in their order. A baseline of another question than a scenario's is
+    made for that: ``baselines`` has one of each question. ``shared``: decisions that were taken over from another
+    scenario because nothing they depend on is different."""
+
+    KIND: ClassVar[str] = "WhatIfReport"
+    baselines: list[ScenarioRow]
+    scenarios: list[ScenarioRow]
+    shared: int

@@ -1,0 +1,155 @@
+"""Scenarios one after the other, beside their baseline."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.capacity.catalogue import Catalogue
+from kscale.capacity.groups import members_of
+from kscale.capacity.loop_groups import loop_groups, with_members
+from kscale.capacity.mix import MixOptions
+from kscale.capacity.templates import with_templates
+from kscale.capacity.whatif.conditions import Condition
+from kscale.capacity.whatif.edits import edited
+from kscale.capacity.whatif.grammar import Question, Scenario
+from kscale.capacity.whatif.questions import Answers, Decided
+from kscale.capacity.whatif.records import BASELINE, ScenarioRow, WhatIfReport
+from kscale.capacity.whatif.texts import text_of
+from kscale.capacity.whatif.world import Place, World
+from kscale.errors import InputError
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.snapshot.cluster import Cluster
+
+__all__ = ["Base", "whatif"]
+
+_NOTHING = ("", "")
+
+
+@dataclass(frozen=True)
+class Base:
+    """What scenarios edit. ``groups`` as described, with or without templates; ``folder``: where files that edits name
+    are; ``bound``: a bound in money is looked for, too, and ``mix_options`` are those of the question ``mix``."""
+
+    cluster: Cluster
+    groups: Sequence[NodeGroup]
+    now: datetime
+    options: AutoscalingOptions = field(default_factory=AutoscalingOptions)
+    catalogue: Catalogue | None = None
+    folder: str | os.PathLike[str] = "."
+    bound: bool = False
+    mix_options: MixOptions | None = None
+
+    def world(self) -> World:
+        """The base without edits."""
+        if problems := self.options.problems():
+            raise InputError(problems)
+        snapshot = self.cluster.snapshot(dra=True)
+        groups, settled = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
+        groups = with_members(groups, snapshot.columns.objects)
+        return World(Place(self.cluster), tuple(groups), self.options, settled, self.now, catalogue=self.catalogue)
+
+
+def whatif(
+    base: Base,
+    scenarios: Iterable[Scenario],
+    *,
+    conditions: Sequence[Condition] = (),
+    told: Callable[[ScenarioRow], None] | None = None,
+) -> WhatIfReport:
+    """A row for each scenario. ``conditions``: which of them hold is said in the row; ``told`` hears of every row.
+
+    Raises InputError, by scenario and edit, for an edit of what is not there, and for what a decision refuses.
+    """
+    world = base.world()
+    answers = Answers(bound=base.bound, mix_options=base.mix_options)
+    models: list[dict[str, NodeTemplate]] = []  # of the base's groups, made when a scenario takes a group's last node
+    baselines: dict[Question, tuple[ScenarioRow, Decided]] = {}
+    after: dict[tuple[str, ...], World] = {}
+
+    def row(name: str, of: World, question: Question) -> tuple[ScenarioRow, Decided]:
+        decided, cost, bound = answers.of(of, question)
+        found = ScenarioRow(
+            name=name,
+            question=str(question),
+            nodes=decided.nodes,
+            cost=cost,
+            bound=bound,
+            pending=decided.pending,
+            homeless=decided.homeless,
+        )
+        return found, decided
+
+    def steps(scenario: Scenario) -> World:
+        """The world after all edits; after edits of nodes and pods it is shared by scenarios that begin alike."""
+        now = world
+        done: tuple[str, ...] = ()
+        for number, edit in enumerate(scenario.edits):
+            done = (*done, text_of(edit.kind, getattr(edit, edit.kind)))
+            if done not in after:
+                try:
+                    made = edited(now, edit, Path(base.folder))
+                except InputError as error:
+                    raise InputError(f"scenario {scenario.name}: edits[{number}].{edit.kind}: {error}") from None
+                if edit.lose is not None:
+                    made = _modelled(made, world, models)
+                if edit.kind in ("pods", "lose", "requests"):
+                    after[done] = made
+                now = made
+            else:
+                now = after[done]
+        return now
+
+    rows = []
+    for scenario in scenarios:
+        question = scenario.question or Question.SCALE_UP
+        if question not in baselines:
+            baselines[question] = row(BASELINE, world, question)
+        first, before = baselines[question]
+        there = steps(scenario)
+        try:
+            found, decided = row(scenario.name, there, question)
+        except InputError as error:
+            raise InputError(f"scenario {scenario.name}: {error}") from None
+        crossed = [condition.text for condition in conditions if condition.holds(found, first)]
+        found = msgspec.structs.replace(found, differs=_first_difference(before, decided), crossed=crossed)
+        rows.append(found)
+        if told is not None:
+            told(found)
+    return WhatIfReport(baselines=[each for each, _ in baselines.values()], scenarios=rows, shared=answers.shared)
+
+
+def _modelled(made: World, world: World, models: list[dict[str, NodeTemplate]]) -> World:
+    """A group that has lost its last node is modelled on those that the base has."""
+    nodes = made.place.snapshot.columns.objects
+    bare = [
+        group.id
+        for group in made.groups
+        if group.id not in made.templates
+        and group.template is None
+        and group.from_node is None
+        and not members_of(group, nodes)
+    ]
+    if not bare:
+        return made
+    if not models:
+        place = world.place
+        found = with_templates(place.cluster, place.snapshot, world.groups, options=world.options)
+        models.append({group.id: group.template for group in found if group.template is not None})
+    more = {name: models[0][name] for name in bare if name in models[0]}
+    return made.edited("", templates={**made.templates, **more})
+
+
+def _first_difference(before: Decided, now: Decided) -> str:
+    """The first decision that is another one, in words."""
+    for subject in dict.fromkeys((*now.facts, *before.facts)):
+        (mine, said), (old, before_said) = now.facts.get(subject, _NOTHING), before.facts.get(subject, _NOTHING)
+        if mine != old:
+            return f"{said or f'nothing of {subject}'} (baseline: {before_said or 'nothing'})"
+    return ""

@@ -1,0 +1,122 @@
+"""A base with edits: what a decision of a scenario goes by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cached_property
+
+import msgspec
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.capacity.catalogue import Catalogue
+from kscale.capacity.groups import members_of
+from kscale.capacity.prices import price_of
+from kscale.objects.core import Pod, PodStatus
+from kscale.objects.meta import Condition
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["Nodes", "Place", "World", "goes_with_its_node", "waiting"]
+
+
+class Place:
+    """A cluster, and what follows from it alone: shared by all scenarios with the same nodes and pods."""
+
+    def __init__(self, cluster: Cluster, lost: frozenset[str] = frozenset()) -> None:
+        """``lost``: pods by name that ran on nodes that are gone."""
+        self.cluster = cluster
+        self.lost = lost
+
+    @cached_property
+    def snapshot(self) -> Snapshot:
+        """As the autoscaler of 1.37 takes it."""
+        return self.cluster.snapshot(dra=True)
+
+
+@dataclass(frozen=True)
+class World:
+    """``digest``: everything that a decision depends on but prices and the choice among options; ``templates``: what is
+    settled about new nodes of groups, by id. ``groups`` are as described; ``retired``: those that
+    were removed, whose nodes are still there."""
+
+    place: Place
+    groups: tuple[NodeGroup, ...]
+    options: AutoscalingOptions
+    templates: Mapping[str, NodeTemplate]
+    now: datetime
+    digest: tuple[str, ...] = ()
+    profile: SchedulerProfile | None = None
+    catalogue: Catalogue | None = None
+    retired: tuple[NodeGroup, ...] = ()
+
+    def edited(self, why: str, **changes: object) -> World:
+        """Another world; ``why``: the edit as text, or empty where no decision but that among options depends on it."""
+        digest = (*self.digest, why) if why else self.digest
+        return replace(self, digest=digest, **changes)  # type: ignore[arg-type]  # fields by name
+
+    @property
+    def prices(self) -> dict[str, float | None]:
+        """$/h of one node by group."""
+        return {group.id: group.price for group in (*self.retired, *self.groups)}
+
+
+def waiting(pod: Pod) -> Pod:
+    """The pod without a node: the scheduler has looked at it and found none."""
+    unschedulable = Condition(type="PodScheduled", status="False", reason="Unschedulable")
+    return msgspec.structs.replace(
+        pod,
+        spec=msgspec.structs.replace(pod.spec, node_name=""),
+        status=PodStatus(phase="Pending", conditions=[unschedulable]),
+    )
+
+
+def goes_with_its_node(pod: Pod) -> bool:
+    """Nobody makes it anew elsewhere: pods of DaemonSets and of the kubelet, and those that have ended."""
+    return is_daemonset_pod(pod) or is_mirror_pod(pod) or pod.status.phase in ("Succeeded", "Failed")
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of a place: ``members`` counts those of each group, ``group_of`` says whose a node is; ``others``:
+    those of none, and what the catalogue asks for each."""
+
+    members: Mapping[str, int]
+    group_of: Mapping[str, str]
+    others: Mapping[str, float | None]
+
+    @classmethod
+    def of(cls, world: World) -> Nodes:
+        """The first group that a node belongs to has it."""
+        group_of: dict[str, str] = {}
+        nodes = world.place.snapshot.columns.objects
+        members = {}
+        for group in (*world.groups, *world.retired):
+            mine = [each.metadata.name for each in members_of(group, nodes) if each.metadata.name not in group_of]
+            group_of.update(dict.fromkeys(mine, group.id))
+            members[group.id] = len(mine)
+        rest = (each for each in nodes if each.metadata.name not in group_of)
+        return cls(members, group_of, {each.metadata.name: price_of(each, (), world.catalogue) for each in rest})
+
+    def cost(
+        self, prices: Mapping[str, float | None], change: Mapping[str, int], gone: Iterable[str] = ()
+    ) -> float | None:
+        """$/h with so many nodes more (or less) of each group, without those of none that are ``gone``; None = not
+        known."""
+        total = 0.0
+        for name in {**self.members, **change}:
+            count, price = self.members.get(name, 0) + change.get(name, 0), prices.get(name)
+            if count and price is None:
+                return None
+            total += count * (price or 0.0)
+        missing = set(gone)
+        for name, price in self.others.items():
+            if name not in missing:
+                if price is None:
+                    return None
+                total += price
+        return round(total, 9)

@@ -1,0 +1,127 @@
+"""``kscale whatif``: what each scenario changes, in a row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kscale.cli.groups import GroupSource
+from kscale.cli.inputs import DUMP_HELP, Dump, read
+from kscale.cli.moments import parse_moment
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import plural
+
+if TYPE_CHECKING:
+    from kscale.capacity.whatif import ScenarioRow, WhatIfReport
+
+__all__ = ["EPILOG", "command", "whatif_view"]
+
+EPILOG = DUMP_HELP
+MATTER = ("DaemonSet", "PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode", "Namespace")
+
+
+def command(
+    scenarios: Annotated[Path, typer.Argument(metavar="SCENARIOS", help="The scenarios, as YAML or JSON.")],
+    *,
+    source: Dump,
+    group_source: GroupSource,
+    expander: Annotated[str, typer.Option("--expander", help="Of the baseline: see kscale scale-up.")] = "least-waste",
+    fail_on: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fail-on",
+            metavar="CONDITION",
+            help="Status 1 if a scenario is so: cost>+5%, nodes>60, homeless>0, of nodes, cost, bound, pending, "
+            "homeless; with + or - or % the change from the baseline. Repeatable.",
+        ),
+    ] = None,
+    bound: Annotated[
+        bool, typer.Option("--bound", help="Also prove what the nodes must cost at least, by column generation.")
+    ] = False,
+    now: Annotated[
+        str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
+    ] = None,
+    show: Show,
+) -> Answer:
+    """What would be decided if things were other than they are: a row for each scenario, beside the baseline.
+
+    A scenario is a list of edits (groups, flags, pods, lose, requests, prices, scheduler) and a question (scale-up,
+    scale-down, estimate, mix). What does not depend on an edit is decided once.
+    """
+    from datetime import UTC, datetime
+
+    from kscale.ca.options import AutoscalingOptions
+    from kscale.capacity.catalogue import read_catalogue
+    from kscale.capacity.whatif import Base, parse_condition, read_scenarios, whatif
+
+    conditions = [parse_condition(text) for text in fail_on or []]
+    asked = read_scenarios(scenarios)
+    moment = datetime.now(UTC) if now is None else parse_moment(now)
+    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    groups = group_source.described(cluster, snapshot, show.terminal)
+    base = Base(
+        cluster,
+        groups,
+        moment,
+        AutoscalingOptions(expander=expander),
+        None if group_source.catalogue is None else read_catalogue(group_source.catalogue),
+        scenarios.parent,
+        bound,
+    )
+    with show.terminal.step("deciding") as tell:
+        report = whatif(base, asked, conditions=conditions, told=lambda row: tell(f"deciding: {row.name}"))
+    crossed = any(row.crossed for row in report.scenarios)
+    return Answer(report, lambda: whatif_view(report), exit_code=1 if crossed else 0)
+
+
+_COLUMNS = (
+    Column("SCENARIO"),
+    Column("QUESTION"),
+    Column("NODES", "right"),
+    Column("$/H", "right"),
+    Column("CHANGE", "right"),
+    Column("BOUND", "right"),
+    Column("PENDING", "right"),
+    Column("HOMELESS", "right"),
+    Column("DIFFERS BECAUSE"),
+)
+
+
+def whatif_view(report: WhatIfReport) -> View:
+    """The baselines, then the scenarios."""
+    baselines = {row.question: row for row in report.baselines}
+    rows = [*report.baselines, *report.scenarios]
+    count = len(report.scenarios)
+    crossed: dict[str, list[str]] = {}
+    for row in report.scenarios:
+        for text in row.crossed:
+            crossed.setdefault(text, []).append(row.name)
+    changed = sum(bool(row.differs) for row in report.scenarios)
+    return View(
+        headline=f"{changed:,} of {count:,} {plural('scenario', count)} would be decided otherwise.",
+        tables=[Table(_COLUMNS, [_row(row, baselines[row.question]) for row in rows])],
+        footer=[f"{text}: {', '.join(names)}" for text, names in crossed.items()],
+        names=[f"scenario/{row.name}" for row in report.scenarios],
+    )
+
+
+def _row(row: ScenarioRow, baseline: ScenarioRow) -> list[Cell | str | float | None]:
+    nodes = row.nodes - baseline.nodes
+    change = None
+    if row.cost is not None and baseline.cost:
+        share = row.cost / baseline.cost - 1.0
+        change = Cell(f"{share:+.1%}" if row is not baseline else "", value=round(share, 6))
+    first = row is baseline
+    return [
+        row.name,
+        row.question,
+        Cell(f"{row.nodes:,}" if first or not nodes else f"{row.nodes:,} ({nodes:+,})", value=row.nodes),
+        None if row.cost is None else Cell(f"{row.cost:,.2f}", value=row.cost),
+        change,
+        None if row.bound is None else Cell(f"{row.bound:,.2f}", value=row.bound),
+        row.pending,
+        row.homeless,
+        row.differs,
+    ]

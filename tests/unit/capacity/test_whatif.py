@@ -1,0 +1,285 @@
+"""Scenarios: what each edit does, what a row says, and that sharing decisions changes none."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+
+import kscale
+from kscale import InputError
+from kscale.capacity.catalogue import read_catalogue
+from kscale.capacity.groups import groups_from
+from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
+from kscale.capacity.whatif.grammar import scenarios_schema_text
+
+NOW = datetime(2027, 1, 1, tzinfo=UTC)
+EXAMPLES = Path(__file__).parents[3] / "examples"
+
+
+def node(name: str, zone: str, cpu: str = "4", pool: str = "small") -> dict[str, Any]:
+    room = {"cpu": cpu, "memory": "16Gi", "pods": "110"}
+    labels = {"pool": pool, "topology.kubernetes.io/zone": zone, "node.kubernetes.io/instance-type": "m5.xlarge"}
+    ready = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "status": {"capacity": room, "allocatable": room, "conditions": [ready]}}  # fmt: skip
+
+
+def pod(name: str, cpu: str, on: str = "", owner: str = "", **labels: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": name, "namespace": "shop", "uid": name, "labels": labels}
+    if owner:
+        kind, _, who = owner.partition("/")
+        reference = {"apiVersion": "apps/v1", "kind": kind, "name": who, "uid": who, "controller": True}
+        metadata["ownerReferences"] = [reference]
+    requests = {"cpu": cpu, "memory": "1Gi"}
+    unschedulable = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+            "spec": {"nodeName": on, "containers": [{"name": "c", "resources": {"requests": requests}}]},
+            "status": {"phase": "Running"} if on else {"phase": "Pending", "conditions": [unschedulable]}}  # fmt: skip
+
+
+def replica_set(name: str) -> dict[str, Any]:
+    return {"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": {"name": name, "namespace": "shop", "uid": name},
+            "spec": {"replicas": 2, "selector": {"matchLabels": {"app": name}}}}  # fmt: skip
+
+
+CLUSTER = [
+    node("a1", "a"),
+    node("a2", "a"),
+    node("b1", "b"),
+    node("big1", "b", "16", "big"),
+    replica_set("web"),
+    pod("web-1", "3", "a1", "ReplicaSet/web", app="web"),
+    pod("web-2", "3", "a2", "ReplicaSet/web", app="web"),
+    pod("agent", "1", "a1", "DaemonSet/agent"),
+    pod("db", "3", "b1", app="db"),
+    pod("huge", "15", "big1", app="huge"),
+    pod("waits-1", "3", app="batch"),
+    pod("waits-2", "3", app="batch"),
+]
+GROUPS = [
+    {"id": "small", "max": 10, "nodeSelector": {"pool": "small"}, "price": 0.2},
+    {"id": "big", "max": 10, "nodeSelector": {"pool": "big"}, "price": 0.9},
+]
+
+
+def base(**more: Any) -> Base:
+    cluster = kscale.load(CLUSTER)
+    return Base(cluster, groups_from(GROUPS), NOW, **more)
+
+
+def rows(*edits: dict[str, Any], question: str = "scale-up", **more: Any) -> tuple[ScenarioRow, ScenarioRow]:
+    scenarios = scenarios_from([{"name": "other", "edits": list(edits), "question": question}])
+    report = whatif(base(**more), scenarios)
+    return report.baselines[0], report.scenarios[0]
+
+
+def row(*edits: dict[str, Any], **more: Any) -> ScenarioRow:
+    return rows(*edits, **more)[1]
+
+
+def test_the_baseline_is_what_scale_up_says() -> None:
+    before, same = rows()
+    plan = kscale.scale_up(kscale.load(CLUSTER), groups_from(GROUPS), now=NOW)
+    assert (plan.chosen, plan.new_nodes) == ("small", 2)
+    assert (before.nodes, before.cost, before.pending, before.homeless) == (6, 0.2 * 5 + 0.9, 0, 0)
+    assert msgspec.structs.replace(same, name="baseline") == before
+
+
+def test_groups_and_prices() -> None:
+    assert row({"groups": {"set": {"small": {"price": 0.1}}}}).cost == pytest.approx(0.1 * 5 + 0.9)
+    dearer = row({"prices": {"scale": {"*": "x2"}}})
+    assert (dearer.cost, dearer.differs) == (pytest.approx(2 * 1.9), "")
+    capped = row({"groups": {"set": {"small": {"max": 4}}}})
+    assert (capped.nodes, capped.differs) == (5, "small by 1 for 1 pod (baseline: small by 2 for 2 pods)")
+    gone = row({"groups": {"remove": ["small"]}})
+    assert (gone.nodes, gone.cost) == (5, pytest.approx(0.2 * 3 + 0.9 * 2)), "its nodes stay, and cost what they cost"
+    assert gone.differs == "big by 1 for 2 pods (baseline: small by 2 for 2 pods)"
+    room = {"cpu": "6", "memory": "64Gi", "pods": "9"}
+    entry = {"id": "new", "price": 0.01, "template": {"status": {"capacity": room, "allocatable": room}}}
+    added = row({"groups": {"add": [entry]}}, {"flags": {"expander": "price"}})
+    assert added.differs.startswith("new by 1 for 2 pods")
+
+
+def test_prices_and_machines_of_a_catalogue() -> None:
+    aws = EXAMPLES / "data" / "aws.csv"
+    assert row({"prices": {"catalogue": str(aws), "region": "us-east-1"}}).cost == pytest.approx(0.192 * 6)
+    changed = row({"groups": {"set": {"small": {"instanceType": "m5.2xlarge"}}}}, catalogue=read_catalogue(aws))
+    assert changed.differs.startswith("small by 1 for 2 pods")
+    assert changed.cost == pytest.approx(0.384 * 4 + 0.9)
+
+
+def test_flags() -> None:
+    assert row({"flags": {"max-nodes-total": 5}}).nodes == 5
+    assert row({"flags": {"expander": "least-nodes", "max-nodes-per-scaleup": 0}}).nodes == 5
+
+
+def test_losses() -> None:
+    lost = row({"lose": {"zone": ["a"]}})
+    assert (lost.nodes, lost.pending, lost.homeless) == (2 + 1, 0, 0)
+    assert lost.differs == "big by 1 for 4 pods (baseline: small by 2 for 2 pods)", "the agent goes with its node"
+    homeless = row({"lose": {"node": ["a1"]}}, {"groups": {"remove": ["*"]}})
+    assert (homeless.nodes, homeless.pending, homeless.homeless) == (3, 3, 1)
+    pool = row({"pods": {"remove": "app=batch"}}, {"lose": {"pool": ["big"]}})
+    assert (pool.nodes, pool.homeless) == (3 + 1, 0), "the group is modelled on the node that it had"
+    assert pool.cost == pytest.approx(0.2 * 3 + 0.9)
+
+
+def test_pods_and_requests(tmp_path: Path) -> None:
+    assert row({"pods": {"scale": {"shop/ReplicaSet/web": 6}}}).nodes == 10
+    assert row({"pods": {"scale": {"shop/ReplicaSet/web": "x1.5"}}}).differs.startswith("small by 3 for 3 pods")
+    assert row({"pods": {"scale": {"shop/ReplicaSet/web": 0}}}).nodes == 4, "the waiting pods take the room"
+    assert row({"pods": {"remove": "app=batch"}}).nodes == 4
+    (tmp_path / "job.json").write_text(json.dumps(pod("new", "3")))
+    assert row({"pods": {"add": ["job.json"]}}, folder=tmp_path).nodes == 7
+    assert row({"requests": {"cpu": "x0.1"}}).nodes == 4
+    assert row({"requests": {"cpu": "10", "selector": "app=batch"}}).nodes == 6
+    advice = {"containers": [], "strategy": "vpa", "now": None, "requestedMillicores": 0, "requestedBytes": 0,
+              "changeMillicores": 0, "changeBytes": 0, "counts": {}, "notes": []}  # fmt: skip
+    (tmp_path / "advice.json").write_text(json.dumps(advice))
+    assert row({"requests": {"recommendation": "advice.json"}}, folder=tmp_path).differs == ""
+
+
+def test_the_scheduler(tmp_path: Path) -> None:
+    config: dict[str, Any] = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    config["profiles"] = [{"plugins": {"filter": {"disabled": [{"name": "NodeResourcesFit"}]}}}]
+    (tmp_path / "scheduler.json").write_text(json.dumps(config))
+    free = row({"scheduler": "scheduler.json"}, folder=tmp_path)
+    assert (free.nodes, free.differs) == (
+        4,
+        "2 pods fit on nodes that exist (baseline: 0 pods fit on nodes that exist)",
+    )
+
+
+def test_other_questions() -> None:
+    down = row({"requests": {"cpu": "x0.1"}}, question="scale-down")
+    assert down.nodes < 4
+    assert "(baseline: " in down.differs
+    estimated = row({"groups": {"remove": ["small"]}}, question="estimate")
+    assert (estimated.nodes, estimated.pending) == (5, 0)
+    before, mixed = rows({"prices": {"scale": {"big": "x0.1"}}}, question="mix")
+    assert (before.cost, mixed.cost) == (pytest.approx(1.5 + 0.4), pytest.approx(0.6 + 0.09 * 2))
+    assert mixed.bound == pytest.approx(mixed.cost)
+
+
+def test_a_bound_where_it_is_asked_for() -> None:
+    before, cheap = rows({"prices": {"scale": {"big": "x0.1"}}}, bound=True)
+    assert before.bound == pytest.approx(1.9)
+    assert cheap.bound is not None
+    assert cheap.cost is not None
+    assert cheap.bound <= cheap.cost
+
+
+def test_shared_decisions_are_those_of_each_alone() -> None:
+    edits: list[list[dict[str, Any]]] = [
+        [{"flags": {"expander": name}}, {"groups": {"set": {"big": {"price": price}}}}, *lost]
+        for name in ("price", "least-waste", "most-pods", "least-nodes,price")
+        for price in (0.01, 0.9)
+        for lost in ([], [{"lose": {"node": ["b1"]}}])
+    ]
+    scenarios = scenarios_from([{"name": f"s{i}", "edits": each} for i, each in enumerate(edits)])
+    together = whatif(base(), scenarios)
+    assert together.shared >= 8
+    alone = [whatif(base(), [scenario]).scenarios[0] for scenario in scenarios]
+    assert together.scenarios == alone
+    assert len({each.differs for each in alone}) > 2
+
+
+@pytest.mark.parametrize(
+    ("edit", "text"),
+    [
+        ({"groups": {"remove": ["nope"]}}, 'edits[0].groups: there is no node group "nope"'),
+        ({"groups": {"set": {"small": {"min": 20}}}}, "min 20 is more than max 10"),
+        ({"groups": {"set": {"small": {"instanceType": "m5.large"}}}}, "instanceType needs a catalogue"),
+        ({"groups": {"add": [{"id": "small", "nodes": ["a1"]}]}}, 'there is a node group "small" already'),
+        ({"prices": {"scale": {"small": "2"}}}, '"2" is no factor'),
+        ({"flags": {"max-nodes": 3}}, "there is no flag"),
+        ({"pods": {"remove": "app=nope"}}, 'no pod has the labels "app=nope"'),
+        ({"pods": {"namespace": "shop"}}, "pods.namespace is of use with remove only"),
+        ({"pods": {"scale": {"web": 3}}}, '"web" has no pods; a workload is named namespace/kind/name'),
+        ({"pods": {"scale": {"shop/ReplicaSet/web": -1}}}, "-1 is negative"),
+        ({"pods": {"add": ["nowhere.json"]}}, "nowhere.json"),
+        ({"lose": {}}, "lose: name a node"),
+        ({"lose": {"node": ["x"]}}, 'there is no node "x"'),
+        ({"lose": {"zone": ["x"]}}, 'no node is in zone "x"'),
+        ({"requests": {}}, "requests: give cpu"),
+        ({"requests": {"cpu": "much"}}, '"much" is neither a quantity nor a factor'),
+        ({"requests": {"cpu": "1", "selector": "a in ("}}, "selector: "),
+        ({"requests": {"cpu": "1", "namespace": "x"}}, "no pod is meant"),
+        ({"requests": {"recommendation": "nowhere.json"}}, "nowhere.json"),
+        ({"scheduler": "nowhere.yaml"}, "nowhere.yaml"),
+    ],
+)
+def test_edits_of_what_is_not_there(edit: dict[str, Any], text: str) -> None:
+    with pytest.raises(InputError) as error:
+        row(edit)
+    assert str(error.value).startswith("scenario other: ")
+    assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        ([], "a list of at least one scenario"),
+        ({"scenarios": [], "question": "simulate"}, "question"),
+        ([{"edits": []}], "[0]: object missing required field `name`"),
+        ([{"name": "a"}, {"name": "a"}], '[1] (a): name: "a" is taken'),
+        ([{"name": "baseline"}], '"baseline" is taken'),
+        ([{"name": ""}], "name: is empty"),
+        ([{"name": "a", "edits": [{}]}], "edits[0]: nothing in one edit"),
+        ([{"name": "a", "edits": [{"lose": {}, "pods": {}}]}], "pods and lose in one edit"),
+        ([{"name": "a", "edits": [{"loose": {}}]}], "unknown field"),
+        ({"scenarios": [{"name": "a", "question": "why"}]}, "scenarios[0] (a): question"),
+    ],
+)
+def test_bad_files(data: Any, text: str) -> None:
+    with pytest.raises(InputError) as error:
+        scenarios_from(data)
+    assert text in str(error.value)
+
+
+def test_the_file_and_its_schema() -> None:
+    import yaml
+
+    schema = json.loads(scenarios_schema_text())
+    jsonschema.validate(yaml.safe_load((EXAMPLES / "scenarios.yaml").read_text()), schema)
+    found = read_scenarios(EXAMPLES / "scenarios.yaml")
+    assert [str(each.question) for each in found] == ["scale-up"] * 4 + ["scale-down"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate([{"name": "a", "edits": [{"loose": {}}]}], schema)
+    with pytest.raises(InputError, match="No such file"):
+        read_scenarios("nowhere.yaml")
+
+
+@pytest.mark.parametrize(
+    ("text", "holds"),
+    [
+        ("cost>+5%", True),
+        ("cost>10%", False),
+        ("cost>=+0.6", True),
+        ("nodes>6", True),
+        ("nodes<+1", False),
+        ("nodes<=+1", True),
+        ("bound>0", False),
+        ("homeless>+0%", True),
+        ("pending>+0%", False),
+    ],
+)
+def test_conditions(text: str, holds: bool) -> None:
+    def made(nodes: int, cost: float, homeless: int) -> ScenarioRow:
+        return ScenarioRow(
+            name="x", question="scale-up", nodes=nodes, cost=cost, bound=None, pending=0, homeless=homeless
+        )
+
+    assert parse_condition(text).holds(made(7, 10.6, 1), made(6, 10.0, 0)) is holds
+
+
+@pytest.mark.parametrize("text", ["cost", "price>3", "cost>", "cost=3", "cost>five"])
+def test_bad_conditions(text: str) -> None:
+    with pytest.raises(InputError, match="is no condition"):
+        parse_condition(text)

@@ -1,0 +1,31 @@
+"""``kscale whatif``: the table, and when it ends with 1."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from unit.cli.support import kscale
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+QUESTION = (
+    "whatif", EXAMPLES / "scenarios.yaml", "-q", "-f", EXAMPLES / "cluster.json.gz", "-g", EXAMPLES / "groups.yaml",
+    "--now", "2026-07-01T00:00:00Z",
+)  # fmt: skip
+
+
+def test_rows_and_conditions() -> None:
+    got = kscale(*QUESTION, "--fail-on", "nodes>+3", "--fail-on", "homeless>0", "-o", "csv")
+    assert got.code == 1
+    lines = [line.split(",") for line in got.stdout.splitlines()]
+    assert [line[0] for line in lines[1:]] == [
+        "baseline", "baseline", "by-price", "cheap-memory", "no-compute", "zone-a-lost", "smaller-requests",
+    ]  # fmt: skip
+    table = kscale(*QUESTION, "--fail-on", "nodes>+3", "--fail-on", "homeless>0")
+    assert "nodes>+3: no-compute" in table.stdout
+    assert "homeless>0: zone-a-lost" in table.stdout
+
+
+def test_nothing_crossed_and_bad_usage() -> None:
+    assert kscale(*QUESTION, "--fail-on", "nodes>1000").code == 0
+    bad = kscale(*QUESTION, "--fail-on", "nodes")
+    assert (bad.code, bad.stdout, "is no condition" in bad.stderr) == (2, "", True)
