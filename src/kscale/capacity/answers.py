@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
 
-import kscale
+from kscale.ca.estimator import EstimateOptions, estimate_many
 from kscale.capacity.records import PluginVerdict, Shortage
 from kscale.errors import InputError, Problem
 from kscale.objects.core import Node, Pod
@@ -70,8 +70,8 @@ def estimates(
 
     ``bound_effort``: of the bound of one group, see :meth:`~kscale.ca.estimator.EstimateResult.bound`.
     """
-    options = [kscale.EstimateOptions(max_nodes=0)] * len(groups)
-    results = kscale.estimate_many(
+    options = [EstimateOptions(max_nodes=0)] * len(groups)
+    results = estimate_many(
         snapshot,
         names,
         templates=[template(group) for group in groups],

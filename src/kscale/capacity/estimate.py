@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-import kscale
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.pod_lists.tpu import TPU_PREFIX, clear_tpu_requests
 from kscale.capacity import answers
@@ -14,6 +13,7 @@ from kscale.objects.core import Pod
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.requests import PODS, demand, to_integers
+from kscale.scheduling.place import place
 from kscale.scheduling.pods import priorities_of, stand_in_groups
 from kscale.snapshot.snapshot import Snapshot
 
@@ -53,7 +53,7 @@ def estimate_groups(
     unmodelled: dict[str, None] = {}
     rest, cursor = pending, 0
     if not ignore_existing:
-        placed = kscale.place(snapshot, pods=[cleared.get(name, name) for name in pending])
+        placed = place(snapshot, pods=[cleared.get(name, name) for name in pending])
         existing, rest = placed.placement, [*placed.unschedulable, *placed.not_tried]  # in the order tried: by priority
         snapshot, cursor = placed.snapshot_after, placed.state.cursor
         unmodelled.update(dict.fromkeys(placed.unmodelled))

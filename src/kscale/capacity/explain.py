@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
-import kscale
 from kscale.capacity import answers
 from kscale.capacity.records import Explanation, GroupAnswer, Nearest, NodeVerdict, Shortage
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity
+from kscale.scheduling.fit import fit as fit_pods
+from kscale.scheduling.place import place
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["distance", "event_text", "explain", "nearest"]
@@ -33,7 +34,7 @@ def explain(snapshot: Snapshot, pod: str | Pod, groups: Iterable[NodeGroup] = ()
     placed = pod.spec.node_name or pod.status.nominated_node_name
     if placed:
         return _explanation(name, nodes, node=placed)
-    fit = kscale.fit(snapshot, pods=[pod])
+    fit = fit_pods(snapshot, pods=[pod])
     failure = answers.prefilter_failure(fit, name, nodes)
     fits_on: list[str] = []
     verdicts: list[NodeVerdict] = []
@@ -63,7 +64,7 @@ def _taken_by(snapshot: Snapshot, name: str, fits_on: Sequence[str]) -> list[str
     that are on the nodes where it fits by itself."""
     if name not in snapshot.pending or len(snapshot.pending) == 1:
         return []
-    placed = kscale.place(snapshot)
+    placed = place(snapshot)
     if name in placed.placement:
         return []
     fitting = set(fits_on)

@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
-import kscale
 from kscale.capacity import answers
 from kscale.capacity.explain import event_text
 from kscale.capacity.records import FitReport, Rejection, WorkloadFit
@@ -21,6 +20,8 @@ from kscale.objects.pod_defaults import BUILT_IN_CLASSES, PodClasses, with_defau
 from kscale.objects.storage import default_storage_class
 from kscale.objects.workloads import WORKLOADS, alike, claims_of, daemonset_pod, pod_count, pods_of, spec_of
 from kscale.scheduling.devices.reserve import reserve
+from kscale.scheduling.fit import fit as fit_pods
+from kscale.scheduling.place import place
 from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
@@ -151,7 +152,7 @@ def _replicas(
     check_count(workload)
     snapshot = _with_claims(snapshot, workload)
     pods = _pods(snapshot, workload, classes)
-    placed = kscale.place(snapshot, pods=pods)
+    placed = place(snapshot, pods=pods)
     after = placed.snapshot_after
     rejections, event = rejected(after, placed.unschedulable_records)
     more = [] if rejections else _one_more(snapshot, workload, classes)
@@ -161,7 +162,7 @@ def _replicas(
         len(placed.placement),
         rejections=rejections,
         event=event,
-        next_event=rejected(after, kscale.place(after, pods=more).unschedulable_records)[1] if more else "",
+        next_event=rejected(after, place(after, pods=more).unschedulable_records)[1] if more else "",
         placement=dict(Counter(placed.placement.values())) if placements else None,
     )
     return line, after, placed.unmodelled
@@ -172,7 +173,7 @@ def _daemonset(
 ) -> tuple[WorkloadFit, Snapshot, list[str]]:
     pod = daemonset_pod(workload, classes=classes)
     nodes = [node for node in snapshot.columns.objects if should_run(workload, node)]
-    fit = kscale.fit(snapshot, pods=[pod], nodes=[node.name for node in nodes])
+    fit = fit_pods(snapshot, pods=[pod], nodes=[node.name for node in nodes])
     takes: list[int] = []
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     for node in nodes:
@@ -204,7 +205,7 @@ def rejected(snapshot: Snapshot, stays: Sequence[PodRecord]) -> tuple[list[Rejec
     nodes = snapshot.columns.objects
     classes = snapshot.classify(stays)
     exemplars = {of.index: record for of, record in zip(reversed(classes), reversed(stays), strict=True)}
-    fit = kscale.fit(snapshot, pods=list(exemplars.values()))
+    fit = fit_pods(snapshot, pods=list(exemplars.values()))
     found: dict[tuple[str, tuple[str, ...]], list[str]] = {}
     by_class: dict[int, tuple[str, tuple[str, ...]]] = {}
     event = ""

@@ -10,13 +10,13 @@ import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-import kscale
 from kscale._native import _removals
 from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.capacity.fit import rejected
 from kscale.objects.core import Pod, PodStatus
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.records import Record
+from kscale.scheduling.place import place
 from kscale.scheduling.session import Session
 from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
@@ -80,7 +80,7 @@ def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZO
 def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:
     """Node -> how many of so many land there, and what kube-scheduler says of the next one."""
     loose = replace(pod, spec=replace(pod.spec, node_name=""), status=PodStatus())
-    placed = kscale.place(snapshot, pods=copies_of(loose, more + 1, f"{pod.key}-more", snapshot.interner))
+    placed = place(snapshot, pods=copies_of(loose, more + 1, f"{pod.key}-more", snapshot.interner))
     return dict(Counter(placed.placement.values())), rejected(placed.snapshot_after, placed.unschedulable_records)[1]
 
 

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-import kscale
 from kscale.ca.expander.chain import expand
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import GRPC
+from kscale.ca.scale_up.loop import scale_up
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import estimate_groups
 from kscale.capacity.mix import MixOptions, mix
@@ -182,7 +182,7 @@ def _with(group: NodeGroup, **changes: Any) -> NodeGroup:
 
 
 def _plan(world: World) -> ScaleUpPlan:
-    return kscale.scale_up(
+    return scale_up(
         world.place.cluster,
         world.groups,
         now=world.now,
