@@ -101,6 +101,8 @@ def _value(rule: Any, value: Value, out: Reduced, key_at: int) -> Any:
     if kind == "span":
         out.slots[rule[1]] = value.text  # with its key, which the test adds
         return _ABSENT
+    if kind == "alike":
+        return _value(rule[1], value, out, key_at)
     if kind == "facet":
         found = _value(rule[2], value, out, key_at)
         if found is not _ABSENT:

@@ -29,6 +29,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         kMark "kscale::ProjectionRule::kMark"
         kNote "kscale::ProjectionRule::kNote"
         kSpan "kscale::ProjectionRule::kSpan"
+        kAlike "kscale::ProjectionRule::kAlike"
         kSwitch "kscale::ProjectionRule::kSwitch"
     cdef cppclass c_Rule "kscale::ProjectionRule":
         c_Rule() except +
@@ -64,7 +65,7 @@ cdef extern from "kscale/projection.hpp" namespace "kscale" nogil:
         size_t count()
         const string& text(size_t i)
     cdef cppclass c_Projector "kscale::Projector":
-        c_Projector(int32_t slots, int32_t facets, string sign) except +
+        c_Projector(int32_t slots, int32_t facets) except +
         int32_t add(c_Rule rule) except +
         cbool scan(const char* data, size_t size, c_ItemKind kind, c_Threading how, c_Items& out,
                    c_Span* head) except +
@@ -166,14 +167,13 @@ cdef c_ItemKind _item_kind(tuple kind) except *:
 cdef class Projector:
     """Rules, and the different reduced texts that were seen so far. A single owner at a time.
 
-    Items that are written as one before, but for values that are not kept, are compared with that one instead of being
-    read. ``sign``: what stands near their begin before a string that such items share; it only makes that faster.
-
     A rule is ``"keep"`` (the text as it is), ``("equals", text)`` (kept if it is that JSON text, else absent),
     ``("capture", slot)`` (a string whose place is noted and which is left out), ``("mark", slot, text)`` (the same, and
     the JSON text stands in its place), ``("note", slot)`` (the same, and it is not left out), ``("span", slot)`` (any value: where it is with its key is noted, and it is left
     out), ``("object", {key: rule}, need)`` (without one of the keys ``need`` it is absent; an empty tuple needs none),
-    ``("array", rule)`` (absent elements are dropped), ``("facet", number, rule)`` (left out, and its own text is numbered
+    ``("array", rule)`` (absent elements are dropped), ``("alike", rule)`` (the same as ``rule``, an object's or an
+    array's; values that are written like one before, but for what is not kept, are compared with that one instead of
+    being read), ``("facet", number, rule)`` (left out, and its own text is numbered
     apart) or ``("switch", key, {text: rule})`` (an object by the rule for the JSON text of one of its members, absent if
     there is none for it; captures that the rule needs must be there).
     """
@@ -181,14 +181,14 @@ cdef class Projector:
     cdef c_Projector* _own
     cdef int32_t _slots, _facets
 
-    def __cinit__(self, rule, int slots, int facets, bytes sign=b""):
+    def __cinit__(self, rule, int slots, int facets):
         if not 1 <= slots <= 64 or not 0 <= facets <= 64:
             raise NativeError("Projector: needs 1 to 64 slots and at most 64 facets")
-        self._own = new c_Projector(slots, facets, <string>sign)
+        self._own = new c_Projector(slots, facets)
         self._slots = slots
         self._facets = facets
 
-    def __init__(self, rule, slots, facets, sign=b""):
+    def __init__(self, rule, slots, facets):
         self._add(rule, 0)
 
     def __dealloc__(self):
@@ -244,8 +244,10 @@ cdef class Projector:
                 made.keys.push_back(key)
                 if name in rule[2]:
                     made.need |= <uint64_t>1 << <uint64_t>i
-        elif kind == "array":
-            made.kind = kArray
+        elif kind == "array" or kind == "alike":
+            made.kind = kArray if kind == "array" else kAlike
+            if kind == "alike" and rule[1][0] not in ("object", "array"):
+                raise NativeError("Projector: objects and arrays are alike")
             made.inner = self._add(rule[1], depth + 1)
         elif kind == "facet":
             if not 0 <= rule[1] < self._facets:

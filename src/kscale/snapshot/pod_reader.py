@@ -29,7 +29,6 @@ __all__ = ["PodReader", "ScannedLines", "ScannedList"]
 (_NAME, _SPACE, _UID, _NODE, _NOMINATED, _CREATED, _STARTED, _DELETED, _SINCE, _READY, _VERSION, _MANAGED) = range(12)
 _SLOTS: Final = 12
 _FACETS: Final = 4
-_SIGN: Final = b'"generateName":"'  # what pods of one controller share
 
 
 def _camel(name: str) -> str:
@@ -45,10 +44,10 @@ def _kept(*names: str) -> dict[str, str]:
     return dict.fromkeys(names, "keep")
 
 
-_CONTAINER: Final = _object(
+_CONTAINER: Final = ("alike", _object(
     **_kept("name", "resources", "ports", "restart_policy", "restart_policy_rules"),
     volume_mounts=("array", _object(("bind_mount_options",), bind_mount_options="keep")),
-)
+))  # fmt: skip
 _VOLUME: Final = _object(
     (*READ_SOURCES, "host_path", "empty_dir"),
     host_path=("object", {"-": "keep"}, ()),  # that there is one, not what it says
@@ -74,7 +73,7 @@ _RULE: Final = _object(
         namespace=("note", _SPACE),
         annotations=("object", dict.fromkeys(READ_ANNOTATIONS, "keep"), ()),
     ),
-    spec=_object(
+    spec=("alike", _object(
         node_name=("capture", _NODE),
         containers=("array", _CONTAINER),
         init_containers=("array", _CONTAINER),
@@ -86,15 +85,15 @@ _RULE: Final = _object(
             "preemption_policy", "overhead", "topology_spread_constraints", "scheduling_gates", "resource_claims",
             "resources", "termination_grace_period_seconds",
         ),
-    ),
-    status=_object(
+    )),
+    status=("alike", _object(
         nominated_node_name=("capture", _NOMINATED),
         start_time=("capture", _STARTED),
         conditions=("array", ("switch", "type", _CONDITIONS)),
         container_statuses=_STATUS,
         init_container_statuses=_STATUS,
         **_kept("phase", "resource_claim_statuses", "allocated_resources", "resources"),
-    ),
+    )),
 )  # fmt: skip
 
 
@@ -130,7 +129,7 @@ class PodReader:
 
     def __init__(self, interner: Interner, *, finished: bool = False, threads: int = 1) -> None:
         self._threads = threads
-        self._projector = _projection.Projector(_RULE, _SLOTS, _FACETS, _SIGN)
+        self._projector = _projection.Projector(_RULE, _SLOTS, _FACETS)
         self._known = TextClasses(self._projector, interner, finished=finished)
         self._nodes = _projection.StringNumbers()
         self._statuses = _Statuses()

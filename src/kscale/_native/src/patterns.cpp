@@ -3,32 +3,37 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <functional>
 
 namespace kscale {
 namespace {
 
-constexpr std::size_t kNear = 512;  // bytes in which the sign is looked for
 constexpr std::size_t kBlock = 256;
 
 // How many bytes are the same, at most `most`.
 std::size_t common(const char* a, const char* b, std::size_t most) {
   std::size_t at = 0;
-  while (most - at >= kBlock && std::memcmp(a + at, b + at, kBlock) == 0) at += kBlock;
-  while (most - at >= 8) {
-    std::uint64_t left, right;
-    std::memcpy(&left, a + at, 8);
-    std::memcpy(&right, b + at, 8);
-    if (left != right) {
-      if constexpr (std::endian::native == std::endian::little) {
-        return at + (static_cast<std::size_t>(std::countr_zero(left ^ right)) >> 3);
-      }
-      break;
+  for (;;) {
+    if (most - at >= kBlock && at >= kBlock && std::memcmp(a + at, b + at, kBlock) == 0) {  // long runs get longer
+      at += kBlock;
+      continue;
     }
-    at += 8;
+    const std::size_t stop = std::min(most, at + kBlock);
+    while (stop - at >= 8) {
+      std::uint64_t left, right;
+      std::memcpy(&left, a + at, 8);
+      std::memcpy(&right, b + at, 8);
+      if (left != right) {
+        if constexpr (std::endian::native == std::endian::little) {
+          return at + (static_cast<std::size_t>(std::countr_zero(left ^ right)) >> 3);
+        }
+        while (a[at] == b[at]) ++at;
+        return at;
+      }
+      at += 8;
+    }
+    while (at < stop && a[at] == b[at]) ++at;
+    if (at < stop || at == most) return at;
   }
-  while (at < most && a[at] == b[at]) ++at;
-  return at;
 }
 
 bool is_plain(JsonReader& in) {
@@ -40,106 +45,164 @@ bool is_plain(JsonReader& in) {
          std::all_of(found.begin(), found.end(), [](char c) { return static_cast<unsigned char>(c) < 128; });
 }
 
+// Another text that may stand for a free part, which `in` is then behind.
+bool is_another(const FreePart& part, JsonReader& in) {
+  if (part.rule >= 0) return in.skip();
+  return part.noted ? is_plain(in) : *in.p != '{' && *in.p != '[' && in.scalar();
+}
+
+std::size_t room_of(const Pattern& pattern) {
+  std::size_t room = sizeof pattern + pattern.text.size() + pattern.kept.size() +
+                     pattern.free.size() * sizeof(FreePart) + pattern.notes.size() * sizeof(PatternNote);
+  for (const auto& each : pattern.apart) room += sizeof each + each.second.size();
+  return room;
+}
+
 }  // namespace
 
-std::size_t Patterns::set_of(const char* begin, const char* end) const {
-  if (sign_.empty()) return 0;
-  const std::string_view near(begin, std::min(kNear, static_cast<std::size_t>(end - begin)));
-  const std::size_t at = near.find(sign_);
-  if (at == near.npos) return 0;
-  const std::string_view behind = near.substr(at + sign_.size());
-  return std::hash<std::string_view>{}(behind.substr(0, behind.find('"'))) % kSets;
+PatternPlace Pattern::place(std::int32_t at) const {
+  PatternPlace made;
+  while (static_cast<std::size_t>(made.parts) < free.size() && free[static_cast<std::size_t>(made.parts)].end <= at) {
+    ++made.parts;
+  }
+  made.behind = at - (made.parts ? free[static_cast<std::size_t>(made.parts) - 1].end : 0);
+  return made;
 }
 
-const Pattern* Patterns::follow(const char* data, JsonReader& in, std::int64_t* at, std::int64_t* length) {
+const PatternTree::Branch* PatternTree::branch(const Trace& trace, char next) const {
+  const std::vector<Branch>& all = branches_[static_cast<std::size_t>(trace.pattern)];
+  const std::int64_t wanted = where(trace.at, next);
+  const auto found = std::ranges::lower_bound(all, wanted, {}, &Branch::where);
+  return found == all.end() || found->where != wanted ? nullptr : &*found;
+}
+
+const Pattern* PatternTree::follow(JsonReader& in, Trace& trace) const {
+  trace.pattern = -1;
+  trace.at = trace.value_at = 0;
+  trace.next = 0;
+  trace.ends.clear();
+  trace.others.clear();
   if (patterns_.empty()) return nullptr;
-  const auto tried = last_;
-  if (tried >= 0 && follows(patterns_[static_cast<std::size_t>(tried)], data, in, at, length)) {
-    return &patterns_[static_cast<std::size_t>(tried)];
-  }
-  for (const std::int32_t number : sets_[set_of(in.p, in.end)].pattern) {
-    if (number < 0 || number == tried) continue;
-    if (follows(patterns_[static_cast<std::size_t>(number)], data, in, at, length)) {
-      last_ = number;
-      return &patterns_[static_cast<std::size_t>(number)];
-    }
-  }
-  return nullptr;
-}
-
-bool Patterns::follows(const Pattern& pattern, const char* data, JsonReader& in, std::int64_t* at,
-                       std::int64_t* length) {
+  trace.pattern = 0;
   const char* const start = in.p;
-  const char* const text = pattern.text.data();
-  const std::size_t size = pattern.text.size();
   const char* p = start;
-  std::size_t t = 0, next = 0;
-  shifts_.clear();
+  const Pattern* pattern = &patterns_[0];
+  std::size_t t = 0;
   for (;;) {
-    const std::size_t same = common(text + t, p, std::min(size - t, static_cast<std::size_t>(in.end - p)));
+    const std::size_t left = std::min(pattern->text.size() - t, static_cast<std::size_t>(in.end - p));
+    const std::size_t same = common(pattern->text.data() + t, p, left);
     t += same;
     p += same;
-    if (t == size) break;
-    if (p == in.end) return false;
+    const bool whole = t == pattern->text.size();
     const auto here = static_cast<std::int32_t>(t);
-    while (next < pattern.free.size() && pattern.free[next].end < here) ++next;
-    if (next == pattern.free.size() || pattern.free[next].begin > here) return false;
-    const FreeScalar& scalar = pattern.free[next++];
-    JsonReader own{p - (here - scalar.begin), in.end};
-    if (scalar.noted ? !is_plain(own) : (*own.p == '{' || *own.p == '[' || !own.scalar())) return false;
-    p = own.p;
-    t = static_cast<std::size_t>(scalar.end);
-    shifts_.emplace_back(scalar.end, (p - start) - scalar.end);
-  }
-  const auto moved = [this](std::int64_t place) {
-    auto shift = shifts_.rbegin();
-    while (shift != shifts_.rend() && shift->first > place) ++shift;
-    return shift == shifts_.rend() ? place : place + shift->second;
-  };
-  for (std::size_t slot = 0; slot < pattern.at.size(); ++slot) {
-    if (pattern.length[slot] < 0) continue;
-    // What is noted begins in or before a scalar and ends in or behind one: one byte further none ends that it holds in
-    // part.
-    const std::int64_t begin = moved(pattern.at[slot]), end = moved(pattern.at[slot] + pattern.length[slot] + 1) - 1;
-    at[slot] = (start - data) + begin;
-    length[slot] = end - begin;
+    const auto shift = static_cast<std::int32_t>(p - start) - here;
+    const std::vector<FreePart>& free = pattern->free;
+    while (trace.next < free.size() && (whole || free[trace.next].end < here)) {
+      trace.ends.push_back(free[trace.next++].end + shift);
+    }
+    if (whole) break;
+    if (p == in.end) return nullptr;
+    if (trace.next < free.size() && free[trace.next].begin <= here) {
+      const FreePart& part = free[trace.next];
+      p -= here - part.begin;
+      JsonReader own{p, in.end};
+      if (is_another(part, own)) {
+        if (part.rule >= 0) trace.others.emplace_back(part.rule, static_cast<std::int32_t>(p - start));
+        p = own.p;
+        t = static_cast<std::size_t>(part.end);
+        trace.ends.push_back(static_cast<std::int32_t>(p - start));
+        ++trace.next;
+        continue;
+      }
+      t = static_cast<std::size_t>(part.begin);
+    }
+    trace.at = static_cast<std::int32_t>(t);
+    trace.value_at = static_cast<std::int32_t>(p - start);
+    const Branch* other = branch(trace, *p);
+    if (other == nullptr) return nullptr;
+    trace.pattern = other->pattern;
+    pattern = &patterns_[static_cast<std::size_t>(other->pattern)];
+    t = static_cast<std::size_t>(other->begin);
   }
   in.p = p;
-  return true;
+  return pattern;
 }
 
-bool Patterns::wants(std::int32_t combined, std::size_t size) {
-  const auto number = static_cast<std::size_t>(combined);
-  if (number >= read_.size()) read_.resize(std::max(number + 1, 2 * read_.size()), 0);
-  const std::uint16_t times = read_[number]++;
-  return size <= kLargest && times > 0 && (times & (times + 1)) == 0;  // the 2nd, 4th, 8th ... of its kind
-}
-
-void Patterns::learn(Pattern pattern) {
-  const std::size_t size = pattern.text.size() + pattern.free.size() * sizeof(FreeScalar);
-  if (bytes_ + size > kRoom) clear();
-  if (sets_.empty()) sets_.resize(kSets);
-  const char* begin = pattern.text.data();
-  Set& set = sets_[set_of(begin, begin + pattern.text.size())];
-  std::int32_t& way = set.pattern[set.next++ % kWays];
-  bytes_ += size;
-  if (way < 0) {
-    way = static_cast<std::int32_t>(patterns_.size());
-    patterns_.push_back(std::move(pattern));
-  } else {
-    Pattern& old = patterns_[static_cast<std::size_t>(way)];
-    bytes_ -= old.text.size() + old.free.size() * sizeof(FreeScalar);
-    old = std::move(pattern);
+std::size_t PatternTree::add(Pattern pattern, const Trace& trace) {
+  if (trace.pattern >= 0) {
+    // Up to the branch the two must have the same free parts: what others were found to have there holds for both.
+    const Pattern& before = patterns_[static_cast<std::size_t>(trace.pattern)];
+    if (static_cast<std::size_t>(trace.value_at) >= pattern.text.size() || pattern.free.size() < trace.next) return 0;
+    if (pattern.free.size() > trace.next && pattern.free[trace.next].begin < trace.value_at) return 0;
+    for (std::size_t i = 0; i < trace.next; ++i) {
+      if (pattern.free[i].end != trace.ends[i] || !pattern.free[i].takes(before.free[i])) return 0;
+    }
+    const std::int64_t to = where(trace.at, pattern.text[static_cast<std::size_t>(trace.value_at)]);
+    std::vector<Branch>& all = branches_[static_cast<std::size_t>(trace.pattern)];
+    const auto found = std::ranges::lower_bound(all, to, {}, &Branch::where);
+    if (found != all.end() && found->where == to) return 0;
+    all.insert(found, {to, static_cast<std::int32_t>(patterns_.size()), trace.value_at});
+  } else if (!patterns_.empty()) {
+    return 0;
   }
-  last_ = way;
+  patterns_.push_back(std::move(pattern));
+  branches_.emplace_back();
+  return room_of(patterns_.back());
 }
 
-void Patterns::clear() {
-  sets_.clear();
-  patterns_.clear();
-  read_.clear();
+Patterns Patterns::beside() const {
+  Patterns made;
+  made.base_ = base_;
+  made.trees_.resize(trees_.size());
+  return made;
+}
+
+void Patterns::share() {
+  settle();
+  auto base = std::make_shared<Patterns>(std::move(*this));
+  *this = base->beside();
+  base_ = std::move(base);
+}
+
+void Patterns::settle() {
+  if (base_ == nullptr) return;
+  const std::shared_ptr<Patterns> base = std::move(base_);
+  const Patterns own = std::move(*this);
+  *this = std::move(*base);
+  take(own);
+}
+
+void Patterns::take(const Patterns& other) {
+  PatternTree::Trace trace;
+  for (std::size_t place = 0; place < trees_.size(); ++place) {
+    trees_[place].followed += other.trees_[place].followed;
+    for (const Pattern& pattern : other.trees_[place].patterns()) {
+      JsonReader in{pattern.text.data(), pattern.text.data() + pattern.text.size()};
+      if (trees_[place].follow(in, trace) == nullptr) learn(static_cast<std::int32_t>(place), pattern, trace);
+    }
+  }
+}
+
+const Pattern* Patterns::follow(std::int32_t place, JsonReader& in) {
+  const auto at = static_cast<std::size_t>(place);
+  const Pattern* found = base_ == nullptr ? nullptr : base_->trees_[at].follow(in, trace_);
+  if (found == nullptr) found = trees_[at].follow(in, trace_);
+  trees_[at].followed += found != nullptr;
+  return found;
+}
+
+bool Patterns::wants(std::int32_t place, std::size_t size) const {
+  const PatternTree& tree = trees_[static_cast<std::size_t>(place)];
+  return size <= kLargest && tree.learnt <= kAnyway + tree.followed / kWorth;
+}
+
+void Patterns::learn(std::int32_t place, Pattern pattern, const PatternTree::Trace& trace) {
+  PatternTree& to = trees_[static_cast<std::size_t>(place)];
+  ++to.learnt;
+  bytes_ += to.add(std::move(pattern), trace);
+  if (bytes_ <= kRoom) return;
+  for (PatternTree& tree : trees_) tree.clear();
   bytes_ = 0;
-  last_ = -1;
 }
 
 }  // namespace kscale

@@ -1,43 +1,13 @@
 #include "kscale/projection.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "kscale/json_reader.hpp"
+#include "projected_value.hpp"
 
 namespace kscale {
 namespace {
-
-int bucket_of(std::string_view key) {
-  const auto first = static_cast<unsigned char>(key.front());
-  const auto last = static_cast<unsigned char>(key.back());
-  return static_cast<int>((key.size() * 31u + first * 7u + last) & 63u);
-}
-
-bool is_ascii(std::string_view text) {
-  unsigned char every = 0;
-  for (const char c : text) every |= static_cast<unsigned char>(c);
-  return every < 128;
-}
-
-// The text of a member of the object that begins at `in`; false if there is none, or not exactly one.
-bool member(JsonReader in, std::string_view name, std::string_view& text) {
-  if (!in.eat('{') || in.peek('}')) return false;
-  bool found = false;
-  for (;;) {
-    std::string_view key;
-    bool escaped;
-    if (!in.eat('"') || !in.string(key, escaped) || escaped || !in.eat(':')) return false;
-    in.space();
-    const char* start = in.p;
-    if (!in.skip()) return false;
-    if (key == name) {
-      if (found) return false;
-      found = true;
-      text = {start, static_cast<std::size_t>(in.p - start)};
-    }
-    if (!in.eat(',')) return found && in.peek('}');
-  }
-}
 
 // What the first two members of what begins at `in` say: 1 it is of this kind, -1 of another one, 0 they do not say it.
 int is_of_kind(JsonReader in, ItemKind kind) {
@@ -59,198 +29,10 @@ int is_of_kind(JsonReader in, ItemKind kind) {
   return version_told && kind_told ? 1 : 0;
 }
 
-struct Item {
-  JsonReader& in;
-  const std::vector<ProjectionRule>& rules;
-  const char* base;
-  std::vector<TextTable>& tables;
-  std::string& text;
-  std::string& apart;
-  std::int32_t* facets;
-  std::int64_t* at;
-  std::int64_t* length;
-  bool numbered;                         // whether texts are, too
-  const char* begin;                     // of the item
-  std::vector<FreeScalar>* free;         // null, or what is noted of values that are not kept
-  const char* key = nullptr;             // the one before the value that is read now
-  bool odd = false;
-
-  // A value that is not kept.
-  bool skip() {
-    if (free == nullptr) return in.skip();
-    return in.skip([this](const char* from, const char* to) { note(from, to, false); });
-  }
-
-  void note(const char* from, const char* to, bool noted) {
-    free->push_back({static_cast<std::int32_t>(from - begin), static_cast<std::int32_t>(to - begin), noted});
-  }
-
-  // A value that was read decides what becomes of others: nothing in it is free.
-  void keep(std::string_view value) {
-    if (free == nullptr) return;
-    const auto from = static_cast<std::int32_t>(value.data() - begin);
-    const auto to = static_cast<std::int32_t>(from + static_cast<std::int32_t>(value.size()));
-    std::erase_if(*free, [from, to](const FreeScalar& each) { return each.begin >= from && each.end <= to; });
-  }
-
-  // Reads one value and appends what is kept of it. `present`: whether it counts.
-  bool value(std::int32_t number, bool& present) {
-    const ProjectionRule& rule = rules[static_cast<std::size_t>(number)];
-    in.space();
-    if (in.p == in.end) return false;
-    const char* start = in.p;
-    present = true;
-    switch (rule.kind) {
-      case ProjectionRule::kObject:
-        if (*start == '{') return object(rule, present);
-        break;
-      case ProjectionRule::kArray:
-        if (*start == '[') return array(rule);
-        break;
-      case ProjectionRule::kCapture:
-      case ProjectionRule::kMark:
-      case ProjectionRule::kNote: {
-        present = false;
-        if (*start != '"') {
-          if (*start != 'n') odd = true;
-          return in.skip();
-        }
-        std::string_view found;
-        bool escaped;
-        ++in.p;
-        if (!in.string(found, escaped)) return false;
-        if (escaped || length[rule.slot] >= 0 || !is_ascii(found)) odd = true;
-        at[rule.slot] = found.data() - base;
-        length[rule.slot] = static_cast<std::int64_t>(found.size());
-        present = rule.kind != ProjectionRule::kCapture;
-        if (free != nullptr && rule.kind != ProjectionRule::kNote) note(start, in.p, true);
-        if (rule.kind == ProjectionRule::kMark) text += rule.text;
-        if (rule.kind == ProjectionRule::kNote) text.append(start, static_cast<std::size_t>(in.p - start));
-        return true;
-      }
-      case ProjectionRule::kSpan: {
-        const char* from = key;
-        if (!skip()) return false;
-        at[rule.slot] = from - base;
-        length[rule.slot] = in.p - from;
-        present = false;
-        return true;
-      }
-      case ProjectionRule::kSwitch: {
-        present = false;
-        std::string_view chosen;
-        if (!member(in, rule.text, chosen)) {
-          odd = true;  // or damaged, which is found now
-          return in.skip();
-        }
-        for (const ProjectionRule::Key& each : rule.keys) {
-          if (each.name != chosen) continue;
-          const ProjectionRule& own = rules[static_cast<std::size_t>(each.rule)];
-          if (!object(own, present)) return false;
-          keep(chosen);
-          for (std::size_t k = 0; k < own.keys.size(); ++k) {  // what the rule needs to note must be there
-            const ProjectionRule& needed = rules[static_cast<std::size_t>(own.keys[k].rule)];
-            if ((own.need >> k & 1) && needed.kind == ProjectionRule::kCapture && length[needed.slot] < 0) odd = true;
-          }
-          return true;
-        }
-        if (!skip()) return false;
-        keep(chosen);
-        return true;
-      }
-      case ProjectionRule::kEquals:
-        if (!in.skip()) return false;
-        present = std::string_view(start, static_cast<std::size_t>(in.p - start)) == rule.text;
-        if (present) text += rule.text;
-        return true;
-      case ProjectionRule::kFacet: {
-        apart.clear();
-        text.swap(apart);
-        bool counts;
-        const bool read = value(rule.inner, counts);
-        text.swap(apart);
-        if (!read) return false;
-        if (counts && numbered) facets[rule.slot] = tables[static_cast<std::size_t>(rule.slot)].number(apart);
-        present = false;
-        return true;
-      }
-      case ProjectionRule::kKeep:
-        break;
-    }
-    if (!in.skip()) return false;
-    text.append(start, static_cast<std::size_t>(in.p - start));
-    return true;
-  }
-
-  bool object(const ProjectionRule& rule, bool& present) {
-    ++in.p;
-    text += '{';
-    std::uint64_t seen = 0, counted = 0;
-    const std::size_t opened = text.size();
-    if (!in.peek('}')) {
-      for (;;) {
-        std::string_view key;
-        bool escaped;
-        if (!in.eat('"') || !in.string(key, escaped) || !in.eat(':')) return false;
-        if (escaped) odd = true;
-        std::int32_t k = key.empty() ? -1 : rule.bucket[static_cast<std::size_t>(bucket_of(key))];
-        while (k >= 0 && rule.keys[static_cast<std::size_t>(k)].name != key) {
-          k = rule.keys[static_cast<std::size_t>(k)].next;
-        }
-        if (k < 0) {
-          if (!skip()) return false;
-        } else {
-          const std::uint64_t bit = std::uint64_t{1} << k;
-          if (seen & bit) odd = true;
-          seen |= bit;
-          const std::size_t before = text.size();
-          if (before != opened) text += ',';
-          text += '"';
-          text += key;
-          text += "\":";
-          bool counts;
-          this->key = key.data() - 1;
-          if (!value(rule.keys[static_cast<std::size_t>(k)].rule, counts)) return false;
-          if (counts) {
-            counted |= bit;
-          } else {
-            text.resize(before);
-          }
-        }
-        if (in.eat(',')) continue;
-        break;
-      }
-    }
-    if (!in.eat('}')) return false;
-    text += '}';
-    present = rule.need == 0 || (counted & rule.need) != 0;
-    return true;
-  }
-
-  bool array(const ProjectionRule& rule) {
-    ++in.p;
-    text += '[';
-    const std::size_t opened = text.size();
-    if (!in.peek(']')) {
-      for (;;) {
-        const std::size_t before = text.size();
-        if (before != opened) text += ',';
-        bool counts;
-        if (!value(rule.inner, counts)) return false;
-        if (!counts) text.resize(before);
-        if (in.eat(',')) continue;
-        break;
-      }
-    }
-    if (!in.eat(']')) return false;
-    text += ']';
-    return true;
-  }
-};
-
 }  // namespace
 
 std::int32_t Projector::add(ProjectionRule rule) {
+  if (rule.kind == ProjectionRule::kSpan || rule.kind == ProjectionRule::kAlike) rule.place = patterns_.add();
   rule.bucket.fill(-1);
   for (std::size_t i = 0; i < rule.keys.size(); ++i) {
     std::int32_t& head = rule.bucket[static_cast<std::size_t>(bucket_of(rule.keys[i].name))];
@@ -285,7 +67,6 @@ void TextTable::remove(std::size_t i) {
 
 void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::uint8_t>>& used) {
   const std::size_t size = tables_.size(), count = combinations_.size() / size;
-  patterns_.clear();
   used.clear();
   for (const TextTable& table : tables_) used.emplace_back(table.count(), 0);
   std::vector<std::vector<std::uint8_t>> before = used;
@@ -310,34 +91,24 @@ void Projector::retain(const std::uint8_t* keep, std::vector<std::vector<std::ui
 }
 
 Projector Projector::empty() const {
-  Projector made(slots_, static_cast<std::int32_t>(tables_.size()) - 1, patterns_.sign());
+  Projector made(slots_, static_cast<std::int32_t>(tables_.size()) - 1);
   made.rules_ = rules_;
+  made.patterns_ = patterns_.beside();
   return made;
 }
 
 std::optional<std::int32_t> Projector::read(const char* data, JsonReader& in, Depth depth, std::int64_t* at,
-                                            std::int64_t* length, std::vector<FreeScalar>* free) {
+                                            std::int64_t* length) {
   numbers_.assign(tables_.size(), -1);
   text_.clear();
-  Item item{in, rules_, data, tables_, text_, apart_, numbers_.data(), at, length, depth == Depth::kTexts, in.p, free};
+  ProjectedValue item{in, rules_, data, tables_, patterns_, static_cast<std::size_t>(slots_), text_, apart_,
+                      numbers_.data(), at, length, depth == Depth::kTexts};
   bool counts;
   if (!item.value(static_cast<std::int32_t>(rules_.size() - 1), counts)) return std::nullopt;
   if (!counts || item.odd) return kOdd;
   if (depth == Depth::kNotes) return kNoted;
   numbers_.back() = tables_.back().number(text_);
   return combine(numbers_.data(), text_);
-}
-
-void Projector::learn(const char* begin, const char* end, std::int32_t combined) {
-  Pattern made;
-  made.text.assign(begin, end);
-  made.combined = combined;
-  made.at.assign(static_cast<std::size_t>(slots_), 0);
-  made.length.assign(static_cast<std::size_t>(slots_), -1);
-  JsonReader in{begin, end};
-  read(begin, in, Depth::kTexts, made.at.data(), made.length.data(), &made.free);
-  made.free.shrink_to_fit();
-  patterns_.learn(std::move(made));
 }
 
 bool Projector::item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out) {
@@ -352,13 +123,10 @@ bool Projector::item(const char* data, JsonReader& in, ItemKind kind, Depth dept
   if (depth == Depth::kNotes && same == 0) depth = Depth::kTexts;  // only texts say what it is
   if (same < 0) {
     if (!in.skip()) return false;
-  } else if (const Pattern* pattern = patterns_.follow(data, in, at, length)) {
-    number = depth == Depth::kNotes ? kNoted : pattern->combined;
   } else {
-    const std::optional<std::int32_t> found = read(data, in, depth, at, length, nullptr);
+    const std::optional<std::int32_t> found = read(data, in, depth, at, length);
     if (!found) return false;
     number = *found;
-    if (number >= 0 && patterns_.wants(number, static_cast<std::size_t>(in.p - begin))) learn(begin, in.p, number);
   }
   out.begin.push_back(begin - data);
   out.size.push_back(in.p - begin);

@@ -112,6 +112,7 @@ std::size_t Projector::lines(const char* data, std::size_t size, ItemKind kind, 
   }
   std::vector<Part> others;
   others.reserve(starts.size());
+  if (starts.size() > 1) patterns_.share();
   for (std::size_t i = 1; i < starts.size(); ++i) {
     others.push_back({empty(), {}, starts[i], i + 1 < starts.size() ? starts[i + 1] : last, nullptr});
   }
@@ -128,8 +129,10 @@ std::size_t Projector::lines(const char* data, std::size_t size, ItemKind kind, 
     }
     some_lines(data, data, starts.size() > 1 ? starts[1] : last, kind, out);
   }
+  patterns_.settle();
   for (Part& part : others) {
     if (part.failure) std::rethrow_exception(part.failure);
+    patterns_.take(part.own.patterns_);
     merge(part.own, part.lines.items, out.items);
     out.type.insert(out.type.end(), part.lines.type.begin(), part.lines.type.end());
     out.begin.insert(out.begin.end(), part.lines.begin.begin(), part.lines.begin.end());

@@ -76,6 +76,7 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
   };
   std::vector<Part> others;
   others.reserve(starts.size());
+  if (!starts.empty()) patterns_.share();
   for (const char* start : starts) {
     others.push_back({empty(), {}, start, Stop::kError, nullptr});
   }
@@ -94,6 +95,8 @@ bool Projector::items_on_threads(const char* data, const char*& p, const char* e
     }
     stop = items(data, p, end, kind, starts, out);
   }
+  patterns_.settle();
+  for (const Part& part : others) patterns_.take(part.own.patterns_);
   while (stop == Stop::kStop) {
     Part& part = others[static_cast<std::size_t>(std::ranges::lower_bound(starts, p) - starts.begin())];
     if (part.failure) std::rethrow_exception(part.failure);

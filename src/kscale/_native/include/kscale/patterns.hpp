@@ -1,12 +1,10 @@
-// Items that were read before, and where others that are alike may differ: those are compared instead of read.
+// Values that were read before, and where others that are alike may differ: those are compared instead of read.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <memory>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -14,58 +12,114 @@
 
 namespace kscale {
 
-// A string, number, true, false or null of an item whose value does not change what the item is reduced to.
-struct FreeScalar {
-  std::int32_t begin, end;  // in the item, quotes included
-  bool noted;               // its place is noted: another must be a string of plain ASCII without escapes, too
+// A part of a value that may be another: a string, number, true, false or null which does not change what the value is
+// reduced to, or what is read by a rule of its own.
+struct FreePart {
+  std::int32_t begin, end;  // in the value, quotes included
+  bool noted = false;       // its place is noted: another must be a string of plain ASCII without escapes, too
+  std::int32_t rule = -1;   // of its own
+
+  bool takes(const FreePart& other) const { return noted == other.noted && rule == other.rule; }
+};
+
+// A place in a value: so far behind the end of the free part before it, of which there are `parts` up to there.
+struct PatternPlace {
+  std::int32_t parts = 0, behind = 0;
+};
+
+struct PatternNote {
+  std::int32_t slot = -1;
+  PatternPlace begin, end;
 };
 
 struct Pattern {
-  std::string text;                      // of the item
-  std::vector<FreeScalar> free;          // ascending
-  std::vector<std::int64_t> at, length;  // by slot, `at` from the item's begin on; length -1: nothing was noted
-  std::int32_t combined = 0;             // number of its combination of texts
+  std::string text;                                        // of the value, an object or an array
+  std::vector<FreePart> free;                              // ascending
+  std::vector<PatternNote> notes;                          // what is noted of the value
+  std::string kept;                                        // what it is reduced to
+  std::vector<std::pair<std::int32_t, std::string>> apart;  // texts of what is read by rules of its own, by rule
+  bool present = false;
+
+  PatternPlace place(std::int32_t at) const;
 };
 
-// The patterns of a projector: a bounded number, of items that were seen more than once.
-//
-// `sign`: what stands, near the begin of an item, before a string that items which are alike share. It only decides which
-// patterns are tried.
-class Patterns {
+// The patterns of values that stand at one place: a tree, in which what begins like a pattern and then differs has a
+// branch there. Any number may follow it at the same time while it does not learn.
+class PatternTree {
  public:
-  explicit Patterns(std::string sign) : sign_(std::move(sign)) {}
+  // What came of following: how far, in a pattern and in the value.
+  struct Trace {
+    std::int32_t pattern = -1;          // the last one; -1: there is none
+    std::int32_t at = 0, value_at = 0;  // where it ended
+    std::size_t next = 0;               // the free part that is next there
+    std::vector<std::int32_t> ends;     // of the free parts before it, in the value
+    std::vector<std::pair<std::int32_t, std::int32_t>> others;  // (rule, where) of parts with one that are others
 
-  const std::string& sign() const { return sign_; }
-
-  // The pattern that the item at `in` follows: its text but for free scalars. `in` is then behind the item, and `at` (from
-  // `data` on) and `length` are set, one entry a slot. Null: nothing has changed.
-  const Pattern* follow(const char* data, JsonReader& in, std::int64_t* at, std::int64_t* length);
-
-  // An item that followed none was read; whether it is worth being learnt: now and then for each combination.
-  bool wants(std::int32_t combined, std::size_t size);
-  void learn(Pattern pattern);
-  void clear();
-
- private:
-  static constexpr std::size_t kSets = 1024, kWays = 4;
-  static constexpr std::size_t kLargest = 1 << 16;  // bytes of an item
-  static constexpr std::size_t kRoom = 24 << 20;    // bytes of all of them
-
-  struct Set {
-    std::array<std::int32_t, kWays> pattern{-1, -1, -1, -1};
-    std::size_t next = 0;
+    std::int32_t place(const PatternPlace& of) const {
+      return of.behind + (of.parts ? ends[static_cast<std::size_t>(of.parts) - 1] : 0);
+    }
   };
 
-  std::size_t set_of(const char* begin, const char* end) const;
-  bool follows(const Pattern& pattern, const char* data, JsonReader& in, std::int64_t* at, std::int64_t* length);
+  // The pattern that the value at `in` follows: its text but for free parts. `in` is then behind it. Null: none.
+  const Pattern* follow(JsonReader& in, Trace& trace) const;
+  // A value followed none and left that trace; how many more bytes that takes (0: it cannot stand in this tree).
+  std::size_t add(Pattern pattern, const Trace& trace);
 
-  std::string sign_;
-  std::vector<Set> sets_;
-  std::vector<Pattern> patterns_;
-  std::vector<std::uint16_t> read_;  // by combination: how often none was followed
+  std::size_t learnt = 0, followed = 0;
+
+  const std::vector<Pattern>& patterns() const { return patterns_; }
+  void clear() {
+    patterns_.clear();
+    branches_.clear();
+  }
+
+ private:
+  struct Branch {
+    std::int64_t where;           // the place in the pattern, and the character there
+    std::int32_t pattern, begin;  // which goes on there, from where in its text
+  };
+
+  static std::int64_t where(std::int32_t at, char next) {
+    return std::int64_t{at} << 8 | static_cast<unsigned char>(next);
+  }
+  const Branch* branch(const Trace& trace, char next) const;
+
+  std::vector<Pattern> patterns_;  // the first is the root
+  std::vector<std::vector<Branch>> branches_;  // of each pattern, ascending
+};
+
+// A tree for each place, and maybe a base: what was learnt before several went on beside each other.
+class Patterns {
+ public:
+  std::int32_t add() {  // a place; its number
+    trees_.emplace_back();
+    return static_cast<std::int32_t>(trees_.size() - 1);
+  }
+  // Another with the same places that has learnt nothing, on the same base.
+  Patterns beside() const;
+  // What was learnt becomes the base, which does not change until it is given up.
+  void share();
+  // The base is given up: what was learnt since is added to it. Nobody beside it follows any more.
+  void settle();
+  void take(const Patterns& other);  // what another with the same places has learnt
+
+  const Pattern* follow(std::int32_t place, JsonReader& in);
+  // Of the last value that was asked about: where it ended in a tree, and where the places of its pattern are in it.
+  const PatternTree::Trace& trace() const { return trace_; }
+  // Whether a value of this size that follows none is worth being learnt.
+  bool wants(std::int32_t place, std::size_t size) const;
+  void learn(std::int32_t place, Pattern pattern, const PatternTree::Trace& trace);
+
+ private:
+  static constexpr std::size_t kLargest = 1 << 16;  // bytes of a value
+  static constexpr std::size_t kRoom = 24 << 20;    // bytes of all of them
+  static constexpr std::size_t kAnyway = 512;       // of a place are learnt, whether others follow or not
+  static constexpr std::size_t kWorth = 64;         // that followed are worth one more
+
+  std::shared_ptr<Patterns> base_;
+  std::vector<PatternTree> trees_;
+  PatternTree::Trace trace_;
   std::size_t bytes_ = 0;
-  std::int32_t last_ = -1;                                       // the pattern that was followed last
-  std::vector<std::pair<std::int64_t, std::int64_t>> shifts_;  // (where in a pattern, by how much the item is further)
 };
 
 }  // namespace kscale

@@ -25,10 +25,11 @@ struct ProjectionRule {
     kCapture,  // a string whose place is noted in `slot`, but which does not become part of the projected text
     kMark,     // the same, and `text` stands in its place: only that there is one counts
     kNote,     // the same, and it becomes part of the projected text nevertheless
-    kSpan,     // any value: its place, key included, is noted in `slot`, and it is left out
+    kSpan,     // any value: its place, key included, is noted in `slot`, and it is left out; there is a pattern for it
     kObject,   // the keys of an object that have rules; `need`: without one of these the object counts as absent
     kArray,    // the elements of an array by rule `inner`; absent ones are dropped
     kFacet,    // a value by rule `inner` whose text is numbered apart, as facet `slot`
+    kAlike,    // a value by rule `inner`, for which there are patterns: see `Patterns`
     kSwitch,   // an object by the rule that `keys` name for the text of its member `text`; others do not count as present
   };
   struct Key {
@@ -39,6 +40,7 @@ struct ProjectionRule {
   Kind kind = kKeep;
   std::int32_t slot = -1;
   std::int32_t inner = -1;
+  std::int32_t place = -1;  // in the patterns
   std::uint64_t need = 0;
   std::string text;
   std::vector<Key> keys;                  // at most 64
@@ -110,9 +112,8 @@ struct Span {
 // syntax, not for UTF-8. An item that says first that it is of another kind is not reduced.
 class Projector {
  public:
-  // `sign`: see `Patterns`.
-  Projector(std::int32_t slots, std::int32_t facets, std::string sign)
-      : slots_(slots), tables_(static_cast<std::size_t>(facets) + 1), patterns_(std::move(sign)) {}
+  Projector(std::int32_t slots, std::int32_t facets)
+      : slots_(slots), tables_(static_cast<std::size_t>(facets) + 1) {}
 
   std::int32_t add(ProjectionRule rule);  // the last rule added is that of an item
 
@@ -139,15 +140,13 @@ class Projector {
 
   enum class Depth { kPlace, kNotes, kTexts };  // what is read of an item
 
-  Projector empty() const;  // the same rules, and nothing seen
+  Projector empty() const;  // the same rules and shared patterns, and nothing seen
 
   // Reads one item at `in` to the end of `out`.
   bool item(const char* data, JsonReader& in, ItemKind kind, Depth depth, ScannedItems& out);
   // Reads an item at `in` by the rules: the number of its combination, kNoted or kOdd, or nothing for a syntax error.
-  // `free`: null, or what is learnt for a pattern.
-  std::optional<std::int32_t> read(const char* data, JsonReader& in, Depth depth, std::int64_t* at, std::int64_t* length,
-                                   std::vector<FreeScalar>* free);
-  void learn(const char* begin, const char* end, std::int32_t combined);
+  std::optional<std::int32_t> read(const char* data, JsonReader& in, Depth depth, std::int64_t* at,
+                                   std::int64_t* length);
   // Reads items from `p`, at the first of them, up to the end of the array (`p` is then behind it), to a syntax error,
   // or until one begins at one of `stops`, in ascending order (`p` is then there).
   Stop items(const char* data, const char*& p, const char* end, ItemKind kind,

@@ -1,0 +1,333 @@
+// One value reduced by the rules: read, or compared with one that was read before.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "kscale/json_reader.hpp"
+#include "kscale/patterns.hpp"
+#include "kscale/projection.hpp"
+
+namespace kscale {
+
+// The bucket of a rule's keys that a key is in.
+inline int bucket_of(std::string_view key) {
+  const auto first = static_cast<unsigned char>(key.front());
+  const auto last = static_cast<unsigned char>(key.back());
+  return static_cast<int>((key.size() * 31u + first * 7u + last) & 63u);
+}
+
+inline bool is_ascii(std::string_view text) {
+  unsigned char every = 0;
+  for (const char c : text) every |= static_cast<unsigned char>(c);
+  return every < 128;
+}
+
+// The text of a member of the object that begins at `in`; false if there is none, or not exactly one.
+inline bool member(JsonReader in, std::string_view name, std::string_view& text) {
+  if (!in.eat('{') || in.peek('}')) return false;
+  bool found = false;
+  for (;;) {
+    std::string_view key;
+    bool escaped;
+    if (!in.eat('"') || !in.string(key, escaped) || escaped || !in.eat(':')) return false;
+    in.space();
+    const char* start = in.p;
+    if (!in.skip()) return false;
+    if (key == name) {
+      if (found) return false;
+      found = true;
+      text = {start, static_cast<std::size_t>(in.p - start)};
+    }
+    if (!in.eat(',')) return found && in.peek('}');
+  }
+}
+
+struct ProjectedValue {
+  JsonReader& in;
+  const std::vector<ProjectionRule>& rules;
+  const char* base;
+  std::vector<TextTable>& tables;
+  Patterns& patterns;
+  std::size_t slots;
+  std::string& text;
+  std::string& apart;
+  std::int32_t* facets;
+  std::int64_t* at;
+  std::int64_t* length;
+  bool numbered;                // whether texts are, too
+  Pattern* learnt = nullptr;    // of the value that is read; `base` is where that begins
+  const char* key = nullptr;    // the one before the value that is read now; null: there is none
+  bool odd = false;
+
+  // A value that is not kept.
+  bool skip() {
+    if (learnt == nullptr) return in.skip();
+    return in.skip([this](const char* from, const char* to) { note(from, to, false); });
+  }
+
+  void note(const char* from, const char* to, bool noted) {
+    learnt->free.push_back({static_cast<std::int32_t>(from - base), static_cast<std::int32_t>(to - base), noted});
+  }
+
+  // A value that was read decides what becomes of others: nothing in it is free.
+  void keep(std::string_view value) {
+    if (learnt == nullptr) return;
+    const auto from = static_cast<std::int32_t>(value.data() - base);
+    const auto to = static_cast<std::int32_t>(from + static_cast<std::int32_t>(value.size()));
+    std::erase_if(learnt->free, [from, to](const FreePart& each) { return each.begin >= from && each.end <= to; });
+  }
+
+  // A facet was read: another may stand there, which is read, too. Not of what notes something, or comes twice.
+  void free_part(const ProjectionRule& rule, const char* start, std::size_t notes) {
+    const auto number = static_cast<std::int32_t>(&rule - rules.data());
+    const auto again = [number](const FreePart& each) { return each.rule == number; };
+    if (notes != noted() || std::ranges::any_of(learnt->free, again)) odd = true;
+    keep({start, static_cast<std::size_t>(in.p - start)});
+    note(start, in.p, false);
+    learnt->free.back().rule = number;
+  }
+
+  std::size_t noted() const {
+    return static_cast<std::size_t>(std::count_if(length, length + slots, [](std::int64_t each) { return each >= 0; }));
+  }
+
+  // What a rule with patterns makes of a value: without an inner rule it is not kept.
+  bool inside(const ProjectionRule& rule, bool& present) {
+    if (rule.kind == ProjectionRule::kAlike) return value(rule.inner, present);
+    present = false;
+    return skip();
+  }
+
+  // A value by a rule with patterns: compared with those, or else read, and maybe learnt.
+  bool alike(const ProjectionRule& rule, bool& present) {
+    const char* start = in.p;
+    if (learnt != nullptr || (*start != '{' && *start != '[')) return inside(rule, present);
+    JsonReader ahead = in;
+    const Pattern* found = patterns.follow(rule.place, ahead);
+    const auto is_fresh = [this](const PatternNote& each) { return length[each.slot] < 0; };
+    if (found != nullptr && std::ranges::all_of(found->notes, is_fresh)) {
+      const PatternTree::Trace& trace = patterns.trace();
+      for (const PatternNote& each : found->notes) {
+        at[each.slot] = (start - base) + trace.place(each.begin);
+        length[each.slot] = trace.place(each.end) - trace.place(each.begin);
+      }
+      text += found->kept;
+      present = found->present;
+      for (const auto& [number, own] : found->apart) {
+        const auto is_own = [number](const auto& each) { return each.first == number; };
+        if (!numbered || std::ranges::any_of(trace.others, is_own)) continue;
+        const std::int32_t facet = rules[static_cast<std::size_t>(number)].slot;
+        facets[facet] = table(facet).number(own);
+      }
+      const auto others = trace.others;  // what they are made of may follow patterns, too
+      for (const auto& [number, where] : others) {
+        in.p = start + where;
+        bool counts;
+        if (!value(number, counts)) return false;
+      }
+      in = ahead;
+      return true;
+    }
+    if (found != nullptr || !numbered || !patterns.wants(rule.place, 0)) return inside(rule, present);
+    const PatternTree::Trace trace = patterns.trace();
+    if (!inside(rule, present)) return false;
+    const auto size = static_cast<std::size_t>(in.p - start);
+    if (patterns.wants(rule.place, size)) learn(rule, start, size, trace);
+    return true;
+  }
+
+  void learn(const ProjectionRule& rule, const char* start, std::size_t size, const PatternTree::Trace& trace) {
+    Pattern made;
+    made.text.assign(start, size);
+    std::string spare;
+    std::vector<std::int32_t> of_facets(tables.size(), -1);
+    std::vector<std::int64_t> begins(slots, 0), lengths(slots, -1);
+    JsonReader again{start, start + size};
+    ProjectedValue own{again, rules, start, tables, patterns, slots, made.kept, spare, of_facets.data(),
+                       begins.data(), lengths.data(), false, &made};
+    if (!own.inside(rule, made.present) || own.odd) return;
+    for (std::size_t slot = 0; slot < slots; ++slot) {
+      if (lengths[slot] < 0) continue;
+      // What is noted begins in or before a scalar and ends in or behind one: one byte further none ends that it holds
+      // in part.
+      const auto from = static_cast<std::int32_t>(begins[slot]);
+      const auto to = static_cast<std::int32_t>(begins[slot] + lengths[slot]);
+      PatternNote each{static_cast<std::int32_t>(slot), made.place(from), made.place(to + 1)};
+      --each.end.behind;
+      made.notes.push_back(each);
+    }
+    made.free.shrink_to_fit();
+    patterns.learn(rule.place, std::move(made), trace);
+  }
+
+  TextTable& table(std::int32_t facet) { return tables[static_cast<std::size_t>(facet)]; }
+
+  // Reads one value and appends what is kept of it. `present`: whether it counts.
+  bool value(std::int32_t number, bool& present) {
+    const ProjectionRule& rule = rules[static_cast<std::size_t>(number)];
+    in.space();
+    if (in.p == in.end) return false;
+    const char* start = in.p;
+    present = true;
+    switch (rule.kind) {
+      case ProjectionRule::kObject:
+        if (*start == '{') return object(rule, present);
+        break;
+      case ProjectionRule::kArray:
+        if (*start == '[') return array(rule);
+        break;
+      case ProjectionRule::kCapture:
+      case ProjectionRule::kMark:
+      case ProjectionRule::kNote: {
+        present = false;
+        if (*start != '"') {
+          if (*start != 'n') odd = true;
+          return in.skip();
+        }
+        std::string_view found;
+        bool escaped;
+        ++in.p;
+        if (!in.string(found, escaped)) return false;
+        if (escaped || length[rule.slot] >= 0 || !is_ascii(found)) odd = true;
+        at[rule.slot] = found.data() - base;
+        length[rule.slot] = static_cast<std::int64_t>(found.size());
+        present = rule.kind != ProjectionRule::kCapture;
+        if (learnt != nullptr && rule.kind != ProjectionRule::kNote) note(start, in.p, true);
+        if (rule.kind == ProjectionRule::kMark) text += rule.text;
+        if (rule.kind == ProjectionRule::kNote) text.append(start, static_cast<std::size_t>(in.p - start));
+        return true;
+      }
+      case ProjectionRule::kSpan: {
+        const char* from = key == nullptr ? start : key;
+        if (!alike(rule, present)) return false;
+        at[rule.slot] = from - base;
+        length[rule.slot] = in.p - from;
+        return true;
+      }
+      case ProjectionRule::kAlike:
+        return alike(rule, present);
+      case ProjectionRule::kSwitch: {
+        present = false;
+        std::string_view chosen;
+        if (!member(in, rule.text, chosen)) {
+          odd = true;  // or damaged, which is found now
+          return in.skip();
+        }
+        for (const ProjectionRule::Key& each : rule.keys) {
+          if (each.name != chosen) continue;
+          const ProjectionRule& own = rules[static_cast<std::size_t>(each.rule)];
+          if (!object(own, present)) return false;
+          keep(chosen);
+          for (std::size_t k = 0; k < own.keys.size(); ++k) {  // what the rule needs to note must be there
+            const ProjectionRule& needed = rules[static_cast<std::size_t>(own.keys[k].rule)];
+            if ((own.need >> k & 1) && needed.kind == ProjectionRule::kCapture && length[needed.slot] < 0) odd = true;
+          }
+          return true;
+        }
+        if (!skip()) return false;
+        keep(chosen);
+        return true;
+      }
+      case ProjectionRule::kEquals:
+        if (!in.skip()) return false;
+        present = std::string_view(start, static_cast<std::size_t>(in.p - start)) == rule.text;
+        if (present) text += rule.text;
+        return true;
+      case ProjectionRule::kFacet: {
+        apart.clear();
+        text.swap(apart);
+        bool counts;
+        const std::size_t notes = learnt == nullptr ? 0 : noted();
+        const bool read = value(rule.inner, counts);
+        text.swap(apart);
+        if (!read) return false;
+        if (learnt != nullptr) free_part(rule, start, notes);
+        if (counts && numbered) facets[rule.slot] = table(rule.slot).number(apart);
+        if (counts && learnt != nullptr) {
+          learnt->apart.emplace_back(static_cast<std::int32_t>(&rule - rules.data()), apart);
+        }
+        present = false;
+        return true;
+      }
+      case ProjectionRule::kKeep:
+        break;
+    }
+    if (!in.skip()) return false;
+    text.append(start, static_cast<std::size_t>(in.p - start));
+    return true;
+  }
+
+  bool object(const ProjectionRule& rule, bool& present) {
+    ++in.p;
+    text += '{';
+    std::uint64_t seen = 0, counted = 0;
+    const std::size_t opened = text.size();
+    if (!in.peek('}')) {
+      for (;;) {
+        std::string_view key;
+        bool escaped;
+        if (!in.eat('"') || !in.string(key, escaped) || !in.eat(':')) return false;
+        if (escaped) odd = true;
+        std::int32_t k = key.empty() ? -1 : rule.bucket[static_cast<std::size_t>(bucket_of(key))];
+        while (k >= 0 && rule.keys[static_cast<std::size_t>(k)].name != key) {
+          k = rule.keys[static_cast<std::size_t>(k)].next;
+        }
+        if (k < 0) {
+          if (!skip()) return false;
+        } else {
+          const std::uint64_t bit = std::uint64_t{1} << k;
+          if (seen & bit) odd = true;
+          seen |= bit;
+          const std::size_t before = text.size();
+          if (before != opened) text += ',';
+          text += '"';
+          text += key;
+          text += "\":";
+          bool counts;
+          this->key = key.data() - 1;
+          if (!value(rule.keys[static_cast<std::size_t>(k)].rule, counts)) return false;
+          if (counts) {
+            counted |= bit;
+          } else {
+            text.resize(before);
+          }
+        }
+        if (in.eat(',')) continue;
+        break;
+      }
+    }
+    if (!in.eat('}')) return false;
+    text += '}';
+    present = rule.need == 0 || (counted & rule.need) != 0;
+    return true;
+  }
+
+  bool array(const ProjectionRule& rule) {
+    ++in.p;
+    text += '[';
+    const std::size_t opened = text.size();
+    if (!in.peek(']')) {
+      for (;;) {
+        const std::size_t before = text.size();
+        if (before != opened) text += ',';
+        bool counts;
+        key = nullptr;
+        if (!value(rule.inner, counts)) return false;
+        if (!counts) text.resize(before);
+        if (in.eat(',')) continue;
+        break;
+      }
+    }
+    if (!in.eat(']')) return false;
+    text += ']';
+    return true;
+  }
+};
+
+}  // namespace kscale
