@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, ERROR_TYPES
 from kscale.effects import SECOND, Metric, Moment, Observation, Observe, Progress, StepsOf, Wait
 
-__all__ = ["METRICS", "PREFIX", "FunctionTimer", "last_activity", "observation"]
+__all__ = ["METRICS", "PREFIX", "FunctionTimer", "initial_observations", "last_activity", "observation"]
 
 PREFIX: Final = "cluster_autoscaler_"
 
@@ -75,6 +76,25 @@ def observation(name: str, value: float = 1.0, **labels: str) -> Observation:
     if tuple(labels) != metric.labels:
         raise ValueError(f"{name} has the labels {', '.join(metric.labels)}, not {', '.join(labels)}")
     return Observation(name=metric.name, value=value, labels=labels)
+
+
+def initial_observations() -> list[Observation]:
+    """Counters at zero, so that the first error is an increase (``InitMetrics``)."""
+    no_device = dict.fromkeys(_DEVICES, "")
+    found = [observation("errors_total", 0.0, type=type_) for type_ in ERROR_TYPES]
+    for reason in (CLOUD_PROVIDER_ERROR, API_CALL_ERROR, "timeout"):
+        found.append(observation("failed_scale_ups_total", 0.0, reason=reason, **no_device))
+        found.append(observation("failed_node_creations_total", 0.0, reason=reason))
+    found += [
+        observation("scaled_down_nodes_total", 0.0, reason=reason, **no_device)
+        for reason in ("underutilized", "empty", "unready")
+    ]
+    found += [observation("evicted_pods_total", 0.0, eviction_result=result) for result in ("succeeded", "failed")]
+    return found + [
+        observation("skipped_scale_events_count", 0.0, direction=direction, reason=reason)
+        for direction in ("down", "up")
+        for reason in ("CpuResourceLimit", "MemoryResourceLimit")
+    ]
 
 
 def last_activity(activity: str, at: Moment) -> Observation:

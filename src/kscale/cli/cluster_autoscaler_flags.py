@@ -147,7 +147,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "gce-mig-instances-min-refresh-wait-time": _NO_SUCH_CLOUD,
     "profiling": "it is Go's",
     "scheduler-verbosity": "there is no scheduler code that logs",
-    "scheduler-config-file": "decisions go by the default profile of the scheduler",
     "predicate-parallelism": "decisions do not depend on it",
     "enable-inter-pod-affinity-hostname-fast-path": "decisions do not depend on it",
     "cluster-snapshot-parallelism": "upstream ignores it",
@@ -284,6 +283,19 @@ class AutoscalerFlags(ProcessFlags):
             rich_help_panel=_LOOP,
         ),
     ] = True
+    scheduler_config_file: Annotated[
+        str,
+        typer.Option(
+            "--scheduler-config-file", metavar="FILE", help="Its KubeSchedulerConfiguration.", rich_help_panel=_LOOP
+        ),
+    ] = ""
+    debugging_snapshot_enabled: Annotated[
+        bool,
+        typer.Option(
+            "--debugging-snapshot-enabled/--no-debugging-snapshot-enabled",
+            help="Serve /snapshotz: what the next loop goes by, without values of environments and annotations.",
+        ),
+    ] = False
     max_inactivity: Annotated[
         str, typer.Option("--max-inactivity", help="Without a loop, then not healthy.", rich_help_panel=_LOOP)
     ] = "10m"

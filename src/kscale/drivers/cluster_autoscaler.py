@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kscale.ca.cluster_state import initializing_status
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
-from kscale.ca.metrics import observation
+from kscale.ca.metrics import initial_observations, observation
 from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.state import LoopState
@@ -21,6 +21,7 @@ from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.loop import run_once, run_once_steps
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.status_config_map import write_status
+from kscale.drivers.debugging_snapshot import went_by
 from kscale.drivers.health import HealthCheck
 from kscale.drivers.pretending import described
 from kscale.drivers.trigger import UNSCHEDULED_PODS, LoopTrigger, is_recent_unschedulable
@@ -40,8 +41,10 @@ from kscale.errors import KscaleError
 from kscale.objects.core import ConfigMap, Node, Pod
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
+from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.protocols import Change, Clock, Stores, Watch
+from kscale.world.serve.snapshotz import SnapshotDesk
 
 __all__ = ["AutoscalerProcess", "ClusterAutoscaler", "NodeBoard", "NotStartedError", "farewell", "reach_nodes"]
 
@@ -76,7 +79,8 @@ class NodeBoard:
 class AutoscalerProcess:
     """What the process is told, beside the options of a decision; the names are those of upstream's flags.
 
-    ``dra``: the API server serves devices; ``gpu_label``: the cloud's; ``rank``: an outside ranker, asked in a dry run.
+    ``dra``: the API server serves devices; ``gpu_label``: the cloud's; ``rank``: an outside ranker, asked in a dry run;
+    ``profile``: the scheduler's, if it is not the default one.
     """
 
     frequent_loops: bool = True
@@ -84,6 +88,7 @@ class AutoscalerProcess:
     dra: bool = True
     gpu_label: str = DEFAULT_GPU_LABEL
     rank: Rank | None = None
+    profile: SchedulerProfile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +108,8 @@ class ClusterAutoscaler:
     """That is never set."""
     health: HealthCheck
     board: NodeBoard
+    desk: SnapshotDesk | None = None
+    """Where somebody may wait for what a loop went by."""
     rng: Rng | None = None
     state: LoopState = field(default_factory=LoopState)
     name: str = "cluster-autoscaler"
@@ -175,6 +182,7 @@ class ClusterAutoscaler:
             gpu_label=self.process.gpu_label,
             process_age=timedelta_of(begun - self._begun),
             rng=self.rng,
+            profile=self.process.profile,
             expander_input=ExpanderInput(priorities=sight.priorities, namespace=self.options.namespace),
         )
         if self.process.dry_run:
@@ -190,6 +198,8 @@ class ClusterAutoscaler:
             _log.warning("%s", warning)
         _log.info("%r", report)
         yield from progress.clock()
+        if self.desk is not None and self.desk.wanted:
+            self.desk.deliver(went_by(sight.snapshot, report), start=now, end=progress.now)
         if report.successful:
             self.health.update_last_success(self.clock.now())
         memory = self.state.scale_down
@@ -203,6 +213,7 @@ class ClusterAutoscaler:
         """What upstream shows before its first loop."""
         limits = self.options
         yield from progress.observe(
+            *initial_observations(),
             observation("cpu_limits_cores", limits.cores_total.min, direction="minimum"),
             observation("cpu_limits_cores", limits.cores_total.max, direction="maximum"),
             observation("memory_limits_bytes", limits.memory_total.min * GIB, direction="minimum"),

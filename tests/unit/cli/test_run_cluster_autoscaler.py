@@ -53,6 +53,8 @@ def test_flags_without_effect_are_refused_by_name(name: str) -> None:
         (["--cloud-provider", "externalgrpc"], "externalgrpc needs one"),
         (["--enable-dynamic-resource-allocation=false"], "flag must be true: false"),
         (["--scan-interval", "soon"], "--scan-interval"),
+        (["--scheduler-config-file", "nowhere"], "nowhere"),
+        (["--scheduler-config-file", __file__], "this is no YAML"),
         (["--leader-elect-renew-deadline", "20s"], "leaseDuration must be greater than renewDeadline"),
         (["--max-inactivity", "x", "--cloud-provider", "static", "--dry-run"], "--cloud-config"),
     ],

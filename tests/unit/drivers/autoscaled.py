@@ -25,6 +25,7 @@ from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.world.nodegroups.provider import Provider
+from kscale.world.serve.snapshotz import SnapshotDesk
 from unit.world.test_informer import FakeApi, against_fake
 
 ELECTION = LeaderElectionOptions(identity="one", resource_name="cluster-autoscaler", resource_namespace="kube-system")
@@ -165,8 +166,8 @@ class Cluster:
         spec = {**held["spec"], "nodeName": node}
         self.server.put("pods", {**held, "spec": spec, "status": {"phase": "Running"}})
 
-    def run(self, options: AutoscalingOptions = OPTIONS, *, dry_run: bool = False) -> Autoscaler:
-        return Autoscaler(self, options, dry_run)
+    def run(self, options: AutoscalingOptions = OPTIONS, *, dry_run: bool = False, **process: Any) -> Autoscaler:
+        return Autoscaler(self, options, dry_run, **process)
 
     def nodes(self) -> list[str]:
         return [each["metadata"]["name"] for each in self.server.all("nodes")]
@@ -185,7 +186,8 @@ class Cluster:
 
 
 class Autoscaler:
-    def __init__(self, cluster: Cluster, options: AutoscalingOptions, dry_run: bool) -> None:
+    def __init__(self, cluster: Cluster, options: AutoscalingOptions, dry_run: bool, **process: Any) -> None:
+        self.desk = SnapshotDesk()
         self.stop = asyncio.Event()
         self.around: list[Surroundings] = []
         self.drivers: list[ClusterAutoscaler] = []
@@ -195,7 +197,8 @@ class Autoscaler:
             self.around.append(around)
             board = NodeBoard()
             health = HealthCheck(HealthCheckOptions(), around.steady.now())
-            driver = ClusterAutoscaler(options, AutoscalerProcess(dry_run=dry_run), around.steady, health, board)
+            told = AutoscalerProcess(dry_run=dry_run, **process)
+            driver = ClusterAutoscaler(options, told, around.steady, health, board, desk=self.desk)
             self.drivers.append(driver)
             return Program(
                 driver=driver,

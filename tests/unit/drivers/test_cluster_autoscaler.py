@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from datetime import timedelta
 
 import pytest
 from msgspec.structs import replace
 
+from kscale.ca.metrics import METRICS
+from kscale.scheduling.profile import SchedulerProfile
 from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled
 from unit.world.informer_cases import until
 
@@ -82,6 +85,61 @@ def test_taints_of_a_process_that_was_killed_are_removed_by_the_next() -> None:
         assert not cluster.server.get("nodes", "pool-2")["spec"].get("unschedulable")
         assert cluster.cloud.calls == []
         await second.end()
+
+    autoscaled(case)
+
+
+def test_what_a_loop_went_by_is_told_to_who_asks() -> None:
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        cluster.pod("a", node="pool-1", cpu="100m")
+        cluster.pod("b", cpu="100m")  # there is a place for it
+        cluster.pod("c", cpu="9")
+        running = cluster.run()
+        await until(lambda: bool(cluster.status()), 30)
+        told = json.loads(await running.desk.ask())
+        (node,) = told["NodeList"]
+        assert node["Node"]["metadata"]["name"] == "pool-1"
+        assert [each["metadata"]["name"] for each in node["Pods"]] == ["a"]
+        assert [each["metadata"]["name"] for each in told["UnscheduledPodsCanBeScheduled"]] == ["b"]
+        assert told["TemplateNodes"]["pool"]["Node"]["metadata"]["name"] == "template"
+        assert told["StartTimestamp"] <= told["EndTimestamp"]
+        assert not running.desk.wanted
+        await running.end()
+
+    autoscaled(case)
+
+
+def test_counters_begin_at_nothing() -> None:
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        running = cluster.run()
+        await until(lambda: bool(cluster.status()), 30)
+        metrics = running.around[0].metrics
+        failed = "cluster_autoscaler_failed_scale_ups_total"
+        assert metrics.value(failed, **{**dict.fromkeys(METRICS[failed].labels, ""), "reason": "timeout"}) == 0
+        assert metrics.value("cluster_autoscaler_errors_total", type="transientError") == 0
+        assert metrics.value("cluster_autoscaler_evicted_pods_total", eviction_result="failed") == 0
+        up = {"direction": "up", "reason": "CpuResourceLimit"}
+        assert metrics.value("cluster_autoscaler_skipped_scale_events_count", **up) == 0
+        await running.end()
+
+    autoscaled(case)
+
+
+def test_the_scheduler_has_another_profile() -> None:
+    """Without the filter for taints a pod takes a node that nobody may take by default."""
+
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        held = cluster.server.get("nodes", "pool-1")
+        taint = {"key": "own", "value": "", "effect": "NoSchedule"}
+        cluster.server.put("nodes", {**held, "spec": {**held["spec"], "taints": [taint]}})
+        cluster.pod("a", cpu="100m")
+        running = cluster.run(profile=SchedulerProfile(disabled_filters=frozenset({"TaintToleration"})))
+        await asyncio.sleep(60)
+        assert cluster.cloud.calls == []
+        await running.end()
 
     autoscaled(case)
 

@@ -125,6 +125,11 @@ class ScaleUpPlan:
         """With the examples to remember instead of what makes them."""
         return {**vars(self), "_state": self.state, "_examples": None}
 
+    @property
+    def schedulable(self) -> list[str]:
+        """Pods that wait although there is a place for them, on nodes that are there or on their way."""
+        return [] if self._before.placed is None else list(self._before.placed.placement)
+
     # -- numbers -----------------------------------------------------------------------------------------------------
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from kscale.drivers.cluster_autoscaler import NodeBoard
     from kscale.drivers.process import Build, Program, Surroundings
     from kscale.effects import Steps
+    from kscale.scheduling.profile import SchedulerProfile
     from kscale.world.protocols import NodeGroups
 
 __all__ = ["COMMAND", "command"]
@@ -40,6 +42,7 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
     not go on (another leads, no API server); 2 flags or files that cannot be used.
     """
     options = loop.options()
+    _profile(process.scheduler_config_file)
     if process.cloud_provider not in CLOUDS:
         text = f"there is no cloud provider {process.cloud_provider!r} here; there are {', '.join(CLOUDS)}"
         raise InputError(Problem(text, field="--cloud-provider"))
@@ -80,6 +83,7 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
     from kscale.drivers.grpc_expander import GrpcExpander
     from kscale.drivers.health import HealthCheck, HealthCheckOptions
     from kscale.drivers.process import Program
+    from kscale.world.serve.snapshotz import SnapshotDesk
 
     chain = build_chain(options.expander_names)
     ranker = GrpcExpander(options.grpc_expander_url, options.grpc_expander_cert) if "grpc" in chain else None
@@ -103,10 +107,12 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
             dra=devices,
             gpu_label=gpu_label or DEFAULT_GPU_LABEL,
             rank=ranker,
+            profile=_profile(process.scheduler_config_file),
         ),
         around.steady,
         health,
         board,
+        desk=SnapshotDesk() if process.debugging_snapshot_enabled else None,
     )
     ended: list[bool] = []
 
@@ -128,6 +134,7 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
         monitored=lambda: health.start_monitoring(around.steady.now()),
         groups=groups,
         ranker=ranker,
+        desk=driver.desk,
         correlation=None if process.record_duplicated_events else CLUSTER_AUTOSCALER,
         csi=options.enable_csi_node_aware_scheduling,
         dra=devices and options.enable_dynamic_resource_allocation,
@@ -136,6 +143,22 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
         releases=False,
         close=close,
     )
+
+
+def _profile(path: str) -> SchedulerProfile | None:
+    """The scheduler's. Raises InputError."""
+    if not path:
+        return None
+    import yaml
+
+    from kscale.scheduling.scheduler_config import scheduler_profile
+
+    try:
+        return scheduler_profile(yaml.safe_load(Path(path).read_bytes()))
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), path, field="--scheduler-config-file")) from None
+    except yaml.YAMLError as error:
+        raise InputError(Problem(f"this is no YAML: {error}", path, field="--scheduler-config-file")) from None
 
 
 async def _cloud(
