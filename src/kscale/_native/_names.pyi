@@ -1,4 +1,5 @@
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,3 +13,4 @@ def group_rows(number: NDArray[np.int32], count: int) -> tuple[NDArray[np.int64]
 def select_rows(
     starts: NDArray[np.int64], rows: NDArray[np.int64], begin: NDArray[np.int64], groups: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]: ...
+def other_objects(now: list[Any], before: list[Any]) -> NDArray[np.int64]: ...

@@ -137,3 +137,17 @@ def select_rows(const int64_t[::1] starts, const int64_t[::1] rows, const int64_
     if found.size():
         memcpy(&to_out[0], found.data(), found.size() * sizeof(int64_t))
     return ends, out
+
+
+def other_objects(list now, list before):
+    """int64[k]: the places where two lists of one length do not hold the very same object, ascending."""
+    cdef Py_ssize_t i, n = len(now), k = 0
+    if len(before) != n:
+        raise NativeError("other_objects: lists of different lengths")
+    found = np.empty(n, np.int64)
+    cdef int64_t[::1] out = found
+    for i in range(n):
+        if now[i] is not before[i]:
+            out[k] = i
+            k += 1
+    return found[:k].copy()

@@ -26,3 +26,13 @@ def read(
     ]
     | None
 ): ...
+def sample(
+    ends: NDArray[np.int64],
+    time: NDArray[np.int64],
+    window: NDArray[np.int64],
+    container: NDArray[np.int32],
+    amount: NDArray[np.int64],
+    present: NDArray[np.uint8],
+    named: int,
+    rows: NDArray[np.int64],
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]: ...

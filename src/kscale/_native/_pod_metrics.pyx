@@ -1,5 +1,6 @@
 # cython: language_level=3, freethreading_compatible=True, boundscheck=False, wraparound=False
-"""A PodMetricsList out of its JSON text (kscale/pod_metrics.hpp)."""
+"""A PodMetricsList out of its JSON text (kscale/pod_metrics.hpp), and samples out of its columns
+(kscale/pod_usage.hpp)."""
 
 import numpy as np
 
@@ -7,6 +8,8 @@ from libc.stddef cimport size_t
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 from libcpp.vector cimport vector
+
+from kscale.errors import NativeError
 
 
 cdef extern from "<string_view>" namespace "std" nogil:
@@ -44,6 +47,27 @@ cdef extern from "kscale/pod_metrics.hpp" namespace "kscale::pod_metrics" nogil:
         Texts resources
         vector[OddText] odd
         bint read(const char*, size_t) except +
+
+
+cdef extern from "kscale/pod_usage.hpp" namespace "kscale::pod_usage" nogil:
+    cdef struct Pods:
+        const int64_t* ends
+        const int64_t* time
+        const int64_t* window
+
+    cdef struct Containers:
+        const int32_t* name
+        const int64_t* amount
+        const uint8_t* present
+
+    cdef struct Samples:
+        uint8_t* present
+        int64_t* value
+        int64_t* time
+        int64_t* window
+
+    void c_sample "kscale::pod_usage::sample"(const Pods&, const Containers&, int32_t, const int64_t*, size_t,
+                                              const Samples&) noexcept
 
 
 ODD = ("time", "window", "amount")
@@ -119,3 +143,42 @@ def read(const unsigned char[::1] text):
             for i in range(found.odd.size())
         ],
     )
+
+
+def sample(
+    const int64_t[::1] ends, const int64_t[::1] time, const int64_t[::1] window, const int32_t[::1] container,
+    const int64_t[::1] amount, const uint8_t[::1] present, int32_t named, const int64_t[::1] rows,
+):
+    """(present uint8[n], value, time, window int64[n]) of the pods of ``rows``, negative: of none.
+
+    One row of ``ends``, ``time``, ``window`` a pod; of ``container``, ``amount``, ``present`` a container. ``named``: of
+    the first container of this number; negative: of all, which must all be present. Raises ``NativeError`` where columns
+    differ in length or rows or ends lie outside.
+    """
+    cdef Py_ssize_t pods = ends.shape[0], k = container.shape[0], n = rows.shape[0], i
+    cdef int64_t last = 0, no_amount = 0
+    cdef int32_t no_name = 0
+    cdef uint8_t no_flag = 0
+    if time.shape[0] != pods or window.shape[0] != pods or amount.shape[0] != k or present.shape[0] != k:
+        raise NativeError("sample: shapes do not match")
+    for i in range(pods):
+        if not last <= ends[i] <= k:
+            raise NativeError("sample: ends out of bounds")
+        last = ends[i]
+    for i in range(n):
+        if rows[i] >= pods:
+            raise NativeError("sample: no such row")
+    out_present, out = np.empty(n, np.uint8), np.empty((3, n), np.int64)
+    cdef uint8_t[::1] to_present = out_present
+    cdef int64_t[:, ::1] to = out
+    cdef const int64_t* no_time = &no_amount
+    cdef Pods of = Pods(no_time, no_time, no_time)
+    cdef Containers within = Containers(&no_name, &no_amount, &no_flag)
+    if pods:
+        of = Pods(&ends[0], &time[0], &window[0])
+    if k:
+        within = Containers(&container[0], &amount[0], &present[0])
+    if n:
+        with nogil:
+            c_sample(of, within, named, &rows[0], n, Samples(&to_present[0], &to[0, 0], &to[1, 0], &to[2, 0]))
+    return out_present, out[0], out[1], out[2]

@@ -35,7 +35,7 @@ from kscale.effects import (
 )
 from kscale.errors import InputError
 from kscale.hpa.batch_pods import PodsLike, batch_pods
-from kscale.hpa.batch_specs import target_resources
+from kscale.hpa.batch_specs import target_references
 from kscale.hpa.behavior import Normalized
 from kscale.hpa.calculation import Replicas
 from kscale.hpa.conditions import LIMITS, STABILIZED
@@ -165,7 +165,9 @@ class _Batch:
     def run(self) -> Steps[Reconciled]:
         """The whole."""
         yield from self._ask_scales()
-        observed = Observed(self.hpas, self.keys, self.scales, self.pods, _nobody, self.selectors, self.mapper)
+        observed = Observed(
+            list(self.hpas), self.hpas, self.keys, self.scales, self.pods, _nobody, self.selectors, self.mapper
+        )
         self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options)
         self.gathered = yield from self._ask_metrics()
         self.at = self.progress.now
@@ -183,8 +185,8 @@ class _Batch:
     # -- what is asked in common -------------------------------------------------------------------------------------
 
     def _ask_scales(self) -> Steps[None]:
-        error, resources = target_resources(self.hpas, self.mapper)
-        rows = [row for row, key in enumerate(self.keys) if key not in self.scales and not error[row]]
+        resources = target_references(self.hpas, self.mapper).resources
+        rows = [row for row, key in enumerate(self.keys) if key not in self.scales and resources[row]]
         machines = [partial(_scale_of, self.hpas[row], resources[row]) for row in rows]
         if machines:
             found = yield from self.progress.together(machines, at_most=self.options.workers)

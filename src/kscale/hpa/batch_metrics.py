@@ -6,7 +6,7 @@ pods at once. Values of objects and external metrics are asked for one by one.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -70,9 +70,10 @@ def ask_metrics(
     selected: SelectedPods,
     metrics: Callable[[GetMetric], Any],
     options: HPAOptions,
+    joined: Mapping[tuple[object, ...], JoinedUsage],
 ) -> AskedMetrics:
-    """All metrics of all targets."""
-    return _Asking(targets, specs, wanted, pods, selected, metrics, options).asked()
+    """All metrics of all targets; ``joined``: usage by pod as the last round had it."""
+    return _Asking(targets, specs, wanted, pods, selected, metrics, options, joined).asked()
 
 
 def questions(targets: MetricTargets, specs: SpecColumns, wanted: Sequence[tuple[str, str]]) -> list[GetMetric]:
@@ -130,7 +131,9 @@ class _Asking:
         selected: SelectedPods,
         metrics: Callable[[GetMetric], Any],
         options: HPAOptions,
+        before: Mapping[tuple[object, ...], JoinedUsage],
     ) -> None:
+        self.before = before
         self.wanted, self.pods, self.selected = wanted, pods, selected
         self.metrics, self.options = metrics, options
         counts = np.array([len(each) for each in specs.metric_lists], np.int64)
@@ -237,7 +240,9 @@ class _Asking:
                 usage = lists.usage_of_custom(str(source[1]), str(source[2]))
             except InputError:
                 return None  # each HPA has an error of its own
-        return join_usage(usage, self.pods, self.selected, self.wanted)
+        before = self.before.get(source)
+        again = None if before is None else before.again(usage, self.selected)
+        return again or join_usage(usage, self.pods, self.selected, self.wanted)
 
     def _of_usage(self, joined: JoinedUsage, key: tuple[object, ...], numbers: NDArray[np.int64]) -> None:
         resource, container = str(key[1]), str(key[2]) if key[0] == "resource" else ""
@@ -246,7 +251,7 @@ class _Asking:
         rows = np.flatnonzero(chosen & joined.answered[self.group])
         if not len(rows):
             return
-        groups, which = np.unique(self.group[rows], return_inverse=True)
+        groups, which = _distinct(self.group[rows])
         found = joined.of(self.selected, groups, resource, container)
         self.sample_at[rows] = self._put(found.samples) + found.offset[which]
         self.extra_count[rows], self.extra_sum[rows] = found.extra_count[which], found.extra_sum[which]
@@ -256,9 +261,12 @@ class _Asking:
             self._ask_requests(rows, container, resource)
 
     def _ask_requests(self, rows: NDArray[np.int64], container: str, resource: str) -> None:
-        groups, which = np.unique(self.group[rows], return_inverse=True)
+        groups, which = _distinct(self.group[rows])
         begin, end = self.selected.ends[groups], self.selected.ends[groups + 1]
-        amounts, bad = self.pods.requests(self.selected.rows[ranges(begin, end)], container, resource, self.options)
+        of = self.selected.rows
+        if len(groups) < len(self.selected.ends) - 1:
+            of = of[ranges(begin, end)]
+        amounts, bad = self.pods.requests(of, container, resource, self.options)
         offset = np.cumsum(end - begin) - (end - begin)
         self.request_at[rows] = self.request_count + offset[which]
         self.requests.append(amounts)
@@ -368,7 +376,17 @@ class _Asking:
             return stop.value
 
 
+def _distinct(groups: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """(the different groups, ascending, which of them each is)."""
+    if bool((groups[1:] > groups[:-1]).all()):
+        return groups, np.arange(len(groups))
+    different, which = np.unique(groups, return_inverse=True)
+    return different, which
+
+
 def _concatenated(samples: Sequence[SampleColumns]) -> SampleColumns:
+    if len(samples) == 1:
+        return samples[0]
     return SampleColumns(
         np.concatenate([each.present for each in samples]),
         np.concatenate([each.value for each in samples]),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -18,6 +18,7 @@ from kscale.hpa.pod_groups import PodColumns, pod_request
 from kscale.objects.base import ApiStruct
 from kscale.objects.base import dec_hook as quantity_hook
 from kscale.objects.core import Pod
+from kscale.objects.meta import ObjectMeta
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
 from kscale.snapshot.cluster import Cluster
@@ -181,26 +182,33 @@ class _Spec(ApiStruct):
     resources: _Resources | None = None
 
 
-class _Metadata(ApiStruct):
-    name: str = ""
-
-
 class _Asking(ApiStruct):
     """What of a pod says how much it asks for."""
 
-    metadata: _Metadata = msgspec.field(default_factory=_Metadata)
-    spec: _Spec = msgspec.field(default_factory=_Spec)
+    spec: msgspec.Raw = msgspec.field(default_factory=lambda: msgspec.Raw(b"{}"))
 
 
-_ASKING: Final = msgspec.json.Decoder(_Asking, dec_hook=_hook)
+@dataclass(frozen=True, slots=True)
+class _Alike:
+    """What stands for pods whose specs are written the same; their names are in texts alone, which nobody sees."""
+
+    spec: _Spec
+    metadata: ObjectMeta = field(default_factory=ObjectMeta)
+
+
+_ASKING: Final = msgspec.json.Decoder(_Asking)
+_SPEC: Final = msgspec.json.Decoder(_Spec, dec_hook=_hook)
 
 
 class _ShapeRequests:
-    """Requests by shape, as far as they were asked for: 0 in ``state``: not yet, 1: there is one, 2: there is none."""
+    """Requests by shape, as far as they were asked for: 0 in ``state``: not yet, 1: there is one, 2: there is none.
+    Shapes differ in labels more than in specs: of specs that are written the same one is read."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, str, bool, bool], tuple[NDArray[np.int64], NDArray[np.uint8]]] = {}
-        self._asking: dict[int, Any] = {}
+        self._spec_of: dict[int, int | Pod] = {}
+        self._specs: dict[bytes, int] = {}
+        self._read: list[_Spec] = []
 
     def of(
         self, pods: PodSelection, container: str, resource: str, options: HPAOptions
@@ -214,19 +222,49 @@ class _ShapeRequests:
             amount = np.concatenate([amount, np.zeros(more, np.int64)])
             state = np.concatenate([state, np.zeros(more, np.uint8)])
         unknown = np.unique(shapes[state[shapes] == 0])
+        of_spec: dict[int, tuple[int, int]] = {}
+        found = []
         for shape in unknown.tolist():
-            found = self._request(pods, shape, container, resource, options)
-            state[shape] = 2 if isinstance(found, str) else 1
-            amount[shape] = 0 if isinstance(found, str) else found
+            spec = self._spec_of.get(shape)
+            if spec is None:
+                spec = self._read_spec(pods, shape)
+            if type(spec) is int:
+                told = of_spec.get(spec)
+                if told is None:
+                    told = of_spec[spec] = self._request(pods, shape, spec, container, resource, options)
+            else:
+                told = _told(pod_request(spec, container, resource, options))
+            found.append(told)
+        amount[unknown], state[unknown] = [each for each, _ in found], [each for _, each in found]
         self.found[key] = amount, state
         return amount[shapes], state[shapes] == 2
 
-    def _request(self, pods: PodSelection, shape: int, container: str, resource: str, options: HPAOptions) -> int | str:
-        asking = self._asking.get(shape)
-        if asking is None:
-            asking = self._asking[shape] = pods.part(shape, _ASKING)
-        whole = asking.spec.resources is not None and not container
-        return pod_request(pods.exemplar(shape) if whole else asking, container, resource, options)
+    def _read_spec(self, pods: PodSelection, shape: int) -> int | Pod:
+        """The number of the spec of a shape, or the pod that stands for the shape."""
+        part = pods.part(shape, _ASKING)
+        found: int | Pod | None
+        if isinstance(part, Pod):
+            found = part
+        else:
+            text = bytes(part.spec)
+            found = self._specs.get(text)
+            if found is None:
+                found = self._specs[text] = len(self._read)
+                self._read.append(_SPEC.decode(text))
+        self._spec_of[shape] = found
+        return found
+
+    def _request(
+        self, pods: PodSelection, shape: int, number: int, container: str, resource: str, options: HPAOptions
+    ) -> tuple[int, int]:
+        spec = self._read[number]
+        whole = spec.resources is not None and not container
+        asking = pods.exemplar(shape) if whole else _Alike(spec)
+        return _told(pod_request(asking, container, resource, options))
+
+
+def _told(found: int | str) -> tuple[int, int]:
+    return (0, 2) if isinstance(found, str) else (found, 1)
 
 
 class IndexedPods:

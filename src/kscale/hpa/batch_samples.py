@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,36 +41,37 @@ class JoinedUsage:
     """Which row of a :class:`PodUsage` belongs to which pod of the selections.
 
     ``item`` int64[k]: the row of each selected pod, -1: none; ``answered`` bool[m]: whether the API answers anything at
-    all for a selection; ``others``: rows that it answers besides, of pods that are not listed.
+    all for a selection; ``others``: rows that it answers besides, of pods that are not listed; ``selected``: what it
+    was joined for.
     """
 
     usage: PodUsage
     item: NDArray[np.int64]
     answered: NDArray[np.bool_]
     others: dict[int, list[int]] = field(default_factory=dict)
+    selected: SelectedPods | None = None
+
+    def again(self, usage: PodUsage, selected: SelectedPods) -> JoinedUsage | None:
+        """The same for another list of the same pods, for the same selections; None: it has to be joined anew."""
+        mine = self.selected
+        if mine is None or mine.key is None or mine.key is not selected.key or not usage.same_pods(self.usage):
+            return None
+        return replace(self, usage=usage, selected=selected)
 
     def of(self, pods: SelectedPods, groups: NDArray[np.int64], resource: str, container: str) -> UsageOfGroups:
-        """The samples of some selections."""
+        """The samples of some selections, ascending, none twice."""
         begin, end = pods.ends[groups], pods.ends[groups + 1]
-        item = self.item[ranges(begin, end)]
-        there = item >= 0
-        rows = item[there]
-        value, counts = self.usage.amounts(resource, container, rows)
-        n = len(item)
-        present = np.zeros(n, np.uint8)
-        columns = np.zeros((3, n), np.int64)
-        present[there] = counts
-        columns[0, there], columns[1, there] = value, self.usage.time[rows]
-        columns[2, there] = self.usage.window[rows]
+        item = self.item if len(groups) == len(pods.ends) - 1 else self.item[ranges(begin, end)]
+        samples = SampleColumns(*self.usage.samples(resource, item, container))
         count = end - begin
         extra_count, extra_sum = np.zeros(len(groups), np.int64), np.zeros(len(groups), np.int64)
         if self.others:
             for i, group in enumerate(groups.tolist()):
                 if group in self.others:
-                    found, counted = self.usage.amounts(resource, container, np.array(self.others[group], np.int64))
+                    rows = np.array(self.others[group], np.int64)
+                    counted, found, _, _ = self.usage.samples(resource, rows, container)
                     extra_count[i] = counted.sum()
                     extra_sum[i] = wrap(sum(found[counted != 0].tolist()))
-        samples = SampleColumns(present, columns[0], columns[1], columns[2])
         return UsageOfGroups(samples, np.cumsum(count) - count, extra_count, extra_sum)
 
     def answer(self, pods: SelectedPods, group: int, asked: GetMetric) -> PodMetricsList | MetricValueList:
@@ -131,7 +132,7 @@ def join_usage(
     others: dict[int, list[int]] = {}
     if len(odd) or len(stray):
         others = _others(usage, selected, wanted, odd, of_pod, stray, item, answered)
-    return JoinedUsage(usage, item, answered, others)
+    return JoinedUsage(usage, item, answered, others, selected)
 
 
 def _others(

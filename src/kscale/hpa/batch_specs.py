@@ -12,11 +12,11 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from kscale.effects import SECOND, ApiError, GetScale, from_text
-from kscale.effects.outcomes import NOT_FOUND
+from kscale.effects import SECOND, from_text
 from kscale.errors import InputError
 from kscale.hpa.behavior import Rules
 from kscale.hpa.calculation import MODES, Tolerances
+from kscale.hpa.kept_rows import KeptRows
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, ConditionColumns
 from kscale.hpa.metric_sources import resource_target, source_of, tolerances_of, value_target
 from kscale.hpa.options import HPAOptions
@@ -29,11 +29,10 @@ from kscale.objects.autoscaling import (
     ObjectMetricSource,
     PodsMetricSource,
     ResourceMetricSource,
-    Scale,
 )
 from kscale.objects.rest_mapping import RESTMapper, RESTMappingError, parse_group_version
 
-__all__ = ["Metric", "SpecColumns", "conditions_of", "no_scale", "read_specs", "target_resources"]
+__all__ = ["Metric", "SpecColumns", "TargetReferences", "conditions_of", "read_specs", "target_references"]
 
 _MODE: Final = {name: number for number, name in enumerate(MODES)}
 _encode = msgspec.msgpack.Encoder(enc_hook=str).encode
@@ -66,7 +65,8 @@ class SpecColumns:
     """One row an HPA; the rest by number of what HPAs have in common.
 
     ``minimum``, ``maximum`` int32[n]; ``metrics`` int32[n] into ``metric_lists``; ``behavior`` int32[n] into ``rules``
-    (up, down), ``tolerances`` and ``has_behavior`` uint8; ``object_metric`` uint8 by metric list.
+    (up, down), ``tolerances`` and ``has_behavior`` uint8; ``object_metric`` uint8 by metric list. ``metric_numbers``,
+    ``behavior_numbers``: the numbers by what the parts of the spec say.
     """
 
     minimum: NDArray[np.int32]
@@ -79,20 +79,58 @@ class SpecColumns:
     up: Rules
     down: Rules
     tolerances: list[Tolerances]
+    metric_numbers: dict[bytes, int]
+    behavior_numbers: dict[bytes, int]
+
+    @property
+    def crowded(self) -> bool:
+        """Whether most of the numbers may be of what no HPA says any more."""
+        return len(self.metric_numbers) + len(self.behavior_numbers) > 4 * len(self.metrics) + 16
 
 
-def read_specs(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions) -> SpecColumns:
-    """The specs of HPAs in their order."""
-    specs = [hpa.spec for hpa in hpas]
-    metrics, lists = _shared([spec.metrics for spec in specs])
-    behavior, first = _shared([spec.behavior for spec in specs])
+def read_specs(
+    hpas: Sequence[HorizontalPodAutoscaler],
+    options: HPAOptions,
+    before: SpecColumns | None = None,
+    kept: KeptRows | None = None,
+) -> SpecColumns:
+    """The specs of HPAs in their order; those of the round ``before`` that were ``kept`` are not read again."""
+    if before is None or kept is None or before.crowded:
+        return _read(hpas, options)
+    if kept.all:
+        return before
+    fresh = kept.fresh.tolist()
+    changed = [hpas[row] for row in fresh]
+    metrics, metric_numbers, lists = _numbered([hpa.spec.metrics for hpa in changed], before.metric_numbers)
+    behavior, behavior_numbers, first = _numbered([hpa.spec.behavior for hpa in changed], before.behavior_numbers)
+    new = _read([changed[row] for row in first], options)
+    more = _read([changed[row] for row in lists], options)
+    return SpecColumns(
+        minimum=kept.array(before.minimum, _minimum(changed)),
+        maximum=kept.array(before.maximum, _maximum(changed)),
+        metrics=kept.array(before.metrics, metrics),
+        metric_lists=[*before.metric_lists, *more.metric_lists] if lists else before.metric_lists,
+        object_metric=np.concatenate([before.object_metric, more.object_metric]),
+        behavior=kept.array(before.behavior, behavior),
+        has_behavior=np.concatenate([before.has_behavior, new.has_behavior]),
+        up=before.up.joined(new.up),
+        down=before.down.joined(new.down),
+        tolerances=[*before.tolerances, *new.tolerances] if first else before.tolerances,
+        metric_numbers=metric_numbers,
+        behavior_numbers=behavior_numbers,
+    )
+
+
+def _read(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions) -> SpecColumns:
+    metrics, metric_numbers, lists = _numbered([hpa.spec.metrics for hpa in hpas], {})
+    behavior, behavior_numbers, first = _numbered([hpa.spec.behavior for hpa in hpas], {})
     whose = [hpas[row] for row in first]
     behaviors = [hpa.spec.behavior for hpa in whose]
     window = options.downscale_stabilization_seconds
-    metric_lists = [specs[row].metrics or [] for row in lists]
+    metric_lists = [hpas[row].spec.metrics or [] for row in lists]
     return SpecColumns(
-        minimum=np.array([1 if spec.min_replicas is None else spec.min_replicas for spec in specs], np.int32),
-        maximum=np.array([spec.max_replicas for spec in specs], np.int32),
+        minimum=_minimum(hpas),
+        maximum=_maximum(hpas),
         metrics=metrics,
         metric_lists=[[_metric(spec, options) for spec in each] for each in metric_lists],
         object_metric=np.array(
@@ -103,21 +141,33 @@ def read_specs(hpas: Sequence[HorizontalPodAutoscaler], options: HPAOptions) -> 
         up=Rules.of([None if each is None else each.scale_up for each in behaviors], 0),
         down=Rules.of([None if each is None else each.scale_down for each in behaviors], window),
         tolerances=[tolerances_of(hpa, options) for hpa in whose],
+        metric_numbers=metric_numbers,
+        behavior_numbers=behavior_numbers,
     )
 
 
-def _shared(values: Sequence[Any]) -> tuple[NDArray[np.int32], list[int]]:
-    """(number of each, the first row of each number): equal ones have equal numbers."""
-    numbers: dict[bytes, int] = {}
-    found: list[int] = []
-    first: list[int] = []
+def _minimum(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.int32]:
+    found = [hpa.spec.min_replicas for hpa in hpas]
+    return np.array([1 if each is None else each for each in found], np.int32)
+
+
+def _maximum(hpas: Sequence[HorizontalPodAutoscaler]) -> NDArray[np.int32]:
+    return np.array([hpa.spec.max_replicas for hpa in hpas], np.int32)
+
+
+def _numbered(values: Sequence[Any], known: dict[bytes, int]) -> tuple[NDArray[np.int32], dict[bytes, int], list[int]]:
+    """(number of each, all numbers, the first row of each number that was not ``known``): equal ones have equal
+    numbers. ``known`` itself does not change."""
+    numbers, out, first = known, [], list[int]()
     for row, text in enumerate(map(_encode, values)):
         number = numbers.get(text)
         if number is None:
-            number = numbers[text] = len(first)
+            if numbers is known:
+                numbers = dict(known)
+            number = numbers[text] = len(numbers)
             first.append(row)
-        found.append(number)
-    return np.array(found, np.int32), first
+        out.append(number)
+    return np.array(out, np.int32), numbers, first
 
 
 def _metric(spec: MetricSpec, options: HPAOptions) -> Metric:
@@ -150,19 +200,44 @@ def is_value(metric: Metric) -> bool:
 # -- targets -------------------------------------------------------------------------------------------------------
 
 
-def target_resources(
-    hpas: Sequence[HorizontalPodAutoscaler], mapper: RESTMapper
-) -> tuple[NDArray[np.uint8], list[tuple[str, ...]]]:
-    """(error class of the reference, the group-resources to ask) of each HPA's target: 0 none, 1 internal, 2 spec."""
-    known: dict[tuple[str, str], tuple[int, tuple[str, ...]]] = {}
-    get = attrgetter("spec.scale_target_ref.api_version", "spec.scale_target_ref.kind")
-    found = []
-    for reference in map(get, hpas):
-        answer = known.get(reference)
-        if answer is None:
-            answer = known[reference] = _resources(*reference, mapper)
-        found.append(answer)
-    return np.array([error for error, _ in found], np.uint8), [resources for _, resources in found]
+@dataclass(frozen=True, slots=True)
+class TargetReferences:
+    """What the references to targets come to, one row an HPA: ``error`` uint8[n] 0 none, 1 internal, 2 spec;
+    ``resources``: the group-resources to ask."""
+
+    error: NDArray[np.uint8]
+    resources: Sequence[tuple[str, ...]]
+
+
+def target_references(
+    hpas: Sequence[HorizontalPodAutoscaler],
+    mapper: RESTMapper,
+    before: TargetReferences | None = None,
+    kept: KeptRows | None = None,
+) -> TargetReferences:
+    """The targets of HPAs; those of the round ``before`` that were ``kept`` are not looked at again."""
+    if before is not None and kept is not None:
+        if kept.all:
+            return before
+        new = target_references([hpas[row] for row in kept.fresh.tolist()], mapper)
+        return TargetReferences(kept.array(before.error, new.error), kept.list(before.resources, new.resources))
+    known = _Resources(mapper)
+    found = [known[reference] for reference in map(_reference, hpas)]
+    return TargetReferences(np.array([error for error, _ in found], np.uint8), [resources for _, resources in found])
+
+
+_reference = attrgetter("spec.scale_target_ref.api_version", "spec.scale_target_ref.kind")
+
+
+class _Resources(dict[tuple[str, str], tuple[int, tuple[str, ...]]]):
+    """What a reference comes to, worked out once."""
+
+    def __init__(self, mapper: RESTMapper) -> None:
+        self._mapper = mapper
+
+    def __missing__(self, key: tuple[str, str]) -> tuple[int, tuple[str, ...]]:
+        found = self[key] = _resources(*key, self._mapper)
+        return found
 
 
 def _resources(api_version: str, kind: str, mapper: RESTMapper) -> tuple[int, tuple[str, ...]]:
@@ -175,27 +250,6 @@ def _resources(api_version: str, kind: str, mapper: RESTMapper) -> tuple[int, tu
     except RESTMappingError:
         return 1, ()
     return (0, resources) if resources else (1, ())
-
-
-def no_scale(query: GetScale) -> ApiError:
-    """The API server's answer for a target that does not exist."""
-    return ApiError(f'{query.resource} "{query.name}" not found', code=404, reason=NOT_FOUND)
-
-
-def scale_columns(
-    scales: Sequence[Scale | ApiError],
-) -> tuple[NDArray[np.bool_], NDArray[np.int32], NDArray[np.int32], list[str]]:
-    """(whether there is one, spec replicas, status replicas, selectors) of scales."""
-    there = [isinstance(each, Scale) for each in scales]
-    get = attrgetter("spec.replicas", "status.replicas", "status.selector")
-    nothing = (0, 0, "")
-    found = [get(each) if ok else nothing for each, ok in zip(scales, there, strict=True)]
-    return (
-        np.array(there, np.bool_),
-        np.array([spec for spec, _, _ in found], np.int32),
-        np.array([status for _, status, _ in found], np.int32),
-        [selector for _, _, selector in found],
-    )
 
 
 # -- conditions ----------------------------------------------------------------------------------------------------
@@ -230,8 +284,19 @@ _what = attrgetter("type", "status", "reason")
 _when = attrgetter("last_transition_time")
 
 
-def conditions_of(hpas: Sequence[HorizontalPodAutoscaler]) -> ConditionColumns:
-    """The conditions in the status of each HPA."""
+def conditions_of(
+    hpas: Sequence[HorizontalPodAutoscaler], before: ConditionColumns | None = None, kept: KeptRows | None = None
+) -> ConditionColumns:
+    """The conditions in the status of each HPA; those of the round ``before`` that were ``kept`` are not read again."""
+    if before is not None and kept is not None:
+        if kept.all:
+            return before
+        new = conditions_of([hpas[row] for row in kept.fresh.tolist()])
+        return ConditionColumns(
+            kept.array(before.status, new.status),
+            kept.array(before.reason, new.reason),
+            kept.array(before.time, new.time),
+        )
     n = len(hpas)
     lists = [hpa.status.conditions or () for hpa in hpas]
     flat = list(chain.from_iterable(lists))

@@ -60,6 +60,18 @@ class Rules:
             np.array([policy.period_seconds for policy in flat], np.int32),
         )
 
+    def joined(self, other: Rules) -> Rules:
+        """The rows of this one, then those of another."""
+        if not len(other.select):
+            return self
+        at = len(self.type)
+        names = ("select", "window", "type", "value", "period")
+        select, window, type_, value, period = (
+            np.concatenate([getattr(self, name), getattr(other, name)]) for name in names
+        )
+        begin = np.concatenate([self.begin, other.begin + at])
+        return Rules(select, window, begin, np.concatenate([self.end, other.end + at]), type_, value, period)
+
 
 @dataclass(frozen=True, slots=True)
 class History:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from kscale.effects import GetMetric, Moment, moment
 from kscale.hpa.batch_pods import PodsLike, batch_pods
+from kscale.hpa.batch_scales import Scales
 from kscale.hpa.decisions import Decisions, Origin, decide_columns
-from kscale.hpa.encode import Observed, Scales, encode
+from kscale.hpa.encode import Observed, choose
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState
 from kscale.objects.rest_mapping import RESTMapper
 
 __all__ = ["decide"]
+
+_BUILT_IN: Final = RESTMapper()
 
 
 def decide(
@@ -44,16 +47,25 @@ def decide(
       :class:`~kscale.effects.GetMetric`;
     - ``selectors``: of HPAs that are not in the batch. The selectors of all are known before the first is checked;
     - ``state``: what is remembered, ``decisions.state`` the next; ``now``: an aware datetime or nanoseconds since 1970;
-    - ``previous``: the decisions of the last round, to save work: the answer is the same.
+    - ``previous``: the decisions of the last round, to save work: what is the very same object as then (an HPA, a
+      scale, a pod of a cluster, a list of metrics) is not read again, so do not change objects that were passed. The
+      answer is the same.
 
     Every write is taken to succeed; :meth:`Decisions.refused` tells of those that did not. Raises
     :class:`~kscale.errors.InputError` for HPAs and pods that cannot be read, and for an HPA that comes twice. What is
     malformed of one HPA's metrics or scale is an error of its own row.
     """
     options, time = options or HPAOptions(), moment(now)
+    mapper = _BUILT_IN if mapper is None else mapper
     state = (previous.state if previous is not None else ControllerState()) if state is None else state
     last = None if previous is None else previous.origin
-    observed = Observed.of(hpas, scales, batch_pods(pods), metrics, selectors, mapper or RESTMapper())
-    given, memory = encode(observed, state, options, None if last is None else last.given)
-    out = decide_columns(given, memory, now=time, options=options, threads=threads)
-    return replace(out, keys=observed.keys, origin=Origin(observed, given, memory, state, options, time, threads))
+    if last is not None and (last.options != options or last.observed.mapper is not mapper):
+        last = None
+    before, chosen_before = (None, None) if last is None else (last.given, last.chosen)
+    observed = Observed.of(
+        hpas, scales, batch_pods(pods), metrics, selectors, mapper, None if last is None else last.observed
+    )
+    chosen = choose(observed, state, options, chosen_before)
+    given = chosen.encoded(metrics, before)
+    out = decide_columns(given, chosen.memory, now=time, options=options, threads=threads)
+    return replace(out, keys=observed.keys, origin=Origin(chosen, given, state, time, threads))

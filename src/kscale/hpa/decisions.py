@@ -27,7 +27,7 @@ from kscale.effects import (
     moment,
 )
 from kscale.hpa.columns import CalculatorColumns, calculate
-from kscale.hpa.encode import Encoded, Observed
+from kscale.hpa.encode import Chosen, Encoded, Observed
 from kscale.hpa.memory import Histories, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import Reconciling, reconcile
@@ -50,13 +50,21 @@ Masked = np.ma.MaskedArray[Any, np.dtype[np.int32]]
 class Origin:
     """What was decided from: for explaining, and for the next round."""
 
-    observed: Observed
+    chosen: Chosen
     given: Encoded
-    memory: Memory
     state: ControllerState
-    options: HPAOptions
     now: Moment
     threads: int
+
+    @property
+    def observed(self) -> Observed:
+        """HPAs, scales, pods, metrics."""
+        return self.chosen.observed
+
+    @property
+    def options(self) -> HPAOptions:
+        """Flags and gates."""
+        return self.chosen.options
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
@@ -150,14 +158,12 @@ class Decisions:
             if self.carried is None:
                 raise TypeError("decisions made from columns alone have no states: pass their memory on")
             return self.carried
-        before = self.origin.state.hpas
+        before, histories, rest = self.origin.state.hpas, self.memory.histories, self.origin.given.rest
+        if isinstance(before, StatesOf) and before.keys_in_order is self.keys:
+            return ControllerState(hpas=StatesOf(self.keys, histories, rest, before.others, before.rows))
         rows = {key: row for row, key in enumerate(self.keys)}
-        others: Mapping[str, Any]
-        if isinstance(before, StatesOf) and before.rows.keys() <= rows.keys() and not before.others:
-            others = {}
-        else:
-            others = {key: before[key] for key in before if key not in rows}
-        return ControllerState(hpas=StatesOf(rows, self.memory.histories, self.origin.given.rest, others))
+        others = {key: before[key] for key in before if key not in rows}
+        return ControllerState(hpas=StatesOf(self.keys, histories, rest, others, rows))
 
     def machine(self, row: int) -> Reconciling:
         """The step machine of one HPA: for a driver to perform, where writing goes another way than it should."""
@@ -194,7 +200,9 @@ class Decisions:
         all_errors = {**self.refusals, **errors}
         flags = np.fromiter((key in all_errors for key in self.keys), np.uint8, len(self.keys))
         given = replace(origin.given, targets=replace(origin.given.targets, refused=flags))
-        again = decide_columns(given, origin.memory, now=origin.now, options=origin.options, threads=origin.threads)
+        again = decide_columns(
+            given, origin.chosen.memory, now=origin.now, options=origin.options, threads=origin.threads
+        )
         return replace(again, keys=self.keys, refusals=all_errors, origin=origin)
 
     def _known(self) -> Origin:

@@ -11,16 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale._native import _reconcile
-from kscale.effects import ApiError, GetMetric, GetScale
+from kscale.effects import ApiError, GetMetric
 from kscale.errors import InputError
 from kscale.hpa.batch_metrics import MetricTargets, ask_metrics, questions
 from kscale.hpa.batch_pods import BatchPods, SelectedPods
 from kscale.hpa.batch_samples import JoinedUsage, source_of_query
+from kscale.hpa.batch_scales import ScaleRows, Scales, read_scales
 from kscale.hpa.batch_selectors import BatchSelectors
-from kscale.hpa.batch_specs import SpecColumns, conditions_of, no_scale, read_specs, scale_columns, target_resources
+from kscale.hpa.batch_specs import SpecColumns, TargetReferences, conditions_of, read_specs, target_references
 from kscale.hpa.behavior import Rules
 from kscale.hpa.columns import MetricRows, TargetColumns
-from kscale.hpa.given import given_hpa, given_scale
+from kscale.hpa.given import given_hpa
+from kscale.hpa.kept_rows import KeptRows
 from kscale.hpa.memory import Histories, KeptStates, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.pod_groups import PodColumns, SampleColumns
@@ -30,18 +32,20 @@ from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.core import Pod
 from kscale.objects.rest_mapping import RESTMapper
 
-__all__ = ["Chosen", "Encoded", "Observed", "Scales", "choose", "encode", "keys_of"]
-
-Scales = Mapping[str, Any] | Callable[[GetScale], Any]
-"""Scales by the HPA's ``namespace/name``, or who answers for them; an ``ApiError`` says why there is none."""
+__all__ = ["Chosen", "Encoded", "Observed", "choose", "keys_of"]
 
 _METRICS_BRANCH: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """What is decided from: see :func:`kscale.hpa.decide.decide`. ``keys``: ``namespace/name`` of each HPA."""
+    """What is decided from: see :func:`kscale.hpa.decide.decide`.
 
+    ``given``: HPAs as they came, ``hpas``: read, ``keys``: ``namespace/name`` of each; ``kept``: which rows they were
+    in the round before, if there was one.
+    """
+
+    given: list[Any]
     hpas: Sequence[HorizontalPodAutoscaler]
     keys: Sequence[str]
     scales: Scales
@@ -49,6 +53,7 @@ class Observed:
     metrics: Callable[[GetMetric], Any]
     selectors: SelectorStore | None
     mapper: RESTMapper
+    kept: KeptRows | None = None
 
     @classmethod
     def of(
@@ -59,10 +64,24 @@ class Observed:
         metrics: Callable[[GetMetric], Any],
         selectors: SelectorStore | None,
         mapper: RESTMapper,
+        before: Observed | None = None,
     ) -> Observed:
-        """HPAs of any shape. Raises :class:`~kscale.errors.InputError` for one that cannot be read or comes twice."""
-        known = [each if type(each) is HorizontalPodAutoscaler else given_hpa(each) for each in hpas]
-        return cls(known, keys_of(known), scales, pods, metrics, selectors, mapper)
+        """HPAs of any shape; one that is the very same object as in the round ``before`` is not read again.
+
+        Raises :class:`~kscale.errors.InputError` for one that cannot be read or comes twice.
+        """
+        given = list(hpas)
+        if before is None:
+            known: Sequence[HorizontalPodAutoscaler] = list(map(_read_hpa, given))
+            return cls(given, known, keys_of(known), scales, pods, metrics, selectors, mapper)
+        kept = KeptRows.of(given, before.given)
+        fresh = [_read_hpa(given[row]) for row in kept.fresh.tolist()]
+        known = kept.list(before.hpas, fresh)
+        keys = before.keys
+        named = [_key(each) for each in fresh]
+        if not kept.in_place or named != [keys[row] for row in kept.fresh.tolist()]:
+            keys = keys_of(known)
+        return cls(given, known, keys, scales, pods, metrics, selectors, mapper, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,12 +141,20 @@ class Encoded:
 
 def keys_of(hpas: Sequence[HorizontalPodAutoscaler]) -> list[str]:
     """``namespace/name`` of each. Raises :class:`~kscale.errors.InputError` for one that comes twice."""
-    metadata = [hpa.metadata for hpa in hpas]
-    keys = [f"{each.namespace}/{each.name}" for each in metadata]
+    keys = list(map(_key, hpas))
     if len(set(keys)) != len(keys):
         again = [key for key, count in Counter(keys).items() if count > 1]
         raise InputError(f"HorizontalPodAutoscaler {again[0]} comes more than once")
     return keys
+
+
+def _read_hpa(given: Any) -> HorizontalPodAutoscaler:
+    return given if type(given) is HorizontalPodAutoscaler else given_hpa(given)
+
+
+def _key(hpa: HorizontalPodAutoscaler) -> str:
+    metadata = hpa.metadata
+    return f"{metadata.namespace}/{metadata.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,10 +167,10 @@ class Chosen:
     observed: Observed
     options: HPAOptions
     specs: SpecColumns
+    references: TargetReferences
+    scales: ScaleRows
     targets: TargetColumns
     memory: Memory
-    scales: Sequence[Scale | ApiError]
-    problems: Mapping[int, Exception]
     rest: Sequence[HPAState]
     selected: SelectedPods
     at: MetricTargets
@@ -162,13 +189,14 @@ class Chosen:
         """What the metrics APIs have to be asked; see :func:`~kscale.hpa.batch_metrics.questions`."""
         return questions(self.at, self.specs, self.selectors.wanted)
 
-    def encoded(self, metrics: Callable[[GetMetric], Any]) -> Encoded:
-        """The columns, with what ``metrics`` answers."""
+    def encoded(self, metrics: Callable[[GetMetric], Any], before: Encoded | None = None) -> Encoded:
+        """The columns, with what ``metrics`` answers; ``before``: those of the last round."""
         chosen, rows, at = self.selectors, self.at.row, self.at
-        asked = ask_metrics(at, self.specs, chosen.wanted, self.observed.pods, self.selected, metrics, self.options)
+        pods, joined = self.observed.pods, {} if before is None else before.joined
+        asked = ask_metrics(at, self.specs, chosen.wanted, pods, self.selected, metrics, self.options, joined)
         begin, end = np.zeros(len(self.rest), np.int64), np.zeros(len(self.rest), np.int64)
         begin[rows], end[rows] = asked.begin, asked.end
-        problems = {**self.problems, **asked.problems}
+        problems = {**self.scales.problems, **asked.problems}
         scale_error = self.targets.scale_error.copy()
         for row in problems:
             scale_error[row] = 2  # it is not decided, and nothing of it changes
@@ -182,7 +210,7 @@ class Chosen:
             values=asked.values,
             up=_rules_of(self.specs.up, behavior),
             down=_rules_of(self.specs.down, behavior),
-            scales=self.scales,
+            scales=self.scales.scales,
             wanted=chosen.wanted,
             group=chosen.group,
             selected=self.selected,
@@ -193,20 +221,27 @@ class Chosen:
         )
 
 
-def choose(observed: Observed, state: ControllerState, options: HPAOptions, before: Encoded | None = None) -> Chosen:
-    """Reads specs, scales and states, and finds whose metrics are needed, of which pods. ``before``: the columns of the
-    last round, of which whatever still holds is taken."""
-    hpas, keys, n = observed.hpas, observed.keys, len(observed.hpas)
-    specs = read_specs(hpas, options)
-    error, resources = target_resources(hpas, observed.mapper)
-    scales, problems = _scales(observed, error, resources)
-    there, current, status_replicas, texts = scale_columns(scales)
-    histories, rest = _remembered(keys, state)
-    memory = Memory(histories, conditions_of(hpas))
+def choose(observed: Observed, state: ControllerState, options: HPAOptions, before: Chosen | None = None) -> Chosen:
+    """Reads specs, scales and states, and finds whose metrics are needed, of which pods. ``before``: the last round, of
+    the same options and mapper, of which whatever still holds is taken."""
+    hpas, kept, n = observed.hpas, observed.kept, len(observed.hpas)
+    if before is None or kept is None:
+        specs = read_specs(hpas, options)
+        references = target_references(hpas, observed.mapper)
+        scales = read_scales(observed.scales, hpas, observed.keys, references)
+        conditions = conditions_of(hpas)
+    else:
+        specs = read_specs(hpas, options, before.specs, kept)
+        references = target_references(hpas, observed.mapper, before.references, kept)
+        scales = read_scales(observed.scales, hpas, observed.keys, references, before.scales)
+        conditions = conditions_of(hpas, before.memory.conditions, kept)
+    histories, rest = _remembered(observed.keys, state)
+    memory = Memory(histories, conditions)
     nothing = np.zeros(n, np.int64)
+    error = references.error
     targets = TargetColumns(
-        scale_error=np.where(error != 0, error, ~there).astype(np.uint8),
-        current=current,
+        scale_error=np.where(error != 0, error, ~scales.there).astype(np.uint8),
+        current=scales.current,
         minimum=specs.minimum,
         maximum=specs.maximum,
         object_metric=specs.object_metric[specs.metrics],
@@ -219,20 +254,14 @@ def choose(observed: Observed, state: ControllerState, options: HPAOptions, befo
     )
     branches = _reconcile.branches(targets, memory.conditions.status, options.enabled("HPAScaleToZero"), options.legacy)
     metrics = np.flatnonzero(branches == _METRICS_BRANCH)
-    chosen = BatchSelectors(hpas, observed.selectors, rest, texts, metrics, targets.selector_error, options)
+    chosen = None if before is None else before.selectors
+    if chosen is None or not chosen.still(observed.keys, observed.selectors, rest, scales.texts, metrics):
+        chosen = BatchSelectors(hpas, observed.keys, observed.selectors, rest, scales.texts, metrics, options)
     selected = observed.pods.select(chosen.wanted, None if before is None else before.selected)
-    chosen.find_rivals(selected)
+    targets = replace(targets, selector_error=chosen.errors(selected))
     rows = metrics[targets.selector_error[metrics] == 0]
-    at = MetricTargets(rows, chosen.group[rows], current[rows], status_replicas[rows])
-    return Chosen(observed, options, specs, targets, memory, scales, problems, rest, selected, at, chosen)
-
-
-def encode(
-    observed: Observed, state: ControllerState, options: HPAOptions, before: Encoded | None = None
-) -> tuple[Encoded, Memory]:
-    """The columns of a batch, and what is remembered of each HPA; ``before`` as :func:`choose` takes it."""
-    chosen = choose(observed, state, options, before)
-    return chosen.encoded(observed.metrics), chosen.memory
+    at = MetricTargets(rows, chosen.group[rows], scales.current[rows], scales.status[rows])
+    return Chosen(observed, options, specs, references, scales, targets, memory, rest, selected, at, chosen)
 
 
 def _rules_of(rules: Rules, which: NDArray[np.int32]) -> Rules:
@@ -254,43 +283,3 @@ def _remembered(keys: Sequence[str], state: ControllerState) -> tuple[Histories,
     fresh = HPAState()
     states = [state.hpas.get(key) or fresh for key in keys]
     return Histories.of(states), states
-
-
-def _scales(
-    observed: Observed, error: NDArray[np.uint8], resources: Sequence[tuple[str, ...]]
-) -> tuple[list[Scale | ApiError], dict[int, Exception]]:
-    """The scale of every target, and what of those given is none."""
-    given = observed.scales
-    out: list[Scale | ApiError] = []
-    problems: dict[int, Exception] = {}
-    for row, (hpa, key, wrong) in enumerate(zip(observed.hpas, observed.keys, error.tolist(), strict=True)):
-        found: Any = None
-        if not wrong:
-            found = given.get(key) if isinstance(given, Mapping) else _asked(given, hpa, resources[row])
-            if found is None:
-                found = no_scale(_query(hpa, resources[row][0]))
-        if not isinstance(found, Scale | ApiError):
-            try:
-                found = ApiError("") if found is None else given_scale(found)
-            except InputError as problem:
-                problems[row], found = problem, ApiError(str(problem))
-        out.append(found)
-    return out, problems
-
-
-def _query(hpa: HorizontalPodAutoscaler, resource: str) -> GetScale:
-    return GetScale(namespace=hpa.metadata.namespace, resource=resource, name=hpa.spec.scale_target_ref.name)
-
-
-def _asked(ask: Callable[[GetScale], Any], hpa: HorizontalPodAutoscaler, resources: tuple[str, ...]) -> Any:
-    """Every resource that the kind is served as is tried; the first error counts if none has it."""
-    first: ApiError | None = None
-    for resource in resources:
-        query = _query(hpa, resource)
-        found = ask(query)
-        if found is None:
-            found = no_scale(query)
-        if not isinstance(found, ApiError):
-            return found
-        first = first or found
-    return first

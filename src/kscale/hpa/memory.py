@@ -122,24 +122,26 @@ class Memory:
 class StatesOf(Mapping[str, HPAState]):
     """States of HPAs by key, made when asked for; compares and pickles as a dictionary of them.
 
-    ``rows``: which row of the histories a key has; ``rest``: what is not kept as columns; ``others``: states of HPAs
-    that have no row.
+    ``keys_in_order`` of those that have a row, ``rows``: which; ``rest``: what is not kept as columns; ``others``:
+    states of HPAs that have no row.
     """
 
-    __slots__ = ("histories", "others", "rest", "rows")
+    __slots__ = ("histories", "keys_in_order", "others", "rest", "rows")
 
     def __init__(
         self,
-        rows: Mapping[str, int],
+        keys: Sequence[str],
         histories: Histories,
         rest: Sequence[HPAState],
         others: Mapping[str, HPAState],
+        rows: Mapping[str, int],
     ) -> None:
-        self.rows, self.histories, self.rest, self.others = rows, histories, rest, others
+        self.keys_in_order, self.rows = keys, rows
+        self.histories, self.rest, self.others = histories, rest, others
 
     def of(self, keys: Sequence[str]) -> tuple[Histories, Sequence[HPAState]] | None:
         """(histories, the rest) of HPAs in their order; None where one of them has no row."""
-        if list(self.rows) == keys:
+        if self.keys_in_order is keys or self.keys_in_order == keys:
             return self.histories, self.rest
         found = [self.rows.get(key, -1) for key in keys]
         if min(found, default=-1) < 0:

@@ -67,7 +67,7 @@ class MetricLists:
     def __init__(self, *, resource: bool = False, custom: bool = False, external: bool = False) -> None:
         self.resource, self.custom, self.external = resource, custom, external
         self._parts: list[PodUsage] = []
-        self._seen: set[str] = set()
+        self._seen: set[str] | None = set()
         self._custom: dict[tuple[str, str], dict[tuple[str, ...], MetricValue]] = {}
         self._external: dict[tuple[str, str], _Series] = {}
         self._labels: dict[tuple[str, str], Mapping[str, str]] = {}
@@ -77,7 +77,7 @@ class MetricLists:
         custom = sum(map(len, self._custom.values()))
         external = sum(len(items) for series in self._external.values() for _, items in series.values())
         told = (
-            (self.resource, f"{len(self._seen):,} pods"),
+            (self.resource, f"{sum(map(len, self._parts)):,} pods"),
             (self.custom, f"{custom:,} custom values"),
             (self.external, f"{external:,} external values"),
         )
@@ -104,7 +104,9 @@ class MetricLists:
         return self._add_usage(items if isinstance(items, PodUsage) else PodUsage.of(items))
 
     def _add_usage(self, usage: PodUsage) -> list[str]:
-        again, seen = [], self._seen
+        again = []
+        seen = self._seen if self._seen is not None else set(self._parts[0].keys)
+        self._seen = seen
         keys = set(usage.keys)
         if len(keys) != len(usage.keys) or not seen.isdisjoint(keys):
             for key in usage.keys:
@@ -120,7 +122,7 @@ class MetricLists:
 
     def replace_pod_metrics(self, usage: PodUsage) -> None:
         """Another list in place of all that were given: the next round of a controller."""
-        self._parts, self._seen = [usage], set(usage.keys)
+        self._parts, self._seen = [usage], None
         self.resource, self._index.by_label = True, None
 
     def add_custom(self, items: Iterable[MetricValue]) -> list[str]:

@@ -16,10 +16,12 @@ __all__ = ["SelectorStore"]
 class SelectorStore:
     """Selectors of registered HPAs by namespace and name. Single owner: not for use from several threads at once."""
 
-    __slots__ = ("_namespaces",)
+    __slots__ = ("_namespaces", "version")
 
     def __init__(self) -> None:
         self._namespaces: dict[str, _Namespace] = {}
+        self.version = 0
+        """Another number after every change."""
 
     def put_if_absent(self, namespace: str, name: str, selector: str | None = None) -> bool:
         """Register an HPA (None: it matches nothing yet); False, and nothing changed, where it already is."""
@@ -27,13 +29,14 @@ class SelectorStore:
         if name in names.selectors:
             return False
         names.put(name, _parsed(selector))
+        self.version += 1
         return True
 
     def put_if_present(self, namespace: str, name: str, selector: str | None) -> bool:
         """Set the selector of a registered HPA; False, and nothing changed, where it is not registered."""
         if not self.registered(namespace, name):
             return False
-        self._namespaces[namespace].put(name, _parsed(selector))
+        self.version += self._namespaces[namespace].put(name, _parsed(selector))
         return True
 
     def delete(self, namespace: str, name: str) -> bool:
@@ -42,6 +45,7 @@ class SelectorStore:
             return False
         names = self._namespaces[namespace]
         names.remove(name)
+        self.version += 1
         if not names.selectors:
             del self._namespaces[namespace]
         return True
@@ -94,13 +98,15 @@ class _Namespace:
         label = selector.exact_label()
         return self.others if label is None else self.by_label.setdefault(label, {})
 
-    def put(self, name: str, selector: Selector) -> None:
+    def put(self, name: str, selector: Selector) -> bool:
+        """Whether that changed anything."""
         old = self.selectors.get(name)
         if old is selector:  # texts that were parsed before give the same one
-            return
+            return False
         if old is not None:
             self.remove(name)
         self.selectors[name] = self._shelf(selector)[name] = selector
+        return True
 
     def remove(self, name: str) -> None:
         selector = self.selectors.pop(name)

@@ -24,14 +24,14 @@ _Change = Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)]
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
-class Recommendation(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Recommendation(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A proposal of the past, before stabilisation and limits."""
 
     replicas: _Int32
     time: _Int64
 
 
-class ScaleEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class ScaleEvent(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A change of size of the past (absolute); an outdated one's slot is free."""
 
     change: _Change
@@ -46,7 +46,7 @@ class Written(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     resource_version: str
 
 
-class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class HPAState(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True, gc=False):
     """Histories in slot order. ``recommendations`` None: never reconciled, so the first pass records the current size.
 
     ``selector`` is the target's selector when pods were last looked at; None matches no pod. ``registered`` is false

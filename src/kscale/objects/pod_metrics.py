@@ -20,7 +20,10 @@ from kscale.objects.metrics import ContainerMetrics, MetricValue, PodMetrics, Po
 from kscale.objects.quantity import DECIMAL_SI, Quantity, QuantityError
 from kscale.objects.times import nanoseconds
 
-__all__ = ["PodUsage"]
+__all__ = ["PodUsage", "Samples"]
+
+Samples = tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]
+"""(whether it counts, milli-units, when it was measured, over which window; nanoseconds)."""
 
 _ZERO_TIME: Final = -(2**63)
 _LAST: Final = 2**63 - 1
@@ -37,13 +40,12 @@ class PodUsage:
     - ``time`` int64[n]: when it was measured, ``window`` int64[n]: over which time; nanoseconds, the lowest int64 where
       there is no time;
     - ``ends`` int64[n]: behind the last container of each; ``container`` int32[k]: names in ``containers``;
-    - amounts by resource: :meth:`amounts`.
+    - amounts by resource: :meth:`samples`.
     """
 
     __slots__ = (
         "_amount",
         "_present",
-        "_running",
         "_table",
         "container",
         "containers",
@@ -81,7 +83,6 @@ class PodUsage:
         self.resources = resources
         self._amount, self._present = amount, present
         self._table: _names.NameTable | None = None
-        self._running: dict[int, tuple[NDArray[np.int64], NDArray[np.int64]]] = {}
 
     @classmethod
     def from_json(cls, data: bytes | memoryview, source: str = "") -> PodUsage:
@@ -274,42 +275,19 @@ class PodUsage:
             self._table = _names.NameTable(self.keys)
         return self._table.rows(keys)
 
-    def amounts(
-        self, resource: str, container: str = "", rows: NDArray[np.int64] | None = None
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
-        """(milli-units, whether it counts) of the pods of some rows (None: all): of one container, or of all.
+    def samples(self, resource: str, rows: NDArray[np.int64], container: str = "") -> Samples:
+        """What the pods of some rows use, of one container or of all; negative rows: of none.
 
-        A pod whose containers do not all have the resource, or which lacks the named one, does not count.
+        A pod whose containers do not all have the resource, or which lacks the named one, has no sample.
         """
-        if rows is None:
-            rows = np.arange(len(self))
-        n = len(rows)
         if resource not in self.resources or (container and container not in self.containers):
-            return np.zeros(n, np.int64), np.zeros(n, np.uint8)
+            present, value, time, window = np.zeros(len(rows), np.uint8), *np.zeros((3, len(rows)), np.int64)
+            return present, value, time, window
         number = self.resources.index(resource)
-        begins = np.append(0, self.ends)
-        begin, end = begins[rows], self.ends[rows]
-        if container:
-            amount, present = self._amount[number], self._present[number]
-            count = end - begin
-            of = np.repeat(np.arange(n), count)
-            each = np.repeat(begin - (np.cumsum(count) - count), count) + np.arange(len(of))
-            named = np.flatnonzero(self.container[each] == self.containers.index(container))
-            pods, first = np.unique(of[named], return_index=True)  # of a name that comes twice the first counts
-            value, counts = np.zeros(n, np.int64), np.zeros(n, np.uint8)
-            value[pods], counts[pods] = amount[each[named[first]]], present[each[named[first]]]
-            return value, counts
-        sums, there = self._sums(number)
-        counts = (there[end] - there[begin] == end - begin) & (end > begin)
-        return np.where(counts, sums[end] - sums[begin], 0), counts.astype(np.uint8)
-
-    def _sums(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Running sums over all containers; they wrap as int64 does, and so do the differences."""
-        found = self._running.get(number)
-        if found is None:
-            present = np.append(0, np.cumsum(self._present[number], dtype=np.int64))
-            found = self._running[number] = np.append(0, np.cumsum(self._amount[number])), present
-        return found
+        named = self.containers.index(container) if container else -1
+        return _pod_metrics.sample(
+            self.ends, self.time, self.window, self.container, self._amount[number], self._present[number], named, rows
+        )
 
     def columns(self) -> Iterator[tuple[str, NDArray[np.int64], NDArray[np.uint8]]]:
         """(resource, milli-units, whether it is told) of every container."""
@@ -337,6 +315,12 @@ class PodUsage:
             for i in range(begin, int(self.ends[row]))
         ]
         return out
+
+    def same_pods(self, other: PodUsage) -> bool:
+        """Whether another list is known to be of the same pods in the same rows, with the same labels."""
+        return self is other or (
+            self.keys is other.keys and self.labels is other.labels and self.label_sets is other.label_sets
+        )
 
     def with_changes(self, changes: PodUsage) -> PodUsage:
         """With the rows of ``changes`` in place of those of the same pods; raises KeyError for a pod that is not here,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kscale._native import _names
 from kscale.objects.core import Pod
 from kscale.objects.meta import LabelSelector
-from kscale.objects.selector_text import parse_selector
+from kscale.objects.selector_text import parse_selector, plain_label
 from kscale.objects.selectors import Selector, compile_selector
 from kscale.snapshot.interner import Interner
 from kscale.snapshot.pod_table import GONE, PodTable
@@ -195,11 +195,10 @@ class PodSelections:
 class _Found:
     """What a selector matched of some candidates, a list that only grows."""
 
-    __slots__ = ("candidates", "exact", "matched", "seen", "selector")
+    __slots__ = ("candidates", "matched", "seen", "selector")
 
-    def __init__(self, selector: Selector, candidates: list[int], *, exact: bool = False) -> None:
+    def __init__(self, selector: Selector, candidates: list[int]) -> None:
         self.selector = selector
-        self.exact = exact
         self.candidates = candidates
         self.matched: list[int] = []
         self.seen = 0
@@ -214,6 +213,7 @@ class _Identities:
         self._of_namespace: dict[str, list[int]] = {}
         self._by_label: dict[tuple[str, str], tuple[dict[str, list[int]], list[int]]] = {}  # , how many are there
         self._found: dict[tuple[str, Any], _Found] = {}
+        self._known_lists: dict[tuple[str, Any], list[int]] = {}  # they grow as identities are learned
         self._groups: tuple[Any, Any] = (None, None)
 
     def matching(
@@ -225,14 +225,12 @@ class _Identities:
             grouped = self._group(table)
             self._learn(interner)
             begin, groups = [0], list[int]()
+            known = self._known_lists
             for namespace, selector in wanted:
-                key = (namespace, selector if isinstance(selector, (str, Selector)) else compile_selector(selector))
-                found = self._found.get(key)
+                found = known.get((namespace, selector)) if type(selector) is str else None
                 if found is None:
-                    found = self._found[key] = self._ask(*key)
-                if found.seen < len(found.candidates):
-                    self._match(interner, found)
-                groups += found.matched
+                    found = self._matched(interner, namespace, selector)
+                groups += found
                 begin.append(len(groups))
         count = len(grouped[0]) - 1
         chosen, starts = np.array(groups, dtype=np.int64), np.array(begin, dtype=np.int64)
@@ -242,25 +240,41 @@ class _Identities:
             chosen = chosen[old]
         return starts, chosen, grouped
 
+    def _matched(self, interner: Interner, namespace: str, selector: SelectorLike) -> list[int]:
+        if type(selector) is str and (label := plain_label(selector)) is not None:
+            found_list = self._known_lists[namespace, selector] = self._with_label(namespace, label)
+            return found_list
+        key = namespace, selector if isinstance(selector, str | Selector) else compile_selector(selector)
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._ask(*key)
+        if found.seen < len(found.candidates):
+            self._match(interner, found)
+        return found.matched
+
     def _ask(self, namespace: str, selector: str | Selector) -> _Found:
         """A selector that was not asked for before, with the identities that it may match."""
         compiled = parse_selector(selector) if isinstance(selector, str) else selector
-        everything = self._of_namespace.setdefault(namespace, [])
         if compiled.nothing:
             return _Found(compiled, [])
         label = compiled.exact_label()
         if label is None:
-            return _Found(compiled, everything)
-        shelves, _ = self._by_label.setdefault((namespace, label[0]), ({}, [0]))
-        self._shelve(namespace, label[0])
-        exact = len(compiled.requirements) == 1
-        return _Found(compiled, shelves.setdefault(label[1], []), exact=exact)
+            return _Found(compiled, self._of_namespace.setdefault(namespace, []))
+        return _Found(compiled, self._with_label(namespace, label))
+
+    def _with_label(self, namespace: str, label: tuple[str, str]) -> list[int]:
+        """Those of a namespace that have a label: a list that grows as identities are learned."""
+        key, value = label
+        shelves = self._by_label.get((namespace, key))
+        if shelves is None:
+            shelves = self._by_label[namespace, key] = {}, [0]
+            self._shelve(namespace, key)
+        found = shelves[0].get(value)
+        if found is None:
+            found = shelves[0][value] = []
+        return found
 
     def _match(self, interner: Interner, found: _Found) -> None:
-        if found.exact:  # candidates are those that have the label
-            found.matched += found.candidates[found.seen :]
-            found.seen = len(found.candidates)
-            return
         for number in found.candidates[found.seen :]:
             if found.selector.matches(interner.identities[number].labels):
                 found.matched.append(number)
@@ -283,11 +297,15 @@ class _Identities:
     def _shelve(self, namespace: str, key: str) -> None:
         """Take the identities of a namespace in by the value of one label."""
         shelves, done = self._by_label[namespace, key]
-        everything = self._of_namespace[namespace]
+        everything, identities = self._of_namespace.setdefault(namespace, []), self._interner.identities
         for number in everything[done[0] :]:
-            value = (self._interner.identities[number].labels or {}).get(key)
-            if value is not None:
-                shelves.setdefault(value, []).append(number)
+            labels = identities[number].labels
+            if labels is not None and (value := labels.get(key)) is not None:
+                of_value = shelves.get(value)
+                if of_value is None:
+                    shelves[value] = [number]
+                else:
+                    of_value.append(number)
         done[0] = len(everything)
 
     def _group(self, table: PodTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

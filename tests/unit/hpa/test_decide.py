@@ -32,7 +32,7 @@ from kscale.hpa.conditions import find
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import BRANCHES, REASONS, Decisions
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.encode import Observed, encode
+from kscale.hpa.encode import Observed, choose
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES
 from kscale.hpa.metric_sources import MetricError, MetricProposal
 from kscale.hpa.options import HPAOptions
@@ -382,8 +382,7 @@ def compare(decisions: Decisions, row: int, run: DryRun[Reconciliation], *, refu
 def store_of(world: World) -> SelectorStore:
     """The selectors of all, before the first is checked."""
     observed = Observed.of(world.hpas, world.scales, batch_pods(world.pods), world.metrics, None, RESTMapper())
-    encoded, _ = encode(observed, world.state, world.options)
-    return encoded.store()
+    return choose(observed, world.state, world.options).encoded(world.metrics).store()
 
 
 @settings(max_examples=80, deadline=None)

@@ -80,8 +80,13 @@ def test_native_and_objects(given_items: list[dict[str, Any]], escaped: bool) ->
     for resource in ("cpu", "memory", "gpu", "none"):
         for container in ("", "main", "log"):
             want = [pod_usage(each, resource, container) for each in objects]
-            value, counts = native.amounts(resource, container)
-            assert [int(v) if there else None for v, there in zip(value, counts, strict=True)] == want
+            rows = np.array([-1, *range(len(objects))], np.int64)
+            counts, value, time, window = native.samples(resource, rows, container)
+            found = zip(value.tolist(), counts, strict=True)
+            assert [amount if there else None for amount, there in found] == [None, *want]
+            if resource in native.resources and (not container or container in native.containers):
+                assert time.tolist() == [0, *native.time.tolist()]
+                assert window.tolist() == [0, *native.window.tolist()]
     if len(objects) > 1:
         same(PodUsage.joined([PodUsage.of(objects[:1]), PodUsage.of(objects[1:])]), slow)
 
@@ -139,8 +144,8 @@ def test_rows_that_change() -> None:
 
     before = usage(("x", "1"), ("y", "2"), ("z", "3"))
     after = before.with_changes(usage(("z", "30"), ("x", "10")))
-    assert after.amounts("cpu")[0].tolist() == [10_000, 2000, 30_000]
-    assert before.amounts("cpu")[0].tolist() == [1000, 2000, 3000]
+    assert after.samples("cpu", np.arange(3))[1].tolist() == [10_000, 2000, 30_000]
+    assert before.samples("cpu", np.arange(3))[1].tolist() == [1000, 2000, 3000]
     with pytest.raises(KeyError, match="b/other"):
         before.with_changes(usage(("other", "1")))
     with pytest.raises(ValueError, match="other containers"):
@@ -157,7 +162,7 @@ def test_values_of_a_custom_metric() -> None:
         "value": "2500m",
     }
     usage = PodUsage.of_values("qps", [from_dict(value, MetricValue)], {("b", "x"): {"app": "x"}})
-    assert (usage.amounts("qps")[0].tolist(), usage.window.tolist()) == ([2500], [60 * 10**9])
+    assert (usage.samples("qps", np.arange(1))[1].tolist(), usage.window.tolist()) == ([2500], [60 * 10**9])
     assert usage.label_sets[int(usage.labels[0])] == {"app": "x"}
     with pytest.raises(InputError, match="soon"):
         PodUsage.of_values("qps", [from_dict(value | {"timestamp": "soon"}, MetricValue)], {})
