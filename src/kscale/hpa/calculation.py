@@ -18,6 +18,7 @@ from kscale.hpa.pod_groups import PodColumns, Sample, SampleColumns
 
 __all__ = [
     "MODES",
+    "PATHS",
     "Calculation",
     "MetricsError",
     "PodValues",
@@ -38,7 +39,8 @@ _ERRORS: Final = {
     6: "no metrics returned matched known pods",
 }
 _LEGACY_ERRORS: Final = {**_ERRORS, 4: "did not receive metrics for any ready pods"}
-_PATHS: Final = ((1, "hold_first_pass"), (2, "second_pass"), (4, "hold_second_pass"), (8, "hold_count_direction"))
+PATHS: Final = ((1, "hold_first_pass"), (2, "second_pass"), (4, "hold_second_pass"), (8, "hold_count_direction"))
+"""The branches that a row may take, by the kernel's bits."""
 
 
 class MetricsError(Exception):
@@ -153,7 +155,7 @@ def calculate_row(
         usage=int(usage[0]),
         timestamp=timestamp,
         error=error_text(int(errors[0]), bad_request[1], legacy=terms[3]),
-        path=tuple(name for bit, name in _PATHS if paths[0] & bit),
+        path=tuple(name for bit, name in PATHS if paths[0] & bit),
         ratio=float(ratios[0, 0]),
         second_ratio=float(ratios[0, 1]),
         groups=groups or {},

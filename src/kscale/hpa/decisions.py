@@ -26,11 +26,12 @@ from kscale.effects import (
     as_if_done,
     moment,
 )
+from kscale.hpa.calculated import calculated
 from kscale.hpa.columns import CalculatorColumns, calculate
 from kscale.hpa.encode import Chosen, Encoded, Observed
 from kscale.hpa.memory import Histories, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
-from kscale.hpa.reconcile import Reconciling, reconcile
+from kscale.hpa.reconcile import Known, Reconciling, reconcile
 from kscale.hpa.records import Reconciliation
 from kscale.hpa.state import ControllerState
 
@@ -167,8 +168,10 @@ class Decisions:
 
     def machine(self, row: int) -> Reconciling:
         """The step machine of one HPA: for a driver to perform, where writing goes another way than it should."""
+        return self._machine(range(len(self))[row], None)
+
+    def _machine(self, row: int, known: Known | None) -> Reconciling:
         origin = self._known()
-        row = range(len(self))[row]
         return reconcile(
             origin.observed.hpas[row],
             origin.state.get(self.keys[row]),
@@ -176,6 +179,7 @@ class Decisions:
             options=origin.options,
             selectors=origin.given.store(),
             mapper=origin.observed.mapper,
+            known=known,
         )
 
     def __getitem__(self, row: int) -> DryRun[Reconciliation]:
@@ -183,11 +187,24 @@ class Decisions:
 
         Raises what :attr:`problems` holds of it.
         """
+        return self._run(range(len(self))[row], None)
+
+    def told(self, row: int) -> DryRun[Reconciliation]:
+        """As ``decisions[row]``, for less: what was calculated over columns is not calculated again. Its ``actions`` do
+        not tell which pods and metrics were asked for."""
         origin = self._known()
         row = range(len(self))[row]
+        known = None
+        if self.branch[row] == _METRICS and not self.invalid[row] and row not in self.problems:
+            replicas = calculated(row, origin.chosen, origin.given, self.metrics, origin.now)
+            known = None if replicas is None else Known(replicas)
+        return self._run(row, known)
+
+    def _run(self, row: int, known: Known | None) -> DryRun[Reconciliation]:
+        origin = self._known()
         refusal = self.refusals.get(self.keys[row])
         return as_if_done(
-            self.machine(row),
+            self._machine(row, known),
             now=origin.now,
             respond=lambda action: _answer(action, row, origin),
             refuse=lambda action: refusal if isinstance(action, PutScale) else None,

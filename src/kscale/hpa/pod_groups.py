@@ -70,6 +70,17 @@ class PodColumns:
     def __len__(self) -> int:
         return len(self.phase)
 
+    def part(self, part: slice) -> PodColumns:
+        """Some rows, one after the other."""
+        return PodColumns(
+            self.phase[part],
+            self.deleting[part],
+            self.ready[part],
+            self.started[part],
+            self.start[part],
+            self.transition[part],
+        )
+
     @property
     def arrays(
         self,
@@ -108,6 +119,10 @@ class SampleColumns:
                 amounts[1, i] = sample.timestamp
                 amounts[2, i] = sample.window
         return cls(present, amounts[0], amounts[1], amounts[2])
+
+    def part(self, part: slice) -> SampleColumns:
+        """Some rows, one after the other."""
+        return SampleColumns(self.present[part], self.value[part], self.time[part], self.window[part])
 
     @property
     def arrays(self) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

@@ -60,11 +60,11 @@ Reconciling = StepsOf[
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What was decided over columns of an HPA whose metrics could all be computed, whose pods are its own, and whose
-    size stays: what the calculator says of each metric, and what became of the proposal."""
+    """What was decided over columns of an HPA whose metrics could all be computed and whose pods are its own: what the
+    calculator says of each metric, and what became of the proposal where the size stays; None: that is worked out."""
 
     replicas: tuple[Replicas, ...]
-    normalized: Normalized
+    normalized: Normalized | None = None
 
 
 _RESOURCE = {"group": "autoscaling", "resource": "horizontalpodautoscalers"}
@@ -91,7 +91,7 @@ def reconcile(
       It is all that is changed of what is passed in. None: nobody else is looked for;
     - ``mapper``: which kinds are served as which resources; None: the built-in ones;
     - ``seen_version``: the newest resource version of HPAs that the watch has brought; None: up to date;
-    - ``known``: what was decided of it over columns; its histories are kept there then.
+    - ``known``: what was decided of it over columns; where that includes the size, its histories are kept there.
 
     Pods are listed of what the watch has brought. Raises :class:`~kscale.errors.InputError` for a ``now`` that is no
     moment and, while it runs, for a metric whose fields upstream would crash on.
@@ -242,7 +242,7 @@ class _Reconcile:
         elif proposal < current:
             self.reason = "All metrics below target"
         spec = now.hpa.spec
-        if self.known is not None:
+        if self.known is not None and self.known.normalized is not None:
             out = self.known.normalized
         else:
             out = normalize(

@@ -142,7 +142,7 @@ def hpa_report(
     number = {key: row for row, key in enumerate(dump.hpas)}
     shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
     # What is malformed is raised, shown or not.
-    rows = {row: decisions[row] for row in sorted({row for _, row in shown}.union(decisions.problems))}
+    rows = {row: decisions.told(row) for row in sorted({row for _, row in shown}.union(decisions.problems))}
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
     told = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
     if hpas is None or len(chosen) == len(every):

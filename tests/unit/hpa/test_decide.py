@@ -398,6 +398,8 @@ def test_a_batch_decides_as_the_step_machine_does(world: World) -> None:
             continue
         compare(decisions, row, want)
         assert repr(decisions[row]) == repr(want)  # a ratio may be NaN, which equals nothing
+        cheap = decisions.told(row)
+        assert (repr(cheap.value), list(cheap.events)) == (repr(want.value), list(want.events))
     threaded = batch(world, threads=3)
     again = batch(world, previous=batch(world))
     for name in COLUMNS:
