@@ -94,13 +94,13 @@ def test_an_hpa_decides_as_it_does_among_all() -> None:
 
 def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) -> None:
     dump, explained = rivals(), []
-    explain = Decisions.__getitem__
+    explain = Decisions.told
 
     def counting(decisions: Decisions, row: int) -> Any:
         explained.append(decisions.keys[row])
         return explain(decisions, row)
 
-    monkeypatch.setattr(Decisions, "__getitem__", counting)
+    monkeypatch.setattr(Decisions, "told", counting)
     hpa_report(dump, [dump.hpas["shop/rival"]])
     assert explained == ["shop/rival"]
 
