@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from kscale.ca.metrics import METRICS
 from kscale.ca.options import AutoscalingOptions
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.leader_election import LEADER_METRICS
 from kscale.drivers.manifests import cluster_autoscaler_roles
 from kscale.world.clock import SystemClock
+from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.resources import EVERYWHERE
 from unit.cli.support import kscale as run
 
@@ -76,3 +82,41 @@ def test_a_cloud_that_there_is_not() -> None:
     found = run(*COMMAND, "--cloud-provider", "gce")
     assert found.code == 2
     assert "there is no cloud provider 'gce' here" in found.stderr
+
+
+def test_rules_and_dashboard_ask_for_metrics_that_there_are() -> None:
+    assert "PrometheusRule" not in printed()
+    found = [*yaml.safe_load_all(run(*COMMAND, "-n", "autoscaling", "--monitoring").stdout)]
+    kinds = {each["kind"]: each for each in found}
+    assert {each["metadata"].get("namespace", "autoscaling") for each in found} == {"autoscaling"}
+    monitor = kinds["PodMonitor"]["spec"]
+    pod = kinds["Deployment"]["spec"]["template"]
+    assert monitor["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    ports = {port["name"] for port in pod["spec"]["containers"][0]["ports"]}
+    assert {each["port"] for each in monitor["podMetricsEndpoints"]} <= ports
+    (group,) = kinds["PrometheusRule"]["spec"]["groups"]
+    dashboard = json.loads(kinds["ConfigMap"]["data"]["cluster-autoscaler.json"])
+    asked = [rule["expr"] for rule in group["rules"]]
+    asked += [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
+    known = {metric.name: metric for metric in (*METRICS.values(), *WATCH_METRICS, *LEADER_METRICS)}
+    for text in asked:
+        for name, _, labels in re.findall(r"((?:cluster_autoscaler|kscale|leader_election)_\w+)(\{(.*?)\})?", text):
+            metric = known[name.removesuffix("_bucket")]
+            assert name.endswith("_bucket") == (metric.kind == "histogram"), text
+            assert {each.partition("=")[0] for each in labels.split(",") if each} <= {*metric.labels}, text
+    names = [rule["alert"] for rule in group["rules"]]
+    assert len({*names}) == len(names) >= 10
+    places = [tuple(panel["gridPos"].values()) for panel in dashboard["panels"]]
+    assert len({*places}) == len(places)
+
+
+def test_the_image_is_not_root_and_has_what_it_copies() -> None:
+    root = Path(__file__).parents[3]
+    lines = (root / "Containerfile").read_text().splitlines()
+    assert "USER 65532:65532" in lines
+    assert lines[-1] == 'ENTRYPOINT ["kscale"]'
+    kept = [line[1:] for line in (root / ".dockerignore").read_text().splitlines() if line.startswith("!")]
+    assert [name for name in kept if not (root / name).exists()] == []
+    project = (root / "pyproject.toml").read_text()
+    (extras,) = re.findall(r"/src\[(.*?)\]", "\n".join(lines))
+    assert all(f"\n{extra} = [" in project for extra in extras.split(","))

@@ -26,12 +26,20 @@ def command(
         list[str] | None,
         typer.Option("--flag", metavar="--NAME=VALUE", help="Of kscale run cluster-autoscaler. Repeatable."),
     ] = None,
+    monitoring: Annotated[
+        bool,
+        typer.Option(
+            "--monitoring",
+            help="Besides, for the Prometheus operator: where to scrape, and alert rules; a dashboard for Grafana.",
+        ),
+    ] = False,
     show: Show,
 ) -> None:
     """Print what kubectl apply takes: an account with the least rights, a Deployment, a budget, a NetworkPolicy."""
     import yaml
 
     from kscale.drivers.manifests import cluster_autoscaler_manifests
+    from kscale.drivers.monitoring import cluster_autoscaler_monitoring
 
     if cloud_provider not in ("externalgrpc", "kwok", "clusterapi"):
         raise typer.BadParameter(f"there is no cloud provider {cloud_provider!r} here", param_hint="--cloud-provider")
@@ -43,6 +51,8 @@ def command(
         flags=flag or (),
         replicas=replicas,
     )
+    if monitoring:
+        objects += cluster_autoscaler_monitoring(namespace)
     show.terminal.stdout.write(yaml.dump_all(objects, Dumper=_whole_dumper(), sort_keys=False))
 
 

@@ -1,0 +1,148 @@
+"""What watches a running Cluster Autoscaler: alert rules for Prometheus, a dashboard for Grafana. Metrics by upstream's
+names serve both programs; those that begin with ``kscale_`` only this one has."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+__all__ = ["cluster_autoscaler_alerts", "cluster_autoscaler_dashboard", "cluster_autoscaler_monitoring"]
+
+_Object = dict[str, Any]
+_NAME: Final = "cluster-autoscaler"
+_CA: Final = "cluster_autoscaler_"
+_MAIN: Final = f'{_CA}function_duration_seconds_bucket{{function="main"}}'
+
+_ALERTS: Final = (
+    ("ClusterAutoscalerStuck", f'time() - max({_CA}last_activity{{activity="main"}}) > 600', "5m", "critical",
+     "No loop has begun for ten minutes."),
+    ("ClusterAutoscalerAbsent", f'absent({_CA}last_activity{{activity="main"}})', "15m", "critical",
+     "Nothing is heard of the Cluster Autoscaler."),
+    ("ClusterAutoscalerNoLeader", f'max(leader_election_master_status{{name="{_NAME}"}}) < 1', "5m", "critical",
+     "None of the replicas leads."),
+    ("ClusterAutoscalerUnsafe", f"max({_CA}cluster_safe_to_autoscale) == 0", "15m", "warning",
+     "Too many nodes are not ready: nothing is done until they are."),
+    ("ClusterAutoscalerErrors", f"sum by (type) (increase({_CA}errors_total[15m])) > 5", "15m", "warning",
+     "Loops end with errors of type {{ $labels.type }}."),
+    ("ClusterAutoscalerScaleUpsFail", f"sum by (reason) (increase({_CA}failed_scale_ups_total[30m])) > 0", "1m",
+     "warning", "The cloud gave no nodes: {{ $labels.reason }}."),
+    ("ClusterAutoscalerPodsWait", f'max({_CA}unschedulable_pods_count{{type="unschedulable"}}) > 0', "30m", "warning",
+     "{{ $value }} pods have waited for half an hour: limits, quotas, or requests that no node group can meet."),
+    ("ClusterAutoscalerEvictionsFail", f'increase({_CA}evicted_pods_total{{eviction_result="failed"}}[30m]) > 0', "1m",
+     "warning", "A node cannot be drained."),
+    ("ClusterAutoscalerSlow",
+     f"histogram_quantile(0.9, sum by (le) (rate({_MAIN}[15m]))) > 60", "15m", "warning",
+     "Loops take more than a minute."),
+    ("ClusterAutoscalerWatchLags",
+     "histogram_quantile(0.99, sum by (le, kind) (rate(kscale_watch_lag_seconds_bucket[10m]))) > 5", "15m", "warning",
+     "Events of {{ $labels.kind }} lie for seconds before they are taken up."),
+)  # fmt: skip
+
+_PANELS: Final = (
+    ("Nodes", "short", ((f"sum by (state) ({_CA}nodes_count)", "{{state}}"), (f"max({_CA}max_nodes_count)", "most"))),
+    ("Pods that wait", "short", ((f"sum by (type) ({_CA}unschedulable_pods_count)", "{{type}}"),)),
+    ("Nodes that come and go, an hour", "short", (
+        (f"sum(increase({_CA}scaled_up_nodes_total[1h]))", "come"),
+        (f"sum by (reason) (increase({_CA}scaled_down_nodes_total[1h]))", "go: {{reason}}"),
+    )),
+    ("Not needed, not removable", "short", (
+        (f"max({_CA}unneeded_nodes_count)", "not needed"),
+        (f"sum by (reason) ({_CA}unremovable_nodes_count)", "{{reason}}"),
+    )),
+    ("Errors, an hour", "short", (
+        (f"sum by (type) (increase({_CA}errors_total[1h]))", "{{type}}"),
+        (f"sum by (reason) (increase({_CA}failed_scale_ups_total[1h]))", "scale-up: {{reason}}"),
+    )),
+    ("Evictions, an hour", "short", ((f"sum by (eviction_result) (increase({_CA}evicted_pods_total[1h]))",
+                                      "{{eviction_result}}"),)),
+    ("Duration of a loop", "s", tuple(
+        (f"histogram_quantile({share}, sum by (le) (rate({_MAIN}[5m])))", f"{share:.0%}")
+        for share in (0.5, 0.9, 0.99)
+    )),
+    ("Cores and limits", "short", (
+        (f"max({_CA}cluster_cpu_current_cores)", "cores"),
+        (f"max by (direction) ({_CA}cpu_limits_cores)", "{{direction}}"),
+    )),
+    ("Since the last loop", "s", ((f"time() - max by (activity) ({_CA}last_activity)", "{{activity}}"),)),
+    ("Watch events a second", "short", (("sum by (kind) (rate(kscale_watch_events_total[5m]))", "{{kind}}"),)),
+    ("Events wait for a decision", "s", (
+        ("histogram_quantile(0.99, sum by (le, kind) (rate(kscale_watch_lag_seconds_bucket[5m])))", "{{kind}}"),
+    )),
+    ("Leader", "short", (("max by (pod) (leader_election_master_status)", "{{pod}}"),)),
+)  # fmt: skip
+
+
+def cluster_autoscaler_alerts() -> list[_Object]:
+    """The rules, as a group of a Prometheus rules file has them."""
+    return [
+        {
+            "alert": name,
+            "expr": expression,
+            "for": duration,
+            "labels": {"severity": severity},
+            "annotations": {"summary": summary},
+        }
+        for name, expression, duration, severity, summary in _ALERTS
+    ]
+
+
+def cluster_autoscaler_dashboard() -> _Object:
+    """The dashboard, as Grafana imports it."""
+    panels = []
+    for i, (title, unit, queries) in enumerate(_PANELS):
+        targets = [
+            {"expr": expression, "legendFormat": legend, "refId": chr(ord("A") + k)}
+            for k, (expression, legend) in enumerate(queries)
+        ]
+        panels.append(
+            {
+                "id": i + 1,
+                "title": title,
+                "type": "timeseries",
+                "datasource": {"type": "prometheus", "uid": "${datasource}"},
+                "fieldConfig": {"defaults": {"unit": unit, "min": 0}, "overrides": []},
+                "gridPos": {"h": 8, "w": 8, "x": i % 3 * 8, "y": i // 3 * 8},
+                "targets": targets,
+            }
+        )
+    source = {"name": "datasource", "type": "datasource", "query": "prometheus"}
+    return {
+        "title": "Cluster Autoscaler",
+        "uid": "kscale-cluster-autoscaler",
+        "schemaVersion": 39,
+        "refresh": "30s",
+        "time": {"from": "now-6h", "to": "now"},
+        "templating": {"list": [source]},
+        "panels": panels,
+    }
+
+
+def cluster_autoscaler_monitoring(namespace: str) -> list[_Object]:
+    """Objects for the Prometheus operator (PodMonitor, PrometheusRule), and the dashboard in a ConfigMap that Grafana's
+    sidecar finds by its label."""
+    labels = {"app.kubernetes.io/name": _NAME, "app.kubernetes.io/managed-by": "kscale"}
+    here = {"name": _NAME, "namespace": namespace, "labels": labels}
+    operator = "monitoring.coreos.com/v1"
+    return [
+        {
+            "apiVersion": operator,
+            "kind": "PodMonitor",
+            "metadata": here,
+            "spec": {
+                "selector": {"matchLabels": {"app.kubernetes.io/name": _NAME}},
+                "podMetricsEndpoints": [{"port": "metrics"}],
+            },
+        },
+        {
+            "apiVersion": operator,
+            "kind": "PrometheusRule",
+            "metadata": here,
+            "spec": {"groups": [{"name": _NAME, "rules": cluster_autoscaler_alerts()}]},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {**here, "name": f"{_NAME}-dashboard", "labels": {**labels, "grafana_dashboard": "1"}},
+            "data": {"cluster-autoscaler.json": json.dumps(cluster_autoscaler_dashboard(), indent=1)},
+        },
+    ]
