@@ -27,6 +27,7 @@ DOCUMENTS: dict[str, str] = {
     "ScaleDownReport": "kscale.capacity.scale_down",
     "ScaleUpPlan": "kscale.ca.scale_up.records:ScaleUpPlanRecord",
     "SchemaList": "kscale.schemas",
+    "SimulationReport": "kscale.simulation.records",
     "Validation": "kscale.capacity.validation",
     "WhatIfReport": "kscale.capacity.whatif.records",
 }
@@ -35,6 +36,7 @@ DOCUMENTS: dict[str, str] = {
 INPUTS: dict[str, str] = {
     "groups": "kscale.capacity.groups",
     "scenarios": "kscale.capacity.whatif.grammar",
+    "simulation": "kscale.simulation.scenario",
 }
 
 

@@ -29,6 +29,12 @@ COMMANDS: tuple[Entry, ...] = (
         "Requests for every workload, from what its containers used.",
         "Autoscalers",
     ),
+    Entry(
+        "simulate",
+        "kscale.cli.commands.simulate",
+        "Autoscalers in a simulated cluster: cost, waiting pods, and what they did.",
+        "Autoscalers",
+    ),
     Entry("estimate", "kscale.cli.commands.estimate", "How many nodes the pending pods need, and why not fewer."),
     Entry("mix", "kscale.cli.commands.mix", "The cheapest mix of node types, proven how cheap it can be."),
     Entry("whatif", "kscale.cli.commands.whatif", "What each of many scenarios would change, and at what cost."),

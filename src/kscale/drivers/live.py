@@ -32,7 +32,7 @@ from kscale.effects import (
 from kscale.errors import KscaleError
 from kscale.world.protocols import Change, Clock, PerformLive, Stores
 
-__all__ = ["Live", "LiveStores", "LostLeadershipError", "Scope", "drive", "lead"]
+__all__ = ["Live", "LiveStores", "LostLeadershipError", "Scope", "TellingStores", "drive", "lead"]
 
 _SECOND: Final = 1e9
 _T = TypeVar("_T")
@@ -255,13 +255,17 @@ async def _ended(future: asyncio.Future[Any]) -> None:
         future.exception()  # seen: who asked for it has been cancelled
 
 
-class LiveStores(Stores, Protocol):
+class TellingStores(Stores, Protocol):
     """Stores that tell of what happens to them."""
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         """Calls a function after each change of a typed kind, and with None whenever ``settled`` may have become true.
         Gives what ends that."""
         ...
+
+
+class LiveStores(TellingStores, Protocol):
+    """Stores that change while machines do their steps elsewhere."""
 
     async def caught_up(self) -> None:
         """Waits until what has come so far is taken up: it may have had to wait for a step that looked at it."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from kscale.drivers.driver import Driver
-from kscale.drivers.live import LiveStores
+from kscale.drivers.live import TellingStores
 from kscale.effects import Action, Moment, Outcome, Perform, VirtualTime
 from kscale.effects.virtual_time import Running
 from kscale.world.protocols import Change
@@ -25,7 +25,7 @@ class VirtualDrive:
     def __init__(
         self,
         driver: Driver[Any],
-        stores: LiveStores,
+        stores: TellingStores,
         time: VirtualTime,
         perform: Perform,
         *,
@@ -35,7 +35,7 @@ class VirtualDrive:
         self._stores, self._time, self._rank = stores, time, rank
         self._performs = perform
         self._mine: Perform = self._perform  # one object, which tells this driver's machines from others
-        self.rounds = 0
+        self.rounds = self.skipped = 0
         self._under_way: Running | None = None
         self._due: tuple[Moment, Running] | None = None
         self._ended = False

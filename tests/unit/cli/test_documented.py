@@ -17,7 +17,8 @@ import pytest
 from unit.cli.support import kscale
 
 ROOT = Path(__file__).parents[3]
-PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in ("cli", "mix", "tutorial", "whatif")))
+SHOWING = ("cli", "mix", "simulate", "tutorial", "whatif")
+PAGES = (ROOT / "README.md", *(ROOT / "docs" / f"{name}.md" for name in SHOWING))
 BLOCK = re.compile(r"(?<=^```console\n).*?(?=^```$)", re.DOTALL | re.MULTILINE)
 
 

@@ -58,8 +58,9 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "ScaleDownReport": ("scale-down", *dump, *groups, "--now", "2026-01-01T00:00:00Z"),
         "ScaleUpPlan": ("scale-up", *dump, *groups),
         "SchemaList": ("schema",),
-        "WhatIfReport": ("whatif", EXAMPLES / "scenarios.yaml", *dump, *groups, "--now", "2027-01-01T00:00:00Z"),
+        "SimulationReport": ("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "1m"),
         "Validation": ("validate", *dump),
+        "WhatIfReport": ("whatif", EXAMPLES / "scenarios.yaml", *dump, *groups, "--now", "2027-01-01T00:00:00Z"),
     }[kind]
 
 

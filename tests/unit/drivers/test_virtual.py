@@ -82,7 +82,7 @@ def test_the_cluster_autoscaler_grows_and_shrinks_its_group() -> None:
     run(world, 240)
     assert [type(each) for _, each in drive.asked] == [IncreaseSize, DeleteNodes]
     assert len(nodes(world)) == 1
-    assert 'autoscalerStatus: "Running"' in world.api.get("ConfigMap", "kube-system", "cluster-autoscaler-status").data[
+    assert "autoscalerStatus: Running" in world.api.get("ConfigMap", "kube-system", "cluster-autoscaler-status").data[
         "status"
     ]  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from kscale import InputError
-from kscale.drivers.live import LiveStores
+from kscale.drivers.live import TellingStores
 from kscale.effects import (
     SECOND,
     ApiError,
@@ -202,7 +202,7 @@ def test_a_status_is_written_at_its_version_only_and_changes_nothing_else() -> N
 
 def test_what_a_driver_watches() -> None:
     world = world_of(deployment(replicas=5), options=WorldOptions(watch_lag=3 * SECOND))
-    stores: LiveStores = world.stores([
+    stores: TellingStores = world.stores([
         Watch(kind="Pod", api_version="v1", field_selector="spec.nodeName=,status.phase!=Failed", typed=True),
         Watch(kind="Node", api_version="v1"),
     ])  # fmt: skip

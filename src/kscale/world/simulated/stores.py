@@ -1,4 +1,4 @@
-"""What a driver sees of a simulated world (:class:`kscale.drivers.live.LiveStores`)."""
+"""What a driver sees of a simulated world (:class:`kscale.drivers.live.TellingStores`)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class SimulatedStores:
             for item in list(self._view.of(kind).values()):
                 self._seen(kind, None, item)
 
-    # -- LiveStores --------------------------------------------------------------------------------------------------
+    # -- what it tells ------------------------------------------------------------------------------------------------
 
     def subscribe(self, call: Callable[[Change | None], None]) -> Callable[[], None]:
         """Calls a function after each change of a typed kind. Gives what ends that."""

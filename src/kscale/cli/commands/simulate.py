@@ -1,0 +1,148 @@
+"""``kscale simulate``: autoscalers in a simulated cluster, in virtual time."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from msgspec.structs import replace
+
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import pods
+
+if TYPE_CHECKING:
+    from kscale.simulation import SimulationReport
+
+__all__ = ["command"]
+
+_INTERRUPTED = 130
+
+
+def command(
+    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO", help="A scenario file, YAML or JSON.")],
+    *,
+    filename: Annotated[
+        list[str] | None,
+        typer.Option("-f", "--filename", metavar="FILE", help="A dump that the cluster begins as. Repeatable."),
+    ] = None,
+    horizon: Annotated[
+        str, typer.Option("--horizon", metavar="DURATION", help="How long it goes on, instead of the scenario's.")
+    ] = "",
+    seed: Annotated[int | None, typer.Option("--seed", help="Instead of the scenario's.")] = None,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="DIR", help="Also write the report, the decisions (JSON lines) and timelines (Parquet)."
+        ),
+    ] = None,
+    show: Show,
+) -> Answer:
+    """Runs autoscalers in a simulated cluster, in virtual time: what it costs, how long pods wait, what they did.
+
+    The drivers are those of `kscale run`, and their decisions upstream's; the scheduler takes the first node that fits.
+    The same scenario and seed give the same run. Ctrl-C ends it early: what was simulated by then is shown.
+    """
+    from kscale.simulation import build, read_scenario, simulate
+
+    found = read_scenario(scenario)
+    if horizon:
+        found = replace(found, horizon=horizon)
+    if seed is not None:
+        found = replace(found, seed=seed)
+    with show.terminal.step("reading"):
+        setup = build(found, source=str(scenario), folder=scenario.parent, cluster=filename or ())
+    with show.terminal.step("simulating") as tell, _interruptible() as stop:
+        run = simulate(setup, stop=stop, progress=lambda done, of: tell(f"simulating: {done * 100 // of} %"))
+    if to is not None:
+        with show.terminal.step("writing"):
+            files = run.write(to)
+        show.terminal.note(f"wrote {', '.join(map(str, files))}")
+    report = run.report
+    return Answer(report, lambda: _view(report), exit_code=_INTERRUPTED if report.interrupted else 0)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed meanwhile; the second time it ends the program as usual."""
+    pressed: list[int] = []
+
+    def press(number: int, frame: FrameType | None) -> None:
+        del frame
+        pressed.append(number)
+        signal.signal(signal.SIGINT, before)
+
+    before = signal.signal(signal.SIGINT, press)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _view(report: SimulationReport) -> View:
+    pending, cores = report.pending, report.cores
+    cost = "" if report.cost is None else f", {report.cost:,.2f}"
+    name = f"{report.name}: " if report.name else ""
+    parts = [f"{name}{_time(report.seconds)} simulated: {report.node_hours:,.1f} node-hours{cost}"]
+    if pending.pods:
+        parts.append(f"a pod waited {_time(pending.p50)} for its node (p95 {_time(pending.p95)})")
+    if report.late is not None:
+        parts.append(f"{report.late:.1%} of the work was late")
+    groups: list[Sequence[Cell | str | float | None]] = [
+        [
+            each.group,
+            each.instance_type or None,
+            f"{each.node_hours:,.1f}",
+            None if each.cost is None else f"{each.cost:,.2f}",
+            each.added,
+            each.removed,
+        ]
+        for each in report.groups
+    ]
+    queues: list[Sequence[Cell | str | float | None]] = [
+        [each.workload, f"{each.arrived:,.0f}", f"{each.late:.1%}", f"{each.left:,.0f}"] for each in report.queues
+    ]
+    offered = f"{cores.provisioned:,.1f} offered, {cores.requested:,.1f} asked for by pods on nodes"
+    offered += f", {cores.over_provisioned:,.1f} nobody asked for, {cores.under_provisioned:,.2f} missing"
+    rounds = ", ".join(f"{each.name} {each.rounds:,} ({each.skipped:,} skipped)" for each in report.controllers)
+    columns = [Column("QUEUE"), Column("ARRIVED", "right"), Column("LATE", "right"), Column("LEFT", "right")]
+    left = f", {pods(pending.at_end)} waiting at the end" if pending.at_end else ""
+    refused = f"; refused: {_counts(report.refusals)}" if report.refusals else ""
+    return View(
+        headline="; ".join(parts) + "." + (" Interrupted." if report.interrupted else ""),
+        tables=[
+            Table(
+                [
+                    Column("GROUP"),
+                    Column("TYPE"),
+                    Column("NODE-HOURS", "right"),
+                    Column("COST", "right"),
+                    Column("ADDED", "right"),
+                    Column("REMOVED", "right"),
+                ],
+                groups,
+            ),
+            Table(columns, queues),
+        ],
+        footer=[
+            f"Core-hours: {offered}.",
+            f"Pods: {pending.pods:,} looked for a node, the longest for {_time(pending.max)}{left}.",
+            f"Done: {_counts(report.actions) or 'nothing'}{refused}.",
+            f"Rounds: {rounds}.",
+        ],
+        names=[each.group for each in report.groups],
+    )
+
+
+def _counts(found: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in found.items())
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:,.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.1f} h"

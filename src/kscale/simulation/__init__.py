@@ -1,0 +1,26 @@
+"""Simulation: autoscalers in a simulated cluster, in virtual time.
+
+``read_scenario`` reads a scenario file, ``build`` makes its world, ``simulate`` runs it.
+"""
+
+from __future__ import annotations
+
+from kscale.simulation.building import Setup, build, read_scenario
+from kscale.simulation.decisions import Decision, DecisionLog
+from kscale.simulation.records import SimulationReport
+from kscale.simulation.running import Simulation, simulate
+from kscale.simulation.scenario import Scenario
+from kscale.simulation.timelines import Timeline
+
+__all__ = [
+    "Decision",
+    "DecisionLog",
+    "Scenario",
+    "Setup",
+    "Simulation",
+    "SimulationReport",
+    "Timeline",
+    "build",
+    "read_scenario",
+    "simulate",
+]

@@ -1,0 +1,379 @@
+"""From a scenario to a world and its autoscalers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec.structs import replace as with_fields
+
+from kscale.ca.flag_parsing import parse_flags
+from kscale.ca.options import AutoscalingOptions
+from kscale.capacity.groups.reading import groups_from, read_groups
+from kscale.capacity.plain_files import read_plain
+from kscale.capacity.templates import with_templates
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
+from kscale.drivers.driver import Driver
+from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
+from kscale.drivers.vpa_admission import AdmissionController
+from kscale.drivers.vpa_recommender import VpaRecommender
+from kscale.drivers.vpa_registration import RegistrationOptions
+from kscale.drivers.vpa_updater import VpaUpdater
+from kscale.effects import Moment, from_text
+from kscale.errors import InputError, Problem
+from kscale.hpa.admission import admit
+from kscale.hpa.options import HPAOptions
+from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.meta import KubeObject
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
+from kscale.simulation.admission import Admitting
+from kscale.simulation.scenario import ControllerFlags, MachineEntry, PodEntry, Scenario
+from kscale.simulation.values import Values, options_of
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.loading import load_objects
+from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
+from kscale.world.simulated.draws import MILLION
+from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.load import Key, Queue, Usage
+from kscale.world.simulated.machines import GroupTimes
+from kscale.world.simulated.metrics import ExternalMetric, Pipeline
+from kscale.world.simulated.world import SimulatedWorld, WorldOptions
+
+__all__ = ["Setup", "build", "read_scenario"]
+
+_WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
+_MILLISECOND: Final = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """All that a run needs. ``drivers`` in the order of their ranks."""
+
+    scenario: Scenario
+    world: SimulatedWorld
+    drivers: Sequence[Driver[Any]]
+    horizon: int
+    sample: int
+    prices: Mapping[str, float | None]
+
+
+def read_scenario(path: str | os.PathLike[str]) -> Scenario:
+    """A scenario file, YAML or JSON. Raises :class:`~kscale.InputError`, with the file and the field."""
+    file = Path(path)
+    try:
+        raw = file.read_bytes()
+    except OSError as error:
+        raise InputError(Problem(error.strerror or str(error), source=str(path))) from None
+    data = read_plain(raw, str(path), "scenario")
+    return from_dict(data, Scenario, source=str(path))
+
+
+def build(
+    scenario: Scenario,
+    *,
+    source: str = "",
+    folder: str | os.PathLike[str] = ".",
+    cluster: Sequence[str] = (),
+) -> Setup:
+    """The world of a scenario at its beginning. ``folder``: where the files that it names are; ``cluster``: more dumps,
+    by names that are not relative to it. Raises :class:`~kscale.InputError` with every mistake."""
+    try:
+        begin = from_text(scenario.begin)
+    except ValueError as error:
+        raise InputError(Problem(str(error), source, field="begin")) from None
+    return _Builder(scenario, Values(source, Path(folder), begin), begin).build(cluster)
+
+
+class _Builder:
+    def __init__(self, scenario: Scenario, values: Values, begin: Moment) -> None:
+        self.scenario, self.values, self.begin = scenario, values, begin
+
+    def build(self, more: Sequence[str]) -> Setup:
+        scenario, values = self.scenario, self.values
+        objects = self._objects(more)
+        groups = self._groups(objects)
+        machines = self._machines(groups)
+        times = self._times(objects)
+        options = WorldOptions(
+            seed=scenario.seed,
+            latency=values.duration(scenario.world.latency, "world.latency", least=1),
+            watch_lag=values.duration(scenario.world.watch_lag, "world.watchLag"),
+            pipeline=self._pipeline(),
+        )
+        horizon = values.duration(scenario.horizon, "horizon", least=1)
+        sample = values.duration(scenario.sample, "sample", least=1000 * _MILLISECOND)
+        load = self._load(objects)
+        external = self._external(load)
+        self._check()
+        world = SimulatedWorld(now=self.begin, objects=objects, options=options, times=times)
+        for group in groups:
+            world.cloud.add(group, machines[group.id])
+        for key, (usage, queue) in load.items():
+            if usage:
+                world.load.usage[key] = usage
+            if queue is not None:
+                world.load.queues[key] = queue
+        world.metrics.external.update(external)
+        drivers = self._drivers(world)
+        self._check()
+        return Setup(
+            scenario=scenario,
+            world=world,
+            drivers=drivers,
+            horizon=horizon,
+            sample=sample,
+            prices={group.id: group.price for group in groups},
+        )
+
+    def _check(self) -> None:
+        if self.values.problems:
+            raise InputError(self.values.problems)
+
+    # -- what there is -----------------------------------------------------------------------------------------------
+
+    def _objects(self, more: Sequence[str]) -> list[KubeObject]:
+        paths = [str(self.values.folder / name) for name in self.scenario.cluster]
+        found = [loaded.obj for loaded in load_objects(*paths, *more)] if paths or more else []
+        for i, data in enumerate(self.scenario.objects):
+            try:
+                found += [loaded.obj for loaded in load_objects(data, validate=True)]
+            except InputError as error:
+                self.values.problems += [
+                    replace(problem, source=self.values.source, object=f"objects[{i}]") for problem in error.problems
+                ]
+        self._check()
+        return [self._admitted(item) for item in found]
+
+    def _admitted(self, item: KubeObject) -> KubeObject:
+        """As the API server stores it."""
+        if isinstance(item, HorizontalPodAutoscaler | HorizontalPodAutoscalerV1):
+            found = admit(item)
+            if found.hpa is None or found.errors:
+                name = f"HorizontalPodAutoscaler {item.key}"
+                self.values.problems += [Problem(str(each), self.values.source, name) for each in found.errors]
+            else:
+                return found.hpa
+        return item
+
+    def _groups(self, objects: Sequence[KubeObject]) -> list[NodeGroup]:
+        nodes = [item for item in objects if isinstance(item, Node)]
+        names = {node.name for node in nodes}
+        given, folder = self.scenario.groups, self.values.folder
+        if not given:
+            return []
+        if isinstance(given, str):
+            groups = read_groups(folder / given, node_names=names)
+        else:
+            groups = groups_from(given, source=self.values.source, folder=folder, node_names=names)
+        cluster = Cluster(item for item in objects if item.kind not in ("ConfigMap", "Event"))
+        targets = {group.id: group.target_size for group in groups}
+        settled = Groups.of(with_templates(cluster, cluster.snapshot(), groups), nodes)
+        return [
+            group if targets[group.id] is None else with_fields(group, target_size=targets[group.id])
+            for group in settled
+        ]
+
+    # -- how it behaves ----------------------------------------------------------------------------------------------
+
+    def _machines(self, groups: Sequence[NodeGroup]) -> dict[str, GroupTimes]:
+        known = {group.id for group in groups}
+        found: dict[str, GroupTimes] = {}
+        for i, entry in enumerate(self.scenario.machines):
+            field = f"machines[{i}]"
+            if entry.group and entry.group not in known:
+                self.values.wrong(f"{field}.group", f"there is no node group {entry.group!r}")
+            if entry.group in found:
+                self.values.wrong(f"{field}.group", "has an entry already")
+            found[entry.group] = self._group_times(entry, field)
+        usual = found.get("", GroupTimes())
+        return {group: found.get(group, usual) for group in known}
+
+    def _group_times(self, entry: MachineEntry, field: str) -> GroupTimes:
+        values = self.values
+        if not 0 <= entry.failures <= 1:
+            values.wrong(f"{field}.failures", "a share is between 0 and 1")
+        if entry.stock is not None and entry.stock < 0:
+            values.wrong(f"{field}.stock", "is negative")
+        return GroupTimes(
+            boot=values.spread(entry.boot, f"{field}.boot"),
+            ready=values.spread(entry.ready, f"{field}.ready"),
+            deletion=values.spread(entry.deletion, f"{field}.deletion"),
+            lifetime=None if entry.lifetime is None else values.spread(entry.lifetime, f"{field}.lifetime"),
+            failures=round(entry.failures * MILLION),
+            stock=entry.stock,
+            out_of_stock=tuple(
+                (
+                    self.begin + values.duration(each.begin, f"{field}.outOfStock[{j}].begin"),
+                    self.begin + values.duration(each.end, f"{field}.outOfStock[{j}].end"),
+                )
+                for j, each in enumerate(entry.out_of_stock)
+            ),
+            creation=values.duration(entry.creation, f"{field}.creation"),
+        )
+
+    def _times(self, objects: Sequence[KubeObject]) -> Callable[[Pod], PodTimes]:
+        del objects
+        found: dict[str, PodTimes] = {}
+        for i, entry in enumerate(self.scenario.pods):
+            field = f"pods[{i}]"
+            if entry.workload in found:
+                self.values.wrong(f"{field}.workload", "has an entry already")
+            if entry.workload:
+                self._key(entry.workload, f"{field}.workload")
+            found[entry.workload] = self._pod_times(entry, field)
+        usual = found.pop("", PodTimes())
+        if not found:
+            return lambda _: usual
+        return _TimesByOwner(found, usual)
+
+    def _pod_times(self, entry: PodEntry, field: str) -> PodTimes:
+        values = self.values
+        return PodTimes(
+            pull=values.spread(entry.pull, f"{field}.pull"),
+            start=values.spread(entry.start, f"{field}.start"),
+            readiness=values.spread(entry.readiness, f"{field}.readiness"),
+            termination=values.spread(entry.termination, f"{field}.termination"),
+            work=None if entry.work is None else values.spread(entry.work, f"{field}.work"),
+        )
+
+    def _pipeline(self) -> Pipeline:
+        values, given = self.values, self.scenario.metrics
+        return Pipeline(
+            scrape=values.duration(given.scrape, "metrics.scrape", least=1000 * _MILLISECOND),
+            window=values.duration(given.window, "metrics.window"),
+            lag=values.duration(given.lag, "metrics.lag"),
+        )
+
+    # -- what it has to do -------------------------------------------------------------------------------------------
+
+    def _key(self, text: str, field: str) -> Key:
+        parts = text.split("/")
+        if len(parts) != 3 or parts[0] not in _WORKLOADS:
+            self.values.wrong(field, f"{text!r} is no workload: Deployment/NAMESPACE/NAME is meant")
+            return "", "", ""
+        return parts[0], parts[1], parts[2]
+
+    def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
+        values = self.values
+        there = {(item.kind or type(item).__name__, item.namespace or "default", item.name) for item in objects}
+        found: dict[Key, tuple[dict[str, Usage], Queue | None]] = {}
+        for i, entry in enumerate(self.scenario.load):
+            field = f"load[{i}]"
+            key = self._key(entry.workload, f"{field}.workload")
+            if all(key) and key not in there:
+                values.wrong(f"{field}.workload", f"there is no {entry.workload}")
+            if key in found:
+                values.wrong(f"{field}.workload", "has an entry already")
+            usage = {
+                name: Usage(signal=values.signal(signal, f"{field}.{way}.{name}"), per_pod=way == "perPod")
+                for way, given in (("total", entry.total), ("perPod", entry.per_pod))
+                for name, signal in given.items()
+            }
+            queue = None
+            if entry.queue is not None:
+                given_queue, where = entry.queue, f"{field}.queue"
+                queue = Queue(
+                    arrivals=values.signal(given_queue.arrivals, f"{where}.arrivals"),
+                    capacity=values.milli(given_queue.capacity, f"{where}.capacity"),
+                    used={
+                        name: values.milli(amount, f"{where}.used.{name}") for name, amount in given_queue.used.items()
+                    },
+                    patience=values.duration(given_queue.patience, f"{where}.patience"),
+                )
+            found[key] = usage, queue
+        return found
+
+    def _external(
+        self, load: Mapping[Key, tuple[dict[str, Usage], Queue | None]]
+    ) -> dict[tuple[str, str], ExternalMetric]:
+        found = {}
+        for i, entry in enumerate(self.scenario.metrics.external):
+            field = f"metrics.external[{i}]"
+            if (entry.signal is None) == (entry.workload is None):
+                self.values.wrong(field, "either a signal or the workload of a queue is needed")
+                continue
+            if entry.signal is not None:
+                metric = ExternalMetric(signal=self.values.signal(entry.signal, f"{field}.signal"))
+            else:
+                key = self._key(str(entry.workload), f"{field}.workload")
+                if all(key) and (key not in load or load[key][1] is None):
+                    self.values.wrong(f"{field}.workload", f"{entry.workload} has no queue")
+                metric = ExternalMetric(queue=key, tells=entry.tells)
+            found[entry.namespace, entry.name] = metric
+        return found
+
+    # -- who looks after it ------------------------------------------------------------------------------------------
+
+    def _drivers(self, world: SimulatedWorld) -> list[Driver[Any]]:
+        given, values = self.scenario.controllers, self.values
+        found: list[Driver[Any]] = []
+
+        def options(struct: Any, flags: ControllerFlags, field: str) -> Any:
+            return options_of(struct, flags.flags, {}, values, f"controllers.{field}")
+
+        if given.horizontal is not None:
+            found.append(HorizontalAutoscaler(options(HPAOptions, given.horizontal, "horizontal")))
+        if given.vpa_recommender is not None:
+            found.append(VpaRecommender(options(RecommenderOptions, given.vpa_recommender, "vpaRecommender")))
+        if given.vpa_updater is not None:
+            found.append(VpaUpdater(options(UpdaterOptions, given.vpa_updater, "vpaUpdater")))
+        if given.vpa_admission is not None:
+            admission = AdmissionController(
+                options(AdmissionOptions, given.vpa_admission, "vpaAdmission"),
+                RegistrationOptions(register_webhook=False),
+                holder="simulated",
+            )
+            world.maker.admit = Admitting(admission, world)
+            found.append(admission)
+        if given.cluster_autoscaler is not None:
+            health = HealthCheck(HealthCheckOptions(), self.begin)
+            flags = self._autoscaling_options(given.cluster_autoscaler)
+            process = AutoscalerProcess(dra=False)
+            found.append(ClusterAutoscaler(flags, process, world.clock, health, NodeBoard()))
+        return found
+
+    def _autoscaling_options(self, given: ControllerFlags) -> AutoscalingOptions:
+        texts = [
+            f"{name}={str(each).lower() if isinstance(each, bool) else each}"
+            for name, value in given.flags.items()
+            for each in (value if isinstance(value, list) else [value])
+        ]
+        try:
+            return AutoscalingOptions(**parse_flags(texts).values)
+        except InputError as error:
+            for problem in error.problems:
+                name = problem.field.replace("_", "-")
+                self.values.wrong(f"controllers.clusterAutoscaler.flags.{name}", problem.message)
+            return AutoscalingOptions()
+
+
+class _TimesByOwner:
+    """How long pods take, by the workload that they belong to; a replica set's count as its deployment's."""
+
+    def __init__(self, times: Mapping[str, PodTimes], usual: PodTimes) -> None:
+        self._times, self._usual = times, usual
+        self._known: dict[str, PodTimes] = {}
+
+    def __call__(self, pod: Pod) -> PodTimes:
+        for owner in pod.metadata.owner_references:
+            if not owner.controller:
+                continue
+            known = self._known.get(owner.uid)
+            if known is None:
+                known = self._known[owner.uid] = self._find(owner.kind, pod, owner.name)
+            return known
+        return self._usual
+
+    def _find(self, kind: str, pod: Pod, name: str) -> PodTimes:
+        namespace = pod.metadata.namespace
+        found = self._times.get(f"{kind}/{namespace}/{name}")
+        if found is None and kind == "ReplicaSet" and "pod-template-hash" in (pod.metadata.labels or {}):
+            found = self._times.get(f"Deployment/{namespace}/{name.rpartition('-')[0]}")
+        return self._usual if found is None else found

@@ -1,0 +1,114 @@
+"""What a run comes to: amounts over time are added up exactly, whenever one of them changes."""
+
+from __future__ import annotations
+
+from kscale.effects import Moment, VirtualTime
+from kscale.objects.core import Node, Pod
+from kscale.objects.meta import KubeObject
+from kscale.objects.requests import CPU, demand
+from kscale.world.simulated.api_objects import ApiObjects
+
+__all__ = ["Ledger", "quantile"]
+
+
+class Ledger:
+    """Listens to the objects of a world.
+
+    Of pods that wait for a node (and may be bound to one): ``waits`` holds nanoseconds of those that were bound or
+    given up; those that wait still are told by :meth:`waiting`. Cores are counted in thousandths; integrals over time
+    are ``milli`` times nanoseconds.
+    """
+
+    def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
+        self._time = time
+        self._since: Moment = time.now
+        self._pending: dict[str, tuple[Moment, int]] = {}
+        self._cores: dict[str, int] = {}
+        self.waits: list[int] = []
+        self.nodes = self.most_nodes = 0
+        self.pods = 0
+        self.allocatable = self.requested = self.wanted = 0
+        """Thousandths of cores: of all nodes, of pods on them, of pods that wait."""
+        self.allocatable_time = self.requested_time = self.over_time = self.wanted_time = self.pending_time = 0
+        for kind in ("Node", "Pod"):
+            for item in api.of(kind).values():
+                (self._node if kind == "Node" else self._pod)(None, item)
+        api.listen("Node", self._node)
+        api.listen("Pod", self._pod)
+
+    def settle(self) -> None:
+        """Adds up until now."""
+        by, self._since = self._time.now - self._since, self._time.now
+        if by:
+            self.allocatable_time += self.allocatable * by
+            self.requested_time += self.requested * by
+            self.over_time += max(self.allocatable - self.requested, 0) * by
+            self.wanted_time += self.wanted * by
+            self.pending_time += len(self._pending) * by
+
+    def waiting(self) -> list[int]:
+        """How long those have waited that wait still."""
+        return [self._time.now - since for since, _ in self._pending.values()]
+
+    @property
+    def pending(self) -> int:
+        """How many pods wait."""
+        return len(self._pending)
+
+    def _node(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        before, after = (_cores(each) if isinstance(each, Node) else 0 for each in (old, new))
+        if before != after or (old is None) != (new is None):
+            self.settle()
+            self.allocatable += after - before
+            self.nodes += (old is None) - (new is None)
+            self.most_nodes = max(self.most_nodes, self.nodes)
+
+    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        pod = old if new is None else new
+        assert isinstance(pod, Pod)
+        key = pod.metadata.uid
+        there = isinstance(new, Pod) and new.status.phase not in ("Succeeded", "Failed")
+        bound = there and bool(pod.spec.node_name)
+        waits = there and not bound and pod.metadata.deletion_timestamp is None and not pod.spec.scheduling_gates
+        known = key in self._cores
+        if bound != known or waits != (key in self._pending) or (bound and isinstance(old, Pod) and (
+            old.spec.containers is not pod.spec.containers)):  # fmt: skip
+            self.settle()
+            self._count(key, pod, bound=bound, waits=waits)
+
+    def _count(self, key: str, pod: Pod, *, bound: bool, waits: bool) -> None:
+        cores = _demand(pod) if bound or waits else 0
+        held = self._cores.pop(key, None)
+        if held is not None:
+            self.requested -= held
+            self.pods -= 1
+        if bound:
+            self._cores[key] = cores
+            self.requested += cores
+            self.pods += 1
+        since = self._pending.pop(key, None)
+        if since is not None:
+            self.wanted -= since[1]
+            if not waits:
+                self.waits.append(self._time.now - since[0])
+        if waits:
+            self._pending[key] = (self._time.now if since is None else since[0]), cores
+            self.wanted += cores
+
+
+def _cores(node: Node) -> int:
+    found = (node.status.allocatable or {}).get(CPU)
+    return 0 if found is None else found.milli_value()
+
+
+def _demand(pod: Pod) -> int:
+    found = demand(pod).get(CPU)
+    return 0 if found is None else found.milli_value()
+
+
+def quantile(values: list[int], share: int, of: int) -> int:
+    """The smallest value that at least ``share / of`` of all do not exceed; 0 of none."""
+    if not values:
+        return 0
+    ordered = sorted(values)
+    return ordered[max(-(-len(ordered) * share // of) - 1, 0)]

@@ -1,0 +1,96 @@
+"""What a simulation comes to, as a document."""
+
+from __future__ import annotations
+
+import msgspec
+
+from kscale.records import Record
+
+__all__ = ["ControllerUse", "CoreHours", "GroupUse", "PendingPods", "QueueUse", "SimulationReport"]
+
+
+class _Part(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    pass
+
+
+class GroupUse(_Part, frozen=True):
+    """What a node group cost. ``cost`` is absent where the group has no price."""
+
+    group: str
+    instance_type: str
+    node_hours: float
+    cost: float | None
+    added: int
+    removed: int
+
+
+class PendingPods(_Part, frozen=True):
+    """Pods without a node: ``pod_seconds`` of all; how long a pod waited until it was bound or given up, or has waited
+    so far, in seconds. ``at_end``: so many wait still."""
+
+    pods: int
+    pod_seconds: float
+    p50: float
+    p95: float
+    max: float
+    at_end: int
+
+
+class CoreHours(_Part, frozen=True):
+    """Cores over time: what nodes offered, what pods on them asked for, what of the offer nobody asked for, and what
+    pods without a node asked for."""
+
+    provisioned: float
+    requested: float
+    over_provisioned: float
+    under_provisioned: float
+
+
+class QueueUse(_Part, frozen=True):
+    """Work of a queue: what arrived, what of it had to wait for too long (a share), what is left."""
+
+    workload: str
+    arrived: float
+    late: float
+    left: float
+
+
+class ControllerUse(_Part, frozen=True):
+    """Rounds of a controller, and how many of them were left out because nothing could have come of them."""
+
+    name: str
+    rounds: int
+    skipped: int
+
+
+class SimulationReport(Record, frozen=True):
+    """A run of a scenario.
+
+    ``seconds``: how long the simulated time was; less than ``horizon_seconds`` if it was ``interrupted``. ``cost`` is
+    absent where a group that had machines has no price. ``actions``: how often autoscalers asked for what and were not
+    refused; ``refusals`` likewise.
+    """
+
+    KIND = "SimulationReport"
+
+    name: str
+    begin: str
+    horizon_seconds: float
+    seconds: float
+    interrupted: bool
+    seed: int
+    cost: float | None
+    node_hours: float
+    most_nodes: int
+    groups: list[GroupUse]
+    pending: PendingPods
+    cores: CoreHours
+    queues: list[QueueUse]
+    late: float | None
+    rescales: int
+    evictions: int
+    resizes: int
+    actions: dict[str, int]
+    refusals: dict[str, int]
+    controllers: list[ControllerUse]
+    pod_events: int

@@ -1,0 +1,249 @@
+"""Running a scenario, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from kscale.drivers.virtual import VirtualDrive
+from kscale.effects import SECOND, Moment, to_text
+from kscale.errors import InputError
+from kscale.objects.meta import KubeObject
+from kscale.simulation.building import Setup
+from kscale.simulation.decisions import DecisionLog
+from kscale.simulation.ledger import Ledger, quantile
+from kscale.simulation.records import (
+    ControllerUse,
+    CoreHours,
+    GroupUse,
+    PendingPods,
+    QueueUse,
+    SimulationReport,
+)
+from kscale.simulation.timelines import Timeline
+from kscale.world.simulated.load import Key
+from kscale.world.simulated.turns import DRIVERS, HAPPENINGS
+
+__all__ = ["Simulation", "simulate"]
+
+_HOUR: Final = 3600 * SECOND
+_TYPE: Final = "node.kubernetes.io/instance-type"
+_STEPS: Final = 256
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulation:
+    """What came of a run: its report, the timelines of the cluster and of workloads, and what autoscalers did."""
+
+    report: SimulationReport
+    timeline: Timeline
+    workloads: Timeline
+    decisions: DecisionLog
+
+    def __repr__(self) -> str:
+        report = self.report
+        cost = "" if report.cost is None else f", cost {report.cost:,.2f}"
+        return f"<Simulation: {report.seconds / 3600:,.1f} h, {report.node_hours:,.1f} node-hours{cost}>"
+
+    def write(self, folder: Path) -> list[Path]:
+        """Writes ``report.json``, ``decisions.jsonl`` and the timelines (Parquet); the files. Raises InputError for a
+        folder that cannot be made or written to."""
+        from kscale.records import to_json
+
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            report, decisions = folder / "report.json", folder / "decisions.jsonl"
+            report.write_bytes(to_json(self.report, indent=2) + b"\n")
+            decisions.write_bytes(self.decisions.to_bytes())
+            written = [report, decisions]
+            for name, timeline in (("timeline", self.timeline), ("workloads", self.workloads)):
+                path = folder / f"{name}.parquet"
+                timeline.write(path)
+                written.append(path)
+        except OSError as error:
+            raise InputError(f"{folder}: {error.strerror or error}") from None
+        return written
+
+
+def simulate(
+    setup: Setup,
+    *,
+    stop: Callable[[], bool] = lambda: False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Simulation:
+    """Runs a scenario from its beginning to its horizon, or until ``stop`` says so: what was simulated by then counts.
+
+    ``progress`` is told (nanoseconds done, of so many). A setup is run once.
+    """
+    return _Run(setup).run(stop, progress)
+
+
+class _Run:
+    def __init__(self, setup: Setup) -> None:
+        self.setup, self.world = setup, setup.world
+        self.log = DecisionLog()
+        self.ledger = Ledger(self.world.api, self.world.time)
+        self.begin: Moment = self.world.time.now
+        self.pod_events = 0
+        self.most: dict[str, int] = {}
+        self.removed: dict[str, int] = {}
+        self.timeline = Timeline(
+            "nodes", "machines", "pods", "pending", "allocatable_cores", "requested_cores", "pending_cores"
+        )
+        self.workloads = Timeline("workload", "replicas", "ready")
+        self.world.api.listen("Pod", self._pod)
+        self.keys: list[Key] = [
+            (kind, item.namespace, item.name)
+            for kind in ("Deployment", "StatefulSet", "ReplicationController")
+            for item in self.world.api.of(kind).values()
+        ]
+        self.drives = [
+            VirtualDrive(
+                driver,
+                self.world.stores(driver.watches),
+                self.world.time,
+                self.log.listening(driver.name, self.world.perform),
+                rank=DRIVERS + i,
+            )
+            for i, driver in enumerate(setup.drivers)
+        ]
+
+    def run(self, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> Simulation:
+        world, end = self.world, self.begin + self.setup.horizon
+        world.begin()
+        world.time.at(world.time.now, self._sample, rank=HAPPENINGS)
+        interrupted = False
+        while (due := world.time.next_due) is not None and due <= end:
+            if stop():
+                interrupted = True
+                break
+            for _ in range(_STEPS):
+                due = world.time.next_due
+                if due is None or due > end or not world.time.step():
+                    break
+            if progress is not None:
+                progress(world.time.now - self.begin, self.setup.horizon)
+        if not interrupted:
+            world.time.run(end)
+        for drive in self.drives:
+            drive.stop()
+        return Simulation(
+            report=self._report(interrupted), timeline=self.timeline, workloads=self.workloads, decisions=self.log
+        )
+
+    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        del old, new
+        self.pod_events += 1
+
+    def _sample(self) -> None:
+        world, ledger = self.world, self.ledger
+        machines = sum(pool.billed for pool in world.cloud.pools.values())
+        self.timeline.add(
+            world.time.now, ledger.nodes, machines, ledger.pods, ledger.pending, ledger.allocatable, ledger.requested,
+            ledger.wanted,
+        )  # fmt: skip
+        for key in self.keys:
+            held = world.api.find(key[0], f"{key[1]}/{key[2]}")
+            if held is not None:
+                self.workloads.add(world.time.now, "/".join(key), held.spec.replicas or 0, held.status.ready_replicas)
+        world.time.at(world.time.now + self.setup.sample, self._sample, rank=HAPPENINGS)
+
+    # -- what it comes to --------------------------------------------------------------------------------------------
+
+    def _report(self, interrupted: bool) -> SimulationReport:
+        world, ledger, log = self.world, self.ledger, self.log
+        now = world.time.now
+        ledger.settle()
+        groups = self._groups(now)
+        costs = [each.cost for each in groups if each.node_hours]
+        queues = [
+            QueueUse(
+                workload="/".join(key),
+                arrived=queue.arrived / 1000,
+                late=queue.late / queue.arrived if queue.arrived else 0.0,
+                left=queue.waiting / 1000,
+            )
+            for key, queue in world.load.queues.items()
+        ]
+        arrived = sum(queue.arrived for queue in world.load.queues.values())
+        late = sum(queue.late for queue in world.load.queues.values())
+        return SimulationReport(
+            name=self.setup.scenario.name,
+            begin=to_text(self.begin) or "",
+            horizon_seconds=self.setup.horizon / SECOND,
+            seconds=(now - self.begin) / SECOND,
+            interrupted=interrupted,
+            seed=self.setup.scenario.seed,
+            cost=None if None in costs else sum(each for each in costs if each is not None),
+            node_hours=sum(each.node_hours for each in groups),
+            most_nodes=ledger.most_nodes,
+            groups=groups,
+            pending=self._pending(),
+            cores=CoreHours(
+                provisioned=_hours(ledger.allocatable_time) / 1000,
+                requested=_hours(ledger.requested_time) / 1000,
+                over_provisioned=_hours(ledger.over_time) / 1000,
+                under_provisioned=_hours(ledger.wanted_time) / 1000,
+            ),
+            queues=queues,
+            late=late / arrived if arrived else None,
+            rescales=log.done["PutScale"],
+            evictions=log.done["Evict"],
+            resizes=log.done["Resize"],
+            actions=dict(sorted(log.done.items())),
+            refusals=dict(sorted(log.refused.items())),
+            controllers=[
+                ControllerUse(name=drive.driver.name, rounds=drive.rounds, skipped=drive.skipped)
+                for drive in self.drives
+            ],
+            pod_events=self.pod_events,
+        )
+
+    def _groups(self, now: Moment) -> list[GroupUse]:
+        cloud = self.world.cloud
+        paid = cloud.paid(now)
+        added = _by_group(self.log, "IncreaseSize")
+        removed = _by_group(self.log, "DeleteNodes")
+        found = []
+        for name, pool in cloud.pools.items():
+            hours, price = _hours(paid[name]), self.setup.prices[name]
+            labels = pool.group.node_template.node.metadata.labels or {}
+            found.append(
+                GroupUse(
+                    group=name,
+                    instance_type=labels.get(_TYPE, ""),
+                    node_hours=hours,
+                    cost=None if price is None else hours * price,
+                    added=added.get(name, 0),
+                    removed=removed.get(name, 0),
+                )
+            )
+        return found
+
+    def _pending(self) -> PendingPods:
+        ledger = self.ledger
+        waits = [*ledger.waits, *ledger.waiting()]
+        return PendingPods(
+            pods=len(waits),
+            pod_seconds=ledger.pending_time / SECOND,
+            p50=quantile(waits, 50, 100) / SECOND,
+            p95=quantile(waits, 95, 100) / SECOND,
+            max=max(waits, default=0) / SECOND,
+            at_end=ledger.pending,
+        )
+
+
+def _hours(nanoseconds: int) -> float:
+    return nanoseconds / _HOUR
+
+
+def _by_group(log: DecisionLog, action: str) -> Mapping[str, int]:
+    """How many machines were asked for, or told to go, by group."""
+    found: dict[str, int] = {}
+    for entry in log.entries:
+        if entry.action == action and entry.error is None:
+            count = entry.arguments["delta"] if action == "IncreaseSize" else len(entry.arguments["nodes"])
+            found[entry.arguments["group"]] = found.get(entry.arguments["group"], 0) + count
+    return found

@@ -1,0 +1,53 @@
+"""How a run went, row by row: columns that can be written as Parquet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale.effects import Moment
+from kscale.errors import MissingExtraError
+
+__all__ = ["Timeline"]
+
+Column = NDArray[np.int64] | list[str]
+
+
+class Timeline:
+    """Rows as they come, by named columns: numbers (int64) or texts.
+
+    Times are nanoseconds since 1970, cores thousandths.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._rows: dict[str, list[Any]] = {name: [] for name in ("time", *names)}
+
+    def __len__(self) -> int:
+        return len(self._rows["time"])
+
+    def add(self, time: Moment, *values: Any) -> None:
+        """Another row."""
+        for column, value in zip(self._rows.values(), (time, *values), strict=True):
+            column.append(value)
+
+    def columns(self) -> dict[str, Column]:
+        """All of it."""
+        return {
+            name: values if values and isinstance(values[0], str) else np.array(values, np.int64)
+            for name, values in self._rows.items()
+        }
+
+    def write(self, path: Path) -> None:
+        """As a Parquet file; times are timestamps in UTC. Raises :class:`~kscale.MissingExtraError` without the extra
+        ``[data]``."""
+        try:
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+        except ImportError:
+            raise MissingExtraError("Parquet", "data") from None
+        columns = {name: pa.array(values) for name, values in self.columns().items()}
+        columns["time"] = columns["time"].cast(pa.timestamp("ns", tz="UTC"))
+        pq.write_table(pa.table(columns), path)

@@ -1,0 +1,256 @@
+"""Scenario files, runs, and what comes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from kscale import InputError
+from kscale.records import to_json
+from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
+from unit.cli.support import kscale
+from unit.drivers.vpa_world import autoscaler
+from unit.world.simulated_cases import workload
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "simulate-web.yaml"
+
+
+def scenario(**more: Any) -> dict[str, Any]:
+    room = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+    return {
+        "apiVersion": "kscale.dev/v1alpha1",
+        "kind": "Simulation",
+        "horizon": "5m",
+        "objects": [workload("Deployment", "web", 6)],
+        "groups": [
+            {"id": "pool", "max": 5, "target": 1, "price": 0.2, "template": {
+                "metadata": {"name": "m", "labels": {"node.kubernetes.io/instance-type": "big"}},
+                "status": {"allocatable": room, "capacity": room}}}
+        ],
+        "controllers": {"clusterAutoscaler": {}},
+        **more,
+    }  # fmt: skip
+
+
+def ran(**more: Any) -> Simulation:
+    return simulate(build(msgspec.convert(scenario(**more), Scenario)))
+
+
+def problems(data: dict[str, Any], tmp_path: Path) -> list[tuple[str, str]]:
+    """(field, message) of what is wrong with a file."""
+    file = tmp_path / "s.yaml"
+    file.write_text(yaml.safe_dump(data))
+    with pytest.raises(InputError) as caught:
+        build(read_scenario(file), source=str(file), folder=tmp_path)
+    assert all(each.source.startswith(str(tmp_path)) for each in caught.value.problems)
+    return [(each.field or each.object, each.message) for each in caught.value.problems]
+
+
+def test_what_a_run_comes_to() -> None:
+    run = ran(machines=[{"boot": "90s", "deletion": "10s"}])
+    report = run.report
+    assert (report.most_nodes, report.actions["IncreaseSize"], report.pending.at_end) == (2, 1, 0)
+    assert (report.pending.pods, report.pending.p50) == (6, 0)
+    assert 90 < report.pending.max < 110
+    assert report.pending.pod_seconds == pytest.approx(2 * report.pending.max)
+    group = report.groups[0]
+    booted = 300 - (report.pending.max - 90)
+    assert group.node_hours == pytest.approx((300 + booted) / 3600)
+    assert report.cost == pytest.approx(0.2 * group.node_hours)
+    assert (group.instance_type, group.added, group.removed) == ("big", 1, 0)
+    assert report.cores.provisioned == pytest.approx(4 * (600 - report.pending.max) / 3600)
+    assert report.cores.under_provisioned == pytest.approx(2 * report.pending.max / 3600)
+    assert report.cores.requested + report.cores.over_provisioned == pytest.approx(report.cores.provisioned)
+
+
+def test_a_price_that_is_not_known_makes_no_sum() -> None:
+    data = scenario()
+    del data["groups"][0]["price"]
+    assert ran(groups=data["groups"]).report.cost is None
+
+
+def test_the_same_seed_is_the_same_run_and_another_is_not() -> None:
+    spread = [{"boot": {"p0": "20s", "p50": "60s", "p100": "4m"}, "failures": 0.3}]
+    objects = [workload("Deployment", "web", 14)]
+
+    def bytes_of(seed: int) -> bytes:
+        run = ran(seed=seed, machines=spread, objects=objects, horizon="3m")
+        columns = {name: list(values) for name, values in run.timeline.columns().items()}
+        return to_json(run.report) + run.decisions.to_bytes() + repr(columns).encode()
+
+    assert bytes_of(1) == bytes_of(1)
+    assert bytes_of(1) != bytes_of(2)
+
+
+def test_a_queue_and_an_external_metric_drive_an_hpa() -> None:
+    metric = {"metric": {"name": "rate"}, "target": {"type": "AverageValue", "averageValue": "100"}}
+    hpa = {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 1,
+            "maxReplicas": 8,
+            "metrics": [{"type": "External", "external": metric}],
+        },
+    }
+    run = ran(
+        objects=[workload("Deployment", "web", 1), hpa],
+        load=[
+            {
+                "workload": "Deployment/shop/web",
+                "queue": {"arrivals": {"steps": [["0s", 90], ["2m", 400]]}, "capacity": 120, "patience": "5s"},
+            }
+        ],
+        metrics={"external": [{"namespace": "shop", "name": "rate", "workload": "Deployment/shop/web"}]},
+        controllers={"horizontal": {}, "clusterAutoscaler": {}},
+    )
+    report = run.report
+    assert report.rescales >= 1
+    assert report.late is not None
+    assert 0 < report.late < 0.5
+    assert report.queues[0].arrived == 90 * 120 + 400 * 180
+    last = {name: values[-1] for name, values in run.workloads.columns().items()}
+    assert (last["workload"], last["replicas"], last["ready"]) == ("Deployment/shop/web", 4, 4)
+
+
+def test_the_vpa_runs_too_and_admits_what_is_made() -> None:
+    vpa = autoscaler("web", kind="Deployment", updatePolicy={"updateMode": "Recreate", "minReplicas": 1})
+    vpa["metadata"]["namespace"] = "shop"
+    run = ran(
+        horizon="25m",
+        objects=[workload("Deployment", "web", 3, cpu="100m", memory="200Mi"), vpa],
+        load=[{"workload": "Deployment/shop/web", "perPod": {"cpu": "700m", "memory": "400Mi"}}],
+        controllers={"vpaRecommender": {}, "vpaUpdater": {}, "vpaAdmission": {}},
+    )
+    assert run.report.evictions >= 3
+    assert run.report.cores.requested > 3 * 0.1 * 25 / 60 * 1.5  # those that came back asked for more
+    assert run.report.refusals == {}
+
+
+def test_a_run_that_is_stopped_keeps_what_was_simulated() -> None:
+    setup = build(msgspec.convert(scenario(horizon="2h"), Scenario))
+    calls: list[int] = []
+    run = simulate(setup, stop=lambda: calls.append(1) is None and len(calls) > 3, progress=None)
+    assert run.report.interrupted
+    assert 0 < run.report.seconds < 7200
+    assert run.report.node_hours > 0
+
+
+def test_what_is_written(tmp_path: Path) -> None:
+    import pyarrow.parquet as pq
+
+    run = ran()
+    names = [path.name for path in run.write(tmp_path / "out")]
+    assert names == ["report.json", "decisions.jsonl", "timeline.parquet", "workloads.parquet"]
+    lines = [json.loads(line) for line in (tmp_path / "out" / "decisions.jsonl").read_text().splitlines()]
+    assert {"action": "IncreaseSize", "by": "cluster-autoscaler"}.items() <= lines[0].items()
+    table = pq.read_table(tmp_path / "out" / "timeline.parquet").to_pydict()
+    assert len(table["time"]) == 6
+    assert table["nodes"][0] == 1
+    assert table["nodes"][-1] == 2
+    with pytest.raises(InputError, match="report"):
+        run.write(tmp_path / "out" / "report.json")
+
+
+BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
+    (lambda s: s.update(horizon="soon"), "horizon", "invalid duration"),
+    (lambda s: s.update(horizon="-1h"), "horizon", "too short"),
+    (lambda s: s.update(begin="yesterday"), "begin", "RFC 3339"),
+    (lambda s: s.update(machines=[{"group": "none"}]), "machines[0].group", "no node group 'none'"),
+    (lambda s: s.update(machines=[{"boot": {"p50": "1m"}}]), "machines[0].boot", "p100"),
+    (lambda s: s.update(machines=[{"boot": {"p0": "2m", "p100": "1m"}}]), "machines[0].boot", "longer times"),
+    (lambda s: s.update(machines=[{"boot": {"x": "2m"}}]), "machines[0].boot.x", "quantile"),
+    (lambda s: s.update(machines=[{"failures": 2}]), "machines[0].failures", "between 0 and 1"),
+    (lambda s: s.update(pods=[{"workload": "web"}]), "pods[0].workload", "no workload"),
+    (lambda s: s.update(load=[{"workload": "Deployment/shop/api"}]), "load[0].workload", "there is no"),
+    (
+        lambda s: s.update(load=[{"workload": "Deployment/shop/web", "total": {"cpu": "much"}}]),
+        "load[0].total.cpu",
+        "not a quantity",
+    ),
+    (
+        lambda s: s.update(load=[{"workload": "Deployment/shop/web", "total": {"cpu": {}}}]),
+        "load[0].total.cpu",
+        "steps or a file",
+    ),
+    (
+        lambda s: s.update(metrics={"external": [{"namespace": "a", "name": "b"}]}),
+        "metrics.external[0]",
+        "a signal or the workload",
+    ),
+    (
+        lambda s: s.update(controllers={"clusterAutoscaler": {"flags": {"scan-intervall": "1s"}}}),
+        "controllers.clusterAutoscaler.flags.scan-intervall",
+        "no flag",
+    ),
+    (
+        lambda s: s.update(controllers={"horizontal": {"flags": {"sync": 1}}}),
+        "controllers.horizontal.flags.sync",
+        "no such flag",
+    ),
+    (
+        lambda s: s.update(controllers={"vpaUpdater": {"flags": {"updater-interval": "x"}}}),
+        "controllers.vpaUpdater.flags.updater-interval",
+        "invalid duration",
+    ),
+    (lambda s: s.update(objects=[{"kind": "Pod", "apiVersion": "v1"}]), "metadata.name", ""),
+    (lambda s: s.update(groups=[{"id": "a"}]), "groups[0] (a)", "no template"),
+    (lambda s: s.update(cluster=["none.json"]), "", "No such file"),
+]
+
+
+@pytest.mark.parametrize(("change", "field", "message"), BAD, ids=[field for _, field, _ in BAD])
+def test_mistakes_are_told_by_name(
+    change: Callable[[dict[str, Any]], Any], field: str, message: str, tmp_path: Path
+) -> None:
+    data = scenario()
+    change(data)
+    found = problems(data, tmp_path)
+    assert [name for name, text in found if message in text] == [field]
+
+
+def test_a_file_that_is_no_scenario(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    for text, message in (("", "no scenario"), ("kind: Pod", "kind"), ("a: [", "s.yaml")):
+        file.write_text(text)
+        with pytest.raises(InputError, match=message):
+            read_scenario(file)
+    with pytest.raises(InputError, match="No such file"):
+        read_scenario(tmp_path / "none.yaml")
+
+
+def test_a_recorded_cluster_goes_on(tmp_path: Path) -> None:
+    """Nodes, and pods on them, of a dump."""
+    from unit.world.simulated_cases import node
+
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "old", "namespace": "shop"},
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": {"requests": {"cpu": "3"}}}]},
+        "status": {"phase": "Running"},
+    }
+    items = [msgspec.json.decode(msgspec.json.encode(node("n1"), enc_hook=str)), pod]
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    data = scenario(groups=[{"id": "pool", "max": 3, "nodes": ["n1"], "price": 1}])
+    setup = build(msgspec.convert(data, Scenario), cluster=[str(dump)])
+    run = simulate(setup)
+    assert run.report.most_nodes == 3
+    assert {pod.spec.node_name for pod in setup.world.api.of("Pod").values()} == {"n1", "pool-0", "pool-1"}
+
+
+def test_the_command(tmp_path: Path) -> None:
+    found = kscale("simulate", str(EXAMPLE), "--horizon", "8m", "--to", str(tmp_path / "out"), "-o", "json")
+    report = json.loads(found.stdout)
+    assert (report["kind"], report["name"], report["seconds"]) == ("SimulationReport", "web-day", 480)
+    assert (tmp_path / "out" / "timeline.parquet").exists()
+    assert "wrote" in found.stderr
