@@ -19,6 +19,7 @@ EXTRAS = "cli,data,dra,grpc,kube,metrics,plots,plugins,regex,solver"
 
 
 MINORS = (11, 12, 13, 14)
+DOORS = "dump watch groups quantity selector cel priorities protobuf csv parquet prometheus"
 TRIED = ["tests/native", "tests/golden"]
 
 
@@ -130,6 +131,17 @@ def docs(session: nox.Session) -> None:
 def bench(session: nox.Session) -> None:
     """The benchmarks; each asserts its answer and prints its conditions."""
     run(session, "python", "-m", "pytest", "benchmarks", "--benchmark-enable", "--benchmark-only", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def fuzz(session: nox.Session) -> None:
+    """Search with Atheris for input that gives an error without a name: `-- [--seconds N] [TARGET ...]`."""
+    given = [*session.posargs]
+    seconds = given.pop(given.index("--seconds") + 1) if "--seconds" in given else "60"
+    names = [name for name in given if name != "--seconds"]
+    run(session, "python", "-m", "pip", "install", "-q", "atheris>=2.3")
+    for name in names or DOORS.split():
+        run(session, "python", "tests/fuzz", name, "--seconds", seconds)
 
 
 @nox.session(venv_backend="none")

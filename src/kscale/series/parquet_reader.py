@@ -42,7 +42,7 @@ def read_parquet(
             raise InputError(Problem(f"no column {', '.join(map(repr, missing))} (columns: {found})", source))
         wanted = [time, *([] if counted else [value]), *labels, *(name for name in names if name in present)]
         table = pq.read_table(pa.BufferReader(data), columns=list(dict.fromkeys(wanted)))
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # OSError: damaged pages
         raise InputError(Problem(f"not a Parquet file: {error}", source)) from None
     for name in table.column_names:
         if table.column(name).null_count:
@@ -52,14 +52,17 @@ def read_parquet(
     except pa.ArrowException as error:
         raise InputError(Problem(f"not numbers: {error}", source, field=value)) from None
     times = _times(pa, table.column(time), unit, source, time)
-    parts = [_texts(pa, table, name) if name in present else [] for name in names]
-    kept = [_texts(pa, table, name) for name in labels]
+    parts = [_texts(pa, table, name, source) if name in present else [] for name in names]
+    kept = [_texts(pa, table, name, source) for name in labels]
     keys, numbers, tags = encode_keys(parts, kept, labels, table.num_rows, source)
     return Series.of(keys, numbers, times, values, labels=tags, source=source, ordered=not events)
 
 
-def _texts(pa: Any, table: Any, name: str) -> list[str]:
-    texts: list[str] = table.column(name).cast(pa.string()).to_pylist()
+def _texts(pa: Any, table: Any, name: str, source: str) -> list[str]:
+    try:
+        texts: list[str] = table.column(name).cast(pa.string()).to_pylist()
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        raise InputError(Problem(f"not texts: {error}", source, field=name)) from None
     return texts
 
 
