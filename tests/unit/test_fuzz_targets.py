@@ -30,6 +30,12 @@ def test_seeds_are_read(name: str) -> None:
         TARGETS[name](seed)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def libraries() -> None:
+    """cel-python changes the recursion limit when it is first used, which Hypothesis does not like in a test."""
+    TARGETS["cel"](SEEDS["cel"][0])
+
+
 @pytest.mark.parametrize("name", list(TARGETS))
 @settings(max_examples=30)
 @given(data=st.data())
