@@ -1,0 +1,343 @@
+"""What goes wrong while ``kscale run cluster-autoscaler`` drains, deletes and adds nodes of a real API server: nothing
+that was begun is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from e2e.cloud import FakeCloud, Machines
+from e2e.control_plane import ControlPlane, Refused
+from e2e.kubelet import FakeKubelet
+from e2e.real_api import MERGE, RealApi, cleared, connected
+from kscale.drivers.manifests import cluster_autoscaler_roles
+from kscale.world.nodegroups.external_server import ExternalServer
+
+UPSTREAM = Path(os.environ.get("KSCALE_UPSTREAM") or Path.home() / ".cache/kscale-upstream") / "bin/cluster-autoscaler"
+LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/cluster-autoscaler"
+STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
+TAINT = "ToBeDeletedByClusterAutoscaler"
+FLAGS = (
+    "--cloud-provider=externalgrpc", "--scan-interval=1s", "--scale-down-unneeded-time=3s", "--v=4",
+    "--scale-down-delay-after-add=2s", "--node-delete-delay-after-taint=1s", "--new-pod-scale-up-delay=0s",
+    "--leader-elect-lease-duration=4s", "--leader-elect-renew-deadline=3s", "--leader-elect-retry-period=1s",
+    "--address=127.0.0.1:0",
+)  # fmt: skip
+
+PATIENT = ("--leader-elect-lease-duration=120s", "--leader-elect-renew-deadline=100s")
+"""Longer than the API server is away."""
+
+
+@contextmanager
+def planned(directory: Path) -> Iterator[ControlPlane]:
+    with ControlPlane(directory, scheduler=True, controllers=True) as plane:
+        wide, own = cluster_autoscaler_roles()
+        access = plane.account("cluster-autoscaler", [*wide, *own])
+        (plane.directory / "token").write_text(access.token.reveal())
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    with planned(tmp_path_factory.mktemp("whole")) as plane:
+        yield plane
+
+
+@pytest.fixture
+def mortal(tmp_path: Path) -> Iterator[ControlPlane]:
+    """One for a test that ends its API server: the scheduler may not survive that."""
+    with planned(tmp_path / "plane") as plane:
+        yield plane
+
+
+class Scene:
+    """A cluster with a cloud. ``calls``: what changed something there, without its seconds."""
+
+    def __init__(self, plane: ControlPlane, api: RealApi, cloud: FakeCloud, url: str, directory: Path) -> None:
+        self.plane, self.api, self.cloud, self.url, self.directory = plane, api, cloud, url, directory
+        self.programs: list[subprocess.Popen[bytes]] = []
+        self.lives: set[subprocess.Popen[bytes]] = set()
+
+    @property
+    def calls(self) -> list[tuple[Any, ...]]:
+        return self.cloud.calls
+
+    def start(self, *flags: str, host: str = "one", port: int = 0, upstream: bool = False) -> subprocess.Popen[bytes]:
+        """Starts an autoscaler. ``port``: of another way to the API server."""
+        at = self.directory
+        number = len(self.programs)
+        user = {"token": (self.plane.directory / "token").read_text()}
+        server = {"server": f"https://127.0.0.1:{port}"} if port else None
+        if upstream:
+            user = {"token": self.plane.token}
+        (at / f"kubeconfig-{number}").write_text(json.dumps(self.plane.config(server, user)))
+        (at / f"cloud-{number}").write_text(json.dumps({"address": self.url, "grpc_timeout": "2s"}))
+        words = [str(UPSTREAM)] if upstream else [
+            sys.executable, "-m", "kscale", "run", "cluster-autoscaler"
+        ]  # fmt: skip
+        where = [f"--kubeconfig={at / f'kubeconfig-{number}'}", f"--cloud-config={at / f'cloud-{number}'}"]
+        environment = {**os.environ, "HOSTNAME": host}
+        with (at / f"log-{number}").open("wb") as log:
+            program = subprocess.Popen(
+                [*words, *where, *FLAGS, *flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
+            )
+        self.programs.append(program)
+        self.lives.add(program)
+        return program
+
+    async def until(self, holds: Callable[[], bool], seconds: float = 90) -> None:
+        """Until it is so; an API server that is away tells nothing."""
+
+        def safe() -> bool:
+            with suppress(OSError, Refused):
+                return holds()
+            return False
+
+        try:
+            async with asyncio.timeout(seconds):
+                while not await asyncio.to_thread(safe):
+                    assert all(program.poll() is None for program in self.lives), self.tails()
+                    await asyncio.sleep(0.1)
+        except TimeoutError:
+            raise AssertionError(self.tails()) from None
+
+    async def ended(self, program: subprocess.Popen[bytes]) -> int:
+        self.lives.discard(program)
+        await self.until(lambda: program.poll() is not None, 30)
+        return program.wait()
+
+    def tails(self) -> str:
+        """The ends of all logs."""
+        return "\n".join(self.said(i)[-3000:] for i in range(len(self.programs)))
+
+    def said(self, number: int = 0) -> str:
+        return (self.directory / f"log-{number}").read_text(errors="replace")
+
+    def nodes(self) -> list[str]:
+        return sorted(each["metadata"]["name"] for each in self.plane.ask("GET", "/api/v1/nodes")["items"])
+
+    def tainted(self) -> list[str]:
+        return [
+            each["metadata"]["name"]
+            for each in self.plane.ask("GET", "/api/v1/nodes")["items"]
+            if any(taint["key"] == TAINT for taint in each["spec"].get("taints") or ())
+        ]
+
+    def running(self) -> list[str]:
+        pods = self.plane.ask("GET", "/api/v1/namespaces/default/pods")["items"]
+        return sorted(
+            each["metadata"]["name"]
+            for each in pods
+            if each["status"].get("phase") == "Running" and "deletionTimestamp" not in each["metadata"]
+        )
+
+    def rests(self) -> bool:
+        """One node is left, nothing is marked, both pods run there."""
+        return self.nodes() == ["small-0"] and not self.tainted() and self.running() == ["here-0", "there-0"]
+
+    async def workload(
+        self, name: str, *, cpu: str = "300m", on: str = "", replicas: int = 1, holds: bool = False
+    ) -> None:
+        """Pods with names that stay, on a node if it is there. ``holds``: they must not be evicted."""
+        wish = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [on]}]}
+        affinity = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "preference": wish}]}
+        spec = {
+            "terminationGracePeriodSeconds": 1,
+            "affinity": {"nodeAffinity": affinity} if on else {},
+            "containers": [{"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}],
+        }
+        labels = {"app": name}
+        annotations = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false"} if holds else {}
+        made = {
+            "metadata": {"name": name},
+            "spec": {
+                "replicas": replicas,
+                "serviceName": name,
+                "podManagementPolicy": "Parallel",
+                "selector": {"matchLabels": labels},
+                "template": {"metadata": {"labels": labels, "annotations": annotations}, "spec": spec},
+            },
+        }
+        await asyncio.to_thread(self.plane.ask, "POST", "/apis/apps/v1/namespaces/default/statefulsets", made)
+
+
+def played(
+    plane: ControlPlane, directory: Path, script: Callable[[Scene], Awaitable[None]], *, ending: float = 0.0
+) -> None:
+    """Two nodes, each with a small pod: the second will be drained. ``ending``: how many seconds a pod takes to go."""
+
+    async def main() -> None:
+        cleared(plane)
+        for path in ("/apis/apps/v1/namespaces/default/statefulsets", LEASE, STATUS):
+            with suppress(Refused):
+                plane.ask("DELETE", path)
+        cleared(plane)
+        cloud = FakeCloud(plane, Machines("small", cpu="2", least=1, most=5))
+        async with connected(plane) as api:
+            kubelet = asyncio.create_task(FakeKubelet(api.client, api.clock, ending=ending).run())
+            with ExternalServer(cloud, "127.0.0.1:0") as server:
+                scene = Scene(plane, api, cloud, server.url, directory)
+                try:
+                    await asyncio.to_thread(cloud.start, "small", 2)
+                    await scene.workload("here", on="small-0", holds=True)
+                    await scene.workload("there", on="small-1")
+                    await scene.until(lambda: scene.running() == ["here-0", "there-0"])
+                    await script(scene)
+                finally:
+                    for program in scene.programs:
+                        if program.poll() is None:
+                            program.kill()
+                        program.wait()
+            kubelet.cancel()
+            await asyncio.wait([kubelet])
+        cloud.close()
+
+    asyncio.run(main())
+
+
+ONCE = [("DeleteNodes", "small", "small-1")]
+
+
+def test_the_api_server_is_killed_in_the_middle_of_a_drain(mortal: ControlPlane, tmp_path: Path) -> None:
+    async def script(scene: Scene) -> None:
+        scene.start(*PATIENT)
+        await scene.until(lambda: scene.tainted() == ["small-1"])
+        await asyncio.to_thread(mortal.end, "apiserver", kill=True)
+        await asyncio.to_thread(mortal.start_apiserver)
+        await scene.until(scene.rests)
+        assert scene.calls == ONCE
+
+    played(mortal, tmp_path, script, ending=3)
+
+
+def test_watches_are_cut_and_history_is_gone(mortal: ControlPlane, tmp_path: Path) -> None:
+    """While nobody sees it, pods come that need two more nodes, and an event that would tell of it is forgotten."""
+
+    async def script(scene: Scene) -> None:
+        program = scene.start(*PATIENT, "--scale-down-enabled=false", port=scene.api.wire.port)
+        await scene.until(lambda: "autoscalerStatus: Running" in mortal.ask("GET", STATUS)["data"]["status"])
+        scene.api.wire.open = False
+        scene.api.wire.cut()
+        await scene.workload("big", cpu="1900m", replicas=2)
+        await asyncio.to_thread(mortal.restart_apiserver)
+        scene.api.wire.open = True
+        await scene.until(lambda: len(scene.running()) == 4)
+        assert scene.calls == [("IncreaseSize", "small", 2)]
+        assert program.poll() is None
+
+    played(mortal, tmp_path, script)
+
+
+def test_the_lease_is_taken_away_in_a_drain(whole: ControlPlane, tmp_path: Path) -> None:
+    async def script(scene: Scene) -> None:
+        first = scene.start("--node-delete-delay-after-taint=30s")
+        await scene.until(lambda: scene.tainted() == ["small-1"])
+        taken = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3600}}
+        await asyncio.to_thread(whole.ask, "PATCH", LEASE, taken, content_type=MERGE)
+        assert await scene.ended(first) == 1
+        assert (scene.calls, scene.tainted()) == ([], ["small-1"])
+        free = {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1}}
+        await asyncio.to_thread(whole.ask, "PATCH", LEASE, free, content_type=MERGE)
+        scene.start()
+        await scene.until(scene.rests)
+        assert scene.calls == ONCE
+
+    played(whole, tmp_path, script)
+
+
+def test_it_is_killed_between_taint_and_delete(whole: ControlPlane, tmp_path: Path) -> None:
+    async def script(scene: Scene) -> None:
+        first = scene.start("--node-delete-delay-after-taint=30s")
+        await scene.until(lambda: scene.tainted() == ["small-1"])
+        first.send_signal(signal.SIGKILL)
+        await scene.ended(first)
+        assert (scene.calls, scene.tainted()) == ([], ["small-1"])
+        scene.start("--scale-down-enabled=false")
+        await scene.until(lambda: scene.tainted() == [])  # the next start takes the taint away
+        assert scene.calls == []
+        scene.programs[-1].kill()
+        await scene.ended(scene.programs[-1])
+        scene.start()
+        await scene.until(scene.rests)
+        assert scene.calls == ONCE
+
+    played(whole, tmp_path, script)
+
+
+def late(cloud: FakeCloud, method: str) -> None:
+    """A call does what is asked, but who asked waits in vain, once."""
+    real = getattr(cloud, method)
+
+    def call(*given: Any, **options: Any) -> None:
+        setattr(cloud, method, real)
+        real(*given, **options)
+        time.sleep(4)  # longer than the client waits
+
+    setattr(cloud, method, call)
+
+
+def test_an_increase_that_times_out_has_happened(whole: ControlPlane, tmp_path: Path) -> None:
+    async def script(scene: Scene) -> None:
+        late(scene.cloud, "increase_size")
+        scene.start("--scale-down-enabled=false")
+        await scene.workload("big", cpu="1900m")
+        await scene.until(lambda: "DeadlineExceeded" in scene.said())
+        await scene.until(lambda: len(scene.running()) == 3)
+        loops = scene.said().count("LoopReport")
+        await scene.until(lambda: scene.said().count("LoopReport") > loops + 3)
+        assert scene.calls == [("IncreaseSize", "small", 1)]
+        assert scene.nodes() == ["small-0", "small-1", "small-2"]
+
+    played(whole, tmp_path, script)
+
+
+def test_a_deletion_that_times_out_has_happened(whole: ControlPlane, tmp_path: Path) -> None:
+    async def script(scene: Scene) -> None:
+        late(scene.cloud, "delete_nodes")
+        scene.start()
+        await scene.until(lambda: "DeadlineExceeded" in scene.said())
+        await scene.until(scene.rests)
+        loops = scene.said().count("LoopReport")
+        await scene.until(lambda: scene.said().count("LoopReport") > loops + 5)
+        assert scene.calls == ONCE
+
+    played(whole, tmp_path, script)
+
+
+def handed_over(first: dict[str, Any], second: dict[str, Any]) -> Callable[[Scene], Awaitable[None]]:
+    async def script(scene: Scene) -> None:
+        leading = scene.start("--node-delete-delay-after-taint=30s", **first)
+        await scene.until(lambda: scene.tainted() == ["small-1"])
+        waiting = scene.start(**second)
+        leading.terminate()
+        assert await scene.ended(leading) == 0
+        assert scene.calls == []
+        await scene.until(scene.rests)
+        assert scene.calls == ONCE
+        assert waiting.poll() is None
+
+    return script
+
+
+def test_a_rolling_upgrade(whole: ControlPlane, tmp_path: Path) -> None:
+    """The second waits for the lease, cleans up what the first had begun, and does it."""
+    played(whole, tmp_path, handed_over({"host": "old"}, {"host": "new"}))
+
+
+@pytest.mark.skipif(not UPSTREAM.exists(), reason="upstream's binary is not here (KSCALE_UPSTREAM says where)")
+@pytest.mark.parametrize("back", [False, True], ids=["from upstream", "back to upstream"])
+def test_from_the_stock_autoscaler_and_back(whole: ControlPlane, tmp_path: Path, back: bool) -> None:
+    """The same lease, the same taints: stopping the one and starting the other is all."""
+    ours, theirs = {"host": "ours"}, {"upstream": True}
+    played(whole, tmp_path, handed_over(ours, theirs) if back else handed_over(theirs, ours))
