@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kscale.ca.estimator import EstimateOptions, estimate, estimate_many
     from kscale.ca.scale_down.plan import ScaleDownPlan
     from kscale.ca.scale_down.planner import scale_down
-    from kscale.ca.scale_up.loop import scale_up
+    from kscale.ca.scale_up.one_loop import scale_up
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
@@ -59,7 +59,7 @@ _LAZY: dict[str, str] = {
     "load": "kscale.snapshot.reading",
     "place": "kscale.scheduling.place",
     "read_groups": "kscale.capacity.groups",
-    "scale_up": "kscale.ca.scale_up.loop",
+    "scale_up": "kscale.ca.scale_up.one_loop",
     "ScaleUpPlan": "kscale.ca.scale_up.plan",
     "scale_down": "kscale.ca.scale_down.planner",
     "ScaleDownPlan": "kscale.ca.scale_down.plan",

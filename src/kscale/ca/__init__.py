@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.drainability.engine import default_rules as default_rules
     from kscale.ca.scale_down.drainability.engine import drain_status as drain_status
     from kscale.ca.scale_down.drainability.engine import drainability as drainability
+    from kscale.ca.scale_down.inputs import ScaleDownInputs as ScaleDownInputs
     from kscale.ca.scale_down.pdb import RemainingPdbTracker as RemainingPdbTracker
     from kscale.ca.scale_down.plan import ScaleDownPlan as ScaleDownPlan
     from kscale.ca.scale_down.removal import RemovableNode as RemovableNode
@@ -54,8 +55,9 @@ if TYPE_CHECKING:
     from kscale.ca.scale_up.creation import AsyncInitializer as AsyncInitializer
     from kscale.ca.scale_up.initializer import initialize_steps as initialize_steps
     from kscale.ca.scale_up.inputs import OrchestratorInputs as OrchestratorInputs
-    from kscale.ca.scale_up.loop import scale_up_steps as scale_up_steps
+    from kscale.ca.scale_up.inputs import ScaleUpInputs as ScaleUpInputs
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
+    from kscale.ca.scale_up.one_loop import scale_up_steps as scale_up_steps
     from kscale.ca.scale_up.orchestrator import Orchestration as Orchestration
     from kscale.ca.scale_up.orchestrator import orchestrate as orchestrate
     from kscale.ca.scale_up.orchestrator import orchestrate_steps as orchestrate_steps
@@ -74,9 +76,9 @@ if TYPE_CHECKING:
     from kscale.ca.state import register_group_change as register_group_change
     from kscale.ca.state import restarted as restarted
     from kscale.ca.static_autoscaler.inputs import LoopInputs as LoopInputs
-    from kscale.ca.static_autoscaler.loop import run_once as run_once
-    from kscale.ca.static_autoscaler.loop import run_once_steps as run_once_steps
     from kscale.ca.static_autoscaler.report import LoopReport as LoopReport
+    from kscale.ca.static_autoscaler.run_once import run_once as run_once
+    from kscale.ca.static_autoscaler.run_once import run_once_steps as run_once_steps
 
 _MODULES: dict[str, tuple[str, ...]] = {
     "balancing": ("GroupSize", "ScaleUpInfo", "balance"),
@@ -97,7 +99,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "quota": (),
     "repair": ("repair_steps",),
     "static_autoscaler.inputs": ("LoopInputs",),
-    "static_autoscaler.loop": ("run_once", "run_once_steps"),
+    "static_autoscaler.run_once": ("run_once", "run_once_steps"),
     "static_autoscaler.report": ("LoopReport",),
     "scale_down.actuation.actuator": ("Actuator",),
     "scale_down.actuation.remember": ("caught_up",),
@@ -105,6 +107,7 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.budgets": ("BudgetGroup", "DeletionsInProgress", "GroupNodes", "NodeInGroup", "crop"),
     "scale_down.drainability.context": ("DrainContext", "Listers"),
     "scale_down.drainability.engine": ("DrainJudge", "default_rules", "drain_status", "drainability"),
+    "scale_down.inputs": ("ScaleDownInputs",),
     "scale_down.pdb": ("RemainingPdbTracker",),
     "scale_down.plan": ("ScaleDownPlan",),
     "scale_down.removal": (
@@ -116,10 +119,10 @@ _MODULES: dict[str, tuple[str, ...]] = {
     ),
     "templates": (),
     "scale_up.creation": ("AsyncInitializer",),
-    "scale_up.inputs": ("OrchestratorInputs",),
+    "scale_up.inputs": ("OrchestratorInputs", "ScaleUpInputs"),
     "scale_up.orchestrator": ("Orchestration", "orchestrate", "orchestrate_steps"),
     "scale_up.initializer": ("initialize_steps",),
-    "scale_up.loop": ("scale_up_steps",),
+    "scale_up.one_loop": ("scale_up_steps",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),
     "scale_up.salvo": ("salvo_steps",),
     "scale_up.status": ("ScaleUpStatus", "status_events"),
@@ -159,10 +162,12 @@ __all__ = [
     "RemovalResult",
     "RemovalSimulator",
     "ResourceLimiter",
+    "ScaleDownInputs",
     "ScaleDownOptions",
     "ScaleDownPlan",
     "ScaleDownState",
     "ScaleUpInfo",
+    "ScaleUpInputs",
     "ScaleUpOptions",
     "ScaleUpState",
     "ScaleUpStatus",

@@ -17,6 +17,7 @@ from kscale.ca.scale_down.budgets import NodeInGroup, in_groups
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.rules import replica_count
 from kscale.ca.scale_down.explain import why_it_stays
+from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
@@ -105,11 +106,13 @@ def report_scale_down(
         options=options,
         state=state,
         exhaustive=exhaustive,
-        deleting=_in_groups(deleting, groups, snapshot),
-        draining=_in_groups(draining, groups, snapshot),
-        max_simulations=max_simulations,
-        threads=threads,
-        gpu_label=gpu_label,
+        inputs=ScaleDownInputs(
+            deleting=_in_groups(deleting, groups, snapshot),
+            draining=_in_groups(draining, groups, snapshot),
+            max_simulations=max_simulations,
+            threads=threads,
+            gpu_label=gpu_label,
+        ),
     )
     drained = _final_moves(plan.drain, snapshot)
     going_now = {*drained, *plan.delete_empty}

@@ -18,8 +18,8 @@ from kscale.ca.options import GIB, AutoscalingOptions
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.state import LoopState
 from kscale.ca.static_autoscaler.inputs import LoopInputs
-from kscale.ca.static_autoscaler.loop import run_once, run_once_steps
 from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.ca.static_autoscaler.run_once import run_once, run_once_steps
 from kscale.ca.status_config_map import write_status
 from kscale.drivers.debugging_snapshot import went_by
 from kscale.drivers.health import HealthCheck

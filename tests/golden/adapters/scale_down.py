@@ -49,13 +49,15 @@ def check(case: dict[str, Any]) -> None:
             now=to_datetime(loop["now"]),
             options=options,
             state=ca.LoopState.from_json(state.to_json()),
-            limits=limits,
-            deleting=[ca.NodeInGroup(**item) for item in deletions.get("empty") or []],
-            draining=[ca.NodeInGroup(**item) for item in deletions.get("drained") or []],
-            recent_evictions=[from_dict(pod, Pod) for pod in loop.get("recent_evictions") or []],
-            upcoming=upcoming,
-            disabled=bool(loop.get("in_cooldown")),
-            gpu_label=_GPU_LABEL,
+            inputs=ca.ScaleDownInputs(
+                limits=limits,
+                deleting=[ca.NodeInGroup(**item) for item in deletions.get("empty") or []],
+                draining=[ca.NodeInGroup(**item) for item in deletions.get("drained") or []],
+                recent_evictions=[from_dict(pod, Pod) for pod in loop.get("recent_evictions") or []],
+                upcoming=upcoming,
+                disabled=bool(loop.get("in_cooldown")),
+                gpu_label=_GPU_LABEL,
+            ),
         )
         state = plan.state
         got.append(_answer(plan))

@@ -86,7 +86,8 @@ def _asked(cluster: kscale.Cluster, groups: Any = GROUPS, **more: Any) -> list[A
         return Ranking(groups=("b",))
 
     options = ca.AutoscalingOptions(expander="grpc", **more.pop("options", {}))
-    plan = kscale.scale_up(cluster, groups, now=NOW, options=options, rank=rank, **more)
+    inputs = ca.ScaleUpInputs(**more)
+    plan = kscale.scale_up(cluster, groups, now=NOW, options=options, rank=rank, inputs=inputs)
     assert {plan.chosen} <= {"b", None}
     return asked
 

@@ -21,6 +21,7 @@ from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_down.actuation.results import StartedDeletion
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
+from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.scale_up.scene import Scene
@@ -140,11 +141,13 @@ class LegacyRunOnce:
             now=self.now,
             options=options,
             state=self.up.state,
-            limits=inputs.limits,
-            draining=self.under_way.draining,
-            disabled=self.up.before.scale_down_disabled,
-            gpu_label=inputs.gpu_label,
-            profile=inputs.profile,
+            inputs=ScaleDownInputs(
+                limits=inputs.limits,
+                draining=self.under_way.draining,
+                disabled=self.up.before.scale_down_disabled,
+                gpu_label=inputs.gpu_label,
+                profile=inputs.profile,
+            ),
         )
         self.up.state = plan.state
         yield from p.observe(observation("unneeded_nodes_count", len(plan.unneeded)))

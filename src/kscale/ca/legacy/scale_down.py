@@ -22,10 +22,11 @@ from kscale.ca.nodes import SCALE_DOWN_DISABLED_ANNOTATION, is_being_deleted, is
 from kscale.ca.options import ResourceLimiter
 from kscale.ca.quota import NODES, NodeResources
 from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes, NodeInGroup
+from kscale.ca.scale_down.budgets import CroppedNodes, GroupNodes
 from kscale.ca.scale_down.candidates import prefilter
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.eligibility import Eligibility
+from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner_input import PlannerInput
@@ -36,22 +37,13 @@ from kscale.ca.scale_down.unremovable import UnremovableNode
 from kscale.effects import SECOND, Moment, duration, later
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, ProviderError
-from kscale.scheduling.profile import SchedulerProfile
 
 __all__ = ["legacy_scale_down"]
 
 _RECHECK = 300 * SECOND
 
 
-def legacy_scale_down(
-    given: PlannerInput,
-    *,
-    limits: ResourceLimiter | None = None,
-    in_progress: Sequence[NodeInGroup] = (),
-    disabled: bool = False,
-    gpu_label: str,
-    profile: SchedulerProfile | None = None,
-) -> ScaleDownPlan:
+def legacy_scale_down(given: PlannerInput, inputs: ScaleDownInputs) -> ScaleDownPlan:
     """Decide one loop as release 1.3 does. Arguments and errors as :func:`kscale.scale_down`.
 
     A state that knows no loop yet counts as a process that has just started: cooldowns begin now,
@@ -68,13 +60,11 @@ def legacy_scale_down(
             started=True,
         )
         given.before = replace(given.before, scale_down=memory)
-    return _Loop(given, in_progress, gpu_label, profile).run(limits, disabled)
+    return _Loop(given, inputs).run(inputs.limits, inputs.disabled)
 
 
 class _Loop:
-    def __init__(
-        self, given: PlannerInput, in_progress: Sequence[NodeInGroup], gpu_label: str, profile: SchedulerProfile | None
-    ) -> None:
+    def __init__(self, given: PlannerInput, inputs: ScaleDownInputs) -> None:
         self.given = given
         self.now = given.now
         self.options = given.options
@@ -82,13 +72,13 @@ class _Loop:
         self.groups = given.groups
         self.before = given.before
         self.memory = memory = given.before.scale_down
-        self.in_progress = {item.node for item in in_progress}
-        self.gpu_label = gpu_label
+        self.in_progress = {item.node for item in (*inputs.deleting, *inputs.draining)}
+        self.gpu_label = inputs.gpu_label
         self.pdbs = given.pdbs
         self.listers = given.listers
         self.usage: UsageTracker = memory.usage.copy()
         self.simulator = LegacySimulator(
-            given.whole, given.snapshot, usage=self.usage, hints=memory.hints, now=given.now, profile=profile
+            given.whole, given.snapshot, usage=self.usage, hints=memory.hints, now=given.now, profile=inputs.profile
         )
         self.unremovable_until: dict[str, Moment] = {}
         self.unremovable: dict[str, UnremovableNode] = {}

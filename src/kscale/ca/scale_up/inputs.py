@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Container, Mapping, Sequence
+from datetime import timedelta
 
 import msgspec
 
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.types import ExpanderInput, Filter, Rng
+from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer
 from kscale.ca.quota import Quota
 from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.similarity import Comparator
 from kscale.objects.apps import DaemonSet
-from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.scheduling.profile import SchedulerProfile
 
-__all__ = ["OrchestratorInputs"]
+__all__ = ["OrchestratorInputs", "ScaleUpInputs"]
 
 
 class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
@@ -47,3 +49,38 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
     made_up: Collection[str] = frozenset()
     stop_after_options: int = 0
     rng: Rng | None = None
+
+
+class ScaleUpInputs(msgspec.Struct, kw_only=True, frozen=True):
+    """What a loop of scale-up goes by besides the cluster, the groups, the state and the options. All of it may be left
+    out.
+
+    - ``templates`` replace what would be found out for a group; the others are modelled on real nodes, on what the
+      state remembers of them, then on the group's own description.
+    - ``gpu_label``: the node label that names the type of GPU (a cloud provider's; None: that of ``expander_input``).
+      Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) go by it.
+    - ``expander_input``: without ``prices`` the ``price`` expander goes by the prices of the groups
+      (:func:`~kscale.ca.expander.group_prices.group_prices`). ``rng`` breaks ties, else the first option wins.
+    - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
+      objects (an error: they could not be read); ``comparator`` to that of the options.
+    - ``draining``: nodes whose pods are being moved. ``pods``: names; no other pending pod is looked at.
+      ``all_or_nothing``: all pods at once or none (what provisioning requests ask for).
+    - ``enforcer`` may want the scale-up although the gate is shut. ``max_looks`` stands for upstream's time-out on
+      pending pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
+      ``enable_graceful_degradation`` so many looks at pods are in time (see :func:`kscale.place`), and the others wait
+      for another loop. ``process_age``: how long the autoscaler has been running (None: long enough).
+    """
+
+    templates: Mapping[str, NodeTemplate] = {}
+    gpu_label: str | None = None
+    profile: SchedulerProfile | None = None
+    expander_input: ExpanderInput | None = None
+    quotas: Sequence[Quota] | AutoscalerError | None = None
+    comparator: Comparator | None = None
+    rng: Rng | None = None
+    draining: Sequence[str] = ()
+    pods: Collection[str] | None = None
+    all_or_nothing: bool = False
+    enforcer: ScaleUpEnforcer | None = None
+    max_looks: int | None = None
+    process_age: timedelta | None = None

@@ -1,27 +1,18 @@
-"""One loop of scale-up, from pending pods to a plan: the pod lists, then the orchestrator (``RunOnce``)."""
+"""A loop of scale-up under way: the cluster, the pod lists, then the orchestrator (``RunOnce``)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
-from datetime import datetime, timedelta
-from typing import Any
 
 import numpy as np
 from msgspec.structs import replace
 
-from kscale.ca.actionable import not_actionable
 from kscale.ca.balancing import ScaleUpInfo
-from kscale.ca.cluster_state import Updating, forget_failures, is_cluster_healthy, update_nodes_steps
-from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
-from kscale.ca.event_subjects import status_event
-from kscale.ca.expander.chain import respond_with
+from kscale.ca.cluster_state import Updating, update_nodes_steps
+from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.group_prices import group_prices
-from kscale.ca.expander.registry import build_chain
-from kscale.ca.expander.types import ExpanderInput, Rank, Rng
-from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
-from kscale.ca.legacy.scale_up_loop import legacy_loop_steps
-from kscale.ca.options import AutoscalingOptions
+from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
 from kscale.ca.pod_lists.degradation import count_degradation, looks_in_time
 from kscale.ca.pod_lists.drained import with_drained_pods
@@ -42,165 +33,23 @@ from kscale.ca.scale_up.records import PodCounts
 from kscale.ca.scale_up.salvo import salvo_in
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.scale_up.status import NOT_TRIED, SUCCESSFUL, status_events
-from kscale.ca.similarity import Comparator
-from kscale.ca.state import LoopState, RememberedTemplate, ScaleUpState, cleared, register_group_change
+from kscale.ca.state import LoopState, RememberedTemplate, ScaleUpState, register_group_change
 from kscale.effects import (
-    DecreaseTargetSize,
     Deferred,
     Emit,
     Event,
     Moment,
     Progress,
     StepsOf,
-    as_if_done,
     duration,
-    moment,
 )
-from kscale.errors import InputError, Problem
-from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.scheduling.place import PlaceState, place
-from kscale.scheduling.profile import SchedulerProfile
-from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ScaleUpLoop", "ScalingUp", "check_options", "scale_up", "scale_up_steps"]
-
-ScalingUp = Orchestrating | DecreaseTargetSize
-"""What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
-
-
-def scale_up(
-    cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
-    *,
-    now: datetime | Moment,
-    rank: Rank | None = None,
-    **given: Any,
-) -> ScaleUpPlan:
-    """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`, whose
-    arguments it takes. Nothing is changed.
-
-    ``rank`` answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` asks its server); without it that
-    expander keeps every option.
-    """
-    steps = scale_up_steps(cluster, groups, now=now, **given)
-    done = as_if_done(steps, now=moment(now), respond=respond_with(rank))
-    return done.value.with_events(done.events)
-
-
-def scale_up_steps(
-    cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
-    *,
-    now: datetime | Moment,
-    options: AutoscalingOptions | None = None,
-    state: LoopState | None = None,
-    rng: Rng | None = None,
-    templates: Mapping[str, NodeTemplate] | None = None,
-    expander_input: ExpanderInput | None = None,
-    quotas: Sequence[Quota] | AutoscalerError | None = None,
-    comparator: Comparator | None = None,
-    draining: Sequence[str] = (),
-    pods: Collection[str] | None = None,
-    all_or_nothing: bool = False,
-    enforcer: ScaleUpEnforcer | None = None,
-    max_looks: int | None = None,
-    process_age: timedelta | None = None,
-    profile: SchedulerProfile | None = None,
-    gpu_label: str | None = None,
-) -> StepsOf[ScalingUp, ScaleUpPlan]:
-    """One loop of scale-up as a step machine.
-
-    - ``groups``: those that exist, and those that could be made (``exists`` False).
-    - ``templates`` replace what would be found out for a group; the others are modelled on real nodes, on what the
-      state remembers of them, then on the group's own description.
-    - ``gpu_label``: the node label that names the type of GPU (a cloud provider's; None: that of ``expander_input``).
-      Nodes that have it and show no device are not ready yet, and limits by type (``gpu_total``) go by it.
-    - Without ``prices`` the ``price`` expander goes by the prices of the groups
-      (:func:`~kscale.ca.expander.group_prices.group_prices`).
-    - ``quotas`` default to the limits in the options and, with ``capacity_quotas_enabled``, the cluster's CapacityQuota
-      objects. ``draining``: nodes whose pods are being moved. ``pods``: names; no other pending pod is looked at.
-    - With ``profile="legacy"`` the loop is that of release 1.3; of what that release did not know (``quotas``,
-      ``comparator``, ``draining``, ``all_or_nothing``, salvo, minimum sizes) nothing counts.
-    - ``enforcer`` may want the scale-up although the gate is shut. ``max_looks`` stands for upstream's time-out on
-      pending pods (``--pending-pods-batching-timeout``), which a pure function cannot have: with
-      ``enable_graceful_degradation`` so many looks at pods are in time (see :func:`kscale.place`), and the others wait
-      for another loop.
-    - ``all_or_nothing``: all pods at once or none (what provisioning requests ask for). ``process_age``: how long the
-      autoscaler has been running (None: long enough). ``rng`` breaks ties, else the first option wins. The other
-      arguments are those of :class:`~kscale.ca.scale_up.inputs.OrchestratorInputs`.
-
-    Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
-    of expanders that cannot be built or a group whose size cannot be read.
-    """
-    options = options or AutoscalingOptions()
-    check_options(options)
-    now = moment(now)
-    p = Progress(now)
-    given_input = expander_input or ExpanderInput()
-    if gpu_label is not None:
-        given_input = replace_input(given_input, gpu_label=gpu_label)
-    before = state or LoopState()
-    scene = Scene(cluster, groups, now, options, profile, given_input.gpu_label, templates, before.templates)
-    if options.legacy:
-        if not given_input.cluster_node_count:
-            given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))
-        return (
-            yield from legacy_loop_steps(
-                p,
-                scene,
-                before,
-                templates=templates or {},
-                expander_input=replace_input(given_input, now=given_input.now or now),
-                pods=pods,
-                rng=rng,
-            )
-        )
-    idle = not_actionable(len(scene.lists.all), len(scene.lists.ready), options, process_age)
-    if idle is not None:
-        if idle.tell:
-            yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
-        return ScaleUpPlan(
-            result=NOT_TRIED, before=Preparation(scene.snapshot, warnings=[idle.message]), state=cleared(before)
-        )
-    inputs = OrchestratorInputs(
-        expander_input=given_input,
-        quotas=quotas,
-        comparator=comparator or Comparator.from_options(options),
-        profile=scene.profile,
-        all_or_nothing=all_or_nothing,
-        rng=rng,
-    )
-    loop = ScaleUpLoop(p, scene, replace(before, cluster=forget_failures(before.cluster)), inputs)
-    loop.find_templates(templates or {})
-    yield from loop.update()
-    if not is_cluster_healthy(loop.state.cluster, options):
-        yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
-        loop.state = cleared(loop.state)
-        return loop.plan()
-    yield from loop.look_at_pods(pods, draining, enforcer, max_looks)
-    yield from loop.scale()
-    # A loop that raises groups to their minimum tells of that instead.
-    if options.enforce_node_group_min_size:
-        yield from loop.raise_to_minimum()
-    else:
-        yield from loop.tell_untried()
-    return loop.plan()
-
-
-def check_options(options: AutoscalingOptions) -> None:
-    """Raises what :func:`scale_up_steps` says of options."""
-    problems = options.problems()
-    if options.estimator not in (("binpacking", "basic") if options.legacy else ("binpacking",)):
-        problems.append(Problem(f"Unknown estimator: {options.estimator}", field="estimator"))
-    if problems:
-        raise InputError(problems)
-    names = [options.expander] if options.legacy else options.expander_names
-    build_chain(names)
-    if options.legacy and names[0] not in LEGACY_EXPANDERS:
-        raise AutoscalerError(INTERNAL_ERROR, f"Expander {names[0]} not supported")
+__all__ = ["ScaleUpLoop"]
 
 
 class ScaleUpLoop:

@@ -1,10 +1,9 @@
-"""One loop of the Cluster Autoscaler, whole and in upstream's order (``core/static_autoscaler.go``: RunOnce)."""
+"""One loop under way, part after part in upstream's order (``core/static_autoscaler.go``: RunOnce)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace as replace_input
-from datetime import datetime
 
 from msgspec.structs import replace
 
@@ -20,8 +19,7 @@ from kscale.ca.cluster_state import (
 )
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.event_subjects import status_event
-from kscale.ca.expander.chain import respond_with
-from kscale.ca.expander.types import ExpanderInput, Rank
+from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.legacy.run_once import LegacyLooping, LegacyRunOnce
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop
 from kscale.ca.metrics import FunctionTimer, last_activity, observation
@@ -40,19 +38,18 @@ from kscale.ca.scale_down.actuation.marking import Marking
 from kscale.ca.scale_down.actuation.remember import caught_up, remember_start
 from kscale.ca.scale_down.actuation.soft_tainting import update_soft_taints
 from kscale.ca.scale_down.actuation.start_up import clean_up_taints
+from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
 from kscale.ca.scale_down.pdb import kept_tracker
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
 from kscale.ca.scale_up.inputs import OrchestratorInputs
-from kscale.ca.scale_up.loop import ScaleUpLoop, check_options
+from kscale.ca.scale_up.loop import ScaleUpLoop
 from kscale.ca.scale_up.orchestrator import Orchestrating
 from kscale.ca.scale_up.scene import Scene
 from kscale.ca.similarity import Comparator
-from kscale.ca.simulated import snapshot_of
 from kscale.ca.state import LoopState, cleared
 from kscale.ca.static_autoscaler import observing
-from kscale.ca.static_autoscaler.answering import answering
 from kscale.ca.static_autoscaler.ending import EndedError
 from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
@@ -70,8 +67,6 @@ from kscale.effects import (
     Progress,
     Refresh,
     StepsOf,
-    as_if_done,
-    moment,
 )
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
@@ -79,7 +74,7 @@ from kscale.objects.nodegroups import Groups
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Looping", "run_once", "run_once_steps"]
+__all__ = ["Looping", "RunOnce", "actuator_of"]
 
 Looping = (
     Orchestrating
@@ -97,38 +92,7 @@ Looping = (
 """What a whole loop asks for. Deletions that it starts go on in the background."""
 
 
-def run_once(
-    cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
-    *,
-    now: datetime | Moment,
-    options: AutoscalingOptions | None = None,
-    state: LoopState | None = None,
-    inputs: LoopInputs | None = None,
-    has_instance: Mapping[str, bool] | None = None,
-    rank: Rank | None = None,
-) -> LoopReport:
-    """One whole loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
-
-    ``has_instance``: what the cloud says of machines, by node name (a node left out: it does not say); ``rank`` answers
-    for the grpc expander. Deletions are carried on to their end, with the pods of the nodes gone as soon as they are
-    evicted: the state of the report is that after.
-    """
-    now = moment(now)
-    given, options = inputs or LoopInputs(), options or AutoscalingOptions()
-    snapshot = snapshot_of(cluster, options, now)
-    actuator = given.actuator or _actuator_of(state or LoopState(), snapshot, options, given)
-    given = replace(given, actuator=actuator)
-    steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
-    respond = answering(snapshot, has_instance or {}, respond_with(rank))
-    done = as_if_done(steps, now=now, respond=respond)
-    report = done.value
-    report.state = caught_up(report.state, actuator.tracker)
-    report.actions, report.events, report.observations = done.actions, done.events, done.observations
-    return report
-
-
-def _actuator_of(state: LoopState, snapshot: Snapshot, options: AutoscalingOptions, inputs: LoopInputs) -> Actuator:
+def actuator_of(state: LoopState, snapshot: Snapshot, options: AutoscalingOptions, inputs: LoopInputs) -> Actuator:
     """One for this loop alone: the deletions of the state are under way as long as their nodes are there."""
     there, known = snapshot.columns.index, state.deletions
     still = Deletions(
@@ -138,35 +102,7 @@ def _actuator_of(state: LoopState, snapshot: Snapshot, options: AutoscalingOptio
     return Actuator(options, gpu_label=inputs.gpu_label, known=still)
 
 
-def run_once_steps(
-    cluster: Cluster | Snapshot,
-    groups: Groups | Iterable[NodeGroup],
-    *,
-    now: datetime | Moment,
-    options: AutoscalingOptions | None = None,
-    state: LoopState | None = None,
-    inputs: LoopInputs | None = None,
-) -> StepsOf[Looping, LoopReport]:
-    """One whole loop as a step machine.
-
-    ``cluster``: as it was observed; ``groups``: as the loop before left them (``report.groups``), or as the cloud tells
-    them: it is asked again in the course of the loop (:class:`~kscale.effects.Refresh`), and may answer that they are
-    as they were. ``state``: what the loop before handed on; a process that goes on with what another one saved begins
-    with :func:`kscale.ca.restarted`.
-
-    Raises InputError for options that upstream refuses at start-up and for what no cloud has, and
-    :class:`kscale.ca.AutoscalerError` for a chain of expanders that cannot be built. What goes wrong in the loop itself
-    is in the report.
-    """
-    options = options or AutoscalingOptions()
-    check_options(options)
-    loop = _RunOnce(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
-    if options.legacy:
-        return (yield from loop.legacy().run())
-    return (yield from loop.run())
-
-
-class _RunOnce:
+class RunOnce:
     """One loop under way."""
 
     def __init__(
@@ -183,7 +119,7 @@ class _RunOnce:
         self.scene = scene = Scene(
             cluster, groups, now, options, inputs.profile, inputs.gpu_label, inputs.templates, before.templates
         )
-        self.actuator = inputs.actuator or _actuator_of(before, scene.found, options, inputs)
+        self.actuator = inputs.actuator or actuator_of(before, scene.found, options, inputs)
         self.up = ScaleUpLoop(
             p,
             scene,
@@ -390,15 +326,17 @@ class _RunOnce:
             now=now,
             options=options,
             state=self.state,
-            limits=inputs.limits,
-            deleting=self.under_way.deleting,
-            draining=self.under_way.draining,
-            recent_evictions=self.under_way.recent_evictions,
-            disabled=up.before.scale_down_disabled,
-            max_simulations=inputs.max_simulations,
-            threads=inputs.threads,
-            gpu_label=inputs.gpu_label,
-            profile=inputs.profile,
+            inputs=ScaleDownInputs(
+                limits=inputs.limits,
+                deleting=self.under_way.deleting,
+                draining=self.under_way.draining,
+                recent_evictions=self.under_way.recent_evictions,
+                disabled=up.before.scale_down_disabled,
+                max_simulations=inputs.max_simulations,
+                threads=inputs.threads,
+                gpu_label=inputs.gpu_label,
+                profile=inputs.profile,
+            ),
         )
         unneeded = [item.name for item in plan.unneeded]
         cluster = register_candidates(plan.state.cluster, unneeded, self.scene.groups, now)

@@ -185,11 +185,13 @@ def command(
                 now=moment,
                 options=options,
                 state=remembered,
-                templates=templates,
-                expander_input=_expander_input(options.expander_names, groups, priority_config, per_core, per_gib),
-                pods=source.asked(cluster, snapshot, show.terminal),
-                max_looks=max_looks,
-                gpu_label=gpu.key(snapshot.columns.objects, groups, show.terminal),
+                inputs=kscale.ca.ScaleUpInputs(
+                    templates=templates,
+                    expander_input=_expander_input(options.expander_names, groups, priority_config, per_core, per_gib),
+                    pods=source.asked(cluster, snapshot, show.terminal),
+                    max_looks=max_looks,
+                    gpu_label=gpu.key(snapshot.columns.objects, groups, show.terminal),
+                ),
                 rank=rank,
             )
     _say(plan, show.terminal)

@@ -188,7 +188,7 @@ def test_minimum_memory() -> None:
     groups = Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"]),
                         NodeGroup(id="b", max_size=9, target_size=1, nodes=["n3"])])  # fmt: skip
     found = kscale.scale_down(
-        Cluster(objects).snapshot(), groups, now=N0, options=options(), limits=limits,
+        Cluster(objects).snapshot(), groups, now=N0, options=options(), inputs=ca.ScaleDownInputs(limits=limits),
         state=started("n0", "n1", "n2"),
     )  # fmt: skip
     assert len(found.delete_empty) == 2
@@ -208,9 +208,10 @@ def test_minimum_of_gpus() -> None:
         Groups([NodeGroup(id="a", max_size=9, target_size=3, nodes=["n0", "n1", "n2"])]),
         now=N0,
         options=options(),
-        limits=ca.ResourceLimiter(min={"v100": 4}, max={}),
         state=started("n0", "n1", "n2"),
-        gpu_label="cloud.google.com/gke-accelerator",
+        inputs=ca.ScaleDownInputs(
+            limits=ca.ResourceLimiter(min={"v100": 4}, max={}), gpu_label="cloud.google.com/gke-accelerator"
+        ),
     )
     assert len(found.delete_empty) == 1
 
@@ -244,7 +245,8 @@ def test_nothing_more_while_a_node_is_drained() -> None:
     found = kscale.scale_down(
         Cluster([machine("n1"), machine("n2")]).snapshot(),
         Groups([NodeGroup(id="a", max_size=9, target_size=2, nodes=["n1", "n2"])]),
-        now=N0, options=options(), state=started("n1"), draining=[ca.NodeInGroup(node="n2", group="a")],
+        now=N0, options=options(), state=started("n1"),
+        inputs=ca.ScaleDownInputs(draining=[ca.NodeInGroup(node="n2", group="a")]),
     )  # fmt: skip
     assert found.result == "ScaleDownInProgress"
     assert found.chosen is None
@@ -286,8 +288,10 @@ def test_nodes_that_are_not_ready_take_no_pods() -> None:
     ],
 )
 def test_what_that_release_did_not_know_is_refused(given: dict[str, Any]) -> None:
+    exhaustive = "exhaustive" in given
+    inputs = None if exhaustive else ca.ScaleDownInputs(**given)
     with pytest.raises(InputError, match=f"{next(iter(given))}: the planner of release 1.3 does not know it"):
-        kscale.scale_down(Cluster().snapshot(), [], now=N0, options=options(), **given)
+        kscale.scale_down(Cluster().snapshot(), [], now=N0, options=options(), inputs=inputs, exhaustive=exhaustive)
 
 
 # -- pods ------------------------------------------------------------------------------------------------------------

@@ -44,8 +44,14 @@ def on(name: str, cpu: int, **more: Any) -> Pod:
 
 def loop(objects: list[Any], groups: list[NodeGroup], **more: Any) -> kscale.ScaleDownPlan:
     options = {"skip_nodes_with_custom_controller_pods": False, **more.pop("options", {})}
+    inputs = {name: more.pop(name) for name in [*more] if name in ca.ScaleDownInputs.__struct_fields__}
     return kscale.scale_down(
-        Cluster(objects).snapshot(), Groups(groups), now=N0, options=ca.AutoscalingOptions(**options), **more
+        Cluster(objects).snapshot(),
+        Groups(groups),
+        now=N0,
+        options=ca.AutoscalingOptions(**options),
+        inputs=ca.ScaleDownInputs(**inputs),
+        **more,
     )
 
 

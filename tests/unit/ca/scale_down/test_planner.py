@@ -59,7 +59,8 @@ def group(names: list[str], **more: Any) -> Groups:
 
 
 def plan(objects: list[Any], names: list[str], **more: Any) -> kscale.ScaleDownPlan:
-    given: dict[str, Any] = {"now": N0, "options": LAX, **more}
+    inputs = {name: more.pop(name) for name in [*more] if name in ca.ScaleDownInputs.__struct_fields__}
+    given: dict[str, Any] = {"now": N0, "options": LAX, "inputs": ca.ScaleDownInputs(**inputs), **more}
     return kscale.scale_down(Cluster(objects).snapshot(), given.pop("groups", group(names)), **given)
 
 

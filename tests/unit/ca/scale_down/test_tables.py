@@ -228,9 +228,11 @@ def test_update_cluster_state(
         Groups([NodeGroup(id="ng1", max_size=99, target_size=9, nodes=names)]),
         now=N0,
         options=LAX,
-        recent_evictions=[
-            evicted(int(text.split(":")[0]), i, text.split(":")[1]) for i, text in enumerate(gone.split())
-        ],
+        inputs=ca.ScaleDownInputs(
+            recent_evictions=[
+                evicted(int(text.split(":")[0]), i, text.split(":")[1]) for i, text in enumerate(gone.split())
+            ]
+        ),
     )
     assert len(found.unneeded) == len(unneeded.split())
     assert len(found.unremovable_after_update) == len(unremovable.split())
@@ -244,7 +246,7 @@ def test_when_time_is_up_the_rest_is_skipped() -> None:
     found = kscale.scale_down(
         Cluster(machines("1000 1000 1000")).snapshot(),
         Groups([NodeGroup(id="ng1", max_size=9, target_size=3, nodes=names)]),
-        now=N0, options=LAX, max_simulations=1,
+        now=N0, options=LAX, inputs=ca.ScaleDownInputs(max_simulations=1),
     )  # fmt: skip
     assert [item.name for item in found.unneeded] == ["n1"]
     assert found.skipped == ["n2", "n3"]
@@ -379,7 +381,7 @@ def test_a_quota_of_cores_end_to_end() -> None:
         Groups([NodeGroup(id="g", max_size=9, target_size=2, nodes=names)]),
         now=N0,
         options=ca.AutoscalingOptions(scale_down_unneeded_time=timedelta()),
-        limits=ca.ResourceLimiter(min={"cpu": 3}),
+        inputs=ca.ScaleDownInputs(limits=ca.ResourceLimiter(min={"cpu": 3})),
     )
     assert found.delete_empty == []
     assert {name: item.reason for name, item in found.unremovable.items()} == dict.fromkeys(

@@ -76,7 +76,7 @@ class Life:
         under_way = self.actuator.tracker.status(now)
         plan = kscale.scale_down(
             snapshot, groups, now=now, options=OPTIONS, state=self.state,
-            deleting=under_way.deleting, draining=under_way.draining,
+            inputs=ca.ScaleDownInputs(deleting=under_way.deleting, draining=under_way.draining),
         )  # fmt: skip
         self.state = plan.state
         gone: list[str] = []

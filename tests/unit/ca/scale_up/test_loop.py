@@ -157,7 +157,7 @@ def test_pods_of_drained_nodes_need_a_place() -> None:
     cordoned = machine("n1")
     cordoned = replace(cordoned, spec=replace(cordoned.spec, unschedulable=True))
     cluster = Cluster([cordoned, running("moving", 500, "n1")])
-    plan = kscale.scale_up(cluster, [group("a")], now=N0, draining=["n1", "gone"])
+    plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=kscale.ca.ScaleUpInputs(draining=["n1", "gone"]))
     assert (plan.triggered, plan.lists.drained) == (["default/moving"], 1)
     assert len(plan.warnings) == 1
 
@@ -240,7 +240,7 @@ def test_a_broken_priority_map_is_upstreams_event() -> None:
         [group("a"), group("b")],
         now=N0,
         options=AutoscalingOptions(expander="priority"),
-        expander_input=ExpanderInput(priorities={"priorities": "{"}),
+        inputs=kscale.ca.ScaleUpInputs(expander_input=ExpanderInput(priorities={"priorities": "{"})),
     )
     assert plan.result == "ScaleUpSuccessful"
     assert "PriorityConfigMapInvalid" in {event.reason for event in plan.events}

@@ -30,7 +30,8 @@ def _loop(pods: int = 3, *, degraded: int = 0, **given: Any) -> Any:
     flags = {key: given.pop(key) for key in list(given) if key in AutoscalingOptions.__struct_fields__}
     cluster = Cluster([machine("n1", 2000), *(waiting(f"p{i}", 500) for i in range(pods))])
     options = AutoscalingOptions(**flags)
-    return kscale.scale_up(cluster, [group("a")], now=N0, options=options, state=_state(degraded), **given)
+    inputs = ca.ScaleUpInputs(**given)
+    return kscale.scale_up(cluster, [group("a")], now=N0, options=options, state=_state(degraded), inputs=inputs)
 
 
 # -- graceful degradation ----------------------------------------------------------------------------------------------
@@ -117,7 +118,8 @@ def test_pods_that_consume_a_provisioning_request_open_the_gate(key: str) -> Non
     annotations = {f"{key}/consume-provisioning-request": "mine"}
     for given, result in ((annotations, "ScaleUpSuccessful"), (None, "ScaleUpInCooldown")):
         cluster = Cluster([machine("n1", 100), waiting("p", 500, age=1, annotations=given)])
-        plan = kscale.scale_up(cluster, [group("a")], now=N0, enforcer=ca.any_consumes_provisioning_request)
+        inputs = ca.ScaleUpInputs(enforcer=ca.any_consumes_provisioning_request)
+        plan = kscale.scale_up(cluster, [group("a")], now=N0, inputs=inputs)
         assert (plan.result, plan.scale_down_disabled) == (result, True)
 
 
@@ -165,9 +167,10 @@ def _unready(name: str) -> Node:
 def test_a_loop_without_ready_nodes_does_nothing() -> None:
     options = AutoscalingOptions(scale_up_from_zero=False)
     cluster = Cluster([_unready("n1"), waiting("p", 500)])
-    plan = kscale.scale_up(cluster, [group("a")], now=N0, options=options, process_age=_MINUTE)
+    young, old = (ca.ScaleUpInputs(process_age=minutes * _MINUTE) for minutes in (1, 11))
+    plan = kscale.scale_up(cluster, [group("a")], now=N0, options=options, inputs=young)
     assert (plan.result, plan.events, plan.warnings) == ("ScaleUpNotTried", [], ["Cluster has no ready nodes."])
-    later = kscale.scale_up(cluster, [group("a")], now=N0, options=options, process_age=11 * _MINUTE)
+    later = kscale.scale_up(cluster, [group("a")], now=N0, options=options, inputs=old)
     assert [event.message for event in later.events] == ["Cluster has no ready nodes."]
     cluster.apply(machine("n2"))
     assert kscale.scale_up(cluster, [group("a")], now=N0, options=options).result == "ScaleUpNotNeeded"

@@ -1,0 +1,161 @@
+"""One loop of scale-up, from pending pods to a plan: the pod lists, then the orchestrator (``RunOnce``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace as replace_input
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from kscale.ca.actionable import not_actionable
+from kscale.ca.cluster_state import forget_failures, is_cluster_healthy
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.event_subjects import status_event
+from kscale.ca.expander.chain import respond_with
+from kscale.ca.expander.registry import build_chain
+from kscale.ca.expander.types import ExpanderInput, Rank
+from kscale.ca.legacy.scale_up import LEGACY_EXPANDERS
+from kscale.ca.legacy.scale_up_loop import legacy_loop_steps
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_up.inputs import OrchestratorInputs, ScaleUpInputs
+from kscale.ca.scale_up.loop import ScaleUpLoop
+from kscale.ca.scale_up.orchestrator import Orchestrating
+from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan
+from kscale.ca.scale_up.scene import Scene
+from kscale.ca.scale_up.status import NOT_TRIED
+from kscale.ca.similarity import Comparator
+from kscale.ca.state import LoopState, cleared
+from kscale.effects import (
+    DecreaseTargetSize,
+    Moment,
+    Progress,
+    StepsOf,
+    as_if_done,
+    moment,
+)
+from kscale.errors import InputError, Problem
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["ScalingUp", "check_options", "scale_up", "scale_up_steps"]
+
+ScalingUp = Orchestrating | DecreaseTargetSize
+"""What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
+
+
+def scale_up(
+    cluster: Cluster | Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: ScaleUpInputs | None = None,
+    rank: Rank | None = None,
+) -> ScaleUpPlan:
+    """Decide one loop of scale-up as if everything succeeded: a dry run of :func:`kscale.ca.scale_up_steps`, whose
+    arguments it takes. Nothing is changed.
+
+    ``rank`` answers for the grpc expander (:class:`kscale.drivers.GrpcExpander` asks its server); without it that
+    expander keeps every option.
+    """
+    steps = scale_up_steps(cluster, groups, now=now, options=options, state=state, inputs=inputs)
+    done = as_if_done(steps, now=moment(now), respond=respond_with(rank))
+    return done.value.with_events(done.events)
+
+
+def scale_up_steps(
+    cluster: Cluster | Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: ScaleUpInputs | None = None,
+) -> StepsOf[ScalingUp, ScaleUpPlan]:
+    """One loop of scale-up as a step machine.
+
+    ``groups``: those that exist, and those that could be made (``exists`` False). ``inputs``: what there is to say
+    besides (:class:`kscale.ca.ScaleUpInputs`). With ``profile="legacy"`` in the options the loop is that of release
+    1.3; of what that release did not know (``quotas``, ``comparator``, ``draining``, ``all_or_nothing``, salvo, minimum
+    sizes) nothing counts.
+
+    Raises InputError for options that upstream refuses at start-up, and :class:`kscale.ca.AutoscalerError` for a chain
+    of expanders that cannot be built or a group whose size cannot be read.
+    """
+    options = options or AutoscalingOptions()
+    check_options(options)
+    now = moment(now)
+    p = Progress(now)
+    given = inputs or ScaleUpInputs()
+    given_input = given.expander_input or ExpanderInput()
+    if given.gpu_label is not None:
+        given_input = replace_input(given_input, gpu_label=given.gpu_label)
+    before = state or LoopState()
+    scene = Scene(
+        cluster, groups, now, options, given.profile, given_input.gpu_label, given.templates, before.templates
+    )
+    if options.legacy:
+        if not given_input.cluster_node_count:
+            given_input = replace_input(given_input, cluster_node_count=len(scene.lists.all))
+        return (
+            yield from legacy_loop_steps(
+                p,
+                scene,
+                before,
+                templates=given.templates,
+                expander_input=replace_input(given_input, now=given_input.now or now),
+                pods=given.pods,
+                rng=given.rng,
+            )
+        )
+    idle = not_actionable(len(scene.lists.all), len(scene.lists.ready), options, given.process_age)
+    if idle is not None:
+        if idle.tell:
+            yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
+        return ScaleUpPlan(
+            result=NOT_TRIED, before=Preparation(scene.snapshot, warnings=[idle.message]), state=cleared(before)
+        )
+    loop = ScaleUpLoop(
+        p,
+        scene,
+        replace(before, cluster=forget_failures(before.cluster)),
+        OrchestratorInputs(
+            expander_input=given_input,
+            quotas=given.quotas,
+            comparator=given.comparator or Comparator.from_options(options),
+            profile=scene.profile,
+            all_or_nothing=given.all_or_nothing,
+            rng=given.rng,
+        ),
+    )
+    loop.find_templates(given.templates)
+    yield from loop.update()
+    if not is_cluster_healthy(loop.state.cluster, options):
+        yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
+        loop.state = cleared(loop.state)
+        return loop.plan()
+    yield from loop.look_at_pods(given.pods, given.draining, given.enforcer, given.max_looks)
+    yield from loop.scale()
+    # A loop that raises groups to their minimum tells of that instead.
+    if options.enforce_node_group_min_size:
+        yield from loop.raise_to_minimum()
+    else:
+        yield from loop.tell_untried()
+    return loop.plan()
+
+
+def check_options(options: AutoscalingOptions) -> None:
+    """Raises what :func:`scale_up_steps` says of options."""
+    problems = options.problems()
+    if options.estimator not in (("binpacking", "basic") if options.legacy else ("binpacking",)):
+        problems.append(Problem(f"Unknown estimator: {options.estimator}", field="estimator"))
+    if problems:
+        raise InputError(problems)
+    names = [options.expander] if options.legacy else options.expander_names
+    build_chain(names)
+    if options.legacy and names[0] not in LEGACY_EXPANDERS:
+        raise AutoscalerError(INTERNAL_ERROR, f"Expander {names[0]} not supported")

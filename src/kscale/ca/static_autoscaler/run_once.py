@@ -1,0 +1,91 @@
+"""One loop of the Cluster Autoscaler, whole and in upstream's order (``core/static_autoscaler.go``: RunOnce)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+
+from msgspec.structs import replace
+
+from kscale.ca.expander.chain import respond_with
+from kscale.ca.expander.types import Rank
+from kscale.ca.options import AutoscalingOptions
+from kscale.ca.scale_down.actuation.remember import caught_up
+from kscale.ca.scale_up.one_loop import check_options
+from kscale.ca.simulated import snapshot_of
+from kscale.ca.state import LoopState
+from kscale.ca.static_autoscaler.answering import answering
+from kscale.ca.static_autoscaler.inputs import LoopInputs
+from kscale.ca.static_autoscaler.loop import Looping, RunOnce, actuator_of
+from kscale.ca.static_autoscaler.report import LoopReport
+from kscale.effects import (
+    Moment,
+    StepsOf,
+    as_if_done,
+    moment,
+)
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.nodegroups import Groups
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["run_once", "run_once_steps"]
+
+
+def run_once(
+    cluster: Cluster | Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: LoopInputs | None = None,
+    has_instance: Mapping[str, bool] | None = None,
+    rank: Rank | None = None,
+) -> LoopReport:
+    """One whole loop as if everything succeeded: a dry run of :func:`run_once_steps`. Nothing is changed.
+
+    ``has_instance``: what the cloud says of machines, by node name (a node left out: it does not say); ``rank`` answers
+    for the grpc expander. Deletions are carried on to their end, with the pods of the nodes gone as soon as they are
+    evicted: the state of the report is that after.
+    """
+    now = moment(now)
+    given, options = inputs or LoopInputs(), options or AutoscalingOptions()
+    snapshot = snapshot_of(cluster, options, now)
+    actuator = given.actuator or actuator_of(state or LoopState(), snapshot, options, given)
+    given = replace(given, actuator=actuator)
+    steps = run_once_steps(snapshot, groups, now=now, options=options, state=state, inputs=given)
+    respond = answering(snapshot, has_instance or {}, respond_with(rank))
+    done = as_if_done(steps, now=now, respond=respond)
+    report = done.value
+    report.state = caught_up(report.state, actuator.tracker)
+    report.actions, report.events, report.observations = done.actions, done.events, done.observations
+    return report
+
+
+def run_once_steps(
+    cluster: Cluster | Snapshot,
+    groups: Groups | Iterable[NodeGroup],
+    *,
+    now: datetime | Moment,
+    options: AutoscalingOptions | None = None,
+    state: LoopState | None = None,
+    inputs: LoopInputs | None = None,
+) -> StepsOf[Looping, LoopReport]:
+    """One whole loop as a step machine.
+
+    ``cluster``: as it was observed; ``groups``: as the loop before left them (``report.groups``), or as the cloud tells
+    them: it is asked again in the course of the loop (:class:`~kscale.effects.Refresh`), and may answer that they are
+    as they were. ``state``: what the loop before handed on; a process that goes on with what another one saved begins
+    with :func:`kscale.ca.restarted`.
+
+    Raises InputError for options that upstream refuses at start-up and for what no cloud has, and
+    :class:`kscale.ca.AutoscalerError` for a chain of expanders that cannot be built. What goes wrong in the loop itself
+    is in the report.
+    """
+    options = options or AutoscalingOptions()
+    check_options(options)
+    loop = RunOnce(cluster, groups, moment(now), options, state or LoopState(), inputs or LoopInputs())
+    if options.legacy:
+        return (yield from loop.legacy().run())
+    return (yield from loop.run())
