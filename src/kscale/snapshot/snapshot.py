@@ -400,7 +400,8 @@ class Snapshot:
         starts = np.flatnonzero(np.diff(classes, prepend=-1)).tolist()
         for start, end in pairwise([*starts, len(gone)]):
             for name, amount in self.interner.classes[classes[start]].occupancy.items():
-                np.subtract.at(used[name], nodes[start:end], amount)
+                if amount:  # of what nobody takes any there is no column
+                    np.subtract.at(used[name], nodes[start:end], amount)
         of_rows = keep[: len(self._placed_rows)]
         of_added = keep[len(self._placed_rows) :]
         return Snapshot(

@@ -91,3 +91,10 @@ def test_without_placed_is_made_once() -> None:
     assert first.without_placed(np.array([1])).pods == ["default/run0", "default/run2"]
     assert first.without_placed(gone[:0]) is first
     assert len(first.pods) == 3
+
+
+def test_what_nobody_takes_any_of_has_no_column_to_take_from() -> None:
+    pods = [pod(f"p{i}", 0, 0, spec={"node_name": "n0"}) for i in range(2)]
+    left = Cluster([_machine("n0"), *pods]).snapshot().without_placed(np.array([0]))
+    assert left.pod_count.tolist() == [1]
+    assert not any(column.any() for column in left.used.values())
