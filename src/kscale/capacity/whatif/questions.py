@@ -11,7 +11,8 @@ import msgspec
 from kscale.ca.expander.chain import expand
 from kscale.ca.expander.group_prices import group_prices
 from kscale.ca.expander.registry import GRPC
-from kscale.ca.scale_up.loop import scale_up
+from kscale.ca.scale_up.inputs import ScaleUpInputs
+from kscale.ca.scale_up.one_loop import scale_up
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.capacity.estimate import estimate_groups
 from kscale.capacity.mix import MixOptions, mix
@@ -187,8 +188,7 @@ def _plan(world: World) -> ScaleUpPlan:
         world.groups,
         now=world.now,
         options=world.options,
-        templates=world.templates,
-        profile=world.profile,
+        inputs=ScaleUpInputs(templates=world.templates, profile=world.profile),
     )
 
 
