@@ -15,27 +15,15 @@ import pytest
 from e2e.control_plane import ControlPlane, Refused
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import MERGE, connected
+from kscale.drivers.autoscaler_manifests import autoscaler_roles
 from kscale.drivers.horizontal_autoscaler import HORIZONTAL_METRICS, HorizontalAutoscaler
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
 from kscale.hpa.options import HPAOptions
 from kscale.world.metrics.rest import RESTMetrics
 from unit.world.informer_cases import pod
 
-RULES: list[dict[str, Any]] = [
-    {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers"], "verbs": ["get", "list", "watch"]},
-    {"apiGroups": ["autoscaling"], "resources": ["horizontalpodautoscalers/status"], "verbs": ["patch"]},
-    {"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["apps"], "resources": ["deployments", "statefulsets"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["*"], "resources": ["*/scale"], "verbs": ["get", "update"]},
-    {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["list"]},
-    {
-        "apiGroups": ["custom.metrics.k8s.io", "external.metrics.k8s.io"],
-        "resources": ["*"],
-        "verbs": ["get", "list"],
-    },
-    {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-]
-"""As docs/run-horizontal.md has them, without a lease."""
+RULES: list[dict[str, Any]] = [rule for rules in autoscaler_roles("horizontal") for rule in rules]
+"""As ``kscale manifests horizontal`` has them."""
 
 GROUP = "/apis/duel.example.com/v1"
 NAMESPACE = "/namespaces/default"

@@ -18,9 +18,11 @@ import trustme
 from e2e.control_plane import ControlPlane, Refused, free_ports
 from e2e.metrics_server import FakeMetrics
 from e2e.real_api import connected
+from kscale.drivers.autoscaler_manifests import autoscaler_roles
 from kscale.drivers.process import Build, ProcessOptions
 from kscale.drivers.process import run_process as run
 from kscale.drivers.vpa_admission import Serving, admission_program
+from kscale.drivers.vpa_definitions import vpa_definitions
 from kscale.drivers.vpa_recommender import recommender_program
 from kscale.drivers.vpa_registration import RegistrationOptions
 from kscale.drivers.vpa_updater import updater_program
@@ -35,84 +37,19 @@ VPAS = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalers"
 CHECKPOINTS = f"/apis/autoscaling.k8s.io/v1{NAMESPACE}/verticalpodautoscalercheckpoints"
 PODS = f"/api/v1{NAMESPACE}/pods"
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases/vpa-admission-controller"
-CONTROLLERS: list[dict[str, Any]] = [
-    {
-        "apiGroups": ["apps"],
-        "resources": ["daemonsets", "deployments", "replicasets", "statefulsets"],
-        "verbs": ["list", "watch"],
-    },
-    {"apiGroups": ["batch"], "resources": ["jobs", "cronjobs"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers"], "verbs": ["list", "watch"]},
-    {"apiGroups": ["*"], "resources": ["*/scale"], "verbs": ["get"]},
-]
 RULES: dict[str, list[dict[str, Any]]] = {
-    "vpa-recommender": [
-        *CONTROLLERS,
-        {
-            "apiGroups": [""],
-            "resources": ["pods", "namespaces", "events", "replicationcontrollers"],
-            "verbs": ["get", "list", "watch"],
-        },
-        {"apiGroups": ["metrics.k8s.io"], "resources": ["pods"], "verbs": ["get", "list"]},
-        {"apiGroups": ["autoscaling.k8s.io"], "resources": ["verticalpodautoscalers/status"], "verbs": ["patch"]},
-        {
-            "apiGroups": ["autoscaling.k8s.io"],
-            "resources": ["verticalpodautoscalercheckpoints"],
-            "verbs": ["list", "create", "patch", "delete"],
-        },
-    ],
-    "vpa-updater": [
-        *CONTROLLERS,
-        {
-            "apiGroups": [""],
-            "resources": ["pods", "limitranges", "replicationcontrollers"],
-            "verbs": ["get", "list", "watch"],
-        },
-        {"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]},
-        {"apiGroups": [""], "resources": ["pods", "pods/resize"], "verbs": ["patch"]},
-        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get"]},
-    ],
-    "vpa-admission": [
-        *CONTROLLERS,
-        {"apiGroups": [""], "resources": ["limitranges", "replicationcontrollers"], "verbs": ["list", "watch"]},
-        {
-            "apiGroups": ["admissionregistration.k8s.io"],
-            "resources": ["mutatingwebhookconfigurations"],
-            "verbs": ["get", "create", "delete", "patch"],
-        },
-        {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["get", "create", "patch"]},
-    ],
+    program: [rule for rules in autoscaler_roles(program) for rule in rules]
+    for program in ("vpa-recommender", "vpa-updater", "vpa-admission")
 }
-"""As docs/vpa-*.md have them, without leases of leaders."""
-
-
-def definition(plural: str, kind: str, *, status: bool) -> dict[str, Any]:
-    version: dict[str, Any] = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-    }
-    if status:
-        version["subresources"] = {"status": {}}
-    names = {"plural": plural, "singular": plural[:-1], "kind": kind, "listKind": f"{kind}List"}
-    return {
-        "metadata": {
-            "name": f"{plural}.autoscaling.k8s.io",
-            "annotations": {"api-approved.kubernetes.io": "unapproved, a test"},
-        },
-        "spec": {"group": "autoscaling.k8s.io", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
+"""As ``kscale manifests`` has them."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(tmp_path_factory.mktemp("vpa")) as plane:
         path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-        plane.ask("POST", path, definition("verticalpodautoscalers", "VerticalPodAutoscaler", status=True))
-        kind = "VerticalPodAutoscalerCheckpoint"
-        plane.ask("POST", path, definition("verticalpodautoscalercheckpoints", kind, status=False))
+        for each in vpa_definitions():
+            plane.ask("POST", path, each)
         yield plane
 
 

@@ -80,6 +80,33 @@ COMMANDS: tuple[Entry, ...] = (
         "Live",
     ),
     Entry(
+        "manifests horizontal",
+        "kscale.cli.commands.manifests.horizontal",
+        "What the horizontal pod autoscaler needs, as YAML.",
+        "Live",
+    ),
+    Entry(
+        "manifests vpa-crds",
+        "kscale.cli.commands.manifests.vpa_crds",
+        "The definitions of the Vertical Pod Autoscaler's resources, as YAML.",
+        "Live",
+    ),
+    Entry(
+        "manifests vpa-recommender",
+        "kscale.cli.commands.manifests.vpa_recommender",
+        "What its recommender needs, as YAML.",
+        "Live",
+    ),
+    Entry(
+        "manifests vpa-updater", "kscale.cli.commands.manifests.vpa_updater", "What its updater needs, as YAML.", "Live"
+    ),
+    Entry(
+        "manifests vpa-admission",
+        "kscale.cli.commands.manifests.vpa_admission",
+        "What its admission webhook needs, as YAML.",
+        "Live",
+    ),
+    Entry(
         "serve expander",
         "kscale.cli.commands.serve.expander",
         "Rank the options of a Cluster Autoscaler that asks, over gRPC.",

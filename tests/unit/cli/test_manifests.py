@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import json
 import re
+import ssl
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import yaml
 
 from kscale.ca.metrics import METRICS
 from kscale.ca.options import AutoscalingOptions
+from kscale.drivers.autoscaler_manifests import autoscaler_roles
 from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
 from kscale.drivers.leader_election import LEADER_METRICS
 from kscale.drivers.manifests import cluster_autoscaler_roles
+from kscale.drivers.vpa_admission import AdmissionController
+from kscale.drivers.vpa_recommender import VpaRecommender
+from kscale.drivers.vpa_updater import VpaUpdater
+from kscale.objects.rest_mapping import BUILT_IN
 from kscale.world.clock import SystemClock
 from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.resources import EVERYWHERE
+from kscale.world.protocols import Watch
 from unit.cli.support import kscale as run
 
 COMMAND = ("manifests", "cluster-autoscaler", "--image", "example.org/kscale:1")
@@ -120,3 +132,145 @@ def test_the_image_is_not_root_and_has_what_it_copies() -> None:
     project = (root / "pyproject.toml").read_text()
     (extras,) = re.findall(r"/src\[(.*?)\]", "\n".join(lines))
     assert all(f"\n{extra} = [" in project for extra in extras.split(","))
+
+
+AUTOSCALERS = ("horizontal", "vpa-recommender", "vpa-updater", "vpa-admission")
+
+
+def of_autoscaler(program: str, *arguments: str) -> dict[str, Any]:
+    found = run("manifests", program, "--image", "example.org/kscale:1", *arguments)
+    assert found.code == 0, found.stderr
+    return {each["kind"]: each for each in yaml.safe_load_all(found.stdout)}
+
+
+@pytest.mark.parametrize("program", AUTOSCALERS)
+def test_the_other_autoscalers(program: str) -> None:
+    found = of_autoscaler(program, "-n", "scaling", "--flag=--kube-api-qps=7")
+    name = found["Deployment"]["metadata"]["name"]
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert container["args"][:2] == ["run", program]
+    assert container["args"][-1] == "--kube-api-qps=7"
+    help_ = run("run", program, "--help").stdout
+    for argument in container["args"][2:]:
+        assert argument.partition("=")[0] in help_, argument
+    assert pod["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"] == name
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    address = f":{ports['metrics']}"
+    assert address in help_.replace("\n", " ")
+    assert {probe["httpGet"]["port"] for probe in (container["livenessProbe"], container["readinessProbe"])} == {
+        "metrics"
+    }
+    assert [each["port"] for each in found["NetworkPolicy"]["spec"]["ingress"][0]["ports"]] == list(ports)
+    for kind in ("ClusterRoleBinding", "RoleBinding"):
+        assert found[kind]["subjects"] == [{"kind": "ServiceAccount", "name": name, "namespace": "scaling"}]
+    leases = [rule for rule in found["Role"]["rules"] if rule["resources"] == ["leases"]]
+    assert {"verbs": ["create"], "apiGroups": ["coordination.k8s.io"], "resources": ["leases"]} in leases
+    assert all(rule.get("resourceNames") for rule in leases if rule["verbs"] != ["create"])
+
+
+DRIVERS: dict[str, Callable[[], Sequence[Watch]]] = {
+    "horizontal": lambda: HorizontalAutoscaler().watches,
+    "vpa-recommender": lambda: VpaRecommender().watches,
+    "vpa-updater": lambda: VpaUpdater().watches,
+    "vpa-admission": lambda: AdmissionController().watches,
+}
+
+
+@pytest.mark.parametrize("program", AUTOSCALERS)
+def test_the_other_autoscalers_may_see_what_they_watch_and_no_more(program: str) -> None:
+    wide, own = autoscaler_roles(program)
+    plurals = {
+        (each.api_version, each.kind): each.group_resource.partition(".")[0] for each in (*EVERYWHERE, *BUILT_IN)
+    }
+    plurals["autoscaling.k8s.io/v1", "VerticalPodAutoscaler"] = "verticalpodautoscalers"
+    plurals["autoscaling/v2", "HorizontalPodAutoscaler"] = "horizontalpodautoscalers"
+    seen = set()
+    for watch in DRIVERS[program]():
+        group = watch.api_version.rpartition("/")[0]
+        plural = plurals.get((watch.api_version, watch.kind)) or f"{watch.kind.lower()}s"
+        fitting = [rule for rule in wide if group in rule["apiGroups"] and plural in rule["resources"]]
+        assert {"list", "watch"} <= {verb for rule in fitting for verb in rule["verbs"]}, watch
+        seen.add((group, plural))
+    for rule in (*wide, *own):
+        if "watch" in rule["verbs"]:
+            named = {(group, plural) for group in rule["apiGroups"] for plural in rule["resources"]}
+            assert named <= seen | {("", "namespaces")}
+        assert "*" not in rule["verbs"]
+
+
+def test_the_admission_controller_is_found_by_its_service() -> None:
+    found = of_autoscaler("vpa-admission", "-n", "scaling")
+    service, deployment = found["Service"], found["Deployment"]
+    labels = deployment["spec"]["template"]["metadata"]["labels"]
+    assert (
+        f"--webhook-service={service['metadata']['name']}"
+        in deployment["spec"]["template"]["spec"]["containers"][0]["args"]
+    )
+    assert service["spec"]["selector"].items() <= labels.items()
+    assert service["spec"]["ports"][0]["targetPort"] == "webhook"
+    pod = deployment["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "tls-certs", "secret": {"secretName": "vpa-tls-certs"}}]
+    assert "--client-ca-file=/etc/tls-certs/caCert.pem" in pod["containers"][0]["args"]
+
+
+def test_a_certificate_of_cert_manager() -> None:
+    found = of_autoscaler("vpa-admission", "--cert-manager", "--tls-secret=hook")
+    assert found["Certificate"]["spec"]["secretName"] == "hook"
+    assert found["Certificate"]["spec"]["dnsNames"][0] == "vpa-webhook.kube-system.svc"
+    assert found["Issuer"]["metadata"]["name"] == found["Certificate"]["spec"]["issuerRef"]["name"]
+    (container,) = found["Deployment"]["spec"]["template"]["spec"]["containers"]
+    assert "--tls-private-key=/etc/tls-certs/tls.key" in container["args"]
+    both = run("manifests", "vpa-admission", "--image", "i", "--cert-manager", "--self-signed")
+    assert both.code == 2
+
+
+def test_a_certificate_of_ones_own(tmp_path: Path) -> None:
+    """Whoever trusts its authority reaches the service by its name, and by no other."""
+    found = of_autoscaler("vpa-admission", "-n", "scaling", "--self-signed")
+    content = {name: b64decode(text) for name, text in found["Secret"]["data"].items()}
+    for name, data in content.items():
+        (tmp_path / name).write_bytes(data)
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(tmp_path / "serverCert.pem", tmp_path / "serverKey.pem")
+    client = ssl.create_default_context(cadata=content["caCert.pem"].decode())
+    shake_hands(client, server, "vpa-webhook.scaling.svc")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        shake_hands(client, server, "vpa-webhook.other.svc")
+
+
+def shake_hands(client: ssl.SSLContext, server: ssl.SSLContext, name: str) -> None:
+    up, down = ssl.MemoryBIO(), ssl.MemoryBIO()
+    ends = [client.wrap_bio(down, up, server_hostname=name), server.wrap_bio(up, down, server_side=True)]
+    for _ in range(4):
+        for end in ends:
+            with suppress(ssl.SSLWantReadError):
+                end.do_handshake()
+    assert ends[0].version()
+
+
+def test_definitions_of_the_vpa() -> None:
+    found = run("manifests", "vpa-crds")
+    assert found.code == 0
+    definitions = {each["spec"]["names"]["kind"]: each for each in yaml.safe_load_all(found.stdout)}
+    assert list(definitions) == ["VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"]
+    for each in definitions.values():
+        assert each["metadata"]["name"] == f"{each['spec']['names']['plural']}.autoscaling.k8s.io"
+    (version,) = definitions["VerticalPodAutoscaler"]["spec"]["versions"]
+    check = jsonschema.Draft202012Validator(version["schema"]["openAPIV3Schema"])
+    policy = {"containerName": "*", "maxAllowed": {"cpu": 2, "memory": "1Gi"}, "controlledValues": "RequestsOnly"}
+    spec = {
+        "targetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "updatePolicy": {"updateMode": "InPlaceOrRecreate", "minReplicas": 1},
+        "resourcePolicy": {"containerPolicies": [policy]},
+    }
+    check.validate({"apiVersion": "autoscaling.k8s.io/v1", "metadata": {"name": "web"}, "spec": spec})
+    for wrong in ({"updatePolicy": {"updateMode": "Sometimes"}}, {"recommenders": "mine"}, {"targetRef": []}):
+        with pytest.raises(jsonschema.ValidationError):
+            check.validate({"spec": {**spec, **wrong}})
+    (kept,) = definitions["VerticalPodAutoscalerCheckpoint"]["spec"]["versions"]
+    status = kept["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
+    assert status["cpuHistogram"]["properties"]["totalWeight"] == {"type": "number"}
+    assert status["totalSamplesCount"] == {"type": "integer", "format": "int32"}

@@ -1,0 +1,22 @@
+"""``kscale manifests horizontal``."""
+
+from __future__ import annotations
+
+from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, Replicas, print_objects
+from kscale.cli.output import Show
+
+__all__ = ["command"]
+
+
+def command(
+    *, image: Image, namespace: Namespace = "kube-system", replicas: Replicas = 2, flag: Flags = None, show: Show
+) -> None:
+    """Print what kubectl apply takes for the horizontal pod autoscaler.
+
+    An account with the least rights, a Deployment, a budget, a NetworkPolicy.
+    """
+    from kscale.drivers.autoscaler_manifests import autoscaler_manifests
+
+    print_objects(
+        show, autoscaler_manifests("horizontal", image=image, namespace=namespace, flags=flag or (), replicas=replicas)
+    )

@@ -1,0 +1,63 @@
+"""``kscale manifests vpa-admission``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from kscale.cli.commands.manifests.printing import Flags, Image, Namespace, print_objects
+from kscale.cli.output import Show
+
+__all__ = ["command"]
+
+
+def command(
+    *,
+    image: Image,
+    namespace: Namespace = "kube-system",
+    replicas: Annotated[int, typer.Option("--replicas", min=1, help="All of them answer.")] = 1,
+    tls_secret: Annotated[
+        str,
+        typer.Option(
+            "--tls-secret",
+            metavar="NAME",
+            help="With serverCert.pem, serverKey.pem and caCert.pem, as upstream's script makes it.",
+        ),
+    ] = "vpa-tls-certs",
+    cert_manager: Annotated[
+        bool,
+        typer.Option("--cert-manager", help="Have cert-manager make and renew the certificate."),
+    ] = False,
+    self_signed: Annotated[
+        bool,
+        typer.Option("--self-signed", help="Make an authority and a certificate now, good for ten years."),
+    ] = False,
+    flag: Flags = None,
+    show: Show,
+) -> None:
+    """Print what kubectl apply takes for the admission controller of the Vertical Pod Autoscaler.
+
+    An account with the least rights, a Service, a Deployment, a budget, a NetworkPolicy. It registers its webhook
+    itself.
+    """
+    from kscale.drivers.autoscaler_manifests import admission_manifests, secret_of
+
+    if cert_manager and self_signed:
+        raise typer.BadParameter("--cert-manager and --self-signed exclude each other", param_hint="--self-signed")
+    objects = admission_manifests(
+        image=image,
+        namespace=namespace,
+        flags=flag or (),
+        replicas=replicas,
+        secret=tls_secret,
+        keys="cert-manager" if cert_manager else "upstream",
+    )
+    if self_signed:
+        from datetime import UTC, datetime
+
+        from kscale.world.serve.self_signed import self_signed_pair
+
+        pair = self_signed_pair(f"vpa-webhook.{namespace}.svc", datetime.now(UTC))
+        objects.insert(0, secret_of(pair, tls_secret, namespace))
+    print_objects(show, objects)

@@ -1,0 +1,163 @@
+"""What the horizontal pod autoscaler and the three programs of the vertical one need in a cluster, as plain data."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from kscale.drivers.program_manifests import ApiObject, ProgramManifest, made, program_manifests, rule
+from kscale.world.serve.self_signed import SelfSigned
+
+__all__ = ["CERTIFICATES", "PROGRAMS", "admission_manifests", "autoscaler_manifests", "autoscaler_roles", "secret_of"]
+
+_SEE: Final = ("list", "watch")
+_GROUP: Final = "autoscaling.k8s.io"
+_LEASES: Final = "coordination.k8s.io"
+_ADMISSION: Final = "vpa-admission-controller"
+_SERVICE: Final = "vpa-webhook"
+_FILES: Final = "/etc/tls-certs"
+
+PROGRAMS: Final[Mapping[str, tuple[str, int, str]]] = {
+    "horizontal": ("horizontal-pod-autoscaler", 8085, "kscale-horizontal-pod-autoscaler"),
+    "vpa-recommender": ("vpa-recommender", 8942, "vpa-recommender-lease"),
+    "vpa-updater": ("vpa-updater", 8943, "vpa-updater"),
+    "vpa-admission": (_ADMISSION, 8944, _ADMISSION),
+}
+"""By what ``kscale run`` calls them: the name of their objects, the port of their metrics, and their lease: that of the
+leader, or the one by which the admission controller says that it lives."""
+
+CERTIFICATES: Final[Mapping[str, Mapping[str, str]]] = {
+    "upstream": {"tls-cert-file": "serverCert.pem", "tls-private-key": "serverKey.pem", "client-ca-file": "caCert.pem"},
+    "cert-manager": {"tls-cert-file": "tls.crt", "tls-private-key": "tls.key", "client-ca-file": "ca.crt"},
+}
+"""The keys of the webhook's Secret, by the flag that names the file: those that upstream's script makes, and those that
+cert-manager does."""
+
+_CONTROLLERS: Final = (
+    rule("apps", ["daemonsets", "deployments", "replicasets", "statefulsets"], _SEE),
+    rule("batch", ["jobs", "cronjobs"], _SEE),
+    rule(_GROUP, ["verticalpodautoscalers"], _SEE),
+    rule("*", ["*/scale"], ["get"]),
+)
+_RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
+    "horizontal": (
+        rule("autoscaling", ["horizontalpodautoscalers"], ["get", "list", "watch"]),
+        rule("autoscaling", ["horizontalpodautoscalers/status"], ["patch"]),
+        rule("", ["pods"], _SEE),
+        rule("apps", ["deployments", "statefulsets"], _SEE),
+        rule("*", ["*/scale"], ["get", "update"]),
+        rule("metrics.k8s.io", ["pods"], ["list"]),
+        rule("custom.metrics.k8s.io", ["*"], ["get", "list"]),
+        rule("external.metrics.k8s.io", ["*"], ["get", "list"]),
+        rule("", ["events"], ["create", "patch"]),
+    ),
+    "vpa-recommender": (
+        *_CONTROLLERS,
+        rule("", ["pods", "namespaces", "events", "replicationcontrollers"], ["get", "list", "watch"]),
+        rule("metrics.k8s.io", ["pods"], ["get", "list"]),
+        rule("external.metrics.k8s.io", ["*"], ["get", "list"]),
+        rule(_GROUP, ["verticalpodautoscalers/status"], ["patch"]),
+        rule(_GROUP, ["verticalpodautoscalercheckpoints"], ["list", "create", "patch", "delete"]),
+    ),
+    "vpa-updater": (
+        *_CONTROLLERS,
+        rule("", ["pods", "limitranges", "replicationcontrollers"], ["get", "list", "watch"]),
+        rule("", ["pods/eviction"], ["create"]),
+        rule("", ["pods", "pods/resize"], ["patch"]),
+        rule("", ["events"], ["create", "patch"]),
+    ),
+    "vpa-admission": (
+        *_CONTROLLERS,
+        rule("", ["limitranges", "replicationcontrollers"], _SEE),
+        rule("admissionregistration.k8s.io", ["mutatingwebhookconfigurations"], ["create"]),
+        rule(
+            "admissionregistration.k8s.io",
+            ["mutatingwebhookconfigurations"],
+            ["get", "delete", "patch"],
+            ["vpa-webhook-config"],
+        ),
+    ),
+}
+
+
+def autoscaler_roles(program: str) -> tuple[list[ApiObject], list[ApiObject]]:
+    """The rules of a program (of :data:`PROGRAMS`) for the whole cluster, and those where its lease is."""
+    lease = PROGRAMS[program][2]
+    own = [rule(_LEASES, ["leases"], ["create"]), rule(_LEASES, ["leases"], ["get", "patch"], [lease])]
+    if program == "vpa-updater":
+        own.append(rule(_LEASES, ["leases"], ["get"], [_ADMISSION]))
+    return list(_RULES[program]), own
+
+
+def autoscaler_manifests(
+    program: str, *, image: str, namespace: str = "kube-system", flags: Sequence[str] = (), replicas: int = 2
+) -> list[ApiObject]:
+    """The objects of a program of which one leads, in the order in which they are to be applied.
+
+    ``flags``: further flags of ``kscale run PROGRAM``.
+    """
+    led = ["--leader-elect", f"--leader-elect-resource-namespace={namespace}"]
+    found = _program(program, [*led, *flags], replicas, {}, {})
+    return program_manifests(found, image=image, namespace=namespace)
+
+
+def admission_manifests(
+    *,
+    image: str,
+    namespace: str = "kube-system",
+    flags: Sequence[str] = (),
+    replicas: int = 1,
+    secret: str = "vpa-tls-certs",
+    keys: str = "upstream",
+) -> list[ApiObject]:
+    """The objects of the admission controller. ``secret``: with its certificate, under the names of
+    :data:`CERTIFICATES`; ``keys`` ``cert-manager``: an issuer and a certificate that fill it are among the objects."""
+    files = [f"--{flag}={_FILES}/{name}" for flag, name in CERTIFICATES[keys].items()]
+    more = ["--reload-cert", f"--webhook-service={_SERVICE}", *files, *flags]
+    found = _program("vpa-admission", more, replicas, {"webhook": 8000}, {"tls-certs": (_FILES, secret)})
+    here = {"namespace": namespace, "labels": found.labels}
+    spec = {"selector": found.chosen, "ports": [{"name": "webhook", "port": 443, "targetPort": "webhook"}]}
+    before: list[ApiObject] = []
+    if keys == "cert-manager":
+        host = f"{_SERVICE}.{namespace}.svc"
+        wanted = {
+            "secretName": secret,
+            "dnsNames": [host, f"{host}.cluster.local"],
+            "issuerRef": {"kind": "Issuer", "name": found.name},
+        }
+        before = [
+            made("cert-manager.io/v1", "Issuer", {"name": found.name, **here}, spec={"selfSigned": {}}),
+            made("cert-manager.io/v1", "Certificate", {"name": found.name, **here}, spec=wanted),
+        ]
+    service = made("v1", "Service", {"name": _SERVICE, **here}, spec=spec)
+    return [*before, service, *program_manifests(found, image=image, namespace=namespace)]
+
+
+def secret_of(pair: SelfSigned, name: str, namespace: str) -> ApiObject:
+    """The Secret that holds a certificate of one's own, under upstream's names."""
+    content = {"caCert.pem": pair.authority, "serverCert.pem": pair.certificate, "serverKey.pem": pair.key}
+    data = {key: b64encode(value).decode() for key, value in content.items()}
+    return made("v1", "Secret", {"name": name, "namespace": namespace}, type="Opaque", data=data)
+
+
+def _program(
+    program: str,
+    flags: Sequence[str],
+    replicas: int,
+    ports: Mapping[str, int],
+    files: Mapping[str, tuple[str, str]],
+) -> ProgramManifest:
+    name, port, _ = PROGRAMS[program]
+    wide, own = autoscaler_roles(program)
+    return ProgramManifest(
+        name=name,
+        arguments=["run", program, "--log-format=json", *flags],
+        port=port,
+        wide=wide,
+        own=own,
+        replicas=replicas,
+        ports=ports,
+        files=files,
+        environment=("NAMESPACE",),
+    )

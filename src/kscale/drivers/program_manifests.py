@@ -1,0 +1,115 @@
+"""What any program needs in a cluster, as plain data: an account that may do what it does and no more, and a Deployment
+that restarts it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+__all__ = ["ApiObject", "ProgramManifest", "made", "program_manifests", "rule"]
+
+ApiObject = dict[str, Any]
+_RBAC: Final = "rbac.authorization.k8s.io"
+_USER: Final = 65532
+
+
+def rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Sequence[str] = ()) -> ApiObject:
+    """A rule of a role; ``names``: only for objects of these names."""
+    found: ApiObject = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
+    return {**found, "resourceNames": list(names)} if names else found
+
+
+def made(version: str, kind: str, metadata: Mapping[str, Any], **more: Any) -> ApiObject:
+    """An object."""
+    return {"apiVersion": version, "kind": kind, "metadata": dict(metadata), **more}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramManifest:
+    """How a program runs.
+
+    ``name``: of its objects; ``arguments`` of ``kscale``; ``port``: of metrics and probes, ``ports``: others by name;
+    ``wide``, ``own``: rules for the whole cluster, and in its namespace; ``files``: by name, where a
+    Secret is mounted, and its name; ``environment``: variables that name the namespace; ``memory``: what it requests.
+    """
+
+    name: str
+    arguments: Sequence[str]
+    port: int
+    wide: Sequence[ApiObject]
+    own: Sequence[ApiObject]
+    replicas: int
+    ports: Mapping[str, int]
+    files: Mapping[str, tuple[str, str]]
+    environment: Sequence[str] = ("POD_NAMESPACE",)
+    memory: str = "300Mi"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Of all its objects."""
+        return {**self.chosen, "app.kubernetes.io/managed-by": "kscale"}
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """What its pods are chosen by."""
+        return {"app.kubernetes.io/name": self.name}
+
+
+def program_manifests(program: ProgramManifest, *, image: str, namespace: str) -> list[ApiObject]:
+    """The objects, in the order in which they are to be applied."""
+    wide: ApiObject = {"name": program.name, "labels": program.labels}
+    here = {**wide, "namespace": namespace}
+    account = {"kind": "ServiceAccount", "name": program.name, "namespace": namespace}
+    selector = {"matchLabels": program.chosen}
+
+    def bound(kind: str, metadata: ApiObject, role: str) -> ApiObject:
+        reference = {"apiGroup": _RBAC, "kind": role, "name": program.name}
+        return made(f"{_RBAC}/v1", kind, metadata, roleRef=reference, subjects=[account])
+
+    template = {"metadata": {"labels": program.labels}, "spec": _pod(program, image)}
+    deployment = {"replicas": program.replicas, "selector": selector, "template": template}
+    open_ports = [{"protocol": "TCP", "port": name} for name in ("metrics", *program.ports)]
+    policy = {"podSelector": selector, "policyTypes": ["Ingress"], "ingress": [{"ports": open_ports}]}
+    return [
+        made("v1", "ServiceAccount", here),
+        made(f"{_RBAC}/v1", "ClusterRole", wide, rules=list(program.wide)),
+        bound("ClusterRoleBinding", wide, "ClusterRole"),
+        made(f"{_RBAC}/v1", "Role", here, rules=list(program.own)),
+        bound("RoleBinding", here, "Role"),
+        made("apps/v1", "Deployment", here, spec=deployment),
+        made("policy/v1", "PodDisruptionBudget", here, spec={"maxUnavailable": 1, "selector": selector}),
+        made("networking.k8s.io/v1", "NetworkPolicy", here, spec=policy),
+    ]
+
+
+def _pod(program: ProgramManifest, image: str) -> ApiObject:
+    space = {"fieldRef": {"fieldPath": "metadata.namespace"}}
+    ports = {"metrics": program.port, **program.ports}
+    container = {
+        "name": program.name,
+        "image": image,
+        "args": list(program.arguments),
+        "env": [{"name": name, "valueFrom": space} for name in program.environment],
+        "ports": [{"name": name, "containerPort": port} for name, port in ports.items()],
+        "livenessProbe": {"httpGet": {"path": "/health-check", "port": "metrics"}, "periodSeconds": 30},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "metrics"}, "periodSeconds": 10},
+        "resources": {"requests": {"cpu": "100m", "memory": program.memory}, "limits": {"memory": "2Gi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "volumeMounts": [
+            {"name": name, "mountPath": path, "readOnly": True} for name, (path, _) in program.files.items()
+        ],
+    }
+    return {
+        "serviceAccountName": program.name,
+        "priorityClassName": "system-cluster-critical",
+        "securityContext": {
+            "runAsNonRoot": True, "runAsUser": _USER, "runAsGroup": _USER, "seccompProfile": {"type": "RuntimeDefault"}
+        },
+        "containers": [container],
+        "volumes": [{"name": name, "secret": {"secretName": secret}} for name, (_, secret) in program.files.items()],
+    }  # fmt: skip

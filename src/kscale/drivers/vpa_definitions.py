@@ -1,0 +1,115 @@
+"""The definitions of the custom resources of the Vertical Pod Autoscaler, made from the structs that read them.
+
+Upstream: ``vertical-pod-autoscaler/deploy/vpa-v1-crd-gen.yaml``. What a struct does not know is kept, not pruned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec.inspect import (
+    CustomType,
+    DictType,
+    FloatType,
+    IntType,
+    ListType,
+    NoneType,
+    StrType,
+    StructType,
+    Type,
+    UnionType,
+    type_info,
+)
+
+from kscale.drivers.program_manifests import ApiObject, made
+from kscale.objects.vpa import VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint
+
+__all__ = ["vpa_definitions"]
+
+_GROUP: Final = "autoscaling.k8s.io"
+_APPROVED: Final = "https://github.com/kubernetes/kubernetes/pull/63797"
+_KEPT: Final = "x-kubernetes-preserve-unknown-fields"
+_ENUMS: Final[Mapping[str, list[str]]] = {
+    "updateMode": ["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"],
+    "mode": ["Auto", "Off"],
+    "controlledValues": ["RequestsAndLimits", "RequestsOnly"],
+    "changeRequirement": ["TargetHigherThanRequests", "TargetLowerThanRequests"],
+}
+_TIMES: Final = frozenset(
+    {"lastTransitionTime", "lastUpdateTime", "firstSampleStart", "lastSampleStart", "referenceTimestamp"}
+)
+_COLUMNS: Final = (
+    ("Mode", "string", ".spec.updatePolicy.updateMode"),
+    ("CPU", "string", ".status.recommendation.containerRecommendations[0].target.cpu"),
+    ("Mem", "string", ".status.recommendation.containerRecommendations[0].target.memory"),
+    ("Provided", "string", ".status.conditions[?(@.type=='RecommendationProvided')].status"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
+_INT32: Final = (1 << 31) - 1
+
+
+def vpa_definitions() -> list[ApiObject]:
+    """CustomResourceDefinitions of VerticalPodAutoscaler and VerticalPodAutoscalerCheckpoint, in version v1."""
+    columns = [{"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS]
+    return [
+        _definition(
+            VerticalPodAutoscaler,
+            "verticalpodautoscalers",
+            "vpa",
+            subresources={"status": {}},
+            additionalPrinterColumns=columns,
+        ),
+        _definition(VerticalPodAutoscalerCheckpoint, "verticalpodautoscalercheckpoints", "vpacheckpoint"),
+    ]
+
+
+def _definition(struct: type[msgspec.Struct], plural: str, short: str, **more: Any) -> ApiObject:
+    kind = struct.__name__
+    names = {
+        "plural": plural,
+        "singular": plural[:-1],
+        "kind": kind,
+        "listKind": f"{kind}List",
+        "shortNames": [short],
+    }
+    text = {"type": "string"}
+    info = type_info(struct)
+    assert isinstance(info, StructType)
+    parts = {each.encode_name: _schema(each.type) for each in info.fields if each.encode_name in ("spec", "status")}
+    properties = {"apiVersion": text, "kind": text, "metadata": {"type": "object"}, **parts}
+    schema = {"type": "object", "required": ["spec"], "properties": properties}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}, **more}
+    return made(
+        "apiextensions.k8s.io/v1",
+        "CustomResourceDefinition",
+        {"name": f"{plural}.{_GROUP}", "annotations": {"api-approved.kubernetes.io": _APPROVED}},
+        spec={"group": _GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+    )
+
+
+def _schema(of: Type, name: str = "") -> ApiObject:
+    """The schema of a field; ``name``: what it is called."""
+    if isinstance(of, UnionType):
+        (inner,) = [each for each in of.types if not isinstance(each, NoneType)]
+        return _schema(inner, name)
+    if isinstance(of, StructType):
+        properties = {each.encode_name: _schema(each.type, each.encode_name) for each in of.fields}
+        return {"type": "object", "properties": properties, _KEPT: True}
+    if isinstance(of, ListType):
+        return {"type": "array", "items": _schema(of.item_type)}
+    if isinstance(of, DictType):
+        if isinstance(of.value_type, IntType):  # weights of buckets: whatever a checkpoint holds
+            return {"type": "object", _KEPT: True}
+        return {"type": "object", "additionalProperties": _schema(of.value_type)}
+    if isinstance(of, CustomType):  # a quantity
+        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True}
+    if isinstance(of, IntType):
+        return {"type": "integer", "format": "int32" if of.le == _INT32 else "int64"}
+    if isinstance(of, FloatType):
+        return {"type": "number"}
+    assert isinstance(of, StrType), of
+    if name in _TIMES:
+        return {"type": "string", "format": "date-time", "nullable": True}
+    return {"type": "string", "enum": _ENUMS[name]} if name in _ENUMS else {"type": "string"}
