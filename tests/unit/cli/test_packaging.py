@@ -1,0 +1,50 @@
+"""The files by which other programs run kscale: the pre-commit hook and the GitHub Action."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from unit.cli.support import kscale
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_hook_reads_a_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text())
+    program, *arguments = shlex.split(hook["entry"])
+    assert program == "kscale"
+    monkeypatch.chdir(tmp_path)
+    good = tmp_path / "pod.yaml"
+    good.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: b}\nspec: {containers: [{name: c}]}\n")
+    assert kscale(*arguments, *hook["args"]).code == 0
+    good.write_text(good.read_text().replace("name: c", "name: c, resources: {requests: {cpu: many}}"))
+    found = kscale(*arguments, *hook["args"])
+    assert found.code == 2
+    assert "many" in found.stdout + found.stderr
+
+
+@pytest.mark.parametrize(("limit", "status"), [("nodes>+100", 0), ("nodes>+1", 1)])
+def test_the_action_gates(limit: str, status: int, tmp_path: Path) -> None:
+    action = yaml.safe_load((ROOT / "action.yml").read_text())
+    (step,) = action["runs"]["steps"]
+    asked = {name: default.get("default", "") for name, default in action["inputs"].items()}
+    asked |= {"dump": "examples/cluster.json.gz", "groups": "examples/groups.yaml", "fail-on": limit}
+    asked["scenarios"] = "examples/scenarios.yaml"
+    given = {name: asked[text.removeprefix("${{ inputs.").removesuffix(" }}")] for name, text in step["env"].items()}
+    program = tmp_path / "kscale" / "bin" / "kscale"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m kscale "$@"\n')
+    program.chmod(0o755)
+    _venv, _install, *rest = step["run"].splitlines()
+    summary = tmp_path / "summary.md"
+    environment = {**os.environ, **given, "RUNNER_TEMP": str(tmp_path), "GITHUB_STEP_SUMMARY": str(summary)}
+    done = subprocess.run(["bash", "-euc", "\n".join(rest)], cwd=ROOT, env=environment, check=False)
+    assert done.returncode == status
+    assert summary.read_text().count("\n| ") > 5
