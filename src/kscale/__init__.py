@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from kscale.scheduling.place import PlaceState, place
     from kscale.scheduling.profile import SchedulerProfile
     from kscale.scheduling.scheduler_config import scheduler_profile
+    from kscale.scheduling.scores.choosing import node_scores
+    from kscale.scheduling.scores.options import ScoreOptions
     from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.reading import load
     from kscale.snapshot.snapshot import Snapshot
@@ -49,6 +51,8 @@ _LAZY: dict[str, str] = {
     "NodeTemplate": "kscale.objects.nodegroup",
     "PlaceState": "kscale.scheduling.place",
     "SchedulerProfile": "kscale.scheduling.profile",
+    "ScoreOptions": "kscale.scheduling.scores.options",
+    "node_scores": "kscale.scheduling.scores.choosing",
     "scheduler_profile": "kscale.scheduling.scheduler_config",
     "Snapshot": "kscale.snapshot.snapshot",
     "estimate": "kscale.ca.estimator",
@@ -84,6 +88,7 @@ __all__ = [
     "ScaleDownPlan",
     "ScaleUpPlan",
     "SchedulerProfile",
+    "ScoreOptions",
     "Snapshot",
     "__version__",
     "build_info",
@@ -96,6 +101,7 @@ __all__ = [
     "hpa",
     "load",
     "mix",
+    "node_scores",
     "place",
     "plugin",
     "read_groups",

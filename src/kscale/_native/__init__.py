@@ -5,6 +5,7 @@ _engine        one simulated cluster: nodes, what pods on them count in, and the
 _pod_classes   what pod classes have beyond requests: read once, shared by engines
 _packing       the binpacking estimator and the hinting simulator, on an engine
 _removals      taking nodes away from an engine, what losing them would do, how many more of a pod fit
+_selecting     Score plug-ins: pods on the nodes with the greatest scores
 _scoring       compiled scorers, run over every pod and node
 _bin_pricing   many kinds of bins priced at once: what proves lower bounds
 _pod_metrics   lists of pod metrics as columns

@@ -19,6 +19,7 @@ __all__ = [
     "CPU",
     "EPHEMERAL_STORAGE",
     "MEMORY",
+    "NON_ZERO",
     "PODS",
     "container_requests",
     "demand",
@@ -29,6 +30,7 @@ __all__ = [
     "is_prefixed_native",
     "is_scalar",
     "is_sidecar",
+    "non_zero_occupancy",
     "occupancy",
     "to_integers",
 ]
@@ -38,6 +40,10 @@ MEMORY: Final = "memory"
 EPHEMERAL_STORAGE: Final = "ephemeral-storage"
 PODS: Final = "pods"
 _NATIVE_DOMAIN: Final = "kubernetes.io/"
+
+NON_ZERO: Final[Mapping[str, Quantity]] = {CPU: Quantity("100m"), MEMORY: Quantity(str(200 << 20))}
+"""What a scheduler takes a container to ask for that does not say (``DefaultMilliCPURequest``,
+``DefaultMemoryRequest``): nodes are compared as if it did."""
 
 
 # -- names -----------------------------------------------------------------------------------------------------
@@ -83,7 +89,9 @@ def is_sidecar(container: Container) -> bool:
 
 # -- sums ------------------------------------------------------------------------------------------------------
 
-_RequestsOf = Callable[[Container], ResourceList | None]
+_RequestsOf = Callable[[Container], Mapping[str, Quantity] | None]
+_NONE: Final[Mapping[str, Quantity]] = {}
+_ZERO: Final = Quantity("0")
 
 
 def _add(total: ResourceList, addend: Mapping[str, Quantity] | None) -> None:
@@ -134,23 +142,30 @@ def _pod_level(requests: ResourceList | None) -> ResourceList:
     return {name: quantity for name, quantity in (requests or {}).items() if is_pod_level_resource(name)}
 
 
-def demand(pod: Pod) -> ResourceList:
-    """What a pending pod asks for. Its status is ignored, limits are never consulted, zeros stay as keys."""
-    total = container_requests(pod.spec)
+def _filled(requests_of: _RequestsOf, missing: Mapping[str, Quantity]) -> _RequestsOf:
+    if not missing:
+        return requests_of
+    return lambda container: {**missing, **(requests_of(container) or {})}
+
+
+def demand(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList:
+    """What a pending pod asks for. Its status is ignored, limits are never consulted, zeros stay as keys. ``missing``:
+    what a container asks for of these that does not say."""
+    total = container_requests(pod.spec, _filled(_of_spec, missing))
     if pod.spec.resources is not None:
         total.update(_pod_level(pod.spec.resources.requests))
     _add(total, pod.spec.overhead)
     return total
 
 
-def occupancy(pod: Pod) -> ResourceList:
+def occupancy(pod: Pod, missing: Mapping[str, Quantity] = _NONE) -> ResourceList:
     """What a placed pod takes from its node: in-place resize makes its status count.
 
     The greatest of three sums: what the spec says, what the kubelet has granted, and what is in effect. A resize that
-    the kubelet has refused for good leaves the spec out.
+    the kubelet has refused for good leaves the spec out. ``missing``: as of :func:`demand`.
     """
     if not _has_status_resources(pod):
-        return demand(pod) if not resize_infeasible(pod) else _infeasible_without_status(pod)
+        return demand(pod, missing) if not resize_infeasible(pod) else _infeasible_without_status(pod, missing)
     infeasible = resize_infeasible(pod)
     statuses: dict[str, ContainerStatus] = {}
     for status in (*pod.status.container_statuses, *pod.status.init_container_statuses):
@@ -169,16 +184,28 @@ def occupancy(pod: Pod) -> ResourceList:
         return granted(container)
 
     resources, allocated = pod.status.resources, pod.status.allocated_resources
-    total: ResourceList = {} if infeasible else container_requests(pod.spec)
+    total: ResourceList = {} if infeasible else container_requests(pod.spec, _filled(_of_spec, missing))
     if allocated is not None and resources is not None and resources.requests is not None:
         _raise_to(total, allocated)
         _raise_to(total, resources.requests)
     else:
-        _raise_to(total, container_requests(pod.spec, granted))
-        _raise_to(total, container_requests(pod.spec, in_effect))
+        _raise_to(total, container_requests(pod.spec, _filled(granted, missing)))
+        _raise_to(total, container_requests(pod.spec, _filled(in_effect, missing)))
     total.update(_effective_pod_level(pod, infeasible))
     _add(total, pod.spec.overhead)
     return total
+
+
+def non_zero_occupancy(pod: Pod) -> tuple[int, int]:
+    """(milli-units of cpu, bytes of memory) that a scheduler takes a placed pod to take where nodes are compared. With
+    requests for the pod as a whole only what those do not settle is filled in (upstream: ``CalculateResource``)."""
+    missing = NON_ZERO
+    whole = pod.spec.resources.requests if pod.spec.resources is not None else None
+    if whole is not None and any(map(is_pod_level_resource, whole)):
+        known = occupancy(pod)
+        missing = {name: amount for name, amount in NON_ZERO.items() if name not in known}
+    taken = occupancy(pod, missing)
+    return taken.get(CPU, _ZERO).milli_value(), taken.get(MEMORY, _ZERO).value()
 
 
 def _has_status_resources(pod: Pod) -> bool:
@@ -191,9 +218,10 @@ def _has_status_resources(pod: Pod) -> bool:
     )
 
 
-def _infeasible_without_status(pod: Pod) -> ResourceList:
+def _infeasible_without_status(pod: Pod, missing: Mapping[str, Quantity]) -> ResourceList:
     """A refused resize and no status to fall back on: nothing but the pod-level requests and the overhead."""
-    total = _effective_pod_level(pod, infeasible=True)
+    total = container_requests(pod.spec, lambda _: missing)
+    total.update(_effective_pod_level(pod, infeasible=True))
     _add(total, pod.spec.overhead)
     return total
 

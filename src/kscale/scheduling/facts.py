@@ -8,9 +8,10 @@ from typing import Final
 from kscale.objects.core import Node, Taint
 from kscale.objects.storage import CSINode
 
-__all__ = ["CORDON", "CSI", "DEVICES", "FEATURES", "HOSTNAME", "NAME", "TAINTS", "NodeFacts"]
+__all__ = ["CORDON", "CSI", "DEVICES", "FEATURES", "HOSTNAME", "NAME", "TAINTS", "ZONE", "NodeFacts"]
 
 HOSTNAME: Final = "kubernetes.io/hostname"
+ZONE: Final = "topology.kubernetes.io/zone"
 
 # Columns of nodes that are no labels.
 NAME: Final = "\0name"

@@ -17,6 +17,8 @@ from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.doors import SnapshotLike, snapshot_of
 from kscale.scheduling.pods import PodsLike, pods_of, priorities_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.scores.choosing import choose
+from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.session import Session
 from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord
@@ -162,6 +164,7 @@ def place(
     *,
     state: PlaceState | None = None,
     profile: SchedulerProfile | None = None,
+    scores: ScoreOptions | None = None,
     unacceptable_nodes: Iterable[str] = (),
     break_on_failure: bool = False,
     max_looks: int | None = None,
@@ -176,6 +179,13 @@ def place(
     ``max_looks`` stands for the deadline that upstream may give, which a pure function cannot have: after so many looks
     at pods the time is up, and the others are not tried. Of one priority, every pod is looked at once for its hint, and
     once more if that did not place it.
+
+    With ``scores`` every pod goes where kube-scheduler would put it (upstream: ``schedulePod``): filters, then the
+    scores of the nodes that pass, then the choice. Among equals it is the first node in list order, where upstream
+    draws one. Nodes are tried from ``state.cursor`` on (upstream: ``nextStartNodeIndex``) until enough take the pod;
+    cordoned nodes take the pods that tolerate it. There are no hints then, no ``break_on_failure`` and no
+    ``max_looks``. A simulated scheduler calls this with the pods of one cycle in the order of its queue (equal
+    priorities keep their order), goes on from ``snapshot_after``, and hands the result's ``state`` to its next call.
     """
     state = _checked(state)
     snapshot = snapshot_of(snapshot)
@@ -198,6 +208,14 @@ def place(
     if refused:
         acceptable = np.ones(len(snapshot.nodes), dtype=np.uint8)
         acceptable[refused] = 0
+    if scores is not None:
+        if break_on_failure or max_looks is not None or state.hints or state.old_hints:
+            raise InputError("scores: kube-scheduler has no hints, no break_on_failure and no max_looks")
+        node, order, start = choose(
+            snapshot, session, records, unique, class_of, scores, profile, acceptable=acceptable, start=state.cursor
+        )
+        after = PlaceState(cursor=start)
+        return PlaceResult(snapshot, records, positions, node, order, after, 0, session.unmodelled)
     engine.cursor = state.cursor
     node, order, overflowing = _packing.try_schedule(
         engine,

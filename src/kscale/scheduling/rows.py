@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,6 +89,8 @@ class Rows:
 
     def counted(self, pod: PodClass) -> tuple[list[int], list[int]]:
         """(rows with eligibility, other rows) that count a pod of this class, but for those it names itself."""
+        if not self._anywhere and (pod.labels is None or self._by_label.keys().isdisjoint(pod.labels.items())):
+            return _NONE, _NONE
         known = self._counted.get(pod.identity_id)
         if known is None or known.upto < len(self.rows):
             known = self._counted[pod.identity_id] = self._count(pod)
@@ -101,8 +103,6 @@ class Rows:
             for label in pod.labels.items():
                 if label in by_label:
                     candidates += by_label[label]
-        if not candidates:
-            return _Counted(len(self.rows), [], [])
         spread: list[int] = []
         rows: list[int] = []
         for number in sorted(set(candidates)):
@@ -124,6 +124,10 @@ class Rows:
             np.fromiter((row.group for row in rows), np.int32, count),
             np.fromiter(eligible, np.int32, count),
         )
+
+
+_NONE: Final[list[int]] = []
+"""Of no row, for all classes that none counts."""
 
 
 def _required(selector: Selector | None) -> list[Label] | None:

@@ -166,6 +166,10 @@ class Session:
         """Whether a PreFilter fails: the class fits no node."""
         return self._classes.outcomes[number].failure is not None
 
+    def node_set(self, number: int) -> frozenset[str] | None:
+        """The nodes that PreFilters left of all, by name; None = all."""
+        return self._classes.outcomes[number].nodes
+
     def prefilter(self, number: int) -> PreFilterReport:
         """Every PreFilter on its own: skipped plug-ins, failures, node sets."""
         return prefilter_report(self.pods[number], self._ctx)

@@ -25,6 +25,7 @@ from kscale.objects.core import (
     PodAffinityTerm,
     Toleration,
     TopologySpreadConstraint,
+    WeightedPodAffinityTerm,
 )
 from kscale.objects.owners import controller_of
 from kscale.objects.quantity import Quantity, QuantityError
@@ -82,8 +83,8 @@ class PodClass(msgspec.Struct, frozen=True, eq=False, kw_only=True, gc=False):
     occupancy: dict[str, int]
     affinity: tuple[PodAffinityTerm, ...]
     anti_affinity: tuple[PodAffinityTerm, ...]
-    preferred_affinity: tuple[PodAffinityTerm, ...]
-    preferred_anti_affinity: tuple[PodAffinityTerm, ...]
+    preferred_affinity: tuple[WeightedPodAffinityTerm, ...]
+    preferred_anti_affinity: tuple[WeightedPodAffinityTerm, ...]
     spread: tuple[TopologySpreadConstraint, ...] | None
     volumes: tuple[Volume, ...]
     pod_name: str
@@ -390,8 +391,8 @@ def affinity_facet(affinity: Affinity | None) -> AffinityFacet:
         "node_affinity": required,
         "affinity": tuple(near.required) if near else (),
         "anti_affinity": tuple(apart.required) if apart else (),
-        "preferred_affinity": tuple(w.pod_affinity_term for w in near.preferred) if near else (),
-        "preferred_anti_affinity": tuple(w.pod_affinity_term for w in apart.preferred) if apart else (),
+        "preferred_affinity": tuple(near.preferred) if near else (),
+        "preferred_anti_affinity": tuple(apart.preferred) if apart else (),
     }
 
 

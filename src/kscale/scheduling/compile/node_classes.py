@@ -88,6 +88,13 @@ class NodeClasses:
         result: NDArray[np.bool_] = truth[group]
         return result
 
+    def values(self, columns: frozenset[str], value: Callable[[NodeFacts], int]) -> NDArray[np.int64]:
+        """int64[existing nodes]: ``value`` of each, called once per group."""
+        nodes, group = self.group(columns)
+        found = np.fromiter((value(self.facts(i)) for i in nodes), dtype=np.int64, count=len(nodes))
+        result: NDArray[np.int64] = found[group][self.of[: self.existing]]
+        return result
+
     def _combine(self, columns: frozenset[str], nodes: list[int] | None = None) -> Codes:
         """int64[nodes]: equal for nodes that agree in all of the columns; ``nodes``: only of some."""
         codes = np.zeros(self.size if nodes is None else len(nodes), dtype=np.int64)

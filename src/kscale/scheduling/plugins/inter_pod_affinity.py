@@ -21,7 +21,7 @@ from kscale.scheduling.status import unresolvable, unschedulable
 from kscale.snapshot.interner import PodClass
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["InterPodAffinity", "Term", "carried_terms"]
+__all__ = ["InterPodAffinity", "Term", "TermIndex", "carried_terms", "incoming_terms", "terms_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,8 @@ class Term:
 _Terms = tuple[Term, ...]
 
 
-def _terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...]) -> _Terms:
+def terms_of(pod: PodClass, terms: Iterable[PodAffinityTerm]) -> _Terms:
+    """Terms of a pod as what they mean, in order. Raises SelectorError."""
     found = []
     for term in terms:
         selector = compile_selector(term.label_selector)
@@ -58,18 +59,18 @@ def carried_terms(pod: PodClass) -> _Terms:
     """The anti-affinity terms that a placed pod holds against others, each once; a list that does not parse counts as
     empty."""
     try:
-        return tuple(dict.fromkeys(_terms(pod, pod.anti_affinity)))
+        return tuple(dict.fromkeys(terms_of(pod, pod.anti_affinity)))
     except SelectorError:
         return ()
 
 
-def _incoming_terms(pod: PodClass, terms: tuple[PodAffinityTerm, ...], ctx: Context) -> _Terms:
+def incoming_terms(pod: PodClass, terms: Iterable[PodAffinityTerm], ctx: Context) -> _Terms:
     """A pending pod's own terms: selected namespaces are listed once, then only names count.
 
     ``{}`` stays what it is: it also means namespaces that have no object.
     """
     found = []
-    for term in _terms(pod, terms):
+    for term in terms_of(pod, terms):
         selector = term.namespace_selector
         if selector.nothing or selector.empty:
             found.append(term)
@@ -85,7 +86,7 @@ def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
     return lambda pod: all(term.means(pod, None) for term in wanted)
 
 
-class _TermIndex:
+class TermIndex:
     """Terms by one label that a pod must have to be meant, so that a pod is compared with few of them."""
 
     def __init__(self) -> None:
@@ -123,7 +124,7 @@ class _TermIndex:
         return [term for term in sorted(set(found), key=self._order.__getitem__) if term.means(pod, labels)]
 
 
-class _CarriedTerms(_TermIndex):
+class _CarriedTerms(TermIndex):
     """Anti-affinity terms of placed pods. ``carriers``: positions in ``placed_classes`` of those that carry one. Kept
     with a snapshot."""
 
@@ -152,7 +153,7 @@ class TermNumbers(Part):
         self._anti: dict[Term, int] = {}
         self._groups: dict[_Terms, tuple[int, dict[str, int]]] = {}
         self._carried: dict[Term, int] = {}
-        self._known = _TermIndex()
+        self._known = TermIndex()
 
     def ask(self, pod: PodClass, looks: Any) -> None:
         near, apart = self.terms[pod.index] = looks
@@ -226,11 +227,11 @@ class InterPodAffinity(Plugin):
         for title, terms in (
             ("requiredAffinityTerms", pod.affinity),
             ("requiredAntiAffinityTerms", pod.anti_affinity),
-            ("preferredAffinityTerms", pod.preferred_affinity),
-            ("preferredAntiAffinityTerms", pod.preferred_anti_affinity),
+            ("preferredAffinityTerms", [wish.pod_affinity_term for wish in pod.preferred_affinity]),
+            ("preferredAntiAffinityTerms", [wish.pod_affinity_term for wish in pod.preferred_anti_affinity]),
         ):
             try:
-                _terms(pod, terms)
+                terms_of(pod, terms)
             except SelectorError as problem:
                 problems.append(f"{title}: {problem}")
         if problems:
@@ -256,7 +257,7 @@ class InterPodAffinity(Plugin):
         if not pod.affinity and not pod.anti_affinity:
             return None
         try:
-            return _incoming_terms(pod, pod.affinity, ctx), _incoming_terms(pod, pod.anti_affinity, ctx)
+            return incoming_terms(pod, pod.affinity, ctx), incoming_terms(pod, pod.anti_affinity, ctx)
         except SelectorError:  # its PreFilter fails; no counter is asked
             return None
 

@@ -14,7 +14,7 @@ from kscale.objects.core import Taint, TopologySpreadConstraint
 from kscale.objects.selectors import IN, Requirement, Selector, SelectorError, compile_selector
 from kscale.objects.taints import first_untolerated
 from kscale.scheduling.context import Context
-from kscale.scheduling.facts import HOSTNAME, TAINTS, NodeFacts
+from kscale.scheduling.facts import HOSTNAME, TAINTS, ZONE, NodeFacts
 from kscale.scheduling.plugins.base import NOTHING, Numbers, Part, Plugin, PreFilter, Witness
 from kscale.scheduling.plugins.node_affinity import selection_columns, selects
 from kscale.scheduling.rows import Eligibility, Row, Rows
@@ -22,13 +22,22 @@ from kscale.scheduling.status import error, unresolvable, unschedulable
 from kscale.snapshot.interner import PodClass
 
 __all__ = [
-    "HardConstraint",
+    "SYSTEM_DEFAULTS",
+    "Constraint",
     "PodTopologySpread",
     "SpreadNumbers",
     "SpreadRow",
+    "eligibility",
     "hard_constraints",
+    "soft_constraints",
     "spreads_over_hosts",
 ]
+
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable="ScheduleAnyway"),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway"),
+)
+"""Of pods of services and controllers that have no constraints, where the profile has none either."""
 
 _REASON = "node(s) didn't match pod topology spread constraints"
 
@@ -60,8 +69,8 @@ class SpreadRow:
 
 
 @dataclass(frozen=True, slots=True)
-class HardConstraint:
-    """A DoNotSchedule constraint of a pod, with its row."""
+class Constraint:
+    """A constraint of a pod, with its row."""
 
     row: SpreadRow
     max_skew: int
@@ -69,17 +78,35 @@ class HardConstraint:
     self_match: bool
 
 
-def hard_constraints(pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...]:
+def hard_constraints(pod: PodClass, ctx: Context) -> tuple[Constraint, ...]:
     """The pod's own hard constraints in spec order, or the profile's defaults if it has none at all.
 
     Raises SelectorError when a selector of a hard constraint is broken.
     """
     if not pod.spread and not ctx.profile.default_constraints:
         return ()
+    return _constraints(pod, ctx, "DoNotSchedule", ctx.profile.default_constraints or (), whole=True)
+
+
+def soft_constraints(pod: PodClass, ctx: Context) -> tuple[tuple[Constraint, ...], bool]:
+    """(the pod's own ScheduleAnyway constraints in spec order, or the profile's defaults, or the system's if it has
+    none at all; whether only nodes that have all their keys are compared).
+
+    Raises SelectorError when a selector of such a constraint is broken.
+    """
+    defaults = ctx.profile.default_constraints
+    whole = bool(pod.spread) or defaults is not None
+    found = SYSTEM_DEFAULTS if defaults is None else defaults
+    return _constraints(pod, ctx, "ScheduleAnyway", found, whole=whole), whole
+
+
+def _constraints(
+    pod: PodClass, ctx: Context, action: str, defaults: tuple[TopologySpreadConstraint, ...], *, whole: bool
+) -> tuple[Constraint, ...]:
     found: list[tuple[TopologySpreadConstraint, Selector]] = []
     if pod.spread:
         for constraint in pod.spread:
-            if constraint.when_unsatisfiable != "DoNotSchedule":
+            if constraint.when_unsatisfiable != action:
                 continue
             selector = compile_selector(constraint.label_selector)
             labels = pod.labels or {}
@@ -87,14 +114,14 @@ def hard_constraints(pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...]:
             if extra and not selector.nothing:
                 selector = Selector(selector.requirements + extra)
             found.append((constraint, selector))
-    elif ctx.profile.default_constraints:
-        hard = [c for c in ctx.profile.default_constraints if c.when_unsatisfiable == "DoNotSchedule"]
-        default = _default_selector(pod, ctx) if hard else Selector()
+    else:
+        wanted = [constraint for constraint in defaults if constraint.when_unsatisfiable == action]
+        default = _default_selector(pod, ctx) if wanted else Selector()
         if not default.empty:
-            found = [(constraint, default) for constraint in hard]
-    keys = frozenset(constraint.topology_key for constraint, _ in found)
+            found = [(constraint, default) for constraint in wanted]
+    keys = frozenset(constraint.topology_key for constraint, _ in found) if whole else frozenset()
     return tuple(
-        HardConstraint(
+        Constraint(
             row=SpreadRow(
                 namespace=pod.namespace,
                 key=constraint.topology_key,
@@ -137,11 +164,29 @@ def _default_selector(pod: PodClass, ctx: Context) -> Selector:
     return Selector(tuple(Requirement(key, IN, (value,)) for key, value in sorted(wanted.items())) + more)
 
 
+def eligibility(inclusion: _Inclusion, pod: PodClass) -> Eligibility:
+    """Which nodes count for a constraint of the pod."""
+    columns = set(inclusion.keys)
+    if inclusion.selection is not None:
+        columns |= selection_columns(pod)
+    if inclusion.tolerations is not None:
+        columns.add(TAINTS)
+
+    def counts(node: NodeFacts) -> bool:
+        if not all(key in node.labels for key in inclusion.keys):
+            return False
+        if inclusion.selection is not None and not selects(pod, node):
+            return False
+        return inclusion.tolerations is None or first_untolerated(pod.tolerations, node.taints) is None
+
+    return Eligibility(frozenset(columns), counts)
+
+
 class SpreadNumbers(Part):
     """Counter rows of the constraints that classes have. ``constraints``: those of a class, by its index."""
 
     def __init__(self, rows: Rows) -> None:
-        self.constraints: dict[int, tuple[HardConstraint, ...]] = {}
+        self.constraints: dict[int, tuple[Constraint, ...]] = {}
         self._rows = rows
         self._numbers: dict[SpreadRow, int] = {}
         self._eligibility: dict[_Inclusion, Eligibility] = {}
@@ -168,20 +213,7 @@ class SpreadNumbers(Part):
     def _eligible(self, inclusion: _Inclusion, pod: PodClass) -> Eligibility:
         found = self._eligibility.get(inclusion)
         if found is None:
-            columns = set(inclusion.keys)
-            if inclusion.selection is not None:
-                columns |= selection_columns(pod)
-            if inclusion.tolerations is not None:
-                columns.add(TAINTS)
-
-            def counts(node: NodeFacts) -> bool:
-                if not all(key in node.labels for key in inclusion.keys):
-                    return False
-                if inclusion.selection is not None and not selects(pod, node):
-                    return False
-                return inclusion.tolerations is None or first_untolerated(pod.tolerations, node.taints) is None
-
-            found = self._eligibility[inclusion] = Eligibility(frozenset(columns), counts)
+            found = self._eligibility[inclusion] = eligibility(inclusion, pod)
         return found
 
     def entry(self, pod: PodClass, ctx: Context, *, asked: bool) -> dict[str, Any]:
@@ -224,7 +256,7 @@ class PodTopologySpread(Plugin):
     def part(self, rows: Rows) -> Part:
         return SpreadNumbers(rows)
 
-    def looks(self, pod: PodClass, ctx: Context) -> tuple[HardConstraint, ...] | None:
+    def looks(self, pod: PodClass, ctx: Context) -> tuple[Constraint, ...] | None:
         if not pod.spread and not ctx.profile.default_constraints:
             return None
         try:

@@ -1,0 +1,114 @@
+"""Pods on the nodes that kube-scheduler would choose: filters, then scores, then the choice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _selecting
+from kscale.objects.core import Pod
+from kscale.scheduling.doors import SnapshotLike, snapshot_of
+from kscale.scheduling.pods import pods_of
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.scores.compile import CompiledScores
+from kscale.scheduling.scores.options import ScoreOptions
+from kscale.scheduling.session import Session
+from kscale.snapshot.interner import PodClass
+from kscale.snapshot.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["NodeScores", "choose", "node_scores"]
+
+
+class NodeScores(msgspec.Struct, frozen=True, kw_only=True):
+    """What the nodes that take a pod are given. ``nodes``: their names in list order; ``by_plugin``: plug-in -> a score
+    from 0 to 100 for each, before weights; ``total``: with weights; ``chosen``: the first of those with the greatest,
+    None where no node takes the pod. A pod with a wish that cannot be read has no scores, and no node unless one alone
+    takes it."""
+
+    pod: str
+    nodes: list[str]
+    by_plugin: dict[str, list[int]]
+    total: list[int]
+    chosen: str | None
+
+
+def node_scores(
+    snapshot: SnapshotLike,
+    pod: str | Pod | PodRecord | dict[str, Any],
+    *,
+    scores: ScoreOptions | None = None,
+    profile: SchedulerProfile | None = None,
+) -> NodeScores:
+    """What kube-scheduler's Score plug-ins give every node that takes one pod as things stand
+    (``percentage_of_nodes_to_score`` does not count: all such nodes are told). Raises InputError.
+    """
+    snapshot = snapshot_of(snapshot)
+    records = pods_of(snapshot, [pod])
+    unique, which = snapshot.distinct_classes(records)
+    session = Session(snapshot, unique, profile=profile)
+    options = scores or ScoreOptions()
+    compiled = CompiledScores(snapshot, records, unique, which, options, profile)
+    verdicts = session.engine.verdicts(np.zeros(1, dtype=np.int32))[0]
+    nodes = np.flatnonzero(verdicts == 0).astype(np.int32)
+    names = [snapshot.nodes[i] for i in nodes.tolist()]
+    of = int(compiled.class_of[0])
+    if compiled.broken[of]:
+        alone = names[0] if len(names) == 1 else None
+        return NodeScores(pod=records[0].key, nodes=names, by_plugin={}, total=[], chosen=alone)
+    total, parts = compiled.scorer.score(of, nodes)
+    asked = {name for name in options.weights if options.weights[name]} | {p.name for p, _ in options.scorers}
+    return NodeScores(
+        pod=records[0].key,
+        nodes=names,
+        by_plugin={name: parts[i].tolist() for i, name in enumerate(compiled.names) if name in asked},
+        total=total.tolist(),
+        chosen=names[int(np.argmax(total))] if names else None,
+    )
+
+
+def choose(
+    snapshot: Snapshot,
+    session: Session,
+    records: Sequence[PodRecord],
+    unique: Sequence[PodClass],
+    which: NDArray[np.int32],
+    scores: ScoreOptions,
+    profile: SchedulerProfile | None,
+    *,
+    acceptable: NDArray[np.uint8] | None,
+    start: int,
+) -> tuple[NDArray[np.int32], NDArray[np.int32], int]:
+    """(node of each pod or -1, pods in the order they were placed, where the next search begins): pods one after the
+    other; they stay placed in the session's engine."""
+    compiled = CompiledScores(snapshot, records, unique, which, scores, profile)
+    index = snapshot.columns.index
+    sets: dict[frozenset[str], int] = {}
+    members: list[int] = []
+    begins = [0]
+    set_of = np.full(len(unique), -1, dtype=np.int32)
+    for i in range(len(unique)):
+        names = session.node_set(i)
+        if names is None:
+            continue
+        if names not in sets:
+            sets[names] = len(sets)
+            members += sorted(index[name] for name in names if name in index)
+            begins.append(len(members))
+        set_of[i] = sets[names]
+    return _selecting.select(
+        session.engine,
+        compiled.scorer,
+        which,
+        compiled.class_of,
+        set_of[which],
+        np.array(begins, dtype=np.int32),
+        np.array(members, dtype=np.int32),
+        acceptable=acceptable,
+        percentage=scores.percentage_of_nodes_to_score,
+        start=start,
+    )

@@ -1,0 +1,186 @@
+"""What Score plug-ins look at, compiled for the native loop (``engine/scorer.hpp``)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _selecting
+from kscale.objects.core import PreferredSchedulingTerm, Taint
+from kscale.objects.node_selectors import compile_term
+from kscale.objects.requests import is_scalar
+from kscale.objects.taints import tolerates
+from kscale.scheduling.compile.node_classes import NodeClasses
+from kscale.scheduling.context import Context
+from kscale.scheduling.facts import NAME, NodeFacts
+from kscale.scheduling.pods import shapes_of
+from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.scores.counters import Counters
+from kscale.scheduling.scores.options import ScoreOptions
+from kscale.scheduling.scores.pods import ScoredPod, non_zero_used, scored_pod
+from kscale.snapshot.interner import PodClass
+from kscale.snapshot.record import PodRecord
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["CompiledScores"]
+
+_PREFER: Final = "PreferNoSchedule"
+
+
+class _Avoided:
+    """Taints that are better avoided: ``kinds`` of lists, ``of``: which of them each node has. Kept with a snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        known: dict[tuple[tuple[str, str], ...], int] = {}
+        self.kinds: list[list[Taint]] = []
+        self.of = np.zeros(len(snapshot.columns), dtype=np.int64)
+        for i, node in enumerate(snapshot.columns.objects):
+            taints = [taint for taint in node.spec.taints if taint.effect == _PREFER]
+            key = tuple((taint.key, taint.value) for taint in taints)
+            if key not in known:
+                known[key] = len(self.kinds)
+                self.kinds.append(taints)
+            self.of[i] = known[key]
+
+
+class CompiledScores:
+    """Pods as Score plug-ins see them. ``scorer``: with the pods that are there; ``class_of``: int32[pods], the class
+    of each in it; ``names``: the plug-ins in its order; ``broken``: by class, whether a wish cannot be read, which
+    makes comparing nodes an error."""
+
+    def __init__(
+        self,
+        snapshot: Snapshot,
+        records: Sequence[PodRecord],
+        unique: Sequence[PodClass],
+        which: NDArray[np.int32],
+        options: ScoreOptions,
+        profile: SchedulerProfile | None,
+    ) -> None:
+        self._ctx = ctx = Context(snapshot, profile or SchedulerProfile())
+        self._options = options
+        self._by_index = {pod.index: pod for pod in unique}
+        user = [name for plugin, _ in options.scorers for name in plugin.resources]
+        fixed = ("cpu", "memory", "ephemeral-storage") if options.scorers else ()
+        self._columns = tuple(dict.fromkeys((*options.fit_resources, *options.balanced_resources, *fixed, *user)))
+        pods, self.class_of = self._scored(records, unique, which)
+        counters = Counters(ctx, options)
+        counters.ask(unique)
+        self.names = (*_selecting.PLUGINS, *(plugin.name for plugin, _ in options.scorers))
+        columns = set(counters.columns)
+        for _, wishes in pods.values():
+            columns |= _columns_of(wishes)
+        self._nodes = NodeClasses(ctx, (), frozenset(columns | _columns_of(options.added_preferences)))
+        self.scorer = _selecting.Scorer(self._nodes.existing)
+        self._add_columns()
+        counters.fill(self.scorer, self._nodes)
+        self._statics: dict[object, int] = {}
+        self.broken: list[bool] = []
+        self._avoided = snapshot.memo.of(_Avoided, lambda: _Avoided(snapshot))
+        for scored, wishes in pods.values():
+            of = self._by_index[scored.class_of]
+            broken = of.index in counters.broken or any(map(_unreadable, wishes))
+            self.broken.append(broken)
+            spread, whole = counters.spread(of)
+            self.scorer.add_class(
+                non_zero=scored.non_zero,
+                requested=scored.requested,
+                takes_non_zero=scored.takes_non_zero,
+                takes=scored.takes,
+                taints=self._taints(of),
+                broken=broken,
+                affinity=self._affinity(scored.wishes, wishes),
+                whole=whole,
+                spread=spread,
+                terms=counters.terms(of),
+                touch=counters.touched(of),
+            )
+        self._configure()
+
+    def _scored(
+        self, records: Sequence[PodRecord], unique: Sequence[PodClass], which: NDArray[np.int32]
+    ) -> tuple[dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]], NDArray[np.int32]]:
+        """The classes in order of appearance, and that of each pod; replicas of a controller are looked at once."""
+        found: dict[ScoredPod, tuple[ScoredPod, list[PreferredSchedulingTerm]]] = {}
+        number: dict[ScoredPod, int] = {}
+        known: dict[tuple[int, int, int], int] = {}
+        class_of = np.zeros(len(records), dtype=np.int32)
+        controller, shape = shapes_of(records)
+        keys = zip(which.tolist(), controller.tolist(), shape.tolist(), strict=True)
+        for i, key in enumerate(keys):
+            known_as = known.get(key) if key[2] >= 0 else None
+            if known_as is None:
+                scored, wishes = scored_pod(records[i].pod, unique[key[0]], self._columns)
+                if scored not in number:
+                    number[scored] = len(number)
+                    found[scored] = scored, wishes
+                known_as = known[key] = number[scored]
+            class_of[i] = known_as
+        return found, class_of
+
+    def _add_columns(self) -> None:
+        snapshot = self._ctx.snapshot
+        filled = non_zero_used(snapshot)
+        zeros = np.zeros(len(snapshot.columns), dtype=np.int64)
+        for name in self._columns:
+            allocatable = snapshot.columns.allocatable.get(name, zeros)
+            used = snapshot.used.get(name, zeros)
+            self.scorer.add_column(
+                np.ascontiguousarray(allocatable),
+                np.ascontiguousarray(used),
+                np.ascontiguousarray(filled.get(name, used)),
+                scalar=is_scalar(name),
+            )
+
+    def _taints(self, pod: PodClass) -> int:
+        """How many taints of each node the pod would rather avoid."""
+        key = pod.tolerations_id
+        if key not in self._statics:
+            tolerations = [each for each in pod.tolerations if not each.effect or each.effect == _PREFER]
+            counts = np.array(
+                [
+                    sum(not any(tolerates(each, taint) for each in tolerations) for taint in taints)
+                    for taints in self._avoided.kinds
+                ],
+                dtype=np.int64,
+            )
+            self._statics[key] = self.scorer.add_static(counts[self._avoided.of])
+        return self._statics[key]
+
+    def _affinity(self, key: bytes, wishes: Sequence[PreferredSchedulingTerm]) -> int:
+        wishes = [*self._options.added_preferences, *wishes]
+        if not wishes:
+            return -1
+        terms = [(compile_term(wish.preference), wish.weight) for wish in wishes]
+
+        def weight(node: NodeFacts) -> int:
+            return sum(weight for term, weight in terms if term.matches(node.labels, node.name))
+
+        if key not in self._statics:
+            self._statics[key] = self.scorer.add_static(self._nodes.values(_columns_of(wishes), weight))
+        return self._statics[key]
+
+    def _configure(self) -> None:
+        options, number = self._options, {name: i for i, name in enumerate(self._columns)}
+        self.scorer.set_weights([options.weights.get(name, 0) for name in _selecting.PLUGINS])
+        self.scorer.set_fit(
+            _selecting.STRATEGIES.index(options.fit_strategy),
+            [(number[name], weight) for name, weight in options.fit_resources.items()],
+            [(at, score * 10) for at, score in options.fit_shape],
+        )
+        self.scorer.set_balanced([number[name] for name in options.balanced_resources])
+        for plugin, weight in options.scorers:
+            names = ("cpu", "memory", "ephemeral-storage", *plugin.resources)
+            self.scorer.add_user(plugin, [number[name] for name in names], weight)
+
+
+def _unreadable(wish: PreferredSchedulingTerm) -> bool:
+    return wish.weight != 0 and bool(compile_term(wish.preference).error)
+
+
+def _columns_of(wishes: Sequence[PreferredSchedulingTerm]) -> frozenset[str]:
+    keys = {each.key for wish in wishes for each in wish.preference.match_expressions}
+    return frozenset(keys | ({NAME} if any(wish.preference.match_fields for wish in wishes) else set()))

@@ -1,0 +1,102 @@
+"""How nodes that take a pod are compared: plug-ins, their weights and arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from kscale._native import _selecting
+from kscale.errors import InputError
+from kscale.objects.core import PreferredSchedulingTerm
+from kscale.scheduling.arguments import short
+
+__all__ = ["DEFAULT_WEIGHTS", "ScoreOptions", "Scoring"]
+
+DEFAULT_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "TaintToleration": 3,
+        "NodeAffinity": 2,
+        "NodeResourcesFit": 1,
+        "PodTopologySpread": 2,
+        "InterPodAffinity": 2,
+        "NodeResourcesBalancedAllocation": 1,
+    }
+)
+"""Those of the default profile of Kubernetes 1.37."""
+
+_MOST_WEIGHT: Final = 100
+_RESOURCES: Final[Mapping[str, int]] = MappingProxyType({"cpu": 1, "memory": 1})
+
+
+class Scoring(Protocol):
+    """A compiled scorer (:class:`kscale.plugin.ScorePlugin`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def resources(self) -> tuple[str, ...]: ...
+    @property
+    def address(self) -> int: ...
+
+
+class ScoreOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The Score side of the default profile of Kubernetes 1.37.
+
+    ``weights``: plug-in -> weight; one that is left out, or weighs 0, is not asked. ``fit_strategy``
+    (``LeastAllocated``, ``MostAllocated`` or ``RequestedToCapacityRatio``), ``fit_resources`` (resource -> weight) and
+    ``fit_shape`` ((percent in use, score from 0 to 10), rising): the scoring strategy of NodeResourcesFit.
+    ``balanced_resources``: those of NodeResourcesBalancedAllocation. ``hard_pod_affinity_weight``,
+    ``ignore_preferred_terms_of_existing_pods``: of InterPodAffinity. ``added_preferences``: the preferred part of
+    NodeAffinity's ``addedAffinity``.
+    ``percentage_of_nodes_to_score``: so many nodes that take the pod are enough, in percent; 0: by their number.
+    ``scorers``: compiled scorers of the user's (:func:`kscale.plugin.scorer`) with their weights; a score is a number
+    from 0 to 100, and what is behind the point is cut off.
+
+    Raises InputError for what upstream's validation refuses, and for plug-ins that score nothing here.
+    """
+
+    weights: Mapping[str, int] = DEFAULT_WEIGHTS
+    fit_strategy: str = "LeastAllocated"
+    fit_resources: Mapping[str, int] = _RESOURCES
+    fit_shape: tuple[tuple[int, int], ...] = ()
+    balanced_resources: tuple[str, ...] = ("cpu", "memory")
+    hard_pod_affinity_weight: int = 1
+    ignore_preferred_terms_of_existing_pods: bool = False
+    added_preferences: tuple[PreferredSchedulingTerm, ...] = ()
+    percentage_of_nodes_to_score: int = 0
+    scorers: tuple[tuple[Scoring, int], ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in self.weights:
+            if name not in _selecting.PLUGINS:
+                raise InputError(f"weights: no Score plug-in {name!r}; known: {', '.join(_selecting.PLUGINS)}")
+        for name, weight in (*self.weights.items(), *((plugin.name, weight) for plugin, weight in self.scorers)):
+            _within(weight, 0, 2**31 - 1, f"weights: {name}")
+        if self.fit_strategy not in _selecting.STRATEGIES:
+            known = ", ".join(_selecting.STRATEGIES)
+            raise InputError(f"fit_strategy is {short(self.fit_strategy)}, not one of {known}")
+        for name, weight in self.fit_resources.items():
+            _within(weight, 1, _MOST_WEIGHT, f"fit_resources: {name}")
+        if self.weights.get("NodeResourcesFit") and not self.fit_resources:
+            raise InputError("fit_resources: NodeResourcesFit scores no resources")
+        if self.weights.get("NodeResourcesBalancedAllocation") and not self.balanced_resources:
+            raise InputError("balanced_resources: NodeResourcesBalancedAllocation scores no resources")
+        if (self.fit_strategy == "RequestedToCapacityRatio") is not bool(self.fit_shape):
+            raise InputError("fit_shape: points go with RequestedToCapacityRatio, at least one")
+        last = -1
+        for at, score in self.fit_shape:
+            _within(at, 0, 100, "fit_shape: percent in use")
+            _within(score, 0, 10, "fit_shape: score")
+            if at <= last:
+                raise InputError("fit_shape: the points do not rise")
+            last = at
+        _within(self.hard_pod_affinity_weight, 0, 100, "hard_pod_affinity_weight")
+        _within(self.percentage_of_nodes_to_score, 0, 100, "percentage_of_nodes_to_score")
+
+
+def _within(value: Any, low: int, high: int, what: str) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise InputError(f"{what} is {short(value)}, not a whole number from {low} to {high}")

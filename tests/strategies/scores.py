@@ -1,0 +1,94 @@
+"""What Score plug-ins look at: taints that are better avoided, wishes of pods, and soft constraints."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from hypothesis import strategies as st
+
+from strategies import clusters, pieces
+from strategies.pieces import chance, given_sometimes
+
+Json = dict[str, Any]
+PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
+FEATURES = ("plain", "affinity", "spread")
+
+SOFT_TAINTS = st.lists(
+    st.sampled_from(
+        [{"key": "old", "effect": "PreferNoSchedule"}, {"key": "slow", "value": "x", "effect": "PreferNoSchedule"}]
+    ),
+    min_size=1,
+    max_size=2,
+    unique_by=str,
+)
+SOFT_TOLERATIONS = st.sampled_from(
+    [
+        {"key": "old", "operator": "Exists"},
+        {"key": "slow", "value": "x", "effect": "PreferNoSchedule"},
+        {"operator": "Exists"},
+    ]
+)
+
+
+@st.composite
+def node_wishes(draw: st.DrawFn) -> list[Json]:
+    places = [{"key": pieces.ZONE, "operator": "In", "values": ["z1"]}, {"key": "rack", "operator": "Exists"}]
+    terms = [{"matchExpressions": [place]} for place in places] + [{}]
+    found = draw(st.lists(st.sampled_from(terms), min_size=1, max_size=2))
+    return [{"weight": draw(st.integers(1, 100)), "preference": term} for term in found]
+
+
+@st.composite
+def pod_wishes(draw: st.DrawFn) -> list[Json]:
+    found = draw(st.lists(pieces.affinity_terms(), min_size=1, max_size=2))
+    return [{"weight": draw(st.integers(1, 100)), "podAffinityTerm": term} for term in found]
+
+
+@st.composite
+def soft_constraints(draw: st.DrawFn) -> list[Json]:
+    found = []
+    for key in draw(st.lists(pieces.TOPOLOGY_KEYS, min_size=1, max_size=2, unique=True)):
+        one: Json = {"maxSkew": draw(st.integers(1, 3)), "topologyKey": key, "whenUnsatisfiable": "ScheduleAnyway"}
+        one["labelSelector"] = {"matchLabels": {"app": draw(st.sampled_from(["a", "b"]))}}
+        given_sometimes(draw, one, "nodeAffinityPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
+        given_sometimes(draw, one, "nodeTaintsPolicy", st.sampled_from(["Honor", "Ignore"]), 3)
+        found.append(one)
+    return found
+
+
+@st.composite
+def wishful(draw: st.DrawFn, pod: Json) -> Json:
+    pod = copy.deepcopy(pod)
+    spec = pod["spec"]
+    affinity = spec.setdefault("affinity", {})
+    if draw(chance(3)):
+        affinity.setdefault("nodeAffinity", {})[PREFERRED] = draw(node_wishes())
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if draw(chance(3)):
+            affinity.setdefault(kind, {})[PREFERRED] = draw(pod_wishes())
+    if draw(chance(3)):
+        spec["topologySpreadConstraints"] = spec.get("topologySpreadConstraints", []) + draw(soft_constraints())
+    if draw(chance(3)):
+        spec["tolerations"] = [*(spec.get("tolerations") or []), draw(SOFT_TOLERATIONS)]
+    return pod
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> tuple[list[Json], list[Json]]:
+    """(objects, pending pods)."""
+    objects = []
+    for each in draw(clusters.clusters(FEATURES, max_nodes=5))["objects"]:
+        each = copy.deepcopy(each)
+        if each["kind"] == "Node" and draw(chance(2)):
+            each.setdefault("spec", {}).setdefault("taints", [])
+            each["spec"]["taints"] = [*(each["spec"]["taints"] or []), *draw(SOFT_TAINTS)]
+        if each["kind"] == "Pod":
+            each = draw(wishful(each))
+            each["status"] = {}
+        objects.append(each)
+    if draw(chance(2)):
+        service = {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s", "namespace": "default"}}
+        objects.append({**service, "spec": {"selector": {"app": "a"}}})
+    pods = [draw(wishful(draw(clusters.pods(f"new{i}", FEATURES)))) for i in range(draw(st.integers(1, 3)))]
+    return objects, pods
