@@ -151,6 +151,50 @@ def test_static_fit_matrix(benchmark: Any, when: str) -> None:
     floor(benchmark, ok.nbytes * 5)  # codes of two bytes read and written, the answer written
 
 
+def test_fit_of_distinct_pods(benchmark: Any) -> None:
+    """12,000 pods, no two alike in what they ask for, x 1,000 nodes: ``kscale.fit`` of pending pods on a new cluster,
+    and the first plug-in that says no of each pair. Target: <= 20 us a pod and <= 5 ns a pair."""
+    nodes = [
+        template("16", "64Gi", 110, name=f"n{i}", **{ZONE: f"z{i % 3}", "pool": f"p{i % 10}"}).node
+        for i in range(1_000)
+    ]
+    pods = []
+    for i in range(12_000):
+        spec = {"nodeSelector": {"pool": f"p{i % 10}"}} if i % 3 == 0 else {}
+        pods.append(labelled(pod(f"p{i}", f"{100 + i % 3_000}m", f"{64 + i // 100}Mi", **spec), f"a{i}"))
+
+    def new() -> tuple[tuple[kscale.Snapshot], dict[str, Any]]:
+        return (kscale.Cluster([*nodes, *pods]).snapshot(),), {}
+
+    def codes(snapshot: kscale.Snapshot) -> Any:
+        return kscale.fit(snapshot).codes
+
+    found = benchmark.pedantic(codes, setup=new, rounds=2)
+    assert found.shape == (12_000, 1_000)
+    assert (found == 0).sum() == 8_000 * 1_000 + 4_000 * 100
+
+
+def test_placing_by_scores(benchmark: Any) -> None:
+    """8,000 pods in five kinds on 1,200 nodes as kube-scheduler places them, every node compared: filters, six Score
+    plug-ins and the choice, one pod after the other."""
+    nodes = [template("32", "128Gi", 110, name=f"n{i}", **{ZONE: f"z{i % 4}"}).node for i in range(1_200)]
+    soft = {**constraint("spread", ZONE), "whenUnsatisfiable": "ScheduleAnyway"}
+    kinds: list[dict[str, Any]] = [{}, {}, {}, {"topologySpreadConstraints": [soft]}, near("near", ZONE)]
+    pods = []
+    for i in range(8_000):
+        kind = i % 5
+        app = ("a", "b", "c", "spread", "near")[kind]
+        pods.append(labelled(pod(f"p{i}", f"{100 + 50 * kind}m", "256Mi", owner=f"rs-{app}", **kinds[kind]), app))
+    snapshot = kscale.Cluster([*nodes, *pods]).snapshot()
+    every = kscale.ScoreOptions(percentage_of_nodes_to_score=100)
+    result = benchmark.pedantic(kscale.place, (snapshot,), {"scores": every}, rounds=2)
+    assert len(result.placement) == 8_000
+    zones = [
+        sum(int(node[1:]) % 4 == z for p, node in result.placement.items() if int(p[9:]) % 5 == 3) for z in range(4)
+    ]
+    assert max(zones) - min(zones) <= 1
+
+
 def dra_world(nodes: int, pods: int, **claim: Any) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """(nodes with eight devices each, their slices and class, claims; pods with a claim of their own each)."""
     api, driver = "resource.k8s.io/v1", "gpu.example.com"

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 import kscale
 from golden_support import decoded, profile_of
 from kscale.objects.core import Pod
+from kscale.scheduling.compile.questions import Questions
+from kscale.scheduling.context import Context
 from kscale.scheduling.session import Session
 from strategies import clusters
 
@@ -69,3 +71,19 @@ def test_kept_is_fresh(data: st.DataObject, features: clusters.Features) -> None
         gone = data.draw(st.lists(st.sampled_from([*cluster][1:] or [*cluster]), max_size=2))
         for each in gone if len([*cluster]) > 1 else ():
             cluster.remove(each)
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_plain_classes_ask_what_each_would_ask_by_itself(data: st.DataObject) -> None:
+    features = ("plain", "ports", "affinity", "spread", "volumes", "dra")
+    world = data.draw(clusters.clusters(features, max_nodes=2, max_pods=0))
+    pods = [data.draw(clusters.pods(f"p{i}", features)) for i in range(4)]
+    for dra in (False, True):
+        snapshot = kscale.Cluster([*world["objects"], *pods]).snapshot(dra=dra)
+        known = Questions(Context(snapshot, kscale.SchedulerProfile()))
+        for pod in filter(known.is_plain, snapshot.pending_classes):
+            shared, own = known.of(pod), known._question(pod, ())
+            assert (shared.outcome, shared.judges, shared.columns) == (own.outcome, own.judges, own.columns)
+            assert own.looks == ()
+            assert known._grounds(pod) == ()

@@ -16,6 +16,7 @@ from kscale.scheduling.plugins import PROFILE, STATIC
 from kscale.scheduling.plugins.base import Judge, Plugin
 from kscale.scheduling.prefilter import PreFilterOutcome, run_prefilters
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.snapshot.columns import FIXED_RESOURCES
 from kscale.snapshot.interner import PodClass
 
 __all__ = ["JudgeKey", "Judges", "KeptQuestions", "Question", "Questions"]
@@ -26,8 +27,18 @@ JudgeKey = tuple[int, Hashable]
 Judges = tuple[tuple[JudgeKey, Judge], ...]
 
 _MOST_PROFILES: Final = 4
+_FIXED: Final = frozenset(FIXED_RESOURCES)
 _GROUNDED: Final = tuple(plugin for plugin in PROFILE if type(plugin).grounds is not Plugin.grounds)
 _LOOKING: Final = tuple(plugin for plugin in PROFILE if type(plugin).looks is not Plugin.looks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Plain:
+    """What classes ask that have nothing of what is read but tolerations, a selection, a node and features."""
+
+    outcome: PreFilterOutcome
+    judges: Judges
+    columns: frozenset[str]
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +96,9 @@ class Questions:
         self.kept = ctx.snapshot.interner.memo.of(_Kept, _Kept).of(ctx.profile, csi=ctx.csi, dra=ctx.dra)
         self._pairs: dict[JudgeKey, tuple[JudgeKey, Judge]] = {}
         self._together: dict[Judges, tuple[Judges, frozenset[str]]] = {}
+        self._plain: dict[tuple[int, int, str, frozenset[str]], _Plain] = {}
+        self._may_be_plain = not ctx.profile.default_constraints
+        self._devices = ctx.dra  # and not whether a class stands for a resource: there may be one later
         self._seen = self.kept.before(tuple(each for plugin in _GROUNDED for each in plugin.backdrop(ctx)))
 
     def of(self, pod: PodClass) -> Question:
@@ -94,6 +108,9 @@ class Questions:
             known = None
         if known is not None and (not known.grounds or known.seen == self._seen):
             return known
+        if self.is_plain(pod):
+            made = self.kept.by_class[pod.index] = self._plainly(pod)
+            return made
         grounds = self._grounds(pod)
         if grounds is None:
             return self._question(pod, ())
@@ -102,6 +119,23 @@ class Questions:
             return known
         made = self.kept.by_class[pod.index] = self._question(pod, grounds)
         return made
+
+    def is_plain(self, pod: PodClass) -> bool:
+        """Whether what the class asks follows from its tolerations, selection, node and features: it has nothing else
+        that a plug-in reads."""
+        if pod.volumes or pod.ports or pod.claims or pod.spread or not self._may_be_plain:
+            return False
+        if pod.affinity or pod.anti_affinity or pod.preferred_affinity or pod.preferred_anti_affinity:
+            return False
+        return not self._devices or _FIXED.issuperset(pod.demand)
+
+    def _plainly(self, pod: PodClass) -> Question:
+        key = pod.tolerations_id, pod.selection_id, pod.node_name, pod.features
+        plain = self._plain.get(key)
+        if plain is None:
+            asked = self._question(pod, ())
+            plain = self._plain[key] = _Plain(asked.outcome, asked.judges, asked.columns)
+        return Question(pod, plain.outcome, plain.judges, (), plain.columns, (), self._seen)
 
     def _grounds(self, pod: PodClass) -> tuple[Any, ...] | None:
         found: list[Any] = []
