@@ -73,8 +73,10 @@ class Scene:
     def calls(self) -> list[tuple[Any, ...]]:
         return self.cloud.calls
 
-    def start(self, *flags: str, host: str = "one", port: int = 0, upstream: bool = False) -> subprocess.Popen[bytes]:
-        """Starts an autoscaler. ``port``: of another way to the API server."""
+    def start(
+        self, *flags: str, host: str = "one", port: int = 0, clock: Path | None = None, upstream: bool = False
+    ) -> subprocess.Popen[bytes]:
+        """Starts an autoscaler. ``port``: of another way to the API server; ``clock``: see ``program.py``."""
         at = self.directory
         number = len(self.programs)
         user = {"token": (self.plane.directory / "token").read_text()}
@@ -84,10 +86,10 @@ class Scene:
         (at / f"kubeconfig-{number}").write_text(json.dumps(self.plane.config(server, user)))
         (at / f"cloud-{number}").write_text(json.dumps({"address": self.url, "grpc_timeout": "2s"}))
         words = [str(UPSTREAM)] if upstream else [
-            sys.executable, "-m", "kscale", "run", "cluster-autoscaler"
+            sys.executable, str(Path(__file__).with_name("program.py")), "run", "cluster-autoscaler"
         ]  # fmt: skip
         where = [f"--kubeconfig={at / f'kubeconfig-{number}'}", f"--cloud-config={at / f'cloud-{number}'}"]
-        environment = {**os.environ, "HOSTNAME": host}
+        environment = {**os.environ, "HOSTNAME": host, "E2E_CLOCK": str(clock or "")}
         with (at / f"log-{number}").open("wb") as log:
             program = subprocess.Popen(
                 [*words, *where, *FLAGS, *flags], stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment
@@ -311,6 +313,26 @@ def test_a_deletion_that_times_out_has_happened(whole: ControlPlane, tmp_path: P
         loops = scene.said().count("LoopReport")
         await scene.until(lambda: scene.said().count("LoopReport") > loops + 5)
         assert scene.calls == ONCE
+
+    played(whole, tmp_path, script)
+
+
+def test_the_clock_is_set_an_hour_ahead_and_back(whole: ControlPlane, tmp_path: Path) -> None:
+    """Nothing that waits for half an hour happens, and the lease stays."""
+
+    async def script(scene: Scene) -> None:
+        clock = tmp_path / "clock"
+        program = scene.start("--scale-down-unneeded-time=30m", clock=clock)
+        await scene.until(lambda: scene.said().count("LoopReport") > 2)
+        for change in (clock.touch, clock.unlink):
+            change()
+            loops = scene.said().count("LoopReport")
+            await scene.until(lambda loops=loops: scene.said().count("LoopReport") > loops + 5)  # type: ignore[misc]
+        assert program.poll() is None
+        assert (scene.calls, scene.tainted()) == ([], [])
+        assert '"level": "error"' not in scene.said()
+        program.terminate()
+        assert await scene.ended(program) == 0
 
     played(whole, tmp_path, script)
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from kscale.ca.clock_steps import moved
 from kscale.ca.cluster_state import initializing_status
 from kscale.ca.expander.types import ExpanderInput, Rank, Rng
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
@@ -151,6 +152,11 @@ class ClusterAutoscaler:
         """A pod that waits begins a loop."""
         if isinstance(change.new, Pod) and is_recent_unschedulable(change.new, now):
             self._trigger.pod_waits()
+
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what has been waited for stays, as with Go's times."""
+        self.state = moved(self.state, by)
+        self._trigger.clock_set(by)
 
     def next_due(self) -> Moment | None:
         """When the next loop is due."""

@@ -272,9 +272,11 @@ class LiveStores(TellingStores, Protocol):
         ...
 
 
-async def drive(driver: Driver[Any], stores: LiveStores, live: Live, clock: Clock) -> None:
+async def drive(
+    driver: Driver[Any], stores: LiveStores, live: Live, clock: Clock, *, before: Callable[[], None] = lambda: None
+) -> None:
     """Runs a driver's rounds, one after the other, until ``live.scope`` is over: each when the driver is due, and the
-    stores are settled."""
+    stores are settled. ``before`` is called before each."""
     woken = asyncio.Event()
 
     def told(change: Change | None) -> None:
@@ -302,6 +304,7 @@ async def drive(driver: Driver[Any], stores: LiveStores, live: Live, clock: Cloc
                 return
             await stores.caught_up()
             async with live.turn:
+                before()
                 sight = driver.observe(stores, clock.now())
             await live.run(lambda now, sight=sight: driver.steps(sight, now))  # type: ignore[misc]  # bound, not asked for
     finally:

@@ -22,8 +22,8 @@ from kscale.drivers.health import Healthy
 from kscale.drivers.leader_election import LEADER_METRICS, LeaderElectionOptions, LeaderElector
 from kscale.drivers.live import Live, drive, lead
 from kscale.drivers.pretending import pretending
-from kscale.effects import Event, Machine, Metric, Observation
-from kscale.world.clock import SteadyClock, SystemClock
+from kscale.effects import SECOND, Event, Machine, Metric, Observation
+from kscale.world.clock import FollowingClock, SteadyClock, SystemClock
 from kscale.world.kubernetes.client import Client
 from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.performer import Performer
@@ -82,6 +82,8 @@ class Program:
       machines ask them.
     - ``correlation``: how events are counted and thinned out; None: by client-go's rules.
     - ``csi``, ``dra``: how the snapshot is looked at.
+    - ``clock_set`` is told, before a round, by how many nanoseconds the clock has been set; None: its rounds go by the
+      wall clock as it is.
     - ``beside`` runs next to the driver while it leads, and never ends by itself.
     - ``before`` is run before it tries to lead, and ``at_end`` when it is told to stop (not when it loses the lease).
     - ``releases``: it gives the lease up at its end.
@@ -101,6 +103,7 @@ class Program:
     correlation: CorrelatorOptions | None = None
     csi: bool = False
     dra: bool = False
+    clock_set: Callable[[int], None] | None = None
     beside: Sequence[Callable[[], Awaitable[None]]] = ()
     before: Machine | None = None
     at_end: Machine | None = None
@@ -169,6 +172,8 @@ class _Process:
         self.turn = asyncio.Lock()
         self.elector = None if options.dry_run or options.election is None else LeaderElector(options.election)
         self.leads = False
+        self.following = FollowingClock(around.clock)
+        self.clock: Clock = around.clock if program.clock_set is None else self.following
         self.stores = KubernetesStores(
             around.client,
             program.driver.watches,
@@ -188,7 +193,7 @@ class _Process:
         cloud = ThreadPoolExecutor(_CLOUD_CALLS, thread_name_prefix="cloud")
         performer: PerformLive = Performer(
             around.client,
-            around.clock,
+            self.clock,
             resources=around.resources,
             stores=self.stores,
             groups=self.program.groups,
@@ -201,11 +206,11 @@ class _Process:
             turn=self.turn,
         )
         if options.dry_run:
-            performer = pretending(performer, around.clock)
-        live = Live(performer, around.clock, worker=worker, turn=self.turn, rng=self.rng)
+            performer = pretending(performer, self.clock)
+        live = Live(performer, self.clock, worker=worker, turn=self.turn, rng=self.rng)
         other = Live(performer, around.steady, rng=self.rng)
         # As upstream's, the lease never waits for its turn behind what a loop asks for.
-        apart = Performer(around.client.apart(), around.clock, emit=self._emit, observe=around.metrics.observe)
+        apart = Performer(around.client.apart(), around.steady, emit=self._emit, observe=around.metrics.observe)
         leases = Live(apart, around.steady, rng=self.rng)
         self.recorder = EventRecorder(
             other, around.clock, component=self.program.driver.name, options=self.program.correlation
@@ -265,12 +270,17 @@ class _Process:
                 group.create_task(self._say_what_is_missing())
                 for each in self.program.beside:
                     group.create_task(_awaited(each))
-                await drive(self.program.driver, self.stores, live, self.around.clock)
+                await drive(self.program.driver, self.stores, live, self.clock, before=self._follow)
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None
         finally:
             if self.stop.is_set() and self.program.at_end is not None:
                 await other.run(self.program.at_end, other.scope.within(_AT_END))
+
+    def _follow(self) -> None:
+        if self.program.clock_set is not None and (by := self.following.follow()):
+            _log.warning("the clock has been set by %.3f seconds", by / SECOND)
+            self.program.clock_set(by)
 
     async def _say_what_is_missing(self) -> None:
         while True:

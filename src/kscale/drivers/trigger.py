@@ -58,6 +58,12 @@ class LoopTrigger:
         self._token = False
         self.reason = ""
 
+    def clock_set(self, by: int) -> None:
+        """The clock has been set by so many nanoseconds: what is left to wait stays."""
+        self._previous_run += by
+        self._last_run += by
+        self._waits_since += by
+
     def pod_waits(self) -> None:
         """A pod waits for a node. One such word is kept, also while a loop is under way."""
         self._token = self._frequent

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from kscale.effects import Moment
+from kscale.effects import SECOND, Moment
 from kscale.world.protocols import Clock
 
-__all__ = ["SteadyClock", "SystemClock"]
+__all__ = ["FollowingClock", "SteadyClock", "SystemClock"]
 
 
 class SystemClock:
@@ -20,6 +20,33 @@ class SystemClock:
     def monotonic(self) -> int:
         """Nanoseconds since some moment."""
         return time.monotonic_ns()
+
+
+class FollowingClock:
+    """Moments that go on evenly although somebody sets the wall clock, until it is asked to follow that: for loops
+    that wait by moments, and compare them with what others have written."""
+
+    __slots__ = ("_ahead", "_clock")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead = clock.now() - clock.monotonic()
+
+    def now(self) -> Moment:
+        """Nanoseconds since 1970, as others saw it when it last followed."""
+        return self._clock.monotonic() + self._ahead
+
+    def monotonic(self) -> int:
+        """Nanoseconds since some moment."""
+        return self._clock.monotonic()
+
+    def follow(self) -> int:
+        """Sets itself by the wall clock if that is off by a second or more. Gives by how many nanoseconds."""
+        by = self._clock.now() - self.now()
+        if abs(by) < SECOND:
+            return 0
+        self._ahead += by
+        return by
 
 
 class SteadyClock:

@@ -25,6 +25,7 @@ from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
 from kscale.world.nodegroups.provider import Provider
+from kscale.world.protocols import Clock
 from kscale.world.serve.snapshotz import SnapshotDesk
 from unit.world.test_informer import FakeApi, against_fake
 
@@ -130,6 +131,7 @@ class Cluster:
 
     def __init__(self, api: FakeApi, cloud: Machines) -> None:
         self.api, self.server, self.cloud = api, api.server, cloud
+        self.clock: Clock = api.clock
 
     def pod(self, name: str, *, cpu: str = "1500m", node: str = "", owned: bool = True) -> None:
         """A pod of a ReplicaSet; without a node the scheduler has said that there is none for it."""
@@ -209,12 +211,13 @@ class Autoscaler:
                 before=reach_nodes,
                 at_end=lambda now: farewell(options, now),
                 releases=False,
+                clock_set=driver.clock_set,
                 dra=True,
             )
 
         options_ = ProcessOptions(election=ELECTION, dry_run=dry_run)
         self.task = asyncio.create_task(
-            run_process(build, api.client, options_, version="1", stop=self.stop, clock=api.clock)
+            run_process(build, api.client, options_, version="1", stop=self.stop, clock=cluster.clock)
         )
 
     @property

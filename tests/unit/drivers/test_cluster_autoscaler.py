@@ -10,7 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from kscale.ca.metrics import METRICS
+from kscale.effects import SECOND, to_text
 from kscale.scheduling.profile import SchedulerProfile
+from kscale.world.virtual_loop import VirtualClock
 from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled
 from unit.world.informer_cases import until
 
@@ -139,6 +141,43 @@ def test_the_scheduler_has_another_profile() -> None:
         running = cluster.run(profile=SchedulerProfile(disabled_filters=frozenset({"TaintToleration"})))
         await asyncio.sleep(60)
         assert cluster.cloud.calls == []
+        await running.end()
+
+    autoscaled(case)
+
+
+class SetClock:
+    """A clock that somebody sets."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self._clock = clock
+        self.ahead = 0
+
+    def now(self) -> int:
+        return self._clock.now() + self.ahead
+
+    def monotonic(self) -> int:
+        return self._clock.monotonic()
+
+
+@pytest.mark.parametrize("hours", [1, -1])
+def test_the_clock_is_set(hours: int) -> None:
+    """A node that has been unneeded for half of its minute has the other half left, and loops go on."""
+
+    async def case(cluster: Cluster) -> None:
+        clock = cluster.clock = SetClock(cluster.api.clock)
+        cluster.cloud.start(2)
+        cluster.pod("a", node="pool-1")
+        running = cluster.run()
+        await until(lambda: "DeletionCandidateOfClusterAutoscaler" in cluster.taints("pool-2"), 60)
+        await asyncio.sleep(25)
+        clock.ahead = hours * 3600 * SECOND
+        status = cluster.status()
+        await asyncio.sleep(25)
+        assert cluster.status() != status
+        assert (cluster.cloud.calls, cluster.taints("pool-2")) == ([], ["DeletionCandidateOfClusterAutoscaler"])
+        await until(lambda: cluster.cloud.calls == [("DeleteNodes", "pool-2")], 60)
+        assert to_text(clock.now())[:13] in cluster.status()  # others' time
         await running.end()
 
     autoscaled(case)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kscale.world.clock import SteadyClock, SystemClock
+from kscale.world.clock import FollowingClock, SteadyClock, SystemClock
 
 
 class SetClock:
@@ -23,6 +23,21 @@ def test_a_steady_clock_does_not_see_the_wall_clock_set() -> None:
     clock.wall += 3600 * 10**9
     clock.passed += 7
     assert (steady.now() - start, steady.monotonic()) == (7, 12)
+
+
+def test_a_following_clock_sees_it_when_it_is_asked_to() -> None:
+    clock = SetClock()
+    clock.wall, clock.passed = SetClock.wall, SetClock.passed
+    following = FollowingClock(clock)
+    start = following.now()
+    clock.wall -= 3600 * 10**9
+    clock.passed += 7
+    assert following.now() - start == 7
+    assert following.follow() == -3600 * 10**9 - 7
+    assert following.now() == clock.wall
+    clock.wall += 10**8  # no more than clocks drift
+    assert (following.follow(), following.now()) == (0, clock.wall - 10**8)
+    assert following.monotonic() == 12
 
 
 def test_the_machine_s_clocks() -> None:

@@ -135,6 +135,7 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
         groups=groups,
         ranker=ranker,
         desk=driver.desk,
+        clock_set=driver.clock_set,
         correlation=None if process.record_duplicated_events else CLUSTER_AUTOSCALER,
         csi=options.enable_csi_node_aware_scheduling,
         dra=devices and options.enable_dynamic_resource_allocation,
