@@ -47,18 +47,18 @@ if TYPE_CHECKING:
     from kscale.ca.scale_down.inputs import ScaleDownInputs as ScaleDownInputs
     from kscale.ca.scale_down.pdb import RemainingPdbTracker as RemainingPdbTracker
     from kscale.ca.scale_down.plan import ScaleDownPlan as ScaleDownPlan
-    from kscale.ca.scale_down.removal import RemovableNode as RemovableNode
-    from kscale.ca.scale_down.removal import RemovalResult as RemovalResult
     from kscale.ca.scale_down.removal import RemovalSimulator as RemovalSimulator
-    from kscale.ca.scale_down.removal import UnremovableCandidate as UnremovableCandidate
     from kscale.ca.scale_down.removal import simulate_removals as simulate_removals
+    from kscale.ca.scale_down.removal_answers import RemovableNode as RemovableNode
+    from kscale.ca.scale_down.removal_answers import RemovalResult as RemovalResult
+    from kscale.ca.scale_down.removal_answers import UnremovableCandidate as UnremovableCandidate
     from kscale.ca.scale_up.creation import AsyncInitializer as AsyncInitializer
     from kscale.ca.scale_up.initializer import initialize_steps as initialize_steps
     from kscale.ca.scale_up.inputs import OrchestratorInputs as OrchestratorInputs
     from kscale.ca.scale_up.inputs import ScaleUpInputs as ScaleUpInputs
     from kscale.ca.scale_up.min_size import scale_up_to_min_size_steps as scale_up_to_min_size_steps
     from kscale.ca.scale_up.one_loop import scale_up_steps as scale_up_steps
-    from kscale.ca.scale_up.orchestrator import Orchestration as Orchestration
+    from kscale.ca.scale_up.orchestration import Orchestration as Orchestration
     from kscale.ca.scale_up.orchestrator import orchestrate as orchestrate
     from kscale.ca.scale_up.orchestrator import orchestrate_steps as orchestrate_steps
     from kscale.ca.scale_up.salvo import salvo_steps as salvo_steps
@@ -110,17 +110,13 @@ _MODULES: dict[str, tuple[str, ...]] = {
     "scale_down.inputs": ("ScaleDownInputs",),
     "scale_down.pdb": ("RemainingPdbTracker",),
     "scale_down.plan": ("ScaleDownPlan",),
-    "scale_down.removal": (
-        "RemovableNode",
-        "RemovalResult",
-        "RemovalSimulator",
-        "UnremovableCandidate",
-        "simulate_removals",
-    ),
+    "scale_down.removal": ("RemovalSimulator", "simulate_removals"),
+    "scale_down.removal_answers": ("RemovableNode", "RemovalResult", "UnremovableCandidate"),
     "templates": (),
     "scale_up.creation": ("AsyncInitializer",),
     "scale_up.inputs": ("OrchestratorInputs", "ScaleUpInputs"),
-    "scale_up.orchestrator": ("Orchestration", "orchestrate", "orchestrate_steps"),
+    "scale_up.orchestration": ("Orchestration",),
+    "scale_up.orchestrator": ("orchestrate", "orchestrate_steps"),
     "scale_up.initializer": ("initialize_steps",),
     "scale_up.one_loop": ("scale_up_steps",),
     "scale_up.min_size": ("scale_up_to_min_size_steps",),

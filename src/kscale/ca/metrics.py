@@ -8,7 +8,7 @@ from typing import Final
 from kscale.ca.errors import API_CALL_ERROR, CLOUD_PROVIDER_ERROR, ERROR_TYPES
 from kscale.effects import SECOND, Metric, Moment, Observation, Observe, Progress, StepsOf, Wait
 
-__all__ = ["METRICS", "PREFIX", "FunctionTimer", "initial_observations", "last_activity", "observation"]
+__all__ = ["METRICS", "PREFIX", "FunctionTimer", "initial_observations", "last_activity", "observation", "took"]
 
 PREFIX: Final = "cluster_autoscaler_"
 
@@ -102,6 +102,11 @@ def last_activity(activity: str, at: Moment) -> Observation:
     return observation("last_activity", at // SECOND, activity=activity)
 
 
+def took(function: str, time: int) -> Observation:
+    """How long a part of the loop took, from nanoseconds."""
+    return observation("function_duration_seconds", time / SECOND, function=function)
+
+
 class FunctionTimer:
     """How long a part of the loop took (``UpdateDurationFromStart``)."""
 
@@ -115,5 +120,4 @@ class FunctionTimer:
     def stop(self) -> StepsOf[Wait | Observe, None]:
         """It is over now."""
         now = yield from self._progress.clock()
-        took = (now - self._begun) / SECOND
-        yield from self._progress.observe(observation("function_duration_seconds", took, function=self._name))
+        yield from self._progress.observe(took(self._name, now - self._begun))

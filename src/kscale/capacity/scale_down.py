@@ -21,7 +21,7 @@ from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
-from kscale.ca.scale_down.removal import RemovableNode
+from kscale.ca.scale_down.removal_answers import RemovableNode
 from kscale.ca.state import LoopState
 from kscale.effects import Moment, moment, to_text
 from kscale.errors import InputError

@@ -12,7 +12,7 @@ from kscale.ca.legacy.usage_tracker import UsageTracker
 from kscale.ca.scale_down import reasons
 from kscale.ca.scale_down.drainability.context import DrainContext
 from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
-from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
+from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
 from kscale.effects import Moment
 from kscale.objects.core import Node, Pod
 from kscale.scheduling.profile import SchedulerProfile

@@ -30,7 +30,7 @@ from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner_input import PlannerInput
-from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
+from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode

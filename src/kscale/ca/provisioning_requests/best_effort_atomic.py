@@ -8,7 +8,7 @@ import msgspec
 
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
 from kscale.ca.provisioning_requests.conditions import FOUND, LATER, PROVISIONED, marked
-from kscale.ca.scale_up.orchestrator import Orchestration
+from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.status import NOT_NEEDED, SUCCESSFUL
 from kscale.effects import Moment, Progress, Steps, WriteStatus
 from kscale.objects.core import Pod

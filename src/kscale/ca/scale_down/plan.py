@@ -11,7 +11,7 @@ from kscale.ca.scale_down.budgets import CroppedNodes
 from kscale.ca.scale_down.eligibility import Eligibility
 from kscale.ca.scale_down.nodes_to_delete import NodesToDelete
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
-from kscale.ca.scale_down.removal import RemovableNode, UnremovableCandidate
+from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.soft_taints import SoftTaints
 from kscale.ca.scale_down.unneeded import UnneededNode
 from kscale.ca.scale_down.unremovable import UnremovableNode

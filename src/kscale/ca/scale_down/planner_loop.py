@@ -23,7 +23,8 @@ from kscale.ca.scale_down.plan import Alone, ScaleDownPlan
 from kscale.ca.scale_down.planner_input import PlannerInput
 from kscale.ca.scale_down.reasons import NODE_GROUP_MIN_SIZE_REACHED
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
-from kscale.ca.scale_down.removal import RemovableNode, RemovalSimulator, UnremovableCandidate
+from kscale.ca.scale_down.removal import RemovalSimulator
+from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
 from kscale.ca.scale_down.soft_taints import soft_taints
 from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
 from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_in_time, unneeded_limit

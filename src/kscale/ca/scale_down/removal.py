@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
-from functools import cached_property, partial
+from functools import partial
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
@@ -17,11 +16,12 @@ from kscale.ca.by_identity import kept_with
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
-from kscale.ca.scale_down.drain_codes import DAEMON, MOVES, MOVES_UNLESS_PDB, WAITS, BudgetSets, DrainCodes
+from kscale.ca.scale_down.drain_codes import MOVES, MOVES_UNLESS_PDB, WAITS, BudgetSets, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.status import BlockingPod
 from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
+from kscale.ca.scale_down.removal_answers import Moves, RemovableNode, RemovalResult, UnremovableCandidate
 from kscale.effects import SECOND, Moment, moment
 from kscale.objects.core import Container, Pod, Taint
 from kscale.scheduling.place import PlaceState
@@ -31,113 +31,9 @@ from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["RemovableNode", "RemovalResult", "RemovalSimulator", "UnremovableCandidate", "simulate_removals"]
+__all__ = ["RemovalSimulator", "simulate_removals"]
 
 _TPU_PREFIX = "cloud-tpus.google.com/"
-
-
-class _Moves(msgspec.Struct, frozen=True, eq=False):
-    """Pods of removable nodes, one behind the other: int32[n] pods, their drain codes and the nodes they went to."""
-
-    pods: NDArray[np.int32]
-    codes: NDArray[np.uint8]
-    to: NDArray[np.int32]
-    keys: list[str]
-    nodes: list[str]
-
-
-class RemovableNode:
-    """A node that can go. ``risky``: budgets do not let its pods go all at once; ``drain``: it has pods to move;
-    ``waits``: it has pods that are to finish first. Names of pods are made when asked for."""
-
-    __slots__ = ("_first", "_last", "_moves", "drain", "node", "risky", "waits")
-
-    def __init__(
-        self, node: str, moves: _Moves, first: int, last: int, *, risky: bool, drain: bool, waits: bool
-    ) -> None:
-        self.node = node
-        self.risky = risky
-        self.drain = drain
-        self.waits = waits
-        self._moves = moves
-        self._first = first
-        self._last = last
-
-    @classmethod
-    def of(cls, node: str, placement: dict[str, str]) -> RemovableNode:
-        """A node whose pods all find a place: pod -> node."""
-        numbers = np.arange(len(placement), dtype=np.int32)
-        codes = np.full(len(placement), MOVES, dtype=np.uint8)
-        moves = _Moves(numbers, codes, numbers, list(placement), list(placement.values()))
-        return cls(node, moves, 0, len(placement), risky=False, drain=bool(placement), waits=False)
-
-    def __repr__(self) -> str:
-        return f"RemovableNode({self.node!r}, placement={self.placement!r}, risky={self.risky})"
-
-    def _pods(self, low: int, high: int) -> NDArray[np.int64]:
-        codes = self._moves.codes[self._first : self._last]
-        return self._first + np.flatnonzero((codes >= low) & (codes <= high))
-
-    def _names(self, low: int, high: int) -> list[str]:
-        keys = self._moves.keys
-        return [keys[i] for i in self._moves.pods[self._pods(low, high)].tolist()]
-
-    @property
-    def pods_to_reschedule(self) -> list[str]:
-        """Pods that find another place, ``namespace/name``, in node order."""
-        return self._names(MOVES_UNLESS_PDB, MOVES)
-
-    @property
-    def daemon_set_pods(self) -> list[str]:
-        """DaemonSet pods: they go with the node."""
-        return self._names(DAEMON, DAEMON)
-
-    @property
-    def on_completion_pods(self) -> list[str]:
-        """Pods that are to finish before the node goes."""
-        return self._names(WAITS, WAITS)
-
-    @property
-    def placement(self) -> dict[str, str]:
-        """Where each pod to reschedule went at that moment (a later removal may have moved it again)."""
-        moves, which = self._moves, self._pods(MOVES_UNLESS_PDB, MOVES)
-        to = moves.to[which].tolist()
-        return {moves.keys[i]: moves.nodes[n] for i, n in zip(moves.pods[which].tolist(), to, strict=True)}
-
-
-class UnremovableCandidate(msgspec.Struct, kw_only=True, rename="camel"):
-    """A node that has to stay. ``homeless``: the pod that no node took, for the reason ``NoPlaceToMovePods``;
-    ``error``: upstream's text for the reason ``BlockedByPod``."""
-
-    node: str
-    reason: str
-    blocking_pod: BlockingPod | None = None
-    homeless: str | None = None
-    error: str | None = None
-
-
-class RemovalResult:
-    """Candidates in the order in which they were decided, and what the simulator remembers afterwards.
-
-    ``removable``, ``unremovable``; ``pdbs``: what is left of the budgets; ``state``: cursor and hints as they stood,
-    written down when they are first read.
-    """
-
-    def __init__(
-        self,
-        removable: list[RemovableNode],
-        unremovable: list[UnremovableCandidate],
-        pdbs: RemainingPdbTracker,
-        remembered: Callable[[], PlaceState],
-    ) -> None:
-        self.removable = removable
-        self.unremovable = unremovable
-        self.pdbs = pdbs
-        self._remembered = remembered
-
-    @cached_property
-    def state(self) -> PlaceState:
-        return self._remembered()
 
 
 class RemovalSimulator:
@@ -350,7 +246,7 @@ class RemovalSimulator:
     ) -> list[RemovableNode | UnremovableCandidate]:
         keys = self.pods.names
         codes = self._drain.codes[pods]
-        moves = _Moves(pods, codes, to, keys, self._names)
+        moves = Moves(pods, codes, to, keys, self._names)
         drain = _any_between(codes <= MOVES, start)
         waits = _any_between(codes == WAITS, start)
         begin = start.tolist()

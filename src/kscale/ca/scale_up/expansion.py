@@ -16,6 +16,7 @@ from kscale.ca.estimator.grouped_pods import GroupedPods, group_pods
 from kscale.ca.estimator.options import NOTHING, THRESHOLDS, EstimateOptions, NodeGroupSize
 from kscale.ca.estimator.result import EstimateResult
 from kscale.ca.expander.types import Option
+from kscale.ca.metrics import observation, took
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker
 from kscale.ca.scale_up.group_filter import FilteredGroups, filter_groups, is_zero_or_max
@@ -24,7 +25,7 @@ from kscale.ca.scale_up.pod_groups import Judgement, PodGroups
 from kscale.ca.scale_up.pod_runs import EstimatedPods
 from kscale.ca.scale_up.similar_groups import compute_similar_node_groups
 from kscale.ca.similarity import SimilarGroups
-from kscale.effects import Moment, Progress, StepsOf, Wait
+from kscale.effects import Moment, Observation, Progress, StepsOf, Wait
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
 from kscale.objects.nodegroups import Groups
@@ -53,6 +54,9 @@ class ExpansionOption(msgspec.Struct, kw_only=True):
     @property
     def pod_count(self) -> int:
         return len(self.estimate.order_numbers)
+
+
+_INSTANCE_TYPE = "node.kubernetes.io/instance-type"
 
 
 class ExpansionFinder:
@@ -100,6 +104,8 @@ class ExpansionFinder:
         self._fits: dict[tuple[int, str | None], NDArray[np.bool_]] = {}
         self.found: list[ExpansionOption] = []
         self._similar: SimilarGroups | None = None
+        self.observations: list[Observation] = []
+        """What is to be counted, in order."""
 
     # -- groups and options ------------------------------------------------------------------------------------
 
@@ -150,13 +156,32 @@ class ExpansionFinder:
     def find_options(self, stop_after: int, until: Moment) -> StepsOf[Wait, None]:
         """Asks group by group; once the time is up the others are left out."""
         for group in self.filtered.valid:
+            begun = self.p.now
             option = self.option(group)
             if option is not None:
                 self.found.append(option)
+            estimated = self.schedulable[group.id]
+            if estimated.any():
+                self.observations.append(self._heterogeneity(self.templates[group.id].node, estimated))
             if stop_after and len(self.found) >= stop_after:
                 break
-            if (yield from self.p.clock()) > until:
+            now = yield from self.p.clock()
+            if estimated.any():
+                self.observations.append(took("scaleUp:estimate", now - begun))
+            if now > until:
                 break
+
+    def _heterogeneity(self, node: Node, estimated: NDArray[np.bool_]) -> Observation:
+        """How many groups of pods an estimate is about; many namespaces are told roughly."""
+        classes = np.unique(self.grouped.class_of[self.grouped.starts[:-1][estimated]])
+        namespaces = len({self.grouped.unique[which].namespace for which in classes.tolist()})
+        return observation(
+            "binpacking_heterogeneity",
+            int(estimated.sum()),
+            instance_type=(node.metadata.labels or {}).get(_INSTANCE_TYPE, ""),
+            cpu_count=str((node.status.capacity or {}).get("cpu", "0")),
+            namespace_count=str(namespaces) if namespaces <= 5 else "6-10" if namespaces <= 10 else "11+",
+        )
 
     def option(self, group: NodeGroup) -> ExpansionOption | None:
         mine = self.schedulable[group.id]

@@ -9,7 +9,7 @@ from kscale.ca.estimator.limiter import limit_in_words
 from kscale.ca.estimator.result import NO_PERMISSION
 from kscale.ca.expander.chain import ExpanderStep
 from kscale.ca.go_math import format_fixed
-from kscale.ca.scale_up.orchestrator import Orchestration
+from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.pod_groups import PodGroup
 from kscale.ca.scale_up.records import ExpanderScore, GroupRejection, PendingPods, ScaleUpChoice
 from kscale.ca.scale_up.status import RemainingPod, not_triggered_parts

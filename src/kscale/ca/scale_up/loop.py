@@ -27,7 +27,8 @@ from kscale.ca.pod_lists.young import without_young
 from kscale.ca.quota import Quota, capacity_quota_limits, cluster_maximum
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, min_size_in
-from kscale.ca.scale_up.orchestrator import Orchestrating, Orchestration, orchestrate_in
+from kscale.ca.scale_up.orchestration import Orchestration
+from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
 from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan, events_of_untried
 from kscale.ca.scale_up.records import PodCounts
 from kscale.ca.scale_up.salvo import salvo_in

@@ -7,7 +7,6 @@ from dataclasses import replace as replace_input
 from datetime import datetime
 from typing import Any
 
-import msgspec
 import numpy as np
 from msgspec.structs import replace
 
@@ -17,6 +16,7 @@ from kscale.ca.errors import CLOUD_PROVIDER_ERROR, INTERNAL_ERROR, AutoscalerErr
 from kscale.ca.expander.chain import Expansion, expand_steps, respond_with
 from kscale.ca.expander.registry import GRPC
 from kscale.ca.expander.types import ExpanderInput, Option, Rank
+from kscale.ca.metrics import observation, took
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.quota import QuotaTracker, cap_by_max_nodes_total, cluster_maximum
 from kscale.ca.scale_up.balance_scale_ups import balance_scale_ups
@@ -25,7 +25,7 @@ from kscale.ca.scale_up.creation import AsyncInitializer, with_grown
 from kscale.ca.scale_up.executor import Executing, execute_steps
 from kscale.ca.scale_up.expansion import ExpansionFinder, ExpansionOption
 from kscale.ca.scale_up.inputs import OrchestratorInputs
-from kscale.ca.scale_up.pod_groups import PodGroups
+from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.status import (
     ALL_OR_NOTHING,
     ERROR,
@@ -43,7 +43,6 @@ from kscale.effects import (
     CreatedGroups,
     CreateGroup,
     Deferred,
-    Event,
     Moment,
     Progress,
     RankOptions,
@@ -61,10 +60,7 @@ from kscale.scheduling.session import Session
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = [
-    "ExpansionOption",
     "Orchestrating",
-    "Orchestration",
-    "OrchestratorInputs",
     "orchestrate",
     "orchestrate_in",
     "orchestrate_steps",
@@ -72,46 +68,6 @@ __all__ = [
 
 Orchestrating = Executing | CreateGroup | RankOptions | Wait
 """What a scale-up asks for. A wait of no time asks how late it is: estimates take theirs."""
-
-
-class Orchestration(msgspec.Struct, kw_only=True):
-    """What was decided and done: the status, every option, the choice, the cluster state after.
-
-    ``cursor`` is where the scan over nodes stands; ``pod_groups`` what was found out about like pods;
-    ``asked_groups`` are all groups that were looked at, ``groups`` and ``templates`` what there is afterwards, with new
-    target sizes and with groups that were made. ``unmodelled``: what pods use that no rule here looks at.
-    ``compared``: pods that an outside ranker was shown without environment, and will be. ``initializers``: what groups
-    that are still being made shall get. ``resized``: the groups that were, and when;
-    ``exceeded``: for which resources quotas held groups back; ``expander_options``, ``expander_input``: what the
-    expander could choose from, and what it went by (None: it was not asked).
-
-    ``events``: what upstream would have sent, if it was run as if everything succeeded.
-    """
-
-    status: ScaleUpStatus
-    state: ClusterStateRegistry
-    options: list[ExpansionOption]
-    expansion: Expansion | None
-    skipped: dict[str, list[str]]
-    cursor: int
-    pod_groups: PodGroups
-    asked_groups: list[str]
-    groups: Groups
-    templates: Mapping[str, NodeTemplate]
-    unmodelled: list[str] = []
-    compared: frozenset[str] = frozenset()
-    initializers: Mapping[str, AsyncInitializer] = {}
-    resized: Sequence[tuple[ScaleUpInfo, Moment]] = ()
-    exceeded: Mapping[str, list[str]] = {}
-    expander_options: Sequence[Option] = ()
-    expander_input: ExpanderInput | None = None
-    events: Sequence[Event] = ()
-
-    @property
-    def best(self) -> ExpansionOption | None:
-        """The option that was chosen, if one was."""
-        best = self.expansion.best if self.expansion is not None else None
-        return next((option for option in self.options if best is not None and option.group == best.group), None)
 
 
 def orchestrate_steps(
@@ -162,7 +118,9 @@ def orchestrate_in(
     if isinstance(candidates, AutoscalerError):
         return run.fail_early(AutoscalerError(candidates.type or INTERNAL_ERROR, candidates.message))
     run.every = Groups([*groups, *candidates], groups.node_errors)
+    begun = p.now
     started = yield from p.clock()
+    run.observations.append(took("scaleUp:buildPodEquivalenceGroups", started - begun))
     limits = [cluster_maximum(options.resource_limiter)] if inputs.quotas is None else inputs.quotas
     try:
         if isinstance(limits, AutoscalerError):
@@ -242,6 +200,7 @@ class _Orchestrator(ExpansionFinder):
                     failed_creation_groups=[group.id],
                 )
                 return self.result(status)
+            self.observations.append(observation("created_node_groups_total", group_type=""))
             made = outcome.value
             if made is None:
                 made = CreatedGroups(main=replace(group, exists=not asynchronous, upcoming=asynchronous, target_size=0))
@@ -416,6 +375,7 @@ class _Orchestrator(ExpansionFinder):
             initializers=self.initializers,
             resized=self.resized,
             exceeded=self.filtered.exceeded,
+            observations=tuple(self.observations),
             expander_options=self.asked,
             expander_input=self.given,
         )

@@ -14,7 +14,7 @@ from kscale.ca.errors import ErrorRecord
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.scale_up.explaining import beyond_limits, choices, pending_pods
 from kscale.ca.scale_up.min_size import MinSizeScaleUp
-from kscale.ca.scale_up.orchestrator import Orchestration
+from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.records import PendingPods, PodCounts, ScaleUpChoice, ScaleUpPlanRecord
 from kscale.ca.scale_up.status import (
     IN_COOLDOWN,

@@ -16,7 +16,8 @@ from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.proactive import without_made_up
 from kscale.ca.scale_up.inputs import OrchestratorInputs
-from kscale.ca.scale_up.orchestrator import Orchestrating, Orchestration, orchestrate_in
+from kscale.ca.scale_up.orchestration import Orchestration
+from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
 from kscale.ca.scale_up.scene import as_coming
 from kscale.ca.scale_up.status import SUCCESSFUL, status_events
 from kscale.ca.templates import fresh_copy

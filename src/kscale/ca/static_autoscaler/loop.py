@@ -266,11 +266,15 @@ class RunOnce:
             observation("unschedulable_pods_count", up.before.unschedulable, type="unschedulable"),
             observation("unschedulable_pods_count", up.before.unprocessed, type="scheduler_unprocessed"),
         )
+        if up.before.placed is not None:
+            overflowing = up.before.placed.overflowing_controllers
+            yield from p.observe(observation("overflowing_controllers_count", overflowing))
         if options.enable_graceful_degradation:
             yield from p.observe(observation("skipped_pods_count", up.before.lists.out_of_time, requestor="scaleUp"))
         if not up.result:
             yield from self.growing(up.scale())
             for done in up.rounds:
+                yield from p.observe(*done.observations)
                 labels = done.templates, self.inputs.gpu_label, self.inputs.gpu_types
                 yield from p.observe(*observing.of_skipped(done.exceeded))
                 yield from p.observe(*observing.of_scale_ups(done.resized, *labels))

@@ -27,4 +27,4 @@ def remove_unneeded_groups(p: Progress, scene: Scene, report: LoopReport) -> Ste
             return
         scene.groups = Groups((each for each in scene.groups if each.id != group.id), scene.groups.node_errors)
         report.removed_groups.append(group.id)
-        yield from p.observe(observation("deleted_node_groups_total", group_type="autoscaled"))
+        yield from p.observe(observation("deleted_node_groups_total", group_type=""))

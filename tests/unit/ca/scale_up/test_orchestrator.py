@@ -237,6 +237,8 @@ def test_groups_that_are_made() -> None:
     pending = [pod("p1", 80, 0), pod("p2", 99_999, 0)]
     asked, done = world.scale_up(pending, [made], candidates=[candidate], **_first("T1"))
     assert asked == [CreateGroup(group="T1"), IncreaseSize(group="autoprovisioned-T1", delta=1)]
+    created = [each for each in done.observations if each.name == "cluster_autoscaler_created_node_groups_total"]
+    assert [(each.value, each.labels) for each in created] == [(1, {"group_type": ""})]
     assert [item.main for item in done.status.created_groups] == ["autoprovisioned-T1"]
     (stays,) = done.status.pods_remain_unschedulable
     assert set(stays.rejected_groups) == {"ng1", "autoprovisioned-T1"}

@@ -310,6 +310,31 @@ def test_observations_of_groups() -> None:
     }
 
 
+def test_estimates_are_counted() -> None:
+    other = waiting("p3", 800)
+    other.metadata.namespace, other.metadata.owner_references = "other", owner("ReplicaSet", "other", "apps/v1")
+    like = machine("like", labels={"node.kubernetes.io/instance-type": "m5"})
+    groups = [group("g1", "n1"), replace(group("g2", ""), template=template(like)), group("small", "")]
+    small = node("small-like", 100, 100, ready=True)
+    groups[2] = replace(groups[2], template=template(small))  # takes none of the pods: no estimate is made
+    cluster = kscale.Cluster([machine("n1"), running("p1", 900, "n1"), waiting("p2", 900), other])
+    found = ca.run_once(cluster, groups, now=N0).observations
+    mixed = [each for each in found if each.name == "cluster_autoscaler_binpacking_heterogeneity"]
+    assert [(each.value, *each.labels.values()) for each in mixed] == [(2, "", "1", "2"), (2, "m5", "1", "2")]
+    functions = [each.labels["function"] for each in found if "function" in each.labels]
+    assert functions.count("scaleUp:estimate") == 2
+    assert functions.index("scaleUp:buildPodEquivalenceGroups") < functions.index("scaleUp:estimate")
+    assert [each.value for each in found if each.name.endswith("overflowing_controllers_count")] == [0]
+
+
+def test_pods_that_no_cache_has_room_for_are_counted() -> None:
+    """Upstream remembers so many shapes a controller, and counts the controllers that have more."""
+    pods = [waiting(f"w{i}", 900 + i) for i in range(12)]
+    cluster = kscale.Cluster([machine("n1"), running("p1", 900, "n1"), *pods])
+    found = ca.run_once(cluster, [group("g1", "n1")], now=N0).observations
+    assert [each.value for each in found if each.name.endswith("overflowing_controllers_count")] == [1]
+
+
 def test_how_long_nodes_wait() -> None:
     case = life(
         [group("g1", "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1")],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from kscale.ca.device_labels import gpu_labels
+from collections.abc import Iterable
+
+from kscale.ca.device_labels import dra_drivers_label, gpu_labels
 from kscale.ca.event_subjects import node_event, status_event
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
 from kscale.ca.metrics import observation
@@ -13,6 +15,7 @@ from kscale.ca.scale_down.actuation.results import NODE_DELETE_OK, NodeDeleteRes
 from kscale.ca.scale_down.actuation.tainting import Writing, clean_to_be_deleted
 from kscale.effects import Emit, Observe, Progress, StepsOf
 from kscale.objects.core import Node
+from kscale.objects.resource import ResourceSlice
 
 __all__ = ["Ending", "EndingActions"]
 
@@ -42,14 +45,16 @@ class Ending:
         yield from clean_to_be_deleted(p, node, uncordon=self._options.cordon_node_before_terminating)
         self.tracker.end_deletion(group, node.metadata.name, result, p.now)
 
-    def succeeded(self, p: Progress, node: Node, group: str, drain: bool) -> StepsOf[EndingActions, None]:
-        """The cloud deletes a node. Its taint stays."""
+    def succeeded(
+        self, p: Progress, node: Node, group: str, drain: bool, slices: Iterable[ResourceSlice] = ()
+    ) -> StepsOf[EndingActions, None]:
+        """The cloud deletes a node. Its taint stays. ``slices``: of the template of its group."""
         name = node.metadata.name
         yield from p.emit(node_event(node, "Normal", "ScaleDown", "nodes removed by cluster autoscaler"))
         self.tracker.register_scale_down(group, name, p.now)
         reason = ("underutilized" if drain else "empty") if is_ready(node) else "unready"
-        gpu = gpu_labels(self._gpu_label, node)
-        yield from p.observe(observation("scaled_down_nodes_total", 1.0, reason=reason, **gpu, dra_drivers=""))
+        gpu, drivers = gpu_labels(self._gpu_label, node), dra_drivers_label(slices)
+        yield from p.observe(observation("scaled_down_nodes_total", 1.0, reason=reason, **gpu, dra_drivers=drivers))
         if gpu["gpu_name"]:
             yield from p.observe(observation("scaled_down_gpu_nodes_total", 1.0, reason=reason, **gpu))
         if drain:

@@ -56,9 +56,12 @@ class NodeDeletionBatcher:
         self, p: Progress, nodes: Sequence[tuple[Node, bool]], group: str, groups: Groups
     ) -> StepsOf[Batching, None]:
         error = yield from self._ask_cloud(p, tuple(node.metadata.name for node, _ in nodes), groups)
+        known = groups.get(group)
+        template = None if known is None or known.template_error is not None else known.template
+        slices = [] if template is None else template.resource_slices
         for node, drain in nodes:
             if error is None:
-                yield from self._ending.succeeded(p, node, group, drain)
+                yield from self._ending.succeeded(p, node, group, drain, slices)
             else:
                 result = NodeDeleteResult(result=NODE_DELETE_ERROR_FAILED_TO_DELETE, error=error.record)
                 yield from self._ending.failed(p, node, group, drain, result)

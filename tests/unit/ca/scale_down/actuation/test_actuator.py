@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from builders import N0, node, owner, pod, span
 from ca_world import World, never
@@ -19,9 +20,10 @@ from kscale.effects import SECOND, Action, List, Moment, Outcome, Patch, Virtual
 from kscale.errors import InputError
 from kscale.objects.core import Pod
 from kscale.objects.meta import LabelSelector, LabelSelectorRequirement, ObjectMeta
-from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions
+from kscale.objects.nodegroup import NodeGroup, NodeGroupOptions, NodeTemplate
 from kscale.objects.nodegroups import Groups
 from kscale.objects.policy import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from kscale.objects.resource import ResourceSlice, ResourceSliceSpec
 from kscale.snapshot.cluster import Cluster
 
 OK = "NodeDeleteOk"
@@ -286,6 +288,17 @@ def test_what_is_said_on_the_way() -> None:
     down = "cluster_autoscaler_scaled_down_nodes_total"
     reasons = [labels["reason"] for name, _, labels in case.world.metrics if name == down]
     assert reasons == ["empty", "underutilized"]
+
+
+def test_devices_of_nodes_that_went_are_counted() -> None:
+    case = Case("a0 b0")
+    slices = [ResourceSlice(spec=ResourceSliceSpec(driver=driver)) for driver in ("gpu.nvidia.com", "mine")]
+    like = NodeTemplate(node=node("like", 8000, 8 * GB), resource_slices=slices)
+    case.groups = Groups([replace(case.groups["a"], template=like), case.groups["b"]])
+    case.run()
+    down = "cluster_autoscaler_scaled_down_nodes_total"
+    drivers = [labels["dra_drivers"] for name, _, labels in case.world.metrics if name == down]
+    assert sorted(drivers) == ["", "custom.driver,gpu.nvidia.com"]
 
 
 def test_a_taint_that_fails_is_told_twice() -> None:
