@@ -17,7 +17,8 @@ import pytest
 
 import kscale
 from kscale import ca
-from kscale.capacity.headroom import losses, more_of
+from kscale.capacity.headroom import more_of
+from kscale.capacity.losses import losses
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
 

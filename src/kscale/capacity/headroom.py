@@ -3,49 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
-import numpy as np
 from msgspec.structs import replace
 
 from kscale._native import _removals
-from kscale.ca.scale_down.moving_pods import moving_pods
 from kscale.capacity.fit import rejected
+from kscale.capacity.losses import ZONE, Loss, PairLosses, losses, named_losses, pair_losses, repaired
 from kscale.objects.core import Pod, PodStatus
-from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
+from kscale.objects.nodegroup import NodeGroup
 from kscale.records import Record
 from kscale.scheduling.place import place
 from kscale.scheduling.session import Session
+from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.pod_rows import copies_of
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["ZONE", "HeadroomReport", "Loss", "headroom", "losses", "more_of"]
+__all__ = ["HeadroomReport", "headroom", "lost", "more_of"]
 
-ZONE = "topology.kubernetes.io/zone"
 _MOST = 1_000_000
 _TOLD = 100_000
 """Up to so many it is told where they land."""
-
-
-class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
-    """What losing ``name`` (a node or a zone) would do: ``pods`` look for a place, ``homeless`` find none.
-
-    ``first`` names some of the homeless ones.
-    """
-
-    name: str
-    pods: int
-    homeless: int
-    first: list[str] = []
 
 
 class HeadroomReport(Record, frozen=True):
     """``more``: how many more of the pod fit now (null: no pod was asked about); ``nodes``, ``zones``: every loss.
 
     ``placement``: node -> how many of them land there; ``nextEvent``: kube-scheduler's text for the one after. Both are
-    left out where more than 100,000 fit.
+    left out where more than 100,000 fit. ``lost``, ``pairs``: the losses that were asked about by name, and those of
+    every pair of nodes, when asked for.
     """
 
     KIND: ClassVar[str] = "HeadroomReport"
@@ -56,6 +44,8 @@ class HeadroomReport(Record, frozen=True):
     zones: list[Loss]
     placement: dict[str, int] | None = None
     next_event: str = ""
+    lost: list[Loss] = msgspec.field(default_factory=list)
+    pairs: PairLosses | None = None
 
 
 def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZONE) -> HeadroomReport:
@@ -75,6 +65,41 @@ def headroom(snapshot: Snapshot, pod: Pod | None = None, *, zone_label: str = ZO
         nodes=losses(snapshot, [(name, [n]) for n, name in enumerate(snapshot.nodes)]),
         zones=losses(snapshot, zones.items()),
     )
+
+
+def lost(
+    cluster: Cluster,
+    texts: Sequence[str],
+    groups: Sequence[NodeGroup] = (),
+    *,
+    repair: bool = False,
+    zone_label: str = ZONE,
+) -> HeadroomReport:
+    """The losses of ``texts`` only: ``node=A,B`` (together), ``zone=A``, ``pool=GROUP``, and ``pairs`` (every pair of
+    nodes).
+
+    ``repair``: the cheapest new nodes of ``groups``, which have templates and prices, that would make each hold. Raises
+    InputError for what is not there.
+    """
+    snapshot = cluster.snapshot(dra=True)
+    named = named_losses(snapshot, [text for text in texts if text != "pairs"], groups, zone_label=zone_label)
+    found = losses(snapshot, named)
+    pairs = pair_losses(snapshot) if "pairs" in texts else None
+    if repair:
+        found = [
+            repaired(cluster, loss, nodes, groups, zone_label=zone_label)
+            for loss, (_, nodes) in zip(found, named, strict=True)
+        ]
+        if pairs is not None:
+            index = snapshot.columns.index
+            worst = [
+                repaired(
+                    cluster, loss, [index[name] for name in loss.name.split(" and ")], groups, zone_label=zone_label
+                )
+                for loss in pairs.worst
+            ]
+            pairs = msgspec.structs.replace(pairs, worst=worst)
+    return HeadroomReport(pod=None, more=None, nodes=[], zones=[], lost=found, pairs=pairs)
 
 
 def _landing(snapshot: Snapshot, pod: Pod, more: int) -> tuple[dict[str, int], str]:
@@ -98,35 +123,3 @@ def more_of(snapshot: Snapshot, pod: Pod) -> int:
         engine.place(0, node)
         count += 1
     return count
-
-
-def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> list[Loss]:
-    """What each loss of nodes (by number) would do, each on its own; DaemonSet and mirror pods go with their node.
-
-    The pods look for a place by priority, then in order of appearance, each on the first node that takes it, from
-    behind the one that took the last. Where none is homeless there is room for all; where some are, another order might
-    have found it. Nothing is evicted for them, and what is pending stays so.
-    """
-    pods = moving_pods(snapshot)
-    classes = pods.classes()
-    session = Session(snapshot, classes, moving=True)
-    number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
-    number[[of.index for of in classes]] = session.classes_of(classes)
-    stays = np.array([is_daemonset_pod(pod) or is_mirror_pod(pod) for pod in pods.exemplars], dtype=np.uint8)
-    named = [(name, list(nodes)) for name, nodes in parts]
-    lost = [n for _, nodes in named for n in nodes]
-    moving, homeless, first = _removals.losses(
-        session.engine,
-        number[pods.class_of],
-        np.ascontiguousarray(pods.priority),
-        pods.node,
-        stays[pods.kind_of],
-        np.cumsum([0, *(len(nodes) for _, nodes in named)]).astype(np.int32),
-        np.array(lost, dtype=np.int32),
-    )
-    return [
-        Loss(name=name, pods=pods_of, homeless=count, first=[pods.names[i] for i in first[loss].tolist() if i >= 0])
-        if count
-        else Loss(name=name, pods=pods_of, homeless=0)
-        for loss, ((name, _), pods_of, count) in enumerate(zip(named, moving.tolist(), homeless.tolist(), strict=True))
-    ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from kscale.capacity.catalogue import InstanceType
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 
-__all__ = ["price_of"]
+__all__ = ["price_of", "priced"]
 
 _TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
 _REGIONS = ("topology.kubernetes.io/region", "failure-domain.beta.kubernetes.io/region")
@@ -35,7 +37,17 @@ def price_of(
 
 
 def _has(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
-    if group.nodes or group.from_node:
+    """As :func:`~kscale.capacity.groups.members_of`; a group that says neither has the node that it is modelled on."""
+    if group.nodes or not group.node_selector:
         return node.metadata.name in group.nodes or node.metadata.name == group.from_node
-    wanted = group.node_selector
-    return bool(wanted) and all(labels.get(key) == value for key, value in (wanted or {}).items())
+    return all(labels.get(key) == value for key, value in group.node_selector.items())
+
+
+def priced(groups: Iterable[NodeGroup], catalogue: Mapping[str, InstanceType] | None) -> list[NodeGroup]:
+    """The groups, with the catalogue's price of what their template is where they have none of their own."""
+    found = []
+    for group in groups:
+        if group.price is None and group.template is not None:
+            group = msgspec.structs.replace(group, price=price_of(group.template.node, (), catalogue))
+        found.append(group)
+    return found

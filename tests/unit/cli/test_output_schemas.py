@@ -47,6 +47,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         return ("explain", *dump, *groups, estimate["nowherePods"][0])
     return {
         "CatalogueList": ("catalogue", "import", EXAMPLES / "data" / "aws.csv"),
+        "CostReport": ("cost", *dump, *groups, "--budget", 0.1),
         "EstimateReport": ("estimate", *dump, *groups),
         "FitReport": ("fit", *dump, "--pod", folder / "c.json"),
         "HPAReport": ("hpa", *ALL),

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 
 from kscale.capacity.fit import workloads_in
+from kscale.capacity.lost_nodes import goes_with_its_node, smaller, waiting
 from kscale.capacity.right_sizing import advice_of, resized
 from kscale.capacity.whatif.grammar import LoseEdit, PodsEdit, RequestsEdit
 from kscale.capacity.whatif.texts import factor_in, group_names, text_of
-from kscale.capacity.whatif.world import Nodes, Place, World, goes_with_its_node, waiting
+from kscale.capacity.whatif.world import Nodes, Place, World
 from kscale.errors import InputError
 from kscale.objects.core import Pod
-from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.quantity import Quantity, QuantityError
 from kscale.objects.requests import CPU, MEMORY
 from kscale.objects.selector_text import parse_selector
@@ -135,21 +135,8 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
         if node.metadata.name in gone:
             cluster.remove(node)
     less = Counter(known.group_of[name] for name in gone if name in known.group_of)
-    groups = [_smaller(group, less[group.id], gone) for group in world.groups]
+    groups = [smaller(group, less[group.id], gone) for group in world.groups]
     return world.edited(text_of("lose", edit), place=Place(cluster, frozenset(lost)), groups=tuple(groups))
-
-
-def _smaller(group: NodeGroup, count: int, gone: Iterable[str]) -> NodeGroup:
-    """The group without nodes that are gone: the cloud does not make them again by itself."""
-    if not count:
-        return group
-    target = group.target_size
-    return msgspec.structs.replace(
-        group,
-        target_size=None if target is None else max(0, target - count),
-        nodes=[name for name in group.nodes if name not in set(gone)],
-        from_node=None if group.from_node in set(gone) else group.from_node,
-    )
 
 
 def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:

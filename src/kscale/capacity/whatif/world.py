@@ -7,21 +7,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 
-import msgspec
-
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.groups import members_of
 from kscale.capacity.prices import price_of
-from kscale.objects.core import Pod, PodStatus
-from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate
-from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Nodes", "Place", "World", "goes_with_its_node", "waiting"]
+__all__ = ["Nodes", "Place", "World"]
 
 
 class Place:
@@ -63,21 +58,6 @@ class World:
     def prices(self) -> dict[str, float | None]:
         """$/h of one node by group."""
         return {group.id: group.price for group in (*self.retired, *self.groups)}
-
-
-def waiting(pod: Pod) -> Pod:
-    """The pod without a node: the scheduler has looked at it and found none."""
-    unschedulable = Condition(type="PodScheduled", status="False", reason="Unschedulable")
-    return msgspec.structs.replace(
-        pod,
-        spec=msgspec.structs.replace(pod.spec, node_name=""),
-        status=PodStatus(phase="Pending", conditions=[unschedulable]),
-    )
-
-
-def goes_with_its_node(pod: Pod) -> bool:
-    """Nobody makes it anew elsewhere: pods of DaemonSets and of the kubelet, and those that have ended."""
-    return is_daemonset_pod(pod) or is_mirror_pod(pod) or pod.status.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Dump, manifests, read
-from kscale.cli.output import Answer, Column, Show, Table, View
-from kscale.cli.words import object_name, on_nodes, pods
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import object_name, on_nodes, plural, pods
 
 if TYPE_CHECKING:
-    from kscale.capacity.headroom import HeadroomReport, Loss
+    from kscale.capacity.headroom import HeadroomReport
+    from kscale.capacity.losses import Loss, Repair
 
 __all__ = ["EPILOG", "command", "headroom_view"]
 
@@ -22,12 +24,28 @@ MATTER = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass", "CSINode"
 def command(
     *,
     source: Dump,
+    group_source: GroupSource,
     pod: Annotated[
         str | None, typer.Option("--pod", metavar="MANIFEST", help="A file whose first Pod, Deployment, ... is asked.")
     ] = None,
     zone_label: Annotated[
         str, typer.Option("--zone-label", metavar="KEY", help="The node label that names the zone.")
     ] = "topology.kubernetes.io/zone",
+    lose: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lose",
+            metavar="LOSS",
+            help="Ask about this loss only: node=A, node=A,B (together), zone=A, pool=GROUP; pairs: every pair of "
+            "nodes. Repeatable.",
+        ),
+    ] = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="With --lose: which new nodes of the groups would make it hold, and at what cost."
+        ),
+    ] = False,
     show: Show,
 ) -> Answer:
     """How many more of a pod fit, and does everything still fit without any one node, or any one zone?
@@ -35,26 +53,44 @@ def command(
     The pods of what is lost look for a place on the other nodes, highest priority first; nothing is evicted for them.
     Status 1 if some loss would leave a pod without a place.
     """
-    from kscale.capacity.headroom import headroom
+    from kscale.capacity.headroom import headroom, lost
     from kscale.objects.workloads import pods_of
 
     asked = None if pod is None else next(iter(pods_of(manifests([pod], source)[0])), None)
-    _, snapshot = read(source, show.terminal, matter=MATTER)
-    with show.terminal.step("placing"):
-        report = headroom(snapshot, asked, zone_label=zone_label)
-    homeless = any(loss.homeless for loss in (*report.nodes, *report.zones))
+    if repair and not lose:
+        raise typer.BadParameter("--repair needs --lose", param_hint="--repair")
+    cluster, snapshot = read(source, show.terminal, matter=MATTER)
+    if not lose:
+        with show.terminal.step("placing"):
+            report = headroom(snapshot, asked, zone_label=zone_label)
+    else:
+        needed = repair or any(text.startswith("pool=") for text in lose)
+        groups = group_source.groups(cluster, snapshot, show.terminal) if needed else []
+        if repair:
+            from kscale.capacity.catalogue import read_catalogue
+            from kscale.capacity.prices import priced
+
+            groups = priced(groups, read_catalogue(group_source.catalogue) if group_source.catalogue else None)
+        with show.terminal.step("placing"):
+            report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
+    homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
+    homeless |= report.pairs is not None and report.pairs.homeless > 0
     return Answer(report, lambda: headroom_view(report), exit_code=1 if homeless else 0)
 
 
 def headroom_view(report: HeadroomReport) -> View:
     """Losses that leave pods without a place, the worst first."""
+    if report.lost or report.pairs is not None:
+        return _lost_view(report)
     bad_nodes = [loss for loss in report.nodes if loss.homeless]
     parts = [] if report.more is None else [f"{report.more:,} more fit."]
     parts.append(f"Losing any one node: {_sentence(bad_nodes, report.nodes)}.")
     if report.zones:
         parts.append(f"Losing any one zone: {_sentence([z for z in report.zones if z.homeless], report.zones)}.")
     tables = [
-        Table(_COLUMNS, [[kind, item.name, item.pods, item.homeless, ", ".join(item.first)] for item in bad], limit=20)
+        Table(
+            _COLUMNS[:5], [[kind, item.name, item.pods, item.homeless, ", ".join(item.first)] for item in bad], limit=20
+        )
         for kind, losses in (("zone", report.zones), ("node", report.nodes))
         if (bad := sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless))
     ]
@@ -77,7 +113,43 @@ _COLUMNS = (
     Column("PODS", "right"),
     Column("HOMELESS", "right"),
     Column("AMONG THEM"),
+    Column("REPAIRED BY"),
 )
+
+
+def _lost_view(report: HeadroomReport) -> View:
+    """The losses that were asked about, and the worst pairs."""
+    rows: list[list[Cell | str | float | None]] = []
+    parts = []
+    if report.lost:
+        bad = [loss for loss in report.lost if loss.homeless]
+        parts.append(
+            f"{len(bad):,} of {len(report.lost):,} {plural('loss', len(report.lost))} would leave pods homeless."
+        )
+        rows += [[*_loss(loss), _repair(loss.repair)] for loss in report.lost]
+    if report.pairs is not None:
+        pairs = report.pairs
+        parts.append(
+            f"Of {pairs.pairs:,} pairs of nodes that may each be lost, {pairs.homeless:,} would leave pods homeless; "
+            f"{pairs.alone:,} nodes may not be lost alone."
+        )
+        rows += [[*_loss(loss, "pair"), _repair(loss.repair)] for loss in pairs.worst]
+    return View(headline=" ".join(parts), tables=[Table(_COLUMNS, rows)])
+
+
+def _loss(loss: Loss, kind: str = "") -> list[Cell | str | float | None]:
+    if not kind:
+        kind, _, name = loss.name.partition("=")
+        return [kind, name, loss.pods, loss.homeless, ", ".join(loss.first)]
+    return [kind, loss.name, loss.pods, loss.homeless, ", ".join(loss.first)]
+
+
+def _repair(repair: Repair | None) -> str:
+    if repair is None:
+        return ""
+    nodes = " and ".join(f"{count:,} x {name}" for name, count in repair.offers.items()) or "nothing"
+    left = f"; {pods(repair.nowhere)} fit on none" if repair.nowhere else ""
+    return f"{nodes}, ${repair.cost:,.3f}/h{left}"
 
 
 def _sentence(bad: list[Loss], every: list[Loss]) -> str:

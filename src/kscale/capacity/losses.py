@@ -1,0 +1,266 @@
+"""What losing nodes together would do: named losses, every pair of nodes, and what would make them hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from kscale._native import _removals
+from kscale.ca.scale_down.moving_pods import moving_pods
+from kscale.capacity.groups import members_of
+from kscale.capacity.lost_nodes import goes_with_its_node, smaller, waiting
+from kscale.capacity.mix import MixOptions, mix, offers_of
+from kscale.errors import InputError
+from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
+from kscale.scheduling.session import Session
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+__all__ = ["ZONE", "Loss", "PairLosses", "Repair", "losses", "named_losses", "pair_losses", "repaired"]
+
+ZONE = "topology.kubernetes.io/zone"
+WORST = 10
+"""So many pairs are told by name."""
+
+
+class Repair(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """The cheapest new nodes found that give the homeless pods of a loss a place: ``offers`` counts them by group,
+    ``cost`` is $/h. ``nowhere`` pods fit on none of the groups either; zones that are lost offer no nodes."""
+
+    cost: float
+    nodes: int
+    offers: dict[str, int]
+    nowhere: int
+
+
+class Loss(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """What losing ``name`` (a node or a zone, or all of several) would do: ``pods`` look for a place, ``homeless`` find
+    none.
+
+    ``first`` names some of the homeless ones. ``repair``: when asked for, and somebody is homeless.
+    """
+
+    name: str
+    pods: int
+    homeless: int
+    first: list[str] = []
+    repair: Repair | None = None
+
+
+class PairLosses(msgspec.Struct, kw_only=True, frozen=True, rename="camel"):
+    """Every pair of nodes of which each alone may be lost: ``pairs`` there are, ``homeless`` of them leave pods without
+    a place, ``worst`` are those that leave most. ``alone``: nodes that leave pods homeless by themselves, whose pairs
+    are not looked at. ``simulated`` pairs had to be played through; in the others the pods of the two nodes do not
+    meet."""
+
+    pairs: int
+    homeless: int
+    worst: list[Loss]
+    alone: int
+    simulated: int
+
+
+@dataclass(slots=True)
+class _Pods:
+    """Placed pods for the engine of ``session``: class, priority and node of each, and which go with their node."""
+
+    names: Sequence[str]
+    session: Session
+    of: NDArray[np.int32]
+    priority: NDArray[np.int64]
+    node: NDArray[np.int32]
+    stays: NDArray[np.uint8]
+
+    @classmethod
+    def in_snapshot(cls, snapshot: Snapshot) -> _Pods:
+        pods = moving_pods(snapshot)
+        classes = pods.classes()
+        session = Session(snapshot, classes, moving=True)
+        number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
+        number[[of.index for of in classes]] = session.classes_of(classes)
+        stays = np.array([is_daemonset_pod(pod) or is_mirror_pod(pod) for pod in pods.exemplars], dtype=np.uint8)
+        return cls(
+            pods.names,
+            session,
+            number[pods.class_of],
+            np.ascontiguousarray(pods.priority),
+            pods.node,
+            stays[pods.kind_of],
+        )
+
+    def losses(self, parts: Sequence[Sequence[int]]) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """As the kernel says them: pods that move, homeless ones, the first of these."""
+        found: tuple[NDArray[Any], NDArray[Any], NDArray[Any]] = _removals.losses(
+            self.session.engine,
+            self.of,
+            self.priority,
+            self.node,
+            self.stays,
+            np.cumsum([0, *(len(nodes) for nodes in parts)]).astype(np.int32),
+            np.array([n for nodes in parts for n in nodes], dtype=np.int32),
+        )
+        return found
+
+    def told(self, name: str, pods: int, homeless: int, first: Iterable[int]) -> Loss:
+        """The loss as it is said."""
+        named = [self.names[i] for i in first if i >= 0] if homeless else []
+        return Loss(name=name, pods=pods, homeless=homeless, first=named)
+
+
+def losses(snapshot: Snapshot, parts: Iterable[tuple[str, Sequence[int]]]) -> list[Loss]:
+    """What each loss of nodes (by number) would do, each on its own; DaemonSet and mirror pods go with their node.
+
+    The pods look for a place by priority, then in order of appearance, each on the first node that takes it, from
+    behind the one that took the last. Where none is homeless there is room for all; where some are, another order might
+    have found it. Nothing is evicted for them, and what is pending stays so.
+    """
+    named = [(name, list(nodes)) for name, nodes in parts]
+    pods = _Pods.in_snapshot(snapshot)
+    moving, homeless, first = pods.losses([nodes for _, nodes in named])
+    rows = zip(named, moving.tolist(), homeless.tolist(), first.tolist(), strict=True)
+    return [pods.told(name, count, without, some) for (name, _), count, without, some in rows]
+
+
+def named_losses(
+    snapshot: Snapshot, texts: Iterable[str], groups: Iterable[NodeGroup] = (), *, zone_label: str = ZONE
+) -> list[tuple[str, list[int]]]:
+    """``node=a,b``, ``zone=a``, ``pool=x`` as names and numbers of nodes that are lost together. Raises InputError for
+    what is not there."""
+    objects = snapshot.columns.objects
+    groups = list(groups)
+    found = []
+    for text in texts:
+        kind, _, value = text.partition("=")
+        names = [name for name in value.split(",") if name]
+        nodes: dict[int, None] = {}
+        for name in names:
+            if kind == "node":
+                mine = [snapshot.columns.index[name]] if name in snapshot.columns.index else []
+            elif kind == "zone":
+                mine = [n for n, node in enumerate(objects) if (node.metadata.labels or {}).get(zone_label) == name]
+            elif kind == "pool":
+                members = [each for group in groups if group.id == name for each in members_of(group, objects)]
+                mine = [snapshot.columns.index[node.metadata.name] for node in members]
+            else:
+                raise InputError(f'"{text}": what is lost is node=NAME, zone=NAME, pool=NAME or pairs')
+            if not mine:
+                raise InputError(f'"{text}": there is no {kind} "{name}"' + (" with nodes" if kind != "node" else ""))
+            nodes.update(dict.fromkeys(mine))
+        if not names:
+            raise InputError(f'"{text}": what is lost is node=NAME, zone=NAME, pool=NAME or pairs')
+        found.append((text, list(nodes)))
+    return found
+
+
+def pair_losses(snapshot: Snapshot) -> PairLosses:
+    """Every pair of nodes. Pods look for a place as :func:`losses` says, those of a node from behind it on.
+
+    Two nodes whose pods, each node's by themselves, go to different nodes and not to each other's, can be lost
+    together: what a pod without rules over other nodes may do depends on its own node only. The other pairs are
+    played through.
+    """
+    pods = _Pods.in_snapshot(snapshot)
+    count = len(snapshot.nodes)
+    landing, alone, bound = _landings(pods, count)
+    good = np.flatnonzero(~alone)
+    met = landing[good].astype(np.float32)
+    meets = (met @ met.T) > 0  # a node that takes pods of both
+    meets |= landing[np.ix_(good, good)] | landing[np.ix_(good, good)].T
+    meets |= bound[good][:, None] | bound[good][None, :]
+    first, second = np.nonzero(np.triu(meets, 1))
+    parts = np.stack([good[first], good[second]], axis=1)
+    moving, homeless, some = pods.losses(parts.tolist()) if len(parts) else (np.zeros(0, np.int32),) * 3
+    bad = np.flatnonzero(homeless)
+    order = bad[np.lexsort((bad, -homeless[bad]))]
+    worst = [
+        pods.told(
+            " and ".join(snapshot.nodes[n] for n in parts[i].tolist()),
+            int(moving[i]),
+            int(homeless[i]),
+            some[i].tolist(),
+        )
+        for i in order[:WORST].tolist()
+    ]
+    return PairLosses(
+        pairs=len(good) * (len(good) - 1) // 2,
+        homeless=len(bad),
+        worst=worst,
+        alone=int(alone.sum()),
+        simulated=len(parts),
+    )
+
+
+def _landings(pods: _Pods, count: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """(bool[nodes, nodes]: where pods of a lost node go; bool[nodes]: some find no place; bool[nodes]: some have rules
+    over other nodes)."""
+    engine = pods.session.engine
+    landing = np.zeros((count, count), dtype=bool)
+    alone, bound = np.zeros(count, dtype=bool), np.zeros(count, dtype=bool)
+    local = np.array([engine.is_local(c) for c in range(int(pods.of.max(initial=-1)) + 1)], dtype=bool)
+    order = np.lexsort((np.arange(len(pods.of)), -pods.priority, pods.node))
+    starts = np.searchsorted(pods.node[order], np.arange(count + 1))
+    cursor = engine.cursor
+    for n in range(count):
+        mine = order[starts[n] : starts[n + 1]]
+        moving = pods.of[mine[pods.stays[mine] == 0]].tolist()
+        engine.fork()
+        engine.vacate(n, np.ascontiguousarray(pods.of[mine]))
+        engine.remove_ghost(n)
+        engine.cursor = n
+        for c in moving:
+            at = engine.any_node(c)
+            if at < 0:
+                alone[n] = True
+                break
+            engine.place(c, at)
+            landing[n, at] = True
+        bound[n] = not local[moving].all()
+        engine.revert()
+    engine.cursor = cursor
+    return landing, alone, bound
+
+
+def repaired(
+    cluster: Cluster,
+    loss: Loss,
+    nodes: Sequence[int],
+    groups: Sequence[NodeGroup],
+    *,
+    options: MixOptions | None = None,
+    stop: Callable[[], bool] | None = None,
+    zone_label: str = ZONE,
+) -> Loss:
+    """The loss with the cheapest new nodes of ``groups`` (with templates and prices) that would make it hold; as it is
+    where nobody is homeless. Zones of which every node is lost offer none."""
+    if not loss.homeless:
+        return loss
+    objects = cluster.snapshot(dra=True).columns.objects
+    gone = {objects[n].metadata.name for n in nodes}
+    left = {(node.metadata.labels or {}).get(zone_label) for node in objects if node.metadata.name not in gone}
+    lost = {(objects[n].metadata.labels or {}).get(zone_label) for n in nodes} - left - {None}
+    left_of = [
+        smaller(group, sum(node.metadata.name in gone for node in members_of(group, objects)), gone) for group in groups
+    ]
+    offers = [offer for offer in offers_of(left_of) if offer.zone not in lost]
+    world = cluster.copy()
+    for node in objects:
+        if node.metadata.name in gone:
+            world.remove(node)
+    wanting = []
+    for pod in cluster.pods():
+        if pod.spec.node_name in gone:
+            world.remove(pod)
+            if not goes_with_its_node(pod):
+                world.apply(waiting(pod))
+                wanting.append(pod.key)
+    if not offers:
+        return msgspec.structs.replace(loss, repair=Repair(cost=0.0, nodes=0, offers={}, nowhere=loss.homeless))
+    plan = mix(world.snapshot(dra=True), offers, pods=wanting, options=options, stop=(stop, stop))
+    repair = Repair(cost=plan.cost, nodes=plan.nodes, offers=plan.offers, nowhere=plan.nowhere)
+    return msgspec.structs.replace(loss, repair=repair)

@@ -1,0 +1,122 @@
+"""Named losses, pairs of nodes, and what would repair them."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+
+from builders import node, owner, pod
+from kscale import InputError
+from kscale.capacity.generate import generate
+from kscale.capacity.groups import groups_from
+from kscale.capacity.headroom import lost
+from kscale.capacity.losses import ZONE, losses, named_losses, pair_losses
+from kscale.capacity.templates import with_templates
+from kscale.objects.core import Node, Pod
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.reading import load
+
+
+def worker(name: str, zone: str, cpu: int = 1000) -> Node:
+    return node(name, cpu, 1000, ready=True, labels={"kubernetes.io/hostname": name, ZONE: zone, "pool": zone})
+
+
+def placed(name: str, on: str, cpu: int, kind: str = "ReplicaSet", **more: Any) -> Pod:
+    made = pod(name, cpu, 1, owner_references=owner(kind), **more)
+    made.spec.node_name = on
+    return made
+
+
+def cluster() -> Cluster:
+    return Cluster([
+        worker("a1", "a"), worker("a2", "a"), worker("b1", "b"), worker("b2", "b"),
+        placed("p1", "a1", 600), placed("p2", "a2", 700), placed("p3", "b1", 400), placed("p4", "b2", 300),
+        placed("ds", "b1", 100, "DaemonSet"),
+    ])  # fmt: skip
+
+
+GROUPS = [
+    {"id": "a", "max": 4, "nodeSelector": {"pool": "a"}, "price": 0.2},
+    {"id": "b", "max": 4, "nodeSelector": {"pool": "b"}, "price": 0.3},
+]
+
+
+def test_named_losses_and_their_repair() -> None:
+    given = cluster()
+    groups = with_templates(given, given.snapshot(), groups_from(GROUPS))
+    report = lost(given, ["node=a1", "node=a1,a2", "zone=a", "pool=b"], groups, repair=True)
+    assert [(loss.name, loss.pods, loss.homeless) for loss in report.lost] == [
+        ("node=a1", 1, 0),
+        ("node=a1,a2", 2, 1),
+        ("zone=a", 2, 1),
+        ("pool=b", 2, 0),
+    ]
+    none, both, zone, pool = (loss.repair for loss in report.lost)
+    assert none is None
+    assert pool is None
+    assert both is not None
+    assert zone is not None
+    assert (zone.offers, zone.cost, zone.nowhere) == ({"b": 1}, 0.3, 0), "the lost zone offers no node"
+    assert both == zone
+
+
+def test_nothing_can_repair_it() -> None:
+    given = cluster()
+    (one,) = with_templates(given, given.snapshot(), groups_from(GROUPS[:1]))
+    (loss,) = lost(given, ["zone=a"], [one], repair=True).lost
+    assert loss.repair is not None
+    assert (loss.repair.nodes, loss.repair.nowhere) == (0, 1)
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        list(cluster()),
+        [*cluster(), placed("p5", "b1", 300), placed("p6", "b2", 500)],
+        [worker(f"n{i}", "a") for i in range(30)] + [placed(f"p{i}", f"n{i}", 400) for i in range(30)],
+        list(generate(24, 120, seed=5, pending=0).objects()),
+        list(generate(30, 90, seed=7, pending=0).objects()),
+    ],
+    ids=["small", "full", "loose", "generated", "generated loose"],
+)
+def test_pairs_are_what_each_pair_alone_says(items: list[Any]) -> None:
+    """Pods look for a place in some order: a pair that a simulation finds homeless may hold in another one, so what is
+    found without one is never less than what simulations find."""
+    snapshot = load(items).snapshot(dra=True)
+    found = pair_losses(snapshot)
+    count = len(snapshot.nodes)
+    alone = [loss.homeless > 0 for loss in losses(snapshot, [(str(n), [n]) for n in range(count)])]
+    pairs = [pair for pair in itertools.combinations(range(count), 2) if not (alone[pair[0]] or alone[pair[1]])]
+    all_of_them = losses(snapshot, [(" and ".join(snapshot.nodes[n] for n in pair), pair) for pair in pairs])
+    bad = {loss.name: loss for loss in all_of_them if loss.homeless}
+    assert found.simulated <= found.pairs
+    assert found.homeless <= len(bad) + found.pairs - len(pairs)
+    if found.pairs == len(pairs):
+        assert all(bad[loss.name] == loss for loss in found.worst)
+
+
+def test_pairs_that_do_not_meet_are_not_simulated() -> None:
+    snapshot = load([worker(f"n{i:02}", "a") for i in range(40)]
+                    + [placed(f"p{i}", f"n{i:02}", 400) for i in range(40)]).snapshot()  # fmt: skip
+    found = pair_losses(snapshot)
+    assert (found.pairs, found.homeless, found.alone) == (780, 0, 0)
+    assert found.simulated <= 2 * 40, "a pod goes to the next node"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("node=x", 'there is no node "x"'),
+        ("zone=x", 'there is no zone "x" with nodes'),
+        ("pool=x", 'there is no pool "x" with nodes'),
+        ("rack=1", "what is lost is node=NAME"),
+        ("node=", "what is lost is node=NAME"),
+        ("everything", "what is lost is node=NAME"),
+    ],
+)
+def test_what_is_not_there(text: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        named_losses(cluster().snapshot(), [text])
+    assert said in str(error.value)
