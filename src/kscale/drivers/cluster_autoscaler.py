@@ -21,6 +21,13 @@ from kscale.ca.state import LoopState
 from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.run_once import run_once, run_once_steps
+from kscale.ca.static_autoscaler.steady import (
+    is_repetition,
+    is_settled,
+    moments_of_nodes,
+    next_difference,
+    repeated,
+)
 from kscale.ca.status_config_map import write_status
 from kscale.drivers.debugging_snapshot import went_by
 from kscale.drivers.health import HealthCheck
@@ -99,6 +106,16 @@ class _Sight:
     waited: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """The last round: what it was handed, what it went by, when it was."""
+
+    before: LoopState
+    snapshot: Snapshot
+    begun: Moment
+    ended: Moment
+
+
 @dataclass
 class ClusterAutoscaler:
     """One process's loops (:class:`kscale.drivers.driver.Driver`). ``reports`` has the last one's."""
@@ -123,6 +140,7 @@ class ClusterAutoscaler:
         self._actuator = Actuator(self.options, gpu_label=self.process.gpu_label)
         self._groups: Groups | Sequence[NodeGroup] = ()
         self._first = True
+        self._last: _Round | None = None
 
     @property
     def watches(self) -> Sequence[Watch]:
@@ -175,7 +193,7 @@ class ClusterAutoscaler:
     def steps(self, sight: _Sight, now: Moment) -> Steps[None]:
         """One loop, and what is left of it."""
         progress = Progress(now)
-        begun = self.clock.now()
+        before, begun = self.state, self.clock.now()
         self.health.update_last_activity(begun)
         if self._first:
             self._first = False
@@ -208,12 +226,43 @@ class ClusterAutoscaler:
             self.desk.deliver(went_by(sight.snapshot, report), start=now, end=progress.now)
         if report.successful:
             self.health.update_last_success(self.clock.now())
+        self._last = _Round(before, sight.snapshot, now, progress.now)
+        self._ended(progress.now)
+
+    def _ended(self, now: Moment) -> None:
         memory = self.state.scale_down
         self._trigger.ended(
-            progress.now,
+            now,
             last_scale_up=_or_never(memory.last_scale_up),
             last_scale_down_delete=_or_never(memory.last_scale_down),
         )
+
+    def repeats_until(self) -> Moment:
+        """Of rounds before this moment, the cluster and the cloud being as they were in the last, nothing else can come
+        than came of that, which did nothing (:mod:`kscale.ca.static_autoscaler.steady`)."""
+        last, report = self._last, self.report
+        if last is None or report is None or report.error is not None or report.ended or self.options.legacy:
+            return ZERO_TIME
+        tracker = self._actuator.tracker.status(last.ended)
+        going = tracker.deleting or tracker.draining or tracker.recent_evictions
+        if going or not is_settled(last.snapshot) or not is_repetition(last.before, self.state):
+            return ZERO_TIME
+        nodes = moments_of_nodes(last.snapshot.columns.objects)
+        return next_difference(self.state, nodes, report.groups, self.options, begun=self._begun, now=last.begun)
+
+    def repeat(self, now: Moment) -> Moment | None:
+        """Takes a round for done of which nothing else came than of the last; the moment at which it ends. None: it has
+        to be run."""
+        state, last = repeated(self.state, now), self._last
+        if state is None or last is None:
+            return None
+        self._trigger.began(now)
+        self.state = state
+        ended = now + last.ended - last.begun
+        self.health.update_last_activity(now)
+        self.health.update_last_success(ended)
+        self._ended(ended)
+        return ended
 
     def _introduce(self, progress: Progress) -> Steps[None]:
         """What upstream shows before its first loop."""

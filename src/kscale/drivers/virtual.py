@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Hashable
+from typing import Any, Final, Protocol, runtime_checkable
 
 from kscale.drivers.driver import Driver
 from kscale.drivers.live import TellingStores
-from kscale.effects import Action, Moment, Outcome, Perform, VirtualTime
+from kscale.effects import (
+    ANSWERS,
+    ZERO_TIME,
+    Action,
+    Create,
+    Delete,
+    Emit,
+    Moment,
+    Observe,
+    Outcome,
+    Patch,
+    Perform,
+    Refresh,
+    VirtualTime,
+    WriteStatus,
+)
 from kscale.effects.virtual_time import Running
 from kscale.world.protocols import Change
 
-__all__ = ["VirtualDrive"]
+__all__ = ["Repeating", "VirtualDrive", "changes_something"]
 
 _NEVER: Final = 2**63 - 1
+_BOOKKEEPING: Final = frozenset({"ConfigMap", "Lease", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"})
+
+
+def changes_something(action: Action) -> bool:
+    """Whether an action changes the cluster or the cloud: no question, no report, and not what autoscalers write for
+    themselves (statuses, leases, checkpoints)."""
+    if isinstance(action, Emit | Observe | Refresh | WriteStatus) or ANSWERS[type(action)].question:
+        return False
+    if isinstance(action, Create):
+        return (action.object.kind or type(action.object).__name__) not in _BOOKKEEPING
+    return not (isinstance(action, Patch | Delete) and action.kind in _BOOKKEEPING)
+
+
+@runtime_checkable
+class Repeating(Protocol):
+    """A driver that knows when a round would only find what the last one found."""
+
+    def repeats_until(self) -> Moment:
+        """Asked after a round that changed nothing: of rounds before this moment, everything that they go by being as
+        it was, nothing else can come."""
+        ...
+
+    def repeat(self, now: Moment) -> Moment | None:
+        """Takes such a round for done; the moment at which it ends. None: it has to be run."""
+        ...
 
 
 class VirtualDrive:
     """A driver's rounds, one after the other: what :func:`kscale.drivers.live.drive` does live.
 
-    ``rank``: of what is due at one moment, whose turn it is. ``perform`` carries its actions out. ``rounds`` counts.
+    ``rank``: of what is due at one moment, whose turn it is. ``perform`` carries its actions out. ``inputs`` tells
+    what a round would go by, as a value that is another whenever that has changed: while it has not, rounds of a
+    :class:`Repeating` driver that could only find what the last one found are not run; None: all are. ``rounds``
+    counts all, ``skipped`` those.
     """
 
     def __init__(
@@ -30,12 +73,16 @@ class VirtualDrive:
         perform: Perform,
         *,
         rank: int = 0,
+        inputs: Callable[[], Hashable] | None = None,
     ) -> None:
         self.driver = driver
         self._stores, self._time, self._rank = stores, time, rank
-        self._performs = perform
+        self._performs, self._inputs = perform, inputs
         self._mine: Perform = self._perform  # one object, which tells this driver's machines from others
         self.rounds = self.skipped = 0
+        self._went_by: Hashable = None
+        self._until: Moment = ZERO_TIME
+        self._acted = False
         self._under_way: Running | None = None
         self._due: tuple[Moment, Running] | None = None
         self._ended = False
@@ -53,6 +100,7 @@ class VirtualDrive:
         self._time.cancel_all(self._mine)
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
+        self._acted = self._acted or changes_something(action)
         return self._performs(action, now)
 
     def _told(self, change: Change | None) -> None:
@@ -78,13 +126,32 @@ class VirtualDrive:
     def _begin(self) -> None:
         self._due = None
         now = self._time.now
-        sight = self.driver.observe(self._stores, now)
         self.rounds += 1
+        if self._inputs is not None:
+            inputs = self._inputs()
+            if inputs == self._went_by and now < self._until and self._repeat(now):
+                return
+            self._went_by, self._acted = inputs, False
+        sight = self.driver.observe(self._stores, now)
         self._under_way = self._time.start(
             lambda at: self.driver.steps(sight, at), self._done, rank=self._rank, perform=self._mine
         )
 
+    def _repeat(self, now: Moment) -> bool:
+        """Leaves a round out."""
+        ended = self.driver.repeat(now) if isinstance(self.driver, Repeating) else None
+        if ended is None:
+            return False
+        self.skipped += 1
+        self._under_way = self._time.at(ended, self._go_on, rank=self._rank)
+        return True
+
     def _done(self, value: None, at: Moment) -> None:
         del value, at
+        known = self._inputs is not None and not self._acted and isinstance(self.driver, Repeating)
+        self._until = self.driver.repeats_until() if known else ZERO_TIME  # type: ignore[attr-defined]  # it is Repeating
+        self._go_on()
+
+    def _go_on(self) -> None:
         self._under_way = None
         self._plan()

@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from kscale.effects import (
-    ANSWERS,
-    Action,
-    Emit,
-    Moment,
-    Observe,
-    Outcome,
-    Patch,
-    Perform,
-    PutScale,
-    Refresh,
-    WriteStatus,
-    to_text,
-)
+from kscale.drivers.virtual import changes_something
+from kscale.effects import Action, Moment, Outcome, Perform, PutScale, to_text
 from kscale.objects.base import enc_hook
 
 __all__ = ["Decision", "DecisionLog"]
-
-_BOOKKEEPING: Final = frozenset(
-    {"ConfigMap", "Lease", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint"}
-)  # what autoscalers write for themselves
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -56,7 +40,7 @@ class DecisionLog:
 
         def performing(action: Action, now: Moment) -> Outcome:
             outcome = perform(action, now)
-            if not _is_passed_over(action):
+            if changes_something(action):
                 self._note(by, action, now, outcome)
             return outcome
 
@@ -81,10 +65,3 @@ class DecisionLog:
     def to_bytes(self) -> bytes:
         """A line of JSON each."""
         return b"".join(msgspec.json.encode(entry) + b"\n" for entry in self.entries)
-
-
-def _is_passed_over(action: Action) -> bool:
-    if isinstance(action, Emit | Observe | Refresh | WriteStatus) or ANSWERS[type(action)].question:
-        return True
-    kind = action.kind if isinstance(action, Patch) else getattr(getattr(action, "object", action), "kind", "")
-    return kind in _BOOKKEEPING

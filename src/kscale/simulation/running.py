@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from kscale.drivers.driver import Driver
 from kscale.drivers.virtual import VirtualDrive
 from kscale.effects import SECOND, Moment, to_text
 from kscale.errors import InputError
@@ -72,16 +74,18 @@ def simulate(
     *,
     stop: Callable[[], bool] = lambda: False,
     progress: Callable[[int, int], None] | None = None,
+    skip: bool = True,
 ) -> Simulation:
     """Runs a scenario from its beginning to its horizon, or until ``stop`` says so: what was simulated by then counts.
 
-    ``progress`` is told (nanoseconds done, of so many). A setup is run once.
+    ``progress`` is told (nanoseconds done, of so many). ``skip``: rounds that could only find what the one before
+    found are not run; nothing else comes of it but speed. A setup is run once.
     """
-    return _Run(setup).run(stop, progress)
+    return _Run(setup, skip=skip).run(stop, progress)
 
 
 class _Run:
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: Setup, *, skip: bool) -> None:
         self.setup, self.world = setup, setup.world
         self.log = DecisionLog()
         self.ledger = Ledger(self.world.api, self.world.time)
@@ -99,16 +103,14 @@ class _Run:
             for kind in ("Deployment", "StatefulSet", "ReplicationController")
             for item in self.world.api.of(kind).values()
         ]
-        self.drives = [
-            VirtualDrive(
-                driver,
-                self.world.stores(driver.watches),
-                self.world.time,
-                self.log.listening(driver.name, self.world.perform),
-                rank=DRIVERS + i,
-            )
-            for i, driver in enumerate(setup.drivers)
-        ]
+        self.drives = [self._drive(driver, DRIVERS + i, skip=skip) for i, driver in enumerate(setup.drivers)]
+
+    def _drive(self, driver: Driver[Any], rank: int, *, skip: bool) -> VirtualDrive:
+        world = self.world
+        stores = world.stores(driver.watches)
+        perform = self.log.listening(driver.name, world.perform)
+        inputs = partial(world.inputs, stores) if skip else None
+        return VirtualDrive(driver, stores, world.time, perform, rank=rank, inputs=inputs)
 
     def run(self, stop: Callable[[], bool], progress: Callable[[int, int], None] | None) -> Simulation:
         world, end = self.world, self.begin + self.setup.horizon

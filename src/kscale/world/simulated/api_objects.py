@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, TypeVar
+from zlib import crc32
 
 from msgspec.structs import replace
 
@@ -50,8 +51,7 @@ class ApiObjects:
         self._every: list[Callable[[str, KubeObject | None, KubeObject | None], None]] = []
         self._made: Counter[str] = Counter()
         self._text: tuple[Moment, str] = (-1, "")
-        self.version = 0
-        """The last that was given."""
+        self._versions: Counter[str] = Counter()  # by kind: what happens to one kind does not show in another
 
     @property
     def now(self) -> Moment:
@@ -113,7 +113,7 @@ class ApiObjects:
         elif item.key in held:
             text = f'{_resource(kind)} "{item.name}" already exists'
             raise RefusedError(text, 409, ALREADY_EXISTS)
-        self.version += 1
+        version = self._next(kind)
         metadata = item.metadata
         item = replace(
             item,
@@ -121,8 +121,8 @@ class ApiObjects:
             api_version=made.api_version or _API_VERSIONS.get(kind, ""),
             metadata=replace(
                 metadata,
-                uid=metadata.uid or f"{self.version:08x}-0000-4000-8000-{self.version:012x}",
-                resource_version=str(self.version),
+                uid=metadata.uid or f"{crc32(kind.encode()):08x}-0000-4000-8000-{version:012x}",
+                resource_version=str(version),
                 generation=metadata.generation or 1,
                 creation_timestamp=metadata.creation_timestamp or self.now_text,
             ),
@@ -139,12 +139,12 @@ class ApiObjects:
         kind, key = item.kind, item.key
         held = self._kinds[kind]
         old = held[key]
-        self.version += 1
+        version = self._next(kind)
         metadata = item.metadata
         generation = metadata.generation
         if kind != "Pod" and getattr(item, "spec", None) is not getattr(old, "spec", None):
             generation = (old.metadata.generation or 0) + (getattr(item, "spec", None) != getattr(old, "spec", None))
-        item = replace(item, metadata=replace(metadata, resource_version=str(self.version), generation=generation))
+        item = replace(item, metadata=replace(metadata, resource_version=str(version), generation=generation))
         held[key] = item
         self._tell(kind, old, item)
         return item
@@ -163,14 +163,18 @@ class ApiObjects:
         """An object goes."""
         held = self._kinds[item.kind]
         gone = held.pop(item.key)
-        self.version += 1
-        gone = replace(gone, metadata=replace(gone.metadata, resource_version=str(self.version)))
+        version = str(self._next(item.kind))
+        gone = replace(gone, metadata=replace(gone.metadata, resource_version=version))
         self._tell(item.kind, gone, None)
 
     def same(self, pod: Pod) -> Pod | None:
         """The pod as it is now, if it is still that one."""
         found = self._kinds["Pod"].get(pod.key)
         return found if isinstance(found, Pod) and found.metadata.uid == pod.metadata.uid else None
+
+    def _next(self, kind: str) -> int:
+        self._versions[kind] += 1
+        return self._versions[kind]
 
     def _tell(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
         for call in self._listeners.get(kind, ()):

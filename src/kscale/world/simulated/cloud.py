@@ -39,6 +39,8 @@ class SimulatedCloud(Provider):
         self._api, self._view, self._time, self._draws = api, view, time, draws
         self.pools: dict[str, Pool] = {}
         self._told: list[NodeGroup] | None = None
+        self.changes = 0
+        """How often a group or a machine has changed."""
         api.listen("Node", self._node)
 
     def add(self, group: NodeGroup, times: GroupTimes) -> None:
@@ -68,7 +70,7 @@ class SimulatedCloud(Provider):
             pool.target += missing
             for _ in range(missing):
                 self._begin(pool, boots=False)
-        self._told = None
+        self._changed()
 
     # -- NodeGroups --------------------------------------------------------------------------------------------------
 
@@ -105,7 +107,7 @@ class SimulatedCloud(Provider):
         if pool.target + delta < there:
             raise ProviderError("attempt to delete existing nodes", CLOUD_ERROR)
         pool.target += delta
-        self._told = None
+        self._changed()
 
     def delete_nodes(self, group: str, nodes: Sequence[Node], *, force: bool = False) -> None:
         """Deletes machines, by the names of their nodes or by their ids."""
@@ -120,7 +122,7 @@ class SimulatedCloud(Provider):
             machine.state = "deleting"
             takes = self._draws.duration(pool.times.deletion, "deletion", machine.name)
             self._later(takes, machine, pool, self._gone)
-        self._told = None
+        self._changed()
 
     def create_group(self, group: str, *, asynchronous: bool = False) -> Sequence[NodeGroup]:
         """Makes a group that was only a candidate."""
@@ -129,7 +131,7 @@ class SimulatedCloud(Provider):
             raise ProviderError(f"node group {group} cannot be made", CLOUD_ERROR)
         pool.exists = True
         pool.upcoming = asynchronous and pool.times.creation > 0
-        self._told = None
+        self._changed()
         if pool.upcoming:
             self._time.at(self._time.now + pool.times.creation, lambda: self._made(pool), rank=HAPPENINGS)
         return [self._tell(pool)]
@@ -140,7 +142,7 @@ class SimulatedCloud(Provider):
         if pool.machines:
             raise ProviderError(f"node group {group} has machines", CLOUD_ERROR)
         pool.exists, pool.target = False, 0
-        self._told = None
+        self._changed()
 
     # -- what happens to machines ------------------------------------------------------------------------------------
 
@@ -166,7 +168,7 @@ class SimulatedCloud(Provider):
             text = f"out of stock: {pool.group.id}"
             machine.error = InstanceError(class_="OutOfResource", code="OUT_OF_STOCK", message=text)
         pool.machines[machine.name] = machine
-        self._told = None
+        self._changed()
         if machine.error is not None:
             return
         if not boots:
@@ -184,7 +186,7 @@ class SimulatedCloud(Provider):
         if ready:
             self._later(ready, machine, pool, self._ready)
         self._age(pool, machine)
-        self._told = None
+        self._changed()
 
     def _age(self, pool: Pool, machine: Machine) -> None:
         if pool.times.lifetime is not None:
@@ -205,7 +207,7 @@ class SimulatedCloud(Provider):
     def _gone(self, pool: Pool, machine: Machine) -> None:
         pool.count(self._time.now)
         del pool.machines[machine.name]
-        self._told = None
+        self._changed()
         node = self._api.find("Node", machine.name)
         if node is not None:
             self._api.remove(node)
@@ -226,7 +228,7 @@ class SimulatedCloud(Provider):
 
     def _made(self, pool: Pool) -> None:
         pool.upcoming = False
-        self._told = None
+        self._changed()
 
     def _later(self, by: int, machine: Machine, pool: Pool, call: Callable[[Pool, Machine], None]) -> None:
         def act() -> None:
@@ -234,6 +236,10 @@ class SimulatedCloud(Provider):
                 call(pool, machine)
 
         self._time.at(self._time.now + by, act, rank=HAPPENINGS)
+
+    def _changed(self) -> None:
+        self._told = None
+        self.changes += 1
 
     # -- looking -----------------------------------------------------------------------------------------------------
 

@@ -69,8 +69,8 @@ Fault = Callable[[Action, Moment], ApiError | int | None]
 class SimulatedPerformer:
     """Carries actions out (:data:`kscale.effects.Perform`) at the moment when they are asked for.
 
-    ``latency``: nanoseconds until what was asked of the API server or the cloud is over; reports, and what the watches
-    have brought, take no time. ``fault`` may refuse an action before it is done, or delay its answer. Reports go
+    ``latency``: nanoseconds until what was asked of the API server or the cloud is done; questions and reports take no
+    time. ``fault`` may refuse an action before it is done, or delay its answer. Reports go
     nowhere: whoever keeps them stands between this and a driver.
     """
 
@@ -95,10 +95,9 @@ class SimulatedPerformer:
         match action:
             case Emit() | Observe():
                 return Outcome(at=now)  # for whoever is between this and the driver
-            case Get(watched=True) | List(watched=True):
-                at = now
             case _:
-                at = now + self._latency
+                asks = ANSWERS[type(action)].question or isinstance(action, Refresh)
+                at = now if asks else now + self._latency
         fault = self.fault(action, now) if self.fault is not None and ANSWERS[type(action)].refusable else None
         if isinstance(fault, ApiError):
             return Outcome(at=at, error=fault)

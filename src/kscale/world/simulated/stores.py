@@ -25,6 +25,9 @@ class SimulatedStores:
     def __init__(self, view: ClusterView, watches: Sequence[Watch]) -> None:
         self._view = view
         self._calls: list[Callable[[Change | None], None]] = []
+        self.changes = 0
+        """How often something that is watched has changed."""
+        self._untyped = frozenset(watch.kind for watch in watches if not watch.typed)
         self._typed: dict[str, tuple[Watch, Wanted | None, dict[str, KubeObject]]] = {}
         for watch in watches:
             if not watch.typed:
@@ -36,6 +39,8 @@ class SimulatedStores:
         view.listen(self._seen)
 
     def _seen(self, kind: str, old: KubeObject | None, new: KubeObject | None) -> None:
+        if kind in self._untyped:
+            self.changes += 1
         found = self._typed.get(kind)
         if found is None or not self._listed:
             return
@@ -49,6 +54,7 @@ class SimulatedStores:
             del objects[key]
         else:
             return
+        self.changes += 1
         change = Change(watch=watch, old=before, new=after)
         for call in tuple(self._calls):
             call(change)

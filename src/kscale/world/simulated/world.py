@@ -30,7 +30,8 @@ __all__ = ["SimulatedWorld", "WorldOptions"]
 
 
 class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a world behaves. Nanoseconds: ``latency`` of calls to the API server and the cloud; ``watch_lag`` from a
+    """How a world behaves. Nanoseconds: ``latency`` of what is asked of the API server and the cloud
+    to be done; ``watch_lag`` from a
     change to who watches; ``pods``: how long pods take."""
 
     seed: int = 0
@@ -102,6 +103,10 @@ class SimulatedWorld:
         """Load arrives and is measured from now on."""
         self.load.begin()
         self.metrics.begin()
+
+    def inputs(self, stores: SimulatedStores) -> tuple[int, int]:
+        """Another value whenever something has changed that a driver with these stores may go by, but for metrics."""
+        return stores.changes, self.cloud.changes
 
     def stores(self, watches: Sequence[Watch]) -> SimulatedStores:
         """What a driver with these watches sees."""

@@ -1,0 +1,202 @@
+"""Random worlds that refuse, delay, fail and restart the autoscaler: what must hold in all of them.
+
+Each example is 40 minutes with faults and 40 without; the ``thorough`` profile runs 200 of them, the default a few.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from kscale.ca.options import AutoscalingOptions
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard, NotStartedError
+from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.virtual import VirtualDrive
+from kscale.effects import (
+    SECOND,
+    Action,
+    ApiError,
+    DeleteNodes,
+    Emit,
+    Moment,
+    Observe,
+    Outcome,
+    timedelta_of,
+)
+from kscale.objects.apps import Deployment
+from kscale.objects.core import Pod
+from kscale.objects.decode import from_dict
+from kscale.objects.requests import demand
+from kscale.world.simulated.draws import Spread
+from kscale.world.simulated.kubelet import PodTimes
+from kscale.world.simulated.machines import GroupTimes
+from kscale.world.simulated.world import SimulatedWorld, WorldOptions
+from unit.world.simulated_cases import T0, pod_template, pool, workload
+
+MINUTE = 60 * SECOND
+OPTIONS = AutoscalingOptions(
+    scale_down_unneeded_time=timedelta_of(3 * MINUTE),
+    scale_down_delay_after_add=timedelta_of(MINUTE),
+    scale_down_delay_after_failure=timedelta_of(MINUTE),
+    max_node_provision_time=timedelta_of(5 * MINUTE),
+    initial_node_group_backoff_duration=timedelta_of(MINUTE),
+    max_node_group_backoff_duration=timedelta_of(3 * MINUTE),
+)
+REFUSALS = (
+    ApiError("the server is busy", 503, "ServiceUnavailable"),
+    ApiError("try again", 429, "TooManyRequests", retry_after=SECOND),
+    ApiError("internal error", 500, "InternalError"),
+)
+SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
+TAINT = "ToBeDeletedByClusterAutoscaler"
+
+
+class Trial:
+    """One world, its faults, and what is held while it runs."""
+
+    def __init__(self, seed: int, refused: int, delayed: int, *, watch_lag: int, failures: int) -> None:
+        spread = Spread(((0, 20 * SECOND), (500_000, MINUTE), (1_000_000, 4 * MINUTE)))
+        times = GroupTimes(boot=spread, ready=Spread.fixed(5 * SECOND), failures=failures, stock=7)
+        options = WorldOptions(seed=seed, watch_lag=watch_lag, pods=PodTimes(start=Spread.fixed(2 * SECOND)))
+        self.world = world = SimulatedWorld(now=T0, options=options)
+        self.refused, self.delayed, self.faults = refused, delayed, True
+        self.asked = 0
+        world.perform.fault = self.fault
+        for name, cpu in (("small", "4"), ("large", "16")):
+            world.cloud.add(pool(name, least=int(name == "small"), most=8, size=2, cpu=cpu), times)
+        for i in range(4):
+            stays = {SAFE: "false"} if i == 3 else {}
+            template = pod_template(f"app{i}", cpu=f"{1 + i}")
+            template["metadata"]["annotations"] = stays
+            world.add(from_dict(workload("Deployment", f"app{i}", 1 + i, spec={"template": template}), Deployment))
+        world.api.listen("Node", lambda _old, _new: self.check_sizes())
+        self.drive = self.start()
+
+    def start(self) -> VirtualDrive:
+        world = self.world
+        health = HealthCheck(HealthCheckOptions(), world.time.now)
+        driver = ClusterAutoscaler(OPTIONS, AutoscalerProcess(dra=False), world.clock, health, NodeBoard())
+        stores = world.stores(driver.watches)
+        return VirtualDrive(driver, stores, world.time, self.perform, rank=40, inputs=lambda: world.inputs(stores))
+
+    def fault(self, action: Action, now: Moment) -> ApiError | int | None:
+        del now
+        if not self.faults:
+            return None
+        self.asked += 1
+        draws, name = self.world.draws, type(action).__name__
+        if draws.happens(self.refused, "refusal", name, self.asked):
+            return REFUSALS[draws.below(len(REFUSALS), "which", name, self.asked)]
+        return draws.below(20 * SECOND, "delay", name, self.asked) if draws.happens(
+            self.delayed, "late", name, self.asked
+        ) else None  # fmt: skip
+
+    def perform(self, action: Action, now: Moment) -> Outcome:
+        if isinstance(action, DeleteNodes):
+            for name in action.nodes:
+                unmovable = [pod.key for pod in self.world.view.pods_of([name]) if is_unmovable(pod)]
+                assert not unmovable, f"{name} goes with {unmovable} on it"
+        outcome = self.world.perform(action, now)
+        if not isinstance(action, Emit | Observe):
+            self.check_sizes()
+        return outcome
+
+    def check_sizes(self) -> None:
+        for each in self.world.cloud.pools.values():
+            assert each.group.min_size <= each.target <= each.group.max_size, each.group.id
+
+    def scale(self, app: int, replicas: int) -> None:
+        held = self.world.api.get("Deployment", "shop", f"app{app}")
+        self.world.api.put(replace(held, spec=replace(held.spec, replicas=replicas)))
+
+    def run(self, minutes: int) -> None:
+        end = self.world.time.now + minutes * MINUTE
+        while self.world.time.now < end:
+            try:
+                self.world.time.run(end)
+            except NotStartedError:  # the process ends, and is started anew
+                self.restart()
+
+    def restart(self) -> None:
+        self.drive.stop()
+        self.world.time.run(self.world.time.now + 5 * SECOND)
+        self.drive = self.start()
+
+    def check_end(self) -> None:
+        """Nothing is left over, and nobody waits who could have a node."""
+        world = self.world
+        for node in world.api.of("Node").values():
+            since = [int(each.value) * SECOND for each in node.spec.taints if each.key == TAINT]
+            assert all(world.time.now - each < 5 * MINUTE for each in since), f"{node.name} is tainted for long"
+        for pod in world.api.of("Pod").values():
+            if pod.spec.node_name or pod.metadata.deletion_timestamp is not None:
+                continue
+            cores = demand(pod)["cpu"].milli_value()
+            for each in world.cloud.pools.values():
+                room = each.group.node_template.node.status.allocatable or {}
+                full = each.target >= min(each.group.max_size, each.times.stock or 10**6)
+                assert full or cores > room["cpu"].milli_value(), f"{pod.key} waits, and {each.group.id} could grow"
+
+
+def is_unmovable(pod: Pod) -> bool:
+    return (pod.metadata.annotations or {}).get(SAFE) == "false"
+
+
+CHURN = st.lists(
+    st.tuples(st.integers(0, 3), st.integers(0, 9), st.integers(1, 8), st.booleans()), min_size=3, max_size=6
+)
+
+
+@settings(max_examples=settings().max_examples // (5 if settings().max_examples >= 1000 else 30))
+@given(
+    seed=st.integers(0, 2**32),
+    refused=st.sampled_from([0, 20_000, 200_000]),
+    delayed=st.sampled_from([0, 50_000]),
+    watch_lag=st.sampled_from([0, SECOND // 2]),
+    failures=st.sampled_from([0, 300_000]),
+    churn=CHURN,
+)
+def test_what_holds_in_all_worlds(
+    seed: int, refused: int, delayed: int, watch_lag: int, failures: int, churn: list[tuple[int, int, int, bool]]
+) -> None:
+    trial = Trial(seed, refused, delayed, watch_lag=watch_lag, failures=failures)
+    for app, replicas, minutes, restart in churn:
+        trial.scale(app, replicas)
+        trial.run(minutes)
+        if restart:
+            trial.restart()
+    trial.faults = False
+    for each in trial.world.cloud.pools.values():
+        each.times = replace(each.times, failures=0)
+    trial.run(30)
+    trial.check_end()
+
+
+@contextmanager
+def traced() -> Iterator[Any]:
+    tracemalloc.start()
+    try:
+        yield lambda: tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+
+
+def test_memory_is_bounded_by_what_there_is() -> None:
+    """Pods that come and go for hours leave nothing behind. (``thorough``: a day.)"""
+    trial = Trial(1, 0, 0, watch_lag=0, failures=0)
+    rounds = 360 if settings().max_examples >= 1000 else 6
+    with traced() as used:
+        sizes = []
+        for i in range(rounds):
+            trial.scale(0, 1 + i % 2 * 9)
+            trial.run(4)
+            if i % 2:
+                sizes.append(used())
+        settled = sizes[len(sizes) // 2 - 1 :]
+        assert settled[-1] < settled[0] * 1.5 + 2**20

@@ -1,0 +1,82 @@
+"""An HPA alone in the simulated cluster does what ``kscale replay hpa`` says that it does on the same load."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from kscale.effects import SECOND, from_text
+from kscale.hpa.admission import admit
+from kscale.hpa.replay import Plant, replay
+from kscale.hpa.replay_input import Load
+from kscale.objects.quantity import Quantity
+from kscale.simulation import Scenario, build, simulate
+from unit.simulation.test_simulation import scenario
+from unit.world.simulated_cases import workload
+
+BEGIN = "2026-01-01T00:00:00Z"
+HORIZON = 2400
+STEPS = [(0, 1.2), (127, 5.5), (487, 2.5), (1327, 9.0), (1507, 0.5)]  # never in the second before a scrape
+
+
+def hpa(metric: dict[str, Any], **behavior: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "autoscaling/v2",
+        "kind": "HorizontalPodAutoscaler",
+        "metadata": {"name": "web", "namespace": "shop"},
+        "spec": {
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+            "minReplicas": 2,
+            "maxReplicas": 15,
+            "metrics": [metric],
+            **({"behavior": behavior} if behavior else {}),
+        },
+    }
+
+
+CPU = {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}}
+RATE = {
+    "type": "External",
+    "external": {"metric": {"name": "rate"}, "target": {"type": "AverageValue", "averageValue": "800m"}},
+}
+SLOW = {"scaleUp": {"policies": [{"type": "Pods", "value": 1, "periodSeconds": 60}]}}
+
+
+@pytest.mark.parametrize(
+    "item", [hpa(CPU), hpa(RATE), hpa(CPU, **SLOW)], ids=["utilization", "external", "a slow policy"]
+)
+def test_the_same_sizes_at_the_same_times(item: dict[str, Any]) -> None:
+    signal = {"steps": [[f"{at}s", value] for at, value in STEPS]}
+    data = scenario(
+        begin=BEGIN,
+        horizon=f"{HORIZON}s",
+        objects=[workload("Deployment", "web", 2), item],
+        groups=[{**scenario()["groups"][0], "target": 5}],
+        load=[{"workload": "Deployment/shop/web", "total": {"cpu": signal}}],
+        pods=[{"start": "10s"}],
+        metrics={"window": "1s", "lag": "30s", "external": [{"namespace": "shop", "name": "rate", "signal": signal}]},
+        controllers={"horizontal": {}},
+    )
+    run = simulate(build(msgspec.convert(data, Scenario)))
+    begin = from_text(BEGIN)
+    asked = [
+        ((from_text(each.at) - begin) // SECOND, each.arguments["replicas"])
+        for each in run.decisions.entries
+        if each.action == "PutScale"
+    ]
+
+    times = np.array([begin + at * SECOND for at, _ in STEPS] + [begin + HORIZON * SECOND], np.int64)
+    load = Load(time=times, value=np.array([value for _, value in STEPS] + [STEPS[-1][1]]))
+    made = admit(item).hpa
+    assert made is not None
+    plant = Plant(startup=10, lag=30, window=1, request=Quantity("1"), start=2)
+    expected = replay(made, load, plant)
+    sizes, at = expected.desired.tolist(), ((expected.time - begin) // SECOND).tolist()
+    changes = [
+        (time, now) for time, now, size in zip(at, sizes, expected.replicas.tolist(), strict=True) if now != size
+    ]
+    assert len(changes) >= 4
+    assert asked == changes

@@ -1,0 +1,98 @@
+"""Rounds that are left out change nothing but the time that a run takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from kscale.records import to_json
+from kscale.simulation import Scenario, Simulation, build, simulate
+from unit.simulation.test_simulation import scenario
+from unit.world.simulated_cases import workload
+
+
+def told(run: Simulation) -> bytes:
+    """All of a run, but how many rounds were left out."""
+    report = replace(run.report, controllers=[replace(each, skipped=0) for each in run.report.controllers])
+    columns = [
+        {name: list(values) for name, values in each.columns().items()} for each in (run.timeline, run.workloads)
+    ]
+    return to_json(report) + run.decisions.to_bytes() + repr(columns).encode()
+
+
+def skipped(run: Simulation) -> float:
+    """The share of the Cluster Autoscaler's loops that were left out."""
+    use = next(each for each in run.report.controllers if each.name == "cluster-autoscaler")
+    return use.skipped / use.rounds
+
+
+FLAGS = {"scale-down-unneeded-time": "3m", "scale-down-delay-after-add": "2m", "max-node-provision-time": "4m"}
+SPREAD = {"p0": "20s", "p50": "60s", "p100": "4m"}
+STEPS = {"steps": [["0s", 1], ["4m", 6], ["9m", 2]]}
+HPA = {
+    "apiVersion": "autoscaling/v2",
+    "kind": "HorizontalPodAutoscaler",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"},
+        "maxReplicas": 20,
+        "metrics": [
+            {
+                "type": "Resource",
+                "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}},
+            }
+        ],
+    },
+}
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "web", "namespace": "shop"},
+    "spec": {"minAvailable": 3, "selector": {"matchLabels": {"app": "web"}}},
+}
+WEB = workload("Deployment", "web", 4)
+CASES: dict[str, tuple[dict[str, Any], float]] = {
+    "nothing happens": ({}, 0.6),
+    "a node is not needed": (
+        {
+            "objects": [WEB],
+            "controllers": {"clusterAutoscaler": {"flags": {**FLAGS, "max-bulk-soft-taint-count": "1"}}},
+        },
+        0.25,
+    ),
+    "load that changes": (
+        {
+            "objects": [WEB, HPA, BUDGET],
+            "load": [{"workload": "Deployment/shop/web", "total": {"cpu": STEPS}}],
+            "controllers": {"horizontal": {}, "clusterAutoscaler": {"flags": FLAGS}},
+            "pods": [{"readiness": SPREAD}],
+            "horizon": "13m",
+        },
+        0.3,
+    ),
+    "machines that fail": (
+        {
+            "objects": [workload("Deployment", "web", 14)],
+            "machines": [{"boot": SPREAD, "ready": "20s", "failures": 0.5, "lifetime": {"p0": "2m", "p100": "20m"}}],
+            "controllers": {"clusterAutoscaler": {"flags": FLAGS}},
+            "horizon": "8m",
+        },
+        0.0,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_skipping_changes_nothing(name: str) -> None:
+    given, share = CASES[name]
+    data = {"horizon": "8m", "objects": [WEB], **given}
+    groups = scenario()["groups"]
+    groups[0]["target"] = 3 if "not needed" in name else 1
+    made = msgspec.convert(scenario(**data, groups=groups), Scenario)
+    fast, slow = simulate(build(made)), simulate(build(made), skip=False)
+    assert told(fast) == told(slow)
+    assert skipped(slow) == 0
+    assert skipped(fast) >= share
