@@ -65,7 +65,7 @@ CANCELED: Final = ApiError("context canceled")
 """What ends with this was cut short, because whoever runs it stops."""
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How an action went: the moment it was over, and what it gives or why it was refused.
 
     Which ``value`` an action may have stands in :data:`kscale.effects.ANSWERS`.

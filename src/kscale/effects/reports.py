@@ -41,7 +41,7 @@ class Metric(NamedTuple):
     bounds: tuple[float, ...] = ()
 
 
-class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Observation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What upstream would count: ``value`` is added to a counter, set on a gauge, observed in a histogram.
 
     ``buckets``: of many values observed at once, how many fell in each bucket (one more than the metric has bounds);
@@ -62,7 +62,7 @@ class Emit(msgspec.Struct, frozen=True):
     events: Sequence[Event]
 
 
-class Observe(msgspec.Struct, frozen=True):
+class Observe(msgspec.Struct, frozen=True, gc=False):
     """Count observations, in this order. What only a cloud knows (models of GPUs) is for the world to add."""
 
     observations: Sequence[Observation]

@@ -51,6 +51,7 @@ from kscale.hpa.selector_store import SelectorStore
 from kscale.hpa.state import ControllerState, HPAState
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.rest_mapping import RESTMapper
+from kscale.snapshot.collector import collector_paused
 
 __all__ = ["Reconciled", "reconcile_all"]
 
@@ -168,14 +169,16 @@ class _Batch:
         observed = Observed(
             list(self.hpas), self.hpas, self.keys, self.scales, self.pods, _nobody, self.selectors, self.mapper
         )
-        self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options)
+        with collector_paused():
+            self.chosen = choose(observed, ControllerState(hpas=self.kept), self.options)
         self.gathered = yield from self._ask_metrics()
         self.at = self.progress.now
-        self.given = self.chosen.encoded(self.gathered)
-        self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
-        self._register()
-        self._read_columns()
-        runs = [self._begin(row) for row in range(len(self.hpas))]
+        with collector_paused():
+            self.given = self.chosen.encoded(self.gathered)
+            self.decisions = decide_columns(self.given, self.chosen.memory, now=self.at, options=self.options)
+            self._register()
+            self._read_columns()
+            runs = [self._begin(row) for row in range(len(self.hpas))]
         yield from self._report([each for each in runs if each.action is None and each.begun])
         # Sizes first: a status can wait.
         live = sorted((each for each in runs if each.record is None and each.problem is None), key=_by_urgency)

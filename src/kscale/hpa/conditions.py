@@ -38,7 +38,10 @@ Conditions = Sequence[HorizontalPodAutoscalerCondition]
 
 def find(conditions: Conditions | None, type_: str) -> HorizontalPodAutoscalerCondition | None:
     """The condition of a type."""
-    return next((each for each in conditions or () if each.type == type_), None)
+    for each in conditions or ():
+        if each.type == type_:
+            return each
+    return None
 
 
 def set_condition(

@@ -152,7 +152,7 @@ class HorizontalPodAutoscalerSpec(ApiStruct):
     behavior: HorizontalPodAutoscalerBehavior | None = None
 
 
-class MetricValueStatus(ApiStruct):
+class MetricValueStatus(ApiStruct, gc=False):
     """The value read."""
 
     value: Quantity | None = None
@@ -160,7 +160,7 @@ class MetricValueStatus(ApiStruct):
     average_utilization: Int32 | None = None
 
 
-class ResourceMetricStatus(ApiStruct):
+class ResourceMetricStatus(ApiStruct, gc=False):
     """Last value of a resource."""
 
     name: str = ""
@@ -197,7 +197,7 @@ class ExternalMetricStatus(ApiStruct):
     current: MetricValueStatus = msgspec.field(default_factory=MetricValueStatus)
 
 
-class MetricStatus(ApiStruct):
+class MetricStatus(ApiStruct, gc=False):
     """What was last read of one metric; a blank one (type ``""``, which is written too) stands for a metric that
     failed."""
 
@@ -209,7 +209,7 @@ class MetricStatus(ApiStruct):
     external: ExternalMetricStatus | None = None
 
 
-class HorizontalPodAutoscalerCondition(ApiStruct):
+class HorizontalPodAutoscalerCondition(ApiStruct, gc=False):
     """AbleToScale, ScalingActive, ScalingLimited or ScaledToZero; ``observed_generation``: of the object, when it was
     set."""
 
