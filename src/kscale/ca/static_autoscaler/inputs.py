@@ -29,8 +29,8 @@ class LoopInputs(msgspec.Struct, kw_only=True, frozen=True):
     - ``templates`` replace what would be found out for a group; ``gpu_label``: the node label that names the type of
       GPU (a cloud provider's), ``gpu_types``: the types that the cloud lists (for metrics).
     - ``expander_input``, ``quotas``, ``comparator``, ``rng``, ``enforcer``, ``max_looks``, ``process_age``, ``profile``
-      as in :func:`kscale.ca.scale_up_steps`; ``limits``, ``max_simulations``, ``threads`` as in
-      :func:`kscale.scale_down`.
+      as in :class:`kscale.ca.ScaleUpInputs`; ``limits``, ``max_simulations``, ``threads`` as in
+      :class:`kscale.ca.ScaleDownInputs`.
     """
 
     actuator: Actuator | None = None
