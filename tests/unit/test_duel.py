@@ -84,6 +84,19 @@ def test_what_varies_with_upstream_is_a_set() -> None:
     assert found.differences == ["cloud: 2 times here, 1 times with upstream: small: DeleteNodes small-#"]
 
 
+def test_pods_of_a_stateful_set_that_swap_places_vary() -> None:
+    def placed(*nodes: str) -> dict[str, Any]:
+        label = "apps.kubernetes.io/pod-index"
+        return {
+            f"pods/default/web-{i}": {"metadata": {"labels": {label: str(i)}}, "spec": {"nodeName": node}}
+            for i, node in enumerate(nodes)
+        }
+
+    theirs = [log(objects=placed("a-1", "b-1", "b-2")), log(objects=placed("b-1", "a-1", "b-2"))]
+    assert judged(log("kscale", objects=placed("b-2", "b-1", "a-1")), *theirs).differences == []
+    assert judged(log("kscale", objects=placed("a-2", "a-1", "b-1")), *theirs).differences != []
+
+
 def test_differences_may_be_explained() -> None:
     case = Case(about="x", groups=[], steps=[], explained=[Explained(where="^cloud of small", why="it is so")])
     found = judged(log("kscale", calls=[]), case=case)

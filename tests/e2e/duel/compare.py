@@ -1,8 +1,8 @@
 """Holds a log of kscale's against logs of upstream's runs of the same case.
 
-What was the same in all of upstream's runs must be the same here. What differed between them is compared as a set: each
-element, without the numbers at the end of names, must be there at least as often as in the run of upstream's that had
-it least, and at most as often as in the run that had it most.
+What was the same in all of upstream's runs must be the same here. What differed between them is compared as a set, with
+all that has the same name but for its number (``web-1``, ``web-2``): each element, without these numbers, must be there
+at least as often as in the run of upstream's that had it least, and at most as often as in the run that had it most.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ __all__ = ["Comparison", "compared", "facets"]
 _MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?( ?Z| ?[+-]\d\d:?\d\d)?( UTC)?( m=[+-][\d.]+)?")
 _SECONDS = re.compile(r"\b1\d{9}\b")
 _NUMBERED = re.compile(r"\b([a-z][a-z-]*)-\d+\b")
+_INDEX = re.compile(r'("apps\.kubernetes\.io/pod-index": )"\d+"')
 
 Facet = dict[str, list[str]]
 
@@ -86,17 +87,21 @@ def _facet(
     name: str, mine: Facet, theirs: Sequence[Facet], loose: Sequence[str], case: Case, result: Comparison
 ) -> list[str]:
     """Compares one facet; gives the keys of what varies. Keys that begin as one of ``loose`` do."""
-    varied: list[str] = []
-    for key in sorted({*mine, *(key for each in theirs for key in each)}):
-        had = [each.get(key) for each in theirs]
-        if any(each != had[0] for each in had) or key.startswith(tuple(loose)):
-            varied.append(key)
-        elif mine.get(key) == had[0]:
+    keys = sorted({*mine, *(key for each in theirs for key in each)})
+    families = {
+        _numbered(key)
+        for key in keys
+        if key.startswith(tuple(loose)) or any(each.get(key) != theirs[0].get(key) for each in theirs)
+    }
+    varied = [key for key in keys if _numbered(key) in families]
+    for key in keys:
+        if key in varied:
+            continue
+        had = theirs[0].get(key)
+        if mine.get(key) == had:
             result.same.append(f"{name} of {key}")
-        elif had[0] is None and _numbered(key) != key and any(_numbered(each) == _numbered(key) for each in varied):
-            varied.append(key)  # one more of those that vary
         else:
-            _differ(f"{name} of {key}", mine.get(key), had[0], case, result)
+            _differ(f"{name} of {key}", mine.get(key), had, case, result)
     if not varied:
         return varied
     if name == "times told":  # how often depends on how many loops there were
@@ -148,4 +153,4 @@ def _text(value: Any) -> str:
 
 
 def _numbered(text: str) -> str:
-    return _NUMBERED.sub(r"\1-#", text)
+    return _INDEX.sub(r'\1"#"', _NUMBERED.sub(r"\1-#", text))

@@ -36,7 +36,9 @@ USER = "duellist"
 STATUS = "/api/v1/namespaces/kube-system/configmaps/cluster-autoscaler-status"
 COMPONENT = "cluster-autoscaler"
 SHOWN = ("nodes", "pods", "configmaps", "statefulsets.apps", "deployments.apps", "poddisruptionbudgets.policy")
-NOT_OURS = ("kube-root-ca.crt", "extension-apiserver-authentication")
+NOT_OURS = (
+    "kube-root-ca.crt", "extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"
+)  # fmt: skip
 _BY_KIND = {served.kind: served for served in SERVED.values()}
 
 
