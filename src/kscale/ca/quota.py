@@ -24,6 +24,7 @@ from kscale.objects.selectors import EVERYTHING, Selector, SelectorError, compil
 __all__ = [
     "CLUSTER_WIDE",
     "NODES",
+    "VALID",
     "CappedNodes",
     "ExceededQuota",
     "Quota",
@@ -33,13 +34,15 @@ __all__ = [
     "capacity_quota_limits",
     "cluster_maximum",
     "cluster_minimum",
+    "is_virtual_kubelet",
 ]
 
 CLUSTER_WIDE = "cluster-wide"
 NODES = "nodes"
 """The resource that counts nodes."""
 
-_VALID = "cluster-autoscaler.kubernetes.io/valid"
+VALID = "cluster-autoscaler.kubernetes.io/valid"
+"""The condition of a CapacityQuota without which it does not count."""
 _NOTHING = Quantity.zero()
 
 
@@ -92,8 +95,8 @@ def capacity_quota_limits(objects: Iterable[CapacityQuota]) -> tuple[list[Quota]
     left_out: dict[str, str] = {}
     for item in objects:
         name = item.metadata.name
-        if not any(c.type == _VALID and c.status == "True" for c in item.status.conditions):
-            left_out[name] = f"condition {_VALID} is not True"
+        if not any(c.type == VALID and c.status == "True" for c in item.status.conditions):
+            left_out[name] = f"condition {VALID} is not True"
             continue
         try:
             selector = EVERYTHING if item.spec.selector is None else compile_selector(item.spec.selector)

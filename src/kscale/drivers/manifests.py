@@ -31,6 +31,7 @@ CLUSTER_AUTOSCALER_RULES: Final[Sequence[ApiObject]] = (
     ),
     _rule("resource.k8s.io", ["resourceclaims", "resourceslices", "deviceclasses"], _SEE),
     _rule("autoscaling.x-k8s.io", ["capacityquotas"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacityquotas/status"], ["patch"]),
 )
 """What the Cluster Autoscaler does anywhere in the cluster."""
 

@@ -84,6 +84,7 @@ class Program:
     - ``csi``, ``dra``: how the snapshot is looked at.
     - ``clock_set`` is told, before a round, by how many nanoseconds the clock has been set; None: its rounds go by the
       wall clock as it is.
+    - ``others``: drivers beside it that look at the same stores, while it leads; not in a dry run.
     - ``beside`` runs next to the driver while it leads, and never ends by itself.
     - ``before`` is run before it tries to lead, and ``at_end`` when it is told to stop (not when it loses the lease).
     - ``releases``: it gives the lease up at its end.
@@ -104,6 +105,7 @@ class Program:
     csi: bool = False
     dra: bool = False
     clock_set: Callable[[int], None] | None = None
+    others: Sequence[Driver[Any]] = ()
     beside: Sequence[Callable[[], Awaitable[None]]] = ()
     before: Machine | None = None
     at_end: Machine | None = None
@@ -270,6 +272,8 @@ class _Process:
                 group.create_task(self._say_what_is_missing())
                 for each in self.program.beside:
                     group.create_task(_awaited(each))
+                for driver in () if self.options.dry_run else self.program.others:
+                    group.create_task(drive(driver, self.stores, live, self.clock))
                 await drive(self.program.driver, self.stores, live, self.clock, before=self._follow)
         except BaseExceptionGroup as faults:
             raise faults.exceptions[0] from None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from kscale.objects.base import ApiStruct, ResourceList
+from kscale.objects.base import ApiStruct, Int64, ResourceList
 from kscale.objects.meta import Condition, KubeObject, LabelSelector
 
-__all__ = ["CapacityQuota", "CapacityQuotaLimits", "CapacityQuotaSpec", "CapacityQuotaStatus"]
+__all__ = ["CapacityQuota", "CapacityQuotaLimits", "CapacityQuotaSpec", "CapacityQuotaStatus", "CapacityQuotaUsage"]
 
 
 class CapacityQuotaLimits(ApiStruct):
@@ -23,10 +23,18 @@ class CapacityQuotaSpec(ApiStruct):
     limits: CapacityQuotaLimits = msgspec.field(default_factory=CapacityQuotaLimits)
 
 
+class CapacityQuotaUsage(ApiStruct):
+    """What the selected nodes have of what is limited."""
+
+    resources: ResourceList = {}
+
+
 class CapacityQuotaStatus(ApiStruct):
     """What the quota controller worked out."""
 
     conditions: list[Condition] = []
+    used: CapacityQuotaUsage | None = None
+    observed_generation: Int64 | None = None
 
 
 class CapacityQuota(KubeObject):

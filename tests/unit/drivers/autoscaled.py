@@ -9,6 +9,7 @@ from typing import Any
 
 from kscale.ca.metrics import METRICS
 from kscale.ca.options import AutoscalingOptions
+from kscale.drivers.capacity_quotas import QuotaController
 from kscale.drivers.cluster_autoscaler import (
     AutoscalerProcess,
     ClusterAutoscaler,
@@ -24,6 +25,7 @@ from kscale.effects import to_text
 from kscale.objects.core import Node
 from kscale.objects.decode import from_dict
 from kscale.objects.nodegroup import NodeGroup, NodeTemplate, ProviderError
+from kscale.objects.rest_mapping import ServedResource
 from kscale.world.nodegroups.provider import Provider
 from kscale.world.protocols import Clock
 from kscale.world.serve.snapshotz import SnapshotDesk
@@ -212,6 +214,7 @@ class Autoscaler:
                 at_end=lambda now: farewell(options, now),
                 releases=False,
                 clock_set=driver.clock_set,
+                others=[QuotaController()] if options.capacity_quotas_enabled else [],
                 dra=True,
             )
 
@@ -234,8 +237,15 @@ class Autoscaler:
         await asyncio.wait([self.task])
 
 
-def autoscaled(case: Callable[[Cluster], Awaitable[None]], *, seed: int | None = None, **cloud: Any) -> FakeApi:
+def autoscaled(
+    case: Callable[[Cluster], Awaitable[None]],
+    *,
+    seed: int | None = None,
+    resources: Sequence[ServedResource] = (),
+    **cloud: Any,
+) -> FakeApi:
     async def main(api: FakeApi) -> None:
         await case(Cluster(api, Machines(api, **cloud)))
 
-    return against_fake(main, seed=seed, delay=0.002)  # a loop that takes no time would follow upon itself for ever
+    # A loop that takes no time would follow upon itself for ever.
+    return against_fake(main, seed=seed, delay=0.002, resources=resources)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import json
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from kscale.ca.metrics import METRICS
 from kscale.effects import SECOND, to_text
+from kscale.objects.rest_mapping import ServedResource
 from kscale.scheduling.profile import SchedulerProfile
 from kscale.world.virtual_loop import VirtualClock
 from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled
@@ -181,6 +183,37 @@ def test_the_clock_is_set(hours: int) -> None:
         await running.end()
 
     autoscaled(case)
+
+
+QUOTAS = ServedResource("autoscaling.x-k8s.io", "v1beta1", "CapacityQuota", "capacityquotas", False)
+
+
+def test_a_quota_counts_once_the_controller_has_looked_at_it() -> None:
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        quota = {"metadata": {"name": "q"}, "spec": {"limits": {"resources": {"nodes": "1"}}}}
+        cluster.server.put(QUOTAS.group_resource, quota)
+        running = cluster.run(replace(OPTIONS, capacity_quotas_enabled=True))
+
+        def status() -> Any:
+            return cluster.server.get(QUOTAS.group_resource, "q").get("status") or {}
+
+        await until(lambda: "used" in status(), 30)
+        assert status()["used"] == {"resources": {"nodes": "1"}}
+        assert {each["type"]: each["status"] for each in status()["conditions"]} == {
+            "cluster-autoscaler.kubernetes.io/valid": "True",
+            "Reconciled": "True",
+        }
+        writes = len(cluster.server.asked("PATCH"))
+        cluster.pod("a", cpu="1500m", node="pool-1")
+        cluster.pod("b")
+        await asyncio.sleep(30)
+        assert cluster.cloud.calls == []
+        quotas = [call for call in cluster.server.asked("PATCH")[writes:] if "capacityquotas" in call]
+        assert quotas == []
+        await running.end()
+
+    autoscaled(case, resources=[QUOTAS])
 
 
 SHORT = replace(

@@ -72,6 +72,7 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
     from kscale.ca.expander.registry import build_chain
     from kscale.ca.gpu import DEFAULT_GPU_LABEL
     from kscale.ca.metrics import METRICS
+    from kscale.drivers.capacity_quotas import QuotaController
     from kscale.drivers.cluster_autoscaler import (
         AutoscalerProcess,
         ClusterAutoscaler,
@@ -135,6 +136,7 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
         groups=groups,
         ranker=ranker,
         desk=driver.desk,
+        others=[QuotaController()] if options.capacity_quotas_enabled else [],
         clock_set=driver.clock_set,
         correlation=None if process.record_duplicated_events else CLUSTER_AUTOSCALER,
         csi=options.enable_csi_node_aware_scheduling,
