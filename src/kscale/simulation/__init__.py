@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from kscale.simulation.building import Setup, build, read_scenario
+from kscale.simulation.building import BUNDLED, Setup, build, read_scenario
 from kscale.simulation.decisions import Decision, DecisionLog
 from kscale.simulation.records import SimulationReport
 from kscale.simulation.running import Simulation, simulate
@@ -13,6 +13,7 @@ from kscale.simulation.scenario import Scenario
 from kscale.simulation.timelines import Timeline
 
 __all__ = [
+    "BUNDLED",
     "Decision",
     "DecisionLog",
     "Scenario",

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec.structs import replace as with_fields
 
 from kscale.ca.flag_parsing import parse_flags
@@ -33,6 +34,7 @@ from kscale.objects.decode import from_dict
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
+from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.admission import Admitting
 from kscale.simulation.scenario import ControllerFlags, MachineEntry, PodEntry, Scenario
 from kscale.simulation.values import Values, options_of
@@ -46,7 +48,11 @@ from kscale.world.simulated.machines import GroupTimes
 from kscale.world.simulated.metrics import ExternalMetric, Pipeline
 from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 
-__all__ = ["Setup", "build", "read_scenario"]
+__all__ = ["BUNDLED", "Setup", "build", "read_scenario"]
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+BUNDLED: Final = Path(__file__).parent / "shop.yaml"
+"""A scenario that comes with kscale: a shop whose load changes, with HPA and Cluster Autoscaler."""
 
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000
@@ -81,19 +87,21 @@ def build(
     source: str = "",
     folder: str | os.PathLike[str] = ".",
     cluster: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
 ) -> Setup:
     """The world of a scenario at its beginning. ``folder``: where the files that it names are; ``cluster``: more dumps,
-    by names that are not relative to it. Raises :class:`~kscale.InputError` with every mistake."""
+    by names that are not relative to it; ``options``: of controllers (``cluster_autoscaler``, ``horizontal``, ...) that
+    run with these and not as the scenario says. Raises :class:`~kscale.InputError` with every mistake."""
     try:
         begin = from_text(scenario.begin)
     except ValueError as error:
         raise InputError(Problem(str(error), source, field="begin")) from None
-    return _Builder(scenario, Values(source, Path(folder), begin), begin).build(cluster)
+    return _Builder(scenario, Values(source, Path(folder), begin), begin, options or {}).build(cluster)
 
 
 class _Builder:
-    def __init__(self, scenario: Scenario, values: Values, begin: Moment) -> None:
-        self.scenario, self.values, self.begin = scenario, values, begin
+    def __init__(self, scenario: Scenario, values: Values, begin: Moment, options: Mapping[str, Any]) -> None:
+        self.scenario, self.values, self.begin, self.options = scenario, values, begin, options
 
     def build(self, more: Sequence[str]) -> Setup:
         scenario, values = self.scenario, self.values
@@ -106,6 +114,7 @@ class _Builder:
             latency=values.duration(scenario.world.latency, "world.latency", least=1),
             watch_lag=values.duration(scenario.world.watch_lag, "world.watchLag"),
             pipeline=self._pipeline(),
+            scores=ScoreOptions() if scenario.world.scheduler == "scores" else None,
         )
         horizon = values.duration(scenario.horizon, "horizon", least=1)
         sample = values.duration(scenario.sample, "sample", least=1000 * _MILLISECOND)
@@ -312,32 +321,36 @@ class _Builder:
     # -- who looks after it ------------------------------------------------------------------------------------------
 
     def _drivers(self, world: SimulatedWorld) -> list[Driver[Any]]:
-        given, values = self.scenario.controllers, self.values
         found: list[Driver[Any]] = []
-
-        def options(struct: Any, flags: ControllerFlags, field: str) -> Any:
-            return options_of(struct, flags.flags, {}, values, f"controllers.{field}")
-
-        if given.horizontal is not None:
-            found.append(HorizontalAutoscaler(options(HPAOptions, given.horizontal, "horizontal")))
-        if given.vpa_recommender is not None:
-            found.append(VpaRecommender(options(RecommenderOptions, given.vpa_recommender, "vpaRecommender")))
-        if given.vpa_updater is not None:
-            found.append(VpaUpdater(options(UpdaterOptions, given.vpa_updater, "vpaUpdater")))
-        if given.vpa_admission is not None:
-            admission = AdmissionController(
-                options(AdmissionOptions, given.vpa_admission, "vpaAdmission"),
-                RegistrationOptions(register_webhook=False),
-                holder="simulated",
-            )
-            world.maker.admit = Admitting(admission, world)
-            found.append(admission)
-        if given.cluster_autoscaler is not None:
+        if (horizontal := self._options("horizontal", HPAOptions)) is not None:
+            found.append(HorizontalAutoscaler(horizontal))
+        if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
+            found.append(VpaRecommender(recommender))
+        if (updater := self._options("vpa_updater", UpdaterOptions)) is not None:
+            found.append(VpaUpdater(updater))
+        if (admission := self._options("vpa_admission", AdmissionOptions)) is not None:
+            controller = AdmissionController(admission, RegistrationOptions(register_webhook=False), holder="simulated")
+            world.maker.admit = Admitting(controller, world)
+            found.append(controller)
+        autoscaling: AutoscalingOptions | None = self.options.get("cluster_autoscaler")
+        flags = self.scenario.controllers.cluster_autoscaler
+        if autoscaling is None and flags is not None:
+            autoscaling = self._autoscaling_options(flags)
+        if autoscaling is not None:
             health = HealthCheck(HealthCheckOptions(), self.begin)
-            flags = self._autoscaling_options(given.cluster_autoscaler)
             process = AutoscalerProcess(dra=False)
-            found.append(ClusterAutoscaler(flags, process, world.clock, health, NodeBoard()))
+            found.append(ClusterAutoscaler(autoscaling, process, world.clock, health, NodeBoard()))
         return found
+
+    def _options(self, controller: str, struct: type[_T]) -> _T | None:
+        """What a controller runs with; None: it does not run."""
+        given: _T | None = self.options.get(controller)
+        flags: ControllerFlags | None = getattr(self.scenario.controllers, controller)
+        if given is not None or flags is None:
+            return given
+        first, *others = controller.split("_")
+        name = first + "".join(map(str.capitalize, others))
+        return options_of(struct, flags.flags, {}, self.values, f"controllers.{name}")
 
     def _autoscaling_options(self, given: ControllerFlags) -> AutoscalingOptions:
         texts = [

@@ -139,10 +139,12 @@ class PodEntry(ApiStruct, forbid_unknown_fields=True):
 
 
 class WorldEntry(ApiStruct, forbid_unknown_fields=True):
-    """The API server. ``latency`` of a call; ``watch_lag`` from a change to who watches."""
+    """API server and scheduler. ``latency`` of what is to be done; ``watch_lag`` from a change to who watches.
+    ``scheduler``: among the nodes that fit takes the first in list order, or kube-scheduler's choice by scores."""
 
     latency: str = "5ms"
     watch_lag: str = "0s"
+    scheduler: Literal["first-fit", "scores"] = "first-fit"
 
 
 class ControllerFlags(ApiStruct, forbid_unknown_fields=True):

@@ -37,8 +37,10 @@ from kscale.objects.conditions import find, pod_ready
 from kscale.objects.core import ConfigMap, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import ObjectMeta
+from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.objects.quantity import Quantity
+from kscale.scheduling.scores.options import ScoreOptions
 from kscale.world.protocols import Change, NodeGroups, Watch
 from kscale.world.simulated.draws import Draws, Spread
 from kscale.world.simulated.kubelet import PodTimes
@@ -105,6 +107,19 @@ def test_what_does_not_fit_waits_until_there_is_room() -> None:
     world.cloud.increase_size("pool", 1)
     run(world, 70)
     assert Counter(pods(world)) == {("web", "pool-0", "Running"): 4, ("web", "pool-1", "Running"): 1}
+
+
+def test_scores_choose_among_nodes_that_fit() -> None:
+    def where(scores: ScoreOptions | None) -> set[str]:
+        world = world_of(node("wide", cpu="64"), options=WorldOptions(scores=scores))
+        for i in range(3):
+            data = {"metadata": {"name": f"p{i}", "namespace": "shop"}, "spec": pod_template("none", cpu="1")["spec"]}
+            world.add(from_dict(data, Pod))
+        run(world, 5)
+        return {each for _, each, _ in pods(world)}
+
+    assert where(ScoreOptions()) == {"wide"}
+    assert where(None) == {"pool-0", "wide"}
 
 
 def test_a_deployment_that_shrinks_gives_up_pods_that_are_not_ready_first() -> None:
@@ -376,6 +391,45 @@ def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
     run(world, 15)
     columns = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
     assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.of("Pod").values())  # type: ignore[union-attr]
+
+
+def test_columns_tell_what_objects_tell() -> None:
+    template = pod_template("db", cpu="100m")
+    template["spec"]["containers"].append({"name": "side", "image": "x"})
+    items = [
+        deployment(replicas=3, cpu="500m"),
+        from_dict(workload("StatefulSet", "db", 2, spec={"template": template}), StatefulSet),
+    ]
+    times = PodTimes(start=Spread(((0, SECOND), (1_000_000, 50 * SECOND))))
+    world = world_of(*items, options=WorldOptions(pods=times))
+    for kind, name in (("Deployment", "web"), ("StatefulSet", "db")):
+        world.load.usage[kind, "shop", name] = {
+            "cpu": Usage(signal=Signal([0, T0 + 40 * SECOND], [1001, 1702])),
+            "memory": Usage(signal=Signal.constant(123_456), per_pod=True),
+        }
+    for _ in range(12):
+        run(world, 7)
+        for selector in ("", "app=web", "app=none"):
+            asked = GetMetric(api="resource", namespace="shop", selector=selector)
+            told = PodUsage.of(world.metrics.get(asked).items)  # type: ignore[union-attr]  # a list
+            columns = world.metrics.get(replace(asked, columns=True))
+            assert rows(columns) == rows(told)
+
+
+def rows(usage: Any) -> list[Any]:
+    """Key, labels, time, window and containers of each pod."""
+    found = []
+    begin = 0
+    amounts = {name: list(values) for name, values, _ in usage.columns()}
+    for i, key in enumerate(usage.keys):
+        labels = usage.label_sets[usage.labels[i]] if usage.labels[i] >= 0 else None
+        containers = [
+            (usage.containers[usage.container[k]], {name: int(values[k]) for name, values in sorted(amounts.items())})
+            for k in range(begin, usage.ends[i])
+        ]
+        begin = usage.ends[i]
+        found.append((key, labels, int(usage.time[i]), int(usage.window[i]), containers))
+    return sorted(found, key=lambda each: each[0])
 
 
 def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:

@@ -18,7 +18,7 @@ from kscale.cli.words import pods
 if TYPE_CHECKING:
     from kscale.simulation import SimulationReport
 
-__all__ = ["command"]
+__all__ = ["command", "simulation_view"]
 
 _INTERRUPTED = 130
 
@@ -63,7 +63,7 @@ def command(
             files = run.write(to)
         show.terminal.note(f"wrote {', '.join(map(str, files))}")
     report = run.report
-    return Answer(report, lambda: _view(report), exit_code=_INTERRUPTED if report.interrupted else 0)
+    return Answer(report, lambda: simulation_view(report), exit_code=_INTERRUPTED if report.interrupted else 0)
 
 
 @contextmanager
@@ -83,7 +83,8 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def _view(report: SimulationReport) -> View:
+def simulation_view(report: SimulationReport) -> View:
+    """Groups, queues, and what was done."""
     pending, cores = report.pending, report.cores
     cost = "" if report.cost is None else f", {report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""

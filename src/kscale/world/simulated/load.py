@@ -74,6 +74,7 @@ class WorkloadPods:
         self._api = api
         self._pods: dict[Key, dict[str, Pod]] = {}
         self._ready: dict[Key, int] = {}
+        self._changes: dict[Key, int] = {}
         self._of: dict[str, Key | None] = {}
         for pod in api.of("Pod").values():
             self._pod(None, pod)
@@ -89,6 +90,7 @@ class WorkloadPods:
             self._pods.setdefault(key, {})[pod.key] = new
         else:
             self._pods[key].pop(pod.key, None)
+        self._changes[key] = self._changes.get(key, 0) + 1
         change = (isinstance(new, Pod) and _serves(new)) - (isinstance(old, Pod) and _serves(old))
         if change:
             self._ready[key] = self._ready.get(key, 0) + change
@@ -112,6 +114,10 @@ class WorkloadPods:
     def of(self, key: Key) -> Mapping[str, Pod]:
         """The pods of a workload by key."""
         return self._pods.get(key, {})
+
+    def changes(self, key: Key) -> int:
+        """How often something has happened to one of them."""
+        return self._changes.get(key, 0)
 
     def ready(self, key: Key) -> int:
         """How many of them are ready, and not told to end."""

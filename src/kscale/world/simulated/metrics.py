@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
 
 from kscale.effects import SECOND, ApiError, GetMetric, Moment, VirtualTime, to_text
 from kscale.effects.outcomes import NOT_FOUND
@@ -59,6 +61,24 @@ class _Scrape(msgspec.Struct, frozen=True):
     external: dict[tuple[str, str], int]
 
 
+@dataclass(slots=True)
+class _Rows:
+    """Pods with the same labels and containers."""
+
+    labels: dict[str, str] | None
+    containers: tuple[str, ...]
+    keys: list[str] = field(default_factory=list)
+
+
+class _Known(NamedTuple):
+    """The pods of a workload as they were after so many changes; ``complete``: all that run ran at that moment."""
+
+    changes: int
+    at: Moment
+    complete: bool
+    rows: Sequence[_Rows]
+
+
 class SimulatedMetrics:
     """Answers :class:`~kscale.effects.GetMetric` at once, with what was scraped last before the lag.
 
@@ -68,6 +88,7 @@ class SimulatedMetrics:
     def __init__(self, load: Load, time: VirtualTime, pipeline: Pipeline) -> None:
         self._load, self._time, self.pipeline = load, time, pipeline
         self.external: dict[tuple[str, str], ExternalMetric] = {}
+        self._rows: dict[Key, _Known] = {}
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
     def begin(self) -> None:
@@ -104,10 +125,69 @@ class SimulatedMetrics:
                 return self._answer_external(question, last)
             case "custom":
                 return self._answer_custom(question, last)
+        if question.columns and last is not None:
+            return self._columns(question, last)
         items = [] if last is None else self._pods(question, last, self._pod_metrics)
-        if question.columns:
-            return PodUsage.of(items)
-        return PodMetricsList(items=items)
+        return PodUsage.of(items) if question.columns else PodMetricsList(items=items)
+
+    def _columns(self, asked: GetMetric, last: _Scrape) -> PodUsage:
+        """What :meth:`_pods` tells of resources, by workloads and not by pods."""
+        selector = parse_selector(asked.selector) if asked.selector else None
+        parts = []
+        for key, used in last.used.items():
+            names = [name for name in _RESOURCES if name in used]
+            if not names or (asked.namespace and key[1] != asked.namespace):
+                continue
+            values = [used[name] if name == "cpu" else used[name] // 1000 * 1000 for name in names]
+            parts += [
+                self._part(key[1], rows, names, values, last.at)
+                for rows in self._rows_of(key, last.at)
+                if selector is None or selector.matches(rows.labels or {})
+            ]
+        return PodUsage.joined(parts) if parts else PodUsage.of([])
+
+    def _rows_of(self, key: Key, at: Moment) -> Sequence[_Rows]:
+        """The pods of a workload that ran at a moment, those alike together."""
+        pods = self._load.pods
+        known = self._rows.get(key)
+        if known is not None and known.changes == pods.changes(key) and (known.complete or known.at == at):
+            return known.rows
+        by, complete = to_text(at) or "", True
+        found: dict[tuple[int, tuple[str, ...]], _Rows] = {}
+        for pod in pods.of(key).values():
+            started = pod.status.start_time
+            if pod.status.phase != "Running" or started is None or started > by:
+                complete = complete and pod.status.phase != "Running"
+                continue
+            containers = tuple(each.name for each in pod.spec.containers)
+            rows = found.get((id(pod.metadata.labels), containers))
+            if rows is None:
+                rows = _Rows(pod.metadata.labels, containers)
+                found[id(pod.metadata.labels), containers] = rows
+            rows.keys.append(pod.key)
+        self._rows[key] = _Known(pods.changes(key), at, complete, list(found.values()))
+        return self._rows[key].rows
+
+    def _part(self, namespace: str, rows: _Rows, names: Sequence[str], values: Sequence[int], at: Moment) -> PodUsage:
+        n, each = len(rows.keys), len(rows.containers)
+        amounts = [np.zeros(n * each, np.int64) for _ in names]
+        for column, value in zip(amounts, values, strict=True):
+            column[::each] = value
+        return PodUsage(
+            rows.keys,
+            np.zeros(n, np.int32),
+            [namespace],
+            np.full(n, -1 if rows.labels is None else 0, np.int32),
+            [] if rows.labels is None else [rows.labels],
+            np.full(n, at // SECOND * SECOND, np.int64),
+            np.full(n, self.pipeline.window, np.int64),
+            np.arange(1, n + 1, dtype=np.int64) * each,
+            np.tile(np.arange(each, dtype=np.int32), n),
+            list(rows.containers),
+            list(names),
+            amounts,
+            [np.ones(n * each, np.uint8) for _ in names],
+        )
 
     def _pods(
         self, asked: GetMetric, last: _Scrape, tell: Callable[[Pod, Mapping[str, int], Moment], Any]

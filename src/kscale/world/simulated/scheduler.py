@@ -1,7 +1,7 @@
 """The scheduler: pods without a node get one, or are told that there is none for them.
 
-What fits where is :func:`kscale.scheduling.place.place`'s to say. Which of the nodes that fit is taken: the first in
-list order (kube-scheduler scores them).
+What fits where, and which of the nodes that fit is taken, is :func:`kscale.scheduling.place.place`'s to say: the one
+that kube-scheduler's scores put first, or without scores the first in list order.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from kscale.effects import VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
-from kscale.scheduling.place import place
+from kscale.scheduling.place import PlaceState, place
+from kscale.scheduling.scores.options import ScoreOptions
 from kscale.snapshot.snapshot import Snapshot
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.pods import bound, finished, unschedulable
@@ -19,11 +20,6 @@ from kscale.world.simulated.view import ClusterView
 __all__ = ["Scheduler"]
 
 
-def _choose(snapshot: Snapshot, pods: list[str]) -> dict[str, str]:
-    """Pod -> node, highest priority first."""
-    return place(snapshot, pods).placement
-
-
 class Scheduler:
     """Takes all pods that wait at one moment together, by priority, then in the order in which they came.
 
@@ -31,8 +27,11 @@ class Scheduler:
     that went.
     """
 
-    def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime) -> None:
-        self._api, self._view = api, view
+    def __init__(
+        self, api: ApiObjects, view: ClusterView, time: VirtualTime, scores: ScoreOptions | None = None
+    ) -> None:
+        self._api, self._view, self._scores = api, view, scores
+        self._state = PlaceState()
         self._waiting: dict[str, None] = {}
         self._refused: dict[str, None] = {}
         self._turn = Turn(time, self._schedule, SCHEDULER)
@@ -66,12 +65,20 @@ class Scheduler:
             self._refused = {}
             self._turn.ask()
 
+    def _choose(self, snapshot: Snapshot, pods: list[str]) -> dict[str, str]:
+        """Pod -> node, highest priority first."""
+        if self._scores is None:
+            return place(snapshot, pods).placement
+        placed = place(snapshot, pods, scores=self._scores, state=self._state)
+        self._state = placed.state
+        return placed.placement
+
     def _schedule(self) -> None:
         waiting, self._waiting = list(self._waiting), {}
         if not waiting:
             return
         snapshot = self._view.snapshot()
-        found = _choose(snapshot, waiting)
+        found = self._choose(snapshot, waiting)
         at = self._api.now_text
         message = f"0/{len(snapshot.nodes)} nodes are available."
         for key, node in found.items():

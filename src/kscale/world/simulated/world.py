@@ -9,6 +9,7 @@ import msgspec
 from kscale.effects import Action, Moment, Outcome, VirtualTime
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
+from kscale.scheduling.scores.options import ScoreOptions
 from kscale.world.protocols import Ranker, Watch
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.cloud import SimulatedCloud
@@ -32,13 +33,15 @@ __all__ = ["SimulatedWorld", "WorldOptions"]
 class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How a world behaves. Nanoseconds: ``latency`` of what is asked of the API server and the cloud
     to be done; ``watch_lag`` from a
-    change to who watches; ``pods``: how long pods take."""
+    change to who watches; ``pods``: how long pods take. ``scores``: how the scheduler chooses among the nodes that fit
+    (None: the first)."""
 
     seed: int = 0
     latency: int = 5_000_000
     watch_lag: int = 0
     pods: PodTimes = PodTimes()
     pipeline: Pipeline = Pipeline()
+    scores: ScoreOptions | None = None
 
 
 class SimulatedWorld:
@@ -83,7 +86,7 @@ class SimulatedWorld:
             DaemonSets(self.api, self.time, owned, self.maker),
             Jobs(self.api, self.time, owned, self.maker),
         ]
-        self.scheduler = Scheduler(self.api, self.view, self.time)
+        self.scheduler = Scheduler(self.api, self.view, self.time, self.options.scores)
         self.disruption = Disruption(self.api, self.time)
         self.perform = SimulatedPerformer(
             self.api,

@@ -12,6 +12,7 @@ from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, Autosc
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import go_duration, host_name
+from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.errors import InputError, Problem
 
 if TYPE_CHECKING:
@@ -35,13 +36,15 @@ class COMMAND(GoCommand):
     refused: ClassVar[Mapping[str, str]] = REFUSED
 
 
-def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags) -> None:
+def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags, world: WorldFlags) -> None:
     """Run the Cluster Autoscaler: upstream's flags, decisions and writes.
 
     Beside a stock Cluster Autoscaler, --dry-run shows what it would do. Exit status: 0 ended by a signal; 1 it could
     not go on (another leads, no API server); 2 flags or files that cannot be used.
     """
     options = loop.options()
+    if ran_simulated(world, "cluster_autoscaler", options):
+        return
     _profile(process.scheduler_config_file)
     if process.cloud_provider not in CLOUDS:
         text = f"there is no cloud provider {process.cloud_provider!r} here; there are {', '.join(CLOUDS)}"

@@ -12,6 +12,7 @@ from kscale.cli.hpa_options import DecisionFlags, hpa_duration
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.errors import InputError, Problem
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
@@ -88,7 +89,9 @@ class _Flags(OptionGroup):
     ] = False
 
 
-def command(*, process: ProcessFlags, lease: _Lease, decisions: DecisionFlags, flags: _Flags) -> None:
+def command(
+    *, process: ProcessFlags, lease: _Lease, decisions: DecisionFlags, flags: _Flags, world: WorldFlags
+) -> None:
     """Run the horizontal pod autoscaler against a cluster, in place of kube-controller-manager's.
 
     Two controllers of one HPA fight. kube-controller-manager runs one unless it is started with
@@ -105,6 +108,8 @@ def command(*, process: ProcessFlags, lease: _Lease, decisions: DecisionFlags, f
     options = decisions.options(
         concurrent_horizontal_pod_autoscaler_syncs=flags.syncs, horizontal_pod_autoscaler_sync_period=period
     )
+    if ran_simulated(world, "horizontal", options):
+        return
     run_program(
         "horizontal-pod-autoscaler",
         process,

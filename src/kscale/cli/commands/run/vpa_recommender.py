@@ -17,6 +17,7 @@ from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.effects import timedelta_of
@@ -179,6 +180,7 @@ def command(
     flags: RecommenderFlags,
     prometheus: PrometheusFlags,
     history: HistoryFlags,
+    world: WorldFlags,
 ) -> None:
     """Recommend requests for the pods of VPAs, each minute, as upstream's vpa-recommender does.
 
@@ -186,6 +188,8 @@ def command(
     the stock recommender, or beside it under another --recommender-name.
     """
     options = struct_of(flags, RecommenderOptions)
+    if ran_simulated(world, "vpa_recommender", options):
+        return
     prometheus.authorization()
     asked = msgspec.structs.replace(
         struct_of(history, PrometheusHistory),

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.process import run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
+from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
 from kscale.cli.vpa_flags import COMMON, PANEL, REFUSED, Address, ApiFlags, LeaderElect, LeaseName
 from kscale.vpa.options import UpdaterOptions
@@ -57,7 +58,7 @@ class Lease(LeaseFlags):
     leader_elect_resource_name: LeaseName = "vpa-updater"
 
 
-def command(*, process: Process, api: ApiFlags, lease: Lease, flags: UpdaterFlags) -> None:
+def command(*, process: Process, api: ApiFlags, lease: Lease, flags: UpdaterFlags, world: WorldFlags) -> None:
     """Resize and evict pods that are too far from what is recommended, as upstream's vpa-updater does.
 
     What is evicted comes back with other requests only where the admission controller lives. Runs instead of upstream's
@@ -66,6 +67,8 @@ def command(*, process: Process, api: ApiFlags, lease: Lease, flags: UpdaterFlag
     if not flags.admission_controller_status_lease_namespace:
         flags.admission_controller_status_lease_namespace = os.environ.get("NAMESPACE", "")
     options = struct_of(flags, UpdaterOptions)
+    if ran_simulated(world, "vpa_updater", options):
+        return
     from kscale.drivers.vpa_updater import updater_program
 
     run_program(

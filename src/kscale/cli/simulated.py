@@ -1,0 +1,61 @@
+"""``kscale run ... --world simulated``: the same program, with the same flags, in a simulated cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from kscale.cli.commands.simulate import simulation_view
+from kscale.cli.options import OptionGroup
+from kscale.cli.output import Answer, Show
+from kscale.errors import InputError, Problem
+
+__all__ = ["WorldFlags", "ran_simulated"]
+
+_WORLDS: Final = ("live", "simulated")
+_PANEL: Final = "Process"
+
+
+@dataclass
+class WorldFlags(OptionGroup):
+    """Where the program runs."""
+
+    world: Annotated[
+        str,
+        typer.Option(
+            "--world",
+            metavar="live|simulated",
+            help="A cluster, or a simulated one in virtual time: what it did there is told at the end.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = "live"
+    scenario: Annotated[
+        str,
+        typer.Option(
+            "--scenario",
+            metavar="FILE",
+            help="What is simulated (kscale simulate); empty: a shop whose load changes.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+
+
+def ran_simulated(flags: WorldFlags, controller: str, options: Any) -> bool:
+    """Runs a controller with these options in a simulated world and prints what came of it, if flags say so; whether
+    they do. The other controllers of the scenario run as it says. Raises :class:`~kscale.InputError`."""
+    if flags.world not in _WORLDS:
+        raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))
+    if flags.world == "live":
+        if flags.scenario:
+            raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
+        return False
+    from kscale.simulation import BUNDLED, build, read_scenario, simulate
+
+    path = Path(flags.scenario) if flags.scenario else BUNDLED
+    setup = build(read_scenario(path), source=str(path), folder=path.parent, options={controller: options})
+    report = simulate(setup).report
+    Show().emit(Answer(report, lambda: simulation_view(report)))
+    return True

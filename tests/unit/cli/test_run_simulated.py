@@ -1,0 +1,52 @@
+"""``kscale run ... --world simulated``: flags of a program, in a scenario."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from unit.cli.support import kscale
+from unit.simulation.test_simulation import scenario
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(scenario(name="small", horizon="2m", controllers={"horizontal": {}})))
+    return path
+
+
+def test_a_program_runs_with_its_own_flags_beside_those_of_the_scenario(file: Path) -> None:
+    found = kscale("run", "cluster-autoscaler", "--world", "simulated", "--scenario", file, "--scan-interval", "20s")
+    assert found.code == 0, found.stderr
+    assert "small: 2 min simulated" in found.stdout
+    assert "IncreaseSize 1" in found.stdout
+    assert "cluster-autoscaler 8 " in found.stdout
+    assert "horizontal-pod-autoscaler" in found.stdout
+
+
+def test_the_horizontal_pod_autoscaler_alone(file: Path) -> None:
+    found = kscale("run", "horizontal", "--world", "simulated", "--scenario", file)
+    assert found.code == 0, found.stderr
+    assert "cluster-autoscaler" not in found.stdout
+
+
+def test_what_cannot_be_meant(file: Path) -> None:
+    for arguments, text in (
+        (("--world", "flat"), "neither live nor simulated"),
+        (("--scenario", file), "--world simulated only"),
+        (("--world", "simulated", "--scenario", "none.yaml"), "No such file"),
+    ):
+        found = kscale("run", "vpa-updater", *arguments)
+        assert found.code == 2
+        assert text in found.stderr
+
+
+def test_a_scenario_comes_along() -> None:
+    from kscale.simulation import BUNDLED, read_scenario
+
+    found = read_scenario(BUNDLED)
+    assert found.controllers.cluster_autoscaler is not None
+    assert found.controllers.horizontal is not None
