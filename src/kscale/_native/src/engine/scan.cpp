@@ -55,10 +55,12 @@ i32 Engine::scan_range(i32 pod, i32 low, i32 high, const u8* acceptable) {
   }
   std::vector<const i64*> columns(idx(resources()));
   for (i32 r = 0; r < resources(); ++r) columns[idx(r)] = resources_.column(r);
+  const Extra* apart = enabled(kInterPodAffinity) ? pods_->extra(pod) : nullptr;
   for (i32 base = low; base < high; base += 64) {
     const i32 count = std::min(64, high - base);
     u64 mask = resource_mask(columns.data(), pods_->request(pod), pods_->columns(pod), pods_->n_columns(pod),
                              resources_.slots(), base, count);
+    if (apart && mask) mask = without_unwanted(topology_, *apart, base, mask);
     while (mask) {
       const i32 n = base + static_cast<i32>(std::countr_zero(mask));
       mask &= mask - 1;

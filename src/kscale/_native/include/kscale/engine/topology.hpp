@@ -36,6 +36,7 @@ class Topology {
   i32 keys() const { return static_cast<i32>(domain_.size()); }
   i32 domains(i32 key) const { return n_domains_[idx(key)]; }
   i32 domain(i32 key, i32 node) const { return domain_[idx(key)][idx(node)]; }
+  const i32* column(i32 key) const { return domain_[idx(key)].data(); }  // [node]
   // A node joins; domain -2 = one of its own.
   void append(i32 key, i32 domain) { domain_[idx(key)].push_back(domain == -2 ? n_domains_[idx(key)]++ : domain); }
   void shrink(std::size_t nodes, const std::vector<i32>& n_domains) {
