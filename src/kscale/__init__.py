@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from kscale.scheduling.profile import SchedulerProfile
     from kscale.scheduling.scheduler_config import scheduler_profile
     from kscale.scheduling.scores.choosing import node_scores
+    from kscale.scheduling.scores.configuration import score_options
     from kscale.scheduling.scores.options import ScoreOptions
     from kscale.snapshot.cluster import Cluster
     from kscale.snapshot.reading import load
@@ -53,6 +54,7 @@ _LAZY: dict[str, str] = {
     "SchedulerProfile": "kscale.scheduling.profile",
     "ScoreOptions": "kscale.scheduling.scores.options",
     "node_scores": "kscale.scheduling.scores.choosing",
+    "score_options": "kscale.scheduling.scores.configuration",
     "scheduler_profile": "kscale.scheduling.scheduler_config",
     "Snapshot": "kscale.snapshot.snapshot",
     "estimate": "kscale.ca.estimator",
@@ -108,6 +110,7 @@ __all__ = [
     "scale_down",
     "scale_up",
     "scheduler_profile",
+    "score_options",
     "vpa",
     "whatif",
 ]

@@ -6,105 +6,60 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from kscale._native import _engine
 from kscale.errors import InputError
 from kscale.objects.core import NodeAffinity, TopologySpreadConstraint
 from kscale.objects.decode import from_dict
 from kscale.objects.durations import format_duration, parse_duration
-from kscale.scheduling.arguments import short
+from kscale.scheduling.configuration import (
+    FILTERS,
+    POINTS,
+    fields_of,
+    is_known,
+    items_of,
+    one_profile,
+    plugin_set,
+    plugins_everywhere,
+)
 from kscale.scheduling.profile import SchedulerProfile
 
 __all__ = ["scheduler_profile"]
-
-_API_VERSION: Final = "kubescheduler.config.k8s.io/v1"
-_KIND: Final = "KubeSchedulerConfiguration"
-
-_OTHERS: Final = frozenset(
-    {
-        "SchedulingGates", "PrioritySort", "DefaultPreemption", "NodeResourcesBalancedAllocation", "ImageLocality",
-        "DefaultBinder",
-    }
-)  # fmt: skip
-"""Plug-ins of the default profile that filter nothing."""
-
-_FILTERS: Final = tuple(_engine.ORDINALS)
-_POINTS: Final = frozenset(
-    {
-        "preEnqueue", "queueSort", "preFilter", "filter", "postFilter", "preScore", "score", "reserve", "permit",
-        "preBind", "bind", "postBind", "multiPoint",
-    }
-)  # fmt: skip
 
 
 def scheduler_profile(configuration: Mapping[str, Any]) -> SchedulerProfile:
     """The profile of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON.
 
-    Of its one profile the plug-ins that filter count, with the arguments that their Filters read; what only scores,
-    queues, preempts or binds has no effect here, as in the Cluster Autoscaler.
+    Of its one profile the plug-ins that filter count, with the arguments that their Filters read; what only
+    queues, preempts or binds has no effect here, as in the Cluster Autoscaler; scores are
+    :func:`kscale.score_options`'s.
 
     Raises InputError, with the path of the field, for what upstream refuses, and for what kscale does not follow:
     filters in another order than the default one, and plug-ins that it does not have.
     """
-    if not isinstance(configuration, Mapping):
-        raise InputError(f"couldn't decode scheduler config: {short(configuration)} is no object")
-    version, kind = configuration.get("apiVersion"), configuration.get("kind")
-    if kind != _KIND or version != _API_VERSION:
-        raise InputError(f"couldn't assert type as KubeSchedulerConfiguration, gvk: {version}, Kind={kind}")
-    profiles = configuration.get("profiles")
-    profiles = [{}] if not profiles else _list(profiles, "profiles")
-    if len(profiles) != 1:
-        found = f"expected one scheduler profile only (found {len(profiles)} profiles)"
-        raise InputError(f"unexpected scheduler config: {found}")
-    profile = _object(
-        profiles[0], "profiles[0]", {"schedulerName", "percentageOfNodesToScore", "plugins", "pluginConfig"}
-    )
-    plugins = _object(profile.get("plugins") or {}, "profiles[0].plugins", _POINTS)
-    everywhere = _multi_point(plugins.get("multiPoint"))
+    profile = one_profile(configuration)
+    plugins = fields_of(profile.get("plugins") or {}, "profiles[0].plugins", POINTS)
+    everywhere = plugins_everywhere(plugins.get("multiPoint"))
     return SchedulerProfile(
         disabled_filters=_missing(_expanded(everywhere, plugins.get("filter"), "profiles[0].plugins.filter")),
         disabled_prefilters=_missing(_expanded(everywhere, plugins.get("preFilter"), "profiles[0].plugins.preFilter")),
-        **_arguments(_list(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")),
+        **_arguments(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")),
     )
 
 
 def _missing(enabled: Iterable[str]) -> frozenset[str]:
-    return frozenset(_FILTERS).difference(enabled)
-
-
-def _plugin_set(given: Any, path: str) -> tuple[list[str], set[str]]:
-    """(enabled, disabled) names of an extension point."""
-    found = _object(given or {}, path, {"enabled", "disabled"})
-    enabled, disabled = (
-        [
-            str(_object(each, f"{path}.{field}[{i}]", {"name", "weight"}).get("name", ""))
-            for i, each in enumerate(_list(found.get(field) or [], f"{path}.{field}"))
-        ]
-        for field in ("enabled", "disabled")
-    )
-    for name in enabled:
-        if name not in _FILTERS and name not in _OTHERS:
-            raise InputError(f"{path}.enabled: kscale has no plug-in {name!r}")
-    return enabled, set(disabled)
-
-
-def _multi_point(given: Any) -> list[str]:
-    """What is enabled at every extension point: the default plug-ins but for those that are disabled, then others."""
-    enabled, disabled = _plugin_set(given, "profiles[0].plugins.multiPoint")
-    kept = [] if "*" in disabled else [name for name in (*_FILTERS, *sorted(_OTHERS)) if name not in disabled]
-    return kept + [name for name in enabled if name not in kept]
+    return frozenset(FILTERS).difference(enabled)
 
 
 def _expanded(everywhere: Sequence[str], given: Any, path: str) -> list[str]:
     """The filters that run at an extension point, in order."""
-    enabled, disabled = _plugin_set(given, path)
+    enabled, disabled = plugin_set(given, path)
     from_all = [] if "*" in disabled else [name for name in everywhere if name not in disabled]
     overriding = [name for name in enabled if name in from_all]
     rest = [name for name in enabled if name not in from_all]
     order = [*overriding, *(name for name in from_all if name not in overriding), *rest]
-    found = [name for name in order if name in _FILTERS]
+    found = [name for name in order if name in FILTERS]
     if len(set(found)) < len(found):
         raise InputError(f"{path}: a plug-in is enabled twice")
-    if found != sorted(found, key=_FILTERS.index):
+    if found != sorted(found, key=FILTERS.index):
         raise InputError(f"{path}: filters in another order than the default one are not followed: {', '.join(found)}")
     return found
 
@@ -117,28 +72,28 @@ def _arguments(configs: Sequence[Any]) -> dict[str, Any]:
     seen: set[str] = set()
     for i, config in enumerate(configs):
         path = f"profiles[0].pluginConfig[{i}]"
-        entry = _object(config, path, {"name", "args"})
+        entry = fields_of(config, path, {"name", "args"})
         name = str(entry.get("name", ""))
         if name in seen:
             raise InputError(f"{path}: repeated config for plugin {name}")
-        if name not in _FILTERS and name not in _OTHERS:
+        if not is_known(name):
             raise InputError(f"{path}.name: kscale has no plug-in {name!r}")
         seen.add(name)
         read = _READERS.get(name)
         if read is not None:
-            found |= read(_object(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
+            found |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
     return found
 
 
 def _node_affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    _object(args, path, {"apiVersion", "kind", "addedAffinity"})
+    fields_of(args, path, {"apiVersion", "kind", "addedAffinity"})
     added = args.get("addedAffinity")
     return {} if added is None else {"added_affinity": from_dict(added, NodeAffinity).required}
 
 
 def _resources_fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    _object(args, path, {"apiVersion", "kind", "ignoredResources", "ignoredResourceGroups", "scoringStrategy"})
-    groups = _list(args.get("ignoredResourceGroups") or [], f"{path}.ignoredResourceGroups")
+    fields_of(args, path, {"apiVersion", "kind", "ignoredResources", "ignoredResourceGroups", "scoringStrategy"})
+    groups = items_of(args.get("ignoredResourceGroups") or [], f"{path}.ignoredResourceGroups")
     for i, group in enumerate(groups):
         if "/" in str(group):
             raise InputError(
@@ -146,14 +101,16 @@ def _resources_fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
                 f"\"{group}\": resource group name can't contain '/'"
             )
     return {
-        "ignored_resources": frozenset(map(str, _list(args.get("ignoredResources") or [], f"{path}.ignoredResources"))),
+        "ignored_resources": frozenset(
+            map(str, items_of(args.get("ignoredResources") or [], f"{path}.ignoredResources"))
+        ),
         "ignored_resource_groups": frozenset(map(str, groups)),
     }
 
 
 def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    _object(args, path, {"apiVersion", "kind", "defaultConstraints", "defaultingType"})
-    constraints = _list(args.get("defaultConstraints") or [], f"{path}.defaultConstraints")
+    fields_of(args, path, {"apiVersion", "kind", "defaultConstraints", "defaultingType"})
+    constraints = items_of(args.get("defaultConstraints") or [], f"{path}.defaultConstraints")
     kind = args.get("defaultingType") or ("List" if constraints else "System")
     if kind not in ("List", "System"):
         raise InputError(
@@ -177,7 +134,7 @@ def _topology_spread(args: Mapping[str, Any], path: str) -> dict[str, Any]:
 
 
 def _dynamic_resources(args: Mapping[str, Any], path: str) -> dict[str, Any]:
-    _object(args, path, {"apiVersion", "kind", "filterTimeout", "bindingTimeout"})
+    fields_of(args, path, {"apiVersion", "kind", "filterTimeout", "bindingTimeout"})
     given = args.get("bindingTimeout")
     if given is None:
         return {}
@@ -199,20 +156,3 @@ _READERS: Final[Mapping[str, Callable[[Mapping[str, Any], str], dict[str, Any]]]
     "NodeResourcesFit": _resources_fit,
     "PodTopologySpread": _topology_spread,
 }
-
-
-def _object(given: Any, path: str, fields: Iterable[str] | None) -> Mapping[str, Any]:
-    if not isinstance(given, Mapping):
-        raise InputError(f"couldn't decode scheduler config: {path} is {short(given)}, not an object")
-    unknown = sorted(set(given).difference(fields)) if fields is not None else []
-    if unknown:
-        raise InputError(
-            f'couldn\'t decode scheduler config: strict decoding error: unknown field "{path}.{unknown[0]}"'
-        )
-    return given
-
-
-def _list(given: Any, path: str) -> Sequence[Any]:
-    if not isinstance(given, list | tuple):
-        raise InputError(f"couldn't decode scheduler config: {path} is {short(given)}, not a list")
-    return given

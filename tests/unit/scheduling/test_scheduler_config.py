@@ -144,3 +144,83 @@ def test_what_is_disabled_is_not_asked() -> None:
 def test_a_profile_refuses_names_of_nothing() -> None:
     with pytest.raises(kscale.InputError, match="disabled_filters: no plug-in 'NodePort'; known: NodeName"):
         kscale.SchedulerProfile(disabled_filters=frozenset({"NodePort"}))
+
+
+# -- scores ------------------------------------------------------------------------------------------------------------
+
+STOCK = dict(kscale.ScoreOptions().weights)
+
+
+def enabled(point: str, weights: Json, disabled: tuple[str, ...] = ()) -> Json:
+    names = [{"name": name} | ({} if weight is None else {"weight": weight}) for name, weight in weights.items()]
+    return {"plugins": {point: {"enabled": names, "disabled": [{"name": name} for name in disabled]}}}
+
+
+@pytest.mark.parametrize(
+    ("profile", "weights"),
+    [
+        ({}, STOCK),
+        (enabled("score", {}, ("TaintToleration", "ImageLocality")), {**STOCK, "TaintToleration": None}),
+        (enabled("score", {"NodeResourcesFit": 7}), {**STOCK, "NodeResourcesFit": 7}),
+        (enabled("score", {"NodeAffinity": None}), {**STOCK, "NodeAffinity": 1}),
+        (enabled("score", {"NodeResourcesFit": 7}, ("*",)), {"NodeResourcesFit": 7}),
+        (enabled("multiPoint", {"PodTopologySpread": 9}), {**STOCK, "PodTopologySpread": 9}),
+        (enabled("multiPoint", {"PodTopologySpread": None}, ("InterPodAffinity",)),
+         {**STOCK, "PodTopologySpread": 1, "InterPodAffinity": None}),
+    ],
+)  # fmt: skip
+def test_weights(profile: Json, weights: Json) -> None:
+    found = kscale.score_options(configured(profile))
+    assert found.weights == {name: weight for name, weight in weights.items() if weight is not None}
+
+
+def test_arguments_of_scores() -> None:
+    shape = [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]
+    strategy = {
+        "type": "RequestedToCapacityRatio",
+        "resources": [{"name": "example.com/gpu", "weight": 5}, {"name": "cpu"}],
+        "requestedToCapacityRatio": {"shape": shape},
+    }
+    term = {"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}
+    added = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 3, "preference": term}]}
+    configs = [
+        config("NodeResourcesFit", scoringStrategy=strategy),
+        config("NodeResourcesBalancedAllocation", resources=[{"name": "memory", "weight": 1}]),
+        config("InterPodAffinity", hardPodAffinityWeight=0, ignorePreferredTermsOfExistingPods=True),
+        config("NodeAffinity", addedAffinity=added),
+    ]
+    profile = {"pluginConfig": [each["pluginConfig"][0] for each in configs], "percentageOfNodesToScore": 30}
+    found = kscale.score_options(configured(profile))
+    assert (found.fit_strategy, found.fit_shape) == ("RequestedToCapacityRatio", ((0, 0), (100, 10)))
+    assert found.fit_resources == {"example.com/gpu": 5, "cpu": 1}
+    assert found.balanced_resources == ("memory",)
+    assert (found.hard_pod_affinity_weight, found.ignore_preferred_terms_of_existing_pods) == (0, True)
+    assert [wish.weight for wish in found.added_preferences] == [3]
+    assert found.percentage_of_nodes_to_score == 30
+    everywhere = configured({}) | {"percentageOfNodesToScore": 70}
+    assert kscale.score_options(everywhere).percentage_of_nodes_to_score == 70
+    plain = kscale.score_options(configured(config("NodeResourcesFit", scoringStrategy={"type": "MostAllocated"})))
+    assert plain == kscale.ScoreOptions(fit_strategy="MostAllocated")
+
+
+@pytest.mark.parametrize(
+    ("profile", "text"),
+    [
+        (config("NodeResourcesFit", scoringStrategy={"type": "RequestedToCapacityRatio"}), "at least one point must"),
+        (config("NodeResourcesFit", scoringStrategy={"type": "Best"}), "fit_strategy is"),
+        (
+            config("NodeResourcesBalancedAllocation", resources=[{"name": "cpu", "weight": 2}]),
+            r"weight: Invalid value: 2",
+        ),
+        (
+            config("NodeResourcesFit", scoringStrategy={"resources": [{"name": "cpu"}, {"name": "cpu"}]}),
+            "Duplicate value",
+        ),
+        (config("InterPodAffinity", hardPodAffinity=1), "unknown field"),
+        (enabled("score", {"Nope": 1}), "no plug-in 'Nope'"),
+        ({"percentageOfNodesToScore": 101}, "percentage_of_nodes_to_score is 101"),
+    ],
+)
+def test_scores_that_are_refused(profile: Json, text: str) -> None:
+    with pytest.raises(kscale.InputError, match=text):
+        kscale.score_options(configured(profile))

@@ -1,0 +1,118 @@
+"""A scheduler's configuration file as what its Score plug-ins are told (upstream: ``KubeSchedulerConfiguration``)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kscale._native import _selecting
+from kscale.errors import InputError
+from kscale.objects.core import NodeAffinity
+from kscale.objects.decode import from_dict
+from kscale.scheduling.configuration import fields_of, items_of, one_profile, plugin_set, plugins_everywhere
+from kscale.scheduling.scores.options import DEFAULT_WEIGHTS, ScoreOptions
+
+__all__ = ["score_options"]
+
+
+def score_options(configuration: Mapping[str, Any]) -> ScoreOptions:
+    """The Score side of a KubeSchedulerConfiguration (``kubescheduler.config.k8s.io/v1``), as parsed YAML or JSON:
+    weights (multi point and score), scoring strategies, preferences and ``percentageOfNodesToScore``. Its filters are
+    read by :func:`kscale.scheduler_profile`.
+
+    Plug-ins that score nothing here are passed over. Raises InputError, with the path of the field, for what upstream
+    refuses.
+    """
+    profile = one_profile(configuration)
+    percentage = profile.get("percentageOfNodesToScore")
+    if percentage is None:
+        percentage = configuration.get("percentageOfNodesToScore")
+    found: dict[str, Any] = {
+        "weights": _weights(profile.get("plugins") or {}),
+        "percentage_of_nodes_to_score": percentage or 0,
+    }
+    for i, config in enumerate(items_of(profile.get("pluginConfig") or [], "profiles[0].pluginConfig")):
+        path = f"profiles[0].pluginConfig[{i}]"
+        entry = fields_of(config, path, {"name", "args"})
+        read = _READERS.get(str(entry.get("name", "")))
+        if read is not None:
+            found |= read(fields_of(entry.get("args") or {}, f"{path}.args", None), f"{path}.args")
+    return ScoreOptions(**found)
+
+
+def _weights(plugins: Mapping[str, Any]) -> dict[str, int]:
+    given, _ = plugin_set(plugins.get("multiPoint"), "profiles[0].plugins.multiPoint")
+    everywhere = {
+        name: (given[name] or 1) if name in given else DEFAULT_WEIGHTS.get(name, 1)
+        for name in plugins_everywhere(plugins.get("multiPoint"))
+    }
+    enabled, disabled = plugin_set(plugins.get("score"), "profiles[0].plugins.score")
+    kept = {} if "*" in disabled else {name: w for name, w in everywhere.items() if name not in disabled}
+    weights = kept | {name: weight or 1 for name, weight in enabled.items()}
+    return {name: weights[name] for name in _selecting.PLUGINS if name in weights}
+
+
+def _resources(given: Any, path: str) -> dict[str, int]:
+    found = {}
+    for i, each in enumerate(items_of(given, path)):
+        entry = fields_of(each, f"{path}[{i}]", {"name", "weight"})
+        name = str(entry.get("name", ""))
+        if name in found:
+            raise InputError(f'invalid KubeSchedulerConfiguration: {path}[{i}].name: Duplicate value: "{name}"')
+        found[name] = entry.get("weight") or 1
+    return found
+
+
+def _fit(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    path = f"{path}.scoringStrategy"
+    strategy = fields_of(args.get("scoringStrategy") or {}, path, {"type", "resources", "requestedToCapacityRatio"})
+    found: dict[str, Any] = {}
+    if strategy.get("type"):
+        found["fit_strategy"] = strategy["type"]
+    if strategy.get("resources"):
+        found["fit_resources"] = _resources(strategy["resources"], f"{path}.resources")
+    ratio = fields_of(strategy.get("requestedToCapacityRatio") or {}, f"{path}.requestedToCapacityRatio", {"shape"})
+    points = []
+    for i, each in enumerate(items_of(ratio.get("shape") or [], f"{path}.requestedToCapacityRatio.shape")):
+        point = fields_of(each, f"{path}.requestedToCapacityRatio.shape[{i}]", {"utilization", "score"})
+        points.append((point.get("utilization") or 0, point.get("score") or 0))
+    if found.get("fit_strategy") == "RequestedToCapacityRatio":
+        if not points:
+            where = f"{path}.requestedToCapacityRatio.shape"
+            raise InputError(
+                f"invalid KubeSchedulerConfiguration: {where}: Required value: at least one point must be specified"
+            )
+        found["fit_shape"] = tuple(points)
+    return found
+
+
+def _balanced(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    resources = _resources(args.get("resources") or [], f"{path}.resources")
+    for i, weight in enumerate(resources.values()):
+        if weight != 1:
+            where = f"{path}.resources[{i}].weight"
+            raise InputError(f"invalid KubeSchedulerConfiguration: {where}: Invalid value: {weight}: must be 1")
+    return {"balanced_resources": tuple(resources)} if resources else {}
+
+
+def _affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    known = {"apiVersion", "kind", "hardPodAffinityWeight", "ignorePreferredTermsOfExistingPods"}
+    args = fields_of(args, path, known)
+    found: dict[str, Any] = {"ignore_preferred_terms_of_existing_pods": bool(args.get(_IGNORE))}
+    if args.get("hardPodAffinityWeight") is not None:
+        found["hard_pod_affinity_weight"] = args["hardPodAffinityWeight"]
+    return found
+
+
+def _node_affinity(args: Mapping[str, Any], path: str) -> dict[str, Any]:
+    added = fields_of(args, path, {"apiVersion", "kind", "addedAffinity"}).get("addedAffinity")
+    return {} if added is None else {"added_preferences": tuple(from_dict(added, NodeAffinity).preferred)}
+
+
+_IGNORE = "ignorePreferredTermsOfExistingPods"
+_READERS = {
+    "NodeResourcesFit": _fit,
+    "NodeResourcesBalancedAllocation": _balanced,
+    "InterPodAffinity": _affinity,
+    "NodeAffinity": _node_affinity,
+}
