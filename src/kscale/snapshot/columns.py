@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,9 +11,19 @@ from numpy.typing import NDArray
 from kscale.objects.core import Node, Taint
 from kscale.objects.requests import CPU, EPHEMERAL_STORAGE, MEMORY, PODS, to_integers
 
-__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns"]
+__all__ = ["FIXED_RESOURCES", "Growing", "LabelColumn", "NodeColumns", "read_only"]
 
 FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
+
+
+Column = TypeVar("Column", bound=NDArray[Any])
+
+
+def read_only(column: Column) -> Column:
+    """The same entries, which cannot be written to through what is returned."""
+    view = column.view()
+    view.flags.writeable = False
+    return view
 
 
 class Growing:
@@ -122,7 +132,7 @@ class NodeColumns:
 
     def __init__(self, nodes: Iterable[Node] = ()) -> None:
         self.objects: list[Node] = []
-        self.names: list[str] = []
+        self.names: tuple[str, ...] = ()
         self.index: dict[str, int] = {}
         self.unschedulable: NDArray[np.uint8] = np.zeros(0, dtype=np.uint8)
         self.taints: list[_Taints] = []
@@ -135,7 +145,7 @@ class NodeColumns:
         if objects:
             self._grow(len(objects))
             self.objects = objects
-            self.names = [node.metadata.name for node in objects]
+            self.names = tuple(node.metadata.name for node in objects)
             self.index = {name: i for i, name in enumerate(self.names)}
             for n, node in enumerate(objects):
                 self._set(n, node)
@@ -153,7 +163,7 @@ class NodeColumns:
         """From columns and nodes (possibly made on demand) that say the same."""
         self = cls()
         self.objects = nodes  # type: ignore[assignment]  # any sequence
-        self.names = [node.metadata.name for node in nodes]
+        self.names = tuple(node.metadata.name for node in nodes)
         self.index = {name: i for i, name in enumerate(self.names)}
         self.unschedulable = np.fromiter((node.spec.unschedulable for node in nodes), np.uint8, len(nodes))
         self.allocatable = allocatable
@@ -171,12 +181,12 @@ class NodeColumns:
             keep[[self.index[name] for name in removed]] = False
             kept = np.flatnonzero(keep).tolist()
             made.objects = [self.objects[i] for i in kept]
-            made.names = [self.names[i] for i in kept]
+            made.names = tuple([self.names[i] for i in kept])
             made.index = {name: i for i, name in enumerate(made.names)}
         else:
             made.objects, made.names, made.index = list(self.objects), self.names, self.index
         if appended:
-            made.names = [*made.names, *(node.metadata.name for node in appended)]
+            made.names = (*made.names, *(node.metadata.name for node in appended))
             made.index = {**made.index, **{made.names[i]: i for i in range(len(made.objects), len(made.names))}}
             made.objects.extend(appended)
         part = slice(None) if keep is None else keep

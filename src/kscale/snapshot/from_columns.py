@@ -195,7 +195,7 @@ def _pod_names(values: Any, count: int) -> list[str]:
     return names
 
 
-def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int64], names: list[str]) -> None:
+def _check_sums(resource: str, nodes: NDArray[np.int32], amounts: NDArray[np.int64], names: Sequence[str]) -> None:
     """Refuse what pods take of a resource on a node if int64 does not hold the sum: ``nodes``, ``amounts``: one entry a
     placed pod."""
     about = np.bincount(nodes, weights=amounts.astype(np.float64), minlength=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import repeat
 from typing import Any, Final, Literal, NamedTuple
 
@@ -177,7 +177,7 @@ class PodStore:
             self.sums.extend_to(found + 1)
         return found
 
-    def node_numbers(self, names: list[str]) -> NDArray[np.int64]:
+    def node_numbers(self, names: Sequence[str]) -> NDArray[np.int64]:
         """Numbers of nodes' names, -1 = no pod has ever been there."""
         return np.fromiter(map(self._node_of.get, names, repeat(-1)), np.int64, len(names))
 

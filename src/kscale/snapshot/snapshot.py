@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from kscale.errors import InputError
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
-from kscale.snapshot.columns import NodeColumns
+from kscale.snapshot.columns import NodeColumns, read_only
 from kscale.snapshot.informers import Informers
 from kscale.snapshot.interner import Interner, PodClass
 from kscale.snapshot.memo import Memo
@@ -34,9 +35,11 @@ _ELSEWHERE: Final = {
     PLACED: "runs on a node that is not in the input",
 }
 
+_SHOWN: Final = ("placed", "pending")
+
 
 class Snapshot:
-    """Columns of nodes and pods, and the objects that predicates look up.
+    """Columns of nodes and pods, and the objects that predicates look up. None of it can be written to.
 
     ``nodes``, ``pods`` (placed), ``pending``: names in input order. ``counts``: how many pods are placed, pending,
     gated and so on. ``used[name]``: int64[N], what placed pods take; ``pod_count``: int64[N]. ``placed_class``,
@@ -50,13 +53,13 @@ class Snapshot:
         interner: Interner,
         nodes: NodeColumns,
         informers: Informers,
-        used: dict[str, NDArray[np.int64]],
+        used: Mapping[str, NDArray[np.int64]],
         pod_count: NDArray[np.int64],
         table: PodTable,
         placed_rows: NDArray[np.int64],
         placed_node: NDArray[np.int32],
         pending_rows: NDArray[np.int64],
-        counts: dict[str, int],
+        counts: Mapping[str, int],
         csi: bool,
         dra: bool,
         now: int | None = None,
@@ -66,7 +69,7 @@ class Snapshot:
         self.columns = nodes
         self.informers = informers
         self.dra = dra
-        self.used = used
+        self.used: Mapping[str, NDArray[np.int64]] = used
         self.pod_count = pod_count
         self.table = table
         self.placed_class: NDArray[np.int32] = table.column("class_of")[placed_rows]
@@ -74,43 +77,69 @@ class Snapshot:
             own = np.array([record_class.index for record_class in self.classify(added)], dtype=np.int32)
             self.placed_class = np.append(self.placed_class, own)
         self.placed_node = placed_node
-        self.counts = counts
+        self.counts: Mapping[str, int] = counts
         self.csi = csi
         self.now = now
         self._placed_rows = placed_rows
         self._pending_rows = pending_rows
         self._added = added
         self.memo = Memo()
+        self._close()
+
+    def _close(self) -> None:
+        """From here on nothing is written to: what was worked out of it is kept with it."""
+        self.used = MappingProxyType({name: read_only(column) for name, column in self.used.items()})
+        self.counts = MappingProxyType(dict(self.counts))
+        self.pod_count = read_only(self.pod_count)
+        self.placed_class, self.placed_node = read_only(self.placed_class), read_only(self.placed_node)
+        self._placed_rows, self._pending_rows = read_only(self._placed_rows), read_only(self._pending_rows)
+
+    def __repr__(self) -> str:
+        others = [f"{count} {name}" for name, count in self.counts.items() if count and name not in _SHOWN]
+        more = f" ({', '.join(others)})" if others else ""
+        return (
+            f"<Snapshot: {len(self.columns)} nodes, {len(self.placed_node)} placed pods, "
+            f"{len(self._pending_rows)} pending{more}>"
+        )
 
     def __getstate__(self) -> dict[str, Any]:
         """What is derived is left out, and so are the texts of pods that are where they are to be: of those the copy
         tells what decisions read, and no more."""
         derived = {name for name, value in vars(Snapshot).items() if isinstance(value, cached_property)}
         state = {name: value for name, value in vars(self).items() if name not in derived}
-        return {**state, "table": self.table.with_waiting_texts()}
+        return {
+            **state,
+            "table": self.table.with_waiting_texts(),
+            "used": dict(self.used),
+            "counts": dict(self.counts),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._close()
 
     # -- names -------------------------------------------------------------------------------------------------------
 
     @property
-    def nodes(self) -> list[str]:
+    def nodes(self) -> tuple[str, ...]:
         """Node names in list order."""
         return self.columns.names
 
     @cached_property
-    def pods(self) -> list[str]:
+    def pods(self) -> tuple[str, ...]:
         """Placed pods, ``namespace/name``, in order of appearance."""
         keys, rows = self.table.keys, self._placed_rows  # rows rise
         if len(rows) and rows[-1] - rows[0] + 1 == len(rows):
-            found = list(keys[int(rows[0]) : int(rows[-1]) + 1])
+            found = tuple(keys[int(rows[0]) : int(rows[-1]) + 1])
         else:
-            found = [keys[row] for row in rows.tolist()]
-        return found + [pod.key for pod in self._added]
+            found = tuple([keys[row] for row in rows.tolist()])
+        return found + tuple(pod.key for pod in self._added)
 
     @cached_property
-    def pending(self) -> list[str]:
+    def pending(self) -> tuple[str, ...]:
         """Pods that wait for a node, ``namespace/name``, in order of appearance."""
         keys = self.table.keys
-        return [keys[row] for row in self._pending_rows.tolist()]
+        return tuple([keys[row] for row in self._pending_rows.tolist()])
 
     @cached_property
     def pending_records(self) -> PodRows:
@@ -146,7 +175,7 @@ class Snapshot:
     def placed_priority(self) -> NDArray[np.int64]:
         """Priorities of the placed pods, 0 for one without: int64[M]."""
         own = np.array([pod.priority for pod in self._added], dtype=np.int64)
-        return np.concatenate([self.table.column("priority")[self._placed_rows], own])
+        return read_only(np.concatenate([self.table.column("priority")[self._placed_rows], own]))
 
     def placed_where(self, what: str, test: Callable[[Pod], bool], positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those of some placed pods (by position in ``pods``) for which a test holds that depends on the pod alone. The

@@ -301,7 +301,7 @@ def test_capacity_is_kept_for_the_first_that_fits() -> None:
     ]
     assert ran.value.result == "ScaleUpSuccessful"
     assert all(action.object.status.conditions[0].type == "Accepted" for action in ran.asked)
-    assert ran.value.snapshot.pods == ["shop/a-0-0", "shop/a-0-1", "shop/c-0-0"]
+    assert ran.value.snapshot.pods == ("shop/a-0-0", "shop/a-0-1", "shop/c-0-0")
 
 
 @pytest.mark.parametrize(

@@ -93,7 +93,7 @@ def test_the_cheapest_mix_is_for_the_pods_that_run() -> None:
     assert (ideal.cost, ideal.nodes, ideal.nowhere) == (pytest.approx(7.6), 1, 0), "the GPU node alone holds them"
     limited = [msgspec.structs.replace(group, max_size=0) for group in groups]
     assert ideal_mix(cluster, limited).nowhere == 3
-    assert cluster.snapshot().pending == ["shop/waits"]
+    assert cluster.snapshot().pending == ("shop/waits",)
 
 
 def test_an_empty_cluster() -> None:

@@ -45,8 +45,8 @@ def test_what_happens_to_one_does_not_happen_to_the_other() -> None:
     other.apply(_machine("n3"))
     other.apply(_replica("more", "other-rs", node_name="n3"))
     assert _facts(first.snapshot()) == before
-    assert other.snapshot().nodes == ["n2", "n3"]
-    assert other.snapshot().pods == ["default/more"]
+    assert other.snapshot().nodes == ("n2", "n3")
+    assert other.snapshot().pods == ("default/more",)
     first.apply(_replica("new", "third-rs"))
     assert "default/new" not in other.snapshot().pending
     assert _facts(first.snapshot()) == _facts(Cluster(first).snapshot())

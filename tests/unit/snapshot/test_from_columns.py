@@ -89,7 +89,7 @@ def test_demand() -> None:
     snapshot = kscale.from_columns(
         **nodes, demand=demand, pod_class=[0, 0, 1, 0, 0, 1], pod_node=[0, 0, 2, -1, -1, -1], pod_names=names
     )
-    assert snapshot.pending == names[3:]
+    assert snapshot.pending == tuple(names[3:])
     assert snapshot.free("cpu").tolist() == [3000, 4000, 3000, 4000]
     assert snapshot.free("example.com/gpu").tolist() == [0, 0, 0, 1]
     assert kscale.estimate(snapshot, template=TEMPLATE).groups == [["x/3", "x/4"], ["x/5"]]

@@ -77,7 +77,7 @@ def test_copies_and_pickles_have_their_own() -> None:
         assert other.snapshot() is not first
         assert other.snapshot().pods == first.pods
         other.remove(pod("wait"))
-        assert other.snapshot().pending == []
+        assert other.snapshot().pending == ()
     assert made.snapshot() is first
 
 
@@ -85,10 +85,10 @@ def test_without_placed_is_made_once() -> None:
     first = _cluster().snapshot()
     gone = np.array([0, 2])
     left = first.without_placed(gone)
-    assert left.pods == ["default/run1"]
+    assert left.pods == ("default/run1",)
     assert left.pod_count.tolist() == [0, 1]
     assert first.without_placed(gone.copy()) is left
-    assert first.without_placed(np.array([1])).pods == ["default/run0", "default/run2"]
+    assert first.without_placed(np.array([1])).pods == ("default/run0", "default/run2")
     assert first.without_placed(gone[:0]) is first
     assert len(first.pods) == 3
 

@@ -121,7 +121,7 @@ def test_a_name_that_another_has_is_refused() -> None:
         snapshot.with_nodes([again])
     with pytest.raises(InputError, match="there are two nodes a"):
         kscale.Cluster([]).snapshot().with_nodes([again, again])
-    assert snapshot.with_nodes([again], without=["a"]).nodes == ["a"]
+    assert snapshot.with_nodes([again], without=["a"]).nodes == ("a",)
     with pytest.raises(KeyError):
         snapshot.with_nodes(without=["b"])
 

@@ -69,7 +69,7 @@ async def a_cluster_is_followed(api: Api) -> None:
     await api.create("pods", asking("b", "500m"))
     async with storing(api) as stores:
         snapshot = stores.snapshot()
-        assert (snapshot.nodes, snapshot.pods, snapshot.pending) == (["n1"], ["default/a"], ["default/b"])
+        assert (snapshot.nodes, snapshot.pods, snapshot.pending) == (("n1",), ("default/a",), ("default/b",))
         assert snapshot.free("cpu").tolist() == [3000]
         await api.create("nodes", node("n2"))
         await api.create("pods", asking("c", "2", "n2"))

@@ -224,9 +224,9 @@ def test_what_a_driver_watches() -> None:
     told: list[Change] = []
     stop = stores.subscribe(lambda change: told.append(change) if change is not None else None)
     run(world, 2.5)
-    assert (told, stores.snapshot().nodes) == ([], [])
+    assert (told, stores.snapshot().nodes) == ([], ())
     run(world, 1)
-    assert stores.snapshot().nodes == ["pool-0"]
+    assert stores.snapshot().nodes == ("pool-0",)
     assert Counter((each.old is None, each.new is None) for each in told) == {
         (True, False): 5,
         (False, False): 1,

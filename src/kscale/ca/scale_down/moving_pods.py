@@ -78,7 +78,7 @@ class MovingPods:
         self.node: NDArray[np.int32] = np.append(snapshot.placed_node, np.full(len(more), -1, np.int32)).astype(
             np.int32
         )
-        self.names: list[str] = [*snapshot.pods, *(record.key for record in more)] if more else snapshot.pods
+        self.names: tuple[str, ...] = (*snapshot.pods, *(record.key for record in more)) if more else snapshot.pods
         self.exemplars: list[Pod] = self._exemplars(first)
 
     def _exemplars(self, first: NDArray[np.int64]) -> list[Pod]:

@@ -23,8 +23,8 @@ class Moves(msgspec.Struct, frozen=True, eq=False):
     pods: NDArray[np.int32]
     codes: NDArray[np.uint8]
     to: NDArray[np.int32]
-    keys: list[str]
-    nodes: list[str]
+    keys: Sequence[str]
+    nodes: Sequence[str]
 
 
 class RemovableNode:

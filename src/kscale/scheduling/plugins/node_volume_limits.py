@@ -135,7 +135,7 @@ class _BrokenNodes(dict[str, str]):
 class _NodeLimits:
     """``migrated``: uint32[nodes], ``drivers``: those that some node limits. Renewed for CSINodes that changed."""
 
-    def __init__(self, names: list[str], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
+    def __init__(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode], last: _NodeLimits | None) -> None:
         self._of = names, csi_nodes
         before = last.known if last is not None else {}
         self.known: dict[str, tuple[CSINode, dict[str, int], int]] = {}
@@ -163,7 +163,7 @@ class _NodeLimits:
 
         return renewed(ctx.snapshot, cls, renew)
 
-    def is_of(self, names: list[str], csi_nodes: dict[str, CSINode]) -> bool:
+    def is_of(self, names: tuple[str, ...], csi_nodes: dict[str, CSINode]) -> bool:
         """Whether nothing changed."""
         return self._of[0] is names and self._of[1] is csi_nodes
 

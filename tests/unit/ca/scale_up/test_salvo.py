@@ -43,8 +43,8 @@ def test_each_round_sees_the_nodes_of_the_rounds_before() -> None:
     assert plans == [{"small": 1}, {"large": 1}]
     assert [item.node_count for item in found.rounds] == [0, 1]
     after = found.snapshot_after
-    assert after.nodes == ["s-0-salvo-0"]
-    assert after.pods == ["default/a"]
+    assert after.nodes == ("s-0-salvo-0",)
+    assert after.pods == ("default/a",)
     assert [is_upcoming(each) for each in after.columns.objects] == [True]
 
 
