@@ -19,6 +19,7 @@ Buffer: TypeAlias = "bytes | bytearray | memoryview | MappedFile | msgspec.Raw"
 _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _PIECE: Final = 1 << 24
+_PIECE_OF_ZSTD: Final = 1 << 12  # of what is packed: it may unpack to 32,768 times as much
 _MOST_OF_GZIP: Final = 1032
 """Deflate makes no text smaller than by this factor."""
 _MOST_OF_TEXT: Final = 300
@@ -35,8 +36,7 @@ def _gunzip(buffer: Buffer) -> bytes:
         while part := file.read(_PIECE):
             parts.append(part)
             size += len(part)
-            if size > max(_SUSPICIOUS, _MOST_OF_TEXT * len(buffer)):
-                raise OSError(f"it unpacks to more than {_MOST_OF_TEXT} times its size")
+            _refuse_endless(size, buffer)
     return b"".join(parts)
 
 
@@ -61,14 +61,25 @@ def _zstd(buffer: Buffer) -> bytes:
         import zstandard
     except ImportError:
         raise MissingExtraError("reading .zst files", "zstd") from None
-    rest, parts = bytes(buffer), []
-    while rest:  # frame by frame: a stream reader would take a truncated file for a short one
+    view, parts, at, size = memoryview(buffer), list[bytes](), 0, 0
+    while at < len(view):  # frame by frame: a stream reader would take a truncated file for a short one
         frame = zstandard.ZstdDecompressor().decompressobj()
-        try:
-            parts.append(frame.decompress(rest))
-        except zstandard.ZstdError as error:
-            raise OSError(str(error)) from None
-        if not frame.eof:
-            raise EOFError
-        rest = frame.unused_data
+        while not frame.eof:
+            piece = view[at : at + _PIECE_OF_ZSTD]
+            if not piece:
+                raise EOFError
+            try:
+                parts.append(frame.decompress(piece))
+            except zstandard.ZstdError as error:
+                raise OSError(str(error)) from None
+            at += len(piece)
+            size += len(parts[-1])
+            _refuse_endless(size, buffer)
+        at -= len(frame.unused_data)
     return b"".join(parts)
+
+
+def _refuse_endless(size: int, buffer: Buffer) -> None:
+    """Raises OSError for what unpacks to so much that it is no dump."""
+    if size > max(_SUSPICIOUS, _MOST_OF_TEXT * len(buffer)):
+        raise OSError(f"it unpacks to more than {_MOST_OF_TEXT} times its size")

@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 
 from kscale._native import _projection
 from kscale.objects.namespaces import DEFAULT_NAMESPACE
-from kscale.snapshot.interner import READ_SOURCES, Interner
+from kscale.snapshot.interner import Interner
 from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.pod_facets import READ_SOURCES
 from kscale.snapshot.pod_shapes import READ_ANNOTATIONS
 from kscale.snapshot.pod_table import FINISHED, PLACED
 from kscale.snapshot.record import READY

@@ -21,11 +21,11 @@ from kscale.objects.owners import is_daemonset_pod
 from kscale.objects.validation import check, is_unusual
 from kscale.objects.volumes import Volume
 from kscale.snapshot.columns import Growing
-from kscale.snapshot.interner import (
+from kscale.snapshot.interner import Interner, Prototype
+from kscale.snapshot.known_texts import KnownTexts
+from kscale.snapshot.pod_facets import (
     AffinityFacet,
-    Interner,
     LabelsFacet,
-    Prototype,
     VolumesFacet,
     affinity_facet,
     labels_facet,
@@ -33,7 +33,6 @@ from kscale.snapshot.interner import (
     stays,
     volumes_facet,
 )
-from kscale.snapshot.known_texts import KnownTexts
 from kscale.snapshot.pod_moments import PHASES
 from kscale.snapshot.pod_shapes import Shape
 from kscale.snapshot.pod_table import GATED, PENDING, TERMINATING

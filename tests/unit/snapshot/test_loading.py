@@ -236,6 +236,19 @@ def test_every_damaged_object_is_listed(tmp_path: Path) -> None:
     assert names(json.loads(path.read_text()), strict=False) == ["team-a/ok", "n"]
 
 
+@pytest.mark.parametrize("before", [b"", zstandard.compress(b"a: 1\n") * 9])
+def test_zstd_that_unpacks_to_very_much(before: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kscale.snapshot.packing._SUSPICIOUS", 1 << 21)
+    with pytest.raises(InputError, match="damaged zstd data: it unpacks to more than 300 times its size"):
+        names(before + zstandard.compress(bytes(1 << 22)))
+
+
+def test_zstd_in_many_frames() -> None:
+    text = json.dumps(listed(*(pod(f"p{i}") for i in range(500)))).encode()
+    packed = b"".join(zstandard.compress(text[at : at + 7000]) for at in range(0, len(text), 7000))
+    assert len(names(packed)) == 500
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

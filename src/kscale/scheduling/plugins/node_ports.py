@@ -8,7 +8,8 @@ from kscale.scheduling.context import Context
 from kscale.scheduling.plugins.base import MOST_PODS, Numbers, Part, Plugin, Witness
 from kscale.scheduling.rows import Rows
 from kscale.scheduling.status import unschedulable
-from kscale.snapshot.interner import HostPort, PodClass
+from kscale.snapshot.interner import PodClass
+from kscale.snapshot.pod_facets import HostPort
 
 __all__ = ["NodePorts", "PortNumbers"]
 
