@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
+import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
-from unit.cli.support import kscale
+from kscale.simulation import Setup, Simulation
+from unit.cli.support import kscale as kscale_command
 from unit.simulation.test_simulation import scenario
+
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -19,7 +25,9 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_program_runs_with_its_own_flags_beside_those_of_the_scenario(file: Path) -> None:
-    found = kscale("run", "cluster-autoscaler", "--world", "simulated", "--scenario", file, "--scan-interval", "20s")
+    found = kscale_command(
+        "run", "cluster-autoscaler", "--world", "simulated", "--scenario", file, "--scan-interval", "20s"
+    )
     assert found.code == 0, found.stderr
     assert "small: 2 min simulated" in found.stdout
     assert "IncreaseSize 1" in found.stdout
@@ -28,7 +36,7 @@ def test_a_program_runs_with_its_own_flags_beside_those_of_the_scenario(file: Pa
 
 
 def test_the_horizontal_pod_autoscaler_alone(file: Path) -> None:
-    found = kscale("run", "horizontal", "--world", "simulated", "--scenario", file)
+    found = kscale_command("run", "horizontal", "--world", "simulated", "--scenario", file)
     assert found.code == 0, found.stderr
     assert "cluster-autoscaler" not in found.stdout
 
@@ -39,14 +47,33 @@ def test_what_cannot_be_meant(file: Path) -> None:
         (("--scenario", file), "--world simulated only"),
         (("--world", "simulated", "--scenario", "none.yaml"), "No such file"),
     ):
-        found = kscale("run", "vpa-updater", *arguments)
+        found = kscale_command("run", "vpa-updater", *arguments)
         assert found.code == 2
         assert text in found.stderr
+
+
+def test_ctrl_c_ends_a_simulation_early_and_is_shown(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first asks it to end, the second is a KeyboardInterrupt as ever."""
+    import kscale.simulation
+
+    whole = kscale.simulation.simulate
+
+    def pressed(setup: Setup, **more: Any) -> Simulation:
+        signal.raise_signal(signal.SIGINT)
+        return whole(setup, **more)
+
+    monkeypatch.setattr(kscale.simulation, "simulate", pressed)
+    before = signal.getsignal(signal.SIGINT)
+    found = kscale_command("simulate", file, "-o", "json")
+    assert found.code == 130
+    assert json.loads(found.stdout)["interrupted"]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_scenario_comes_along() -> None:
     from kscale.simulation import BUNDLED, read_scenario
 
+    assert BUNDLED.read_text() == (ROOT / "examples" / "simulate-web.yaml").read_text()
     found = read_scenario(BUNDLED)
     assert found.controllers.cluster_autoscaler is not None
     assert found.controllers.horizontal is not None

@@ -1,0 +1,71 @@
+"""What a simulated minute costs: nodes, pods that HPAs scale, and a Cluster Autoscaler, load changing once a minute.
+
+``start``: the first two minutes, in which all pods are made, placed and started; ``minutes``: three more.
+``KSCALE_BENCH_SCALE`` (default 1) multiplies the cluster: 1 is 1,000 nodes, 30,000 pods and 200 HPAs.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from kscale.simulation import Scenario, Simulation, build, simulate
+
+SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "1"))
+NODES, APPS, EACH = max(10, round(1_000 * SCALE)), max(2, round(200 * SCALE)), 150
+ROOM = {"cpu": "4", "memory": "16Gi", "pods": "110"}
+
+
+def app(number: int, draw: random.Random) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """A deployment with its HPA, and its load."""
+    name = f"app{number}"
+    meta = {"name": name, "namespace": "shop"}
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": "120m", "memory": "256Mi"}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"replicas": EACH, "selector": {"matchLabels": {"app": name}}, "template": template}
+    cpu = {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 60}}
+    hpa = {
+        "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+        "minReplicas": EACH // 2,
+        "maxReplicas": EACH * 2,
+        "metrics": [{"type": "Resource", "resource": cpu}],
+    }
+    steps = [[f"{60 * minute}s", round(EACH * 0.072 * (1 + 0.12 * draw.random()), 3)] for minute in range(10)]
+    objects = [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec},
+        {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": meta, "spec": hpa},
+    ]
+    return objects, {"workload": f"Deployment/shop/{name}", "total": {"cpu": {"steps": steps}}}
+
+
+def run(horizon: str) -> Simulation:
+    draw = random.Random(1)
+    apps = [app(number, draw) for number in range(APPS)]
+    data = {
+        "apiVersion": "kscale.dev/v1alpha1",
+        "kind": "Simulation",
+        "horizon": horizon,
+        "objects": [item for objects, _ in apps for item in objects],
+        "load": [load for _, load in apps],
+        "groups": [
+            {"id": "pool", "max": NODES * 2, "target": NODES, "template": {
+                "metadata": {"name": "m"}, "status": {"allocatable": ROOM, "capacity": ROOM}}}
+        ],
+        "pods": [{"start": "2s", "readiness": "8s"}],
+        "controllers": {"horizontal": {}, "clusterAutoscaler": {}},
+    }  # fmt: skip
+    return simulate(build(msgspec.convert(data, Scenario)))
+
+
+@pytest.mark.parametrize("horizon", ["2m", "5m"])
+def test_simulated(benchmark, horizon: str) -> None:  # type: ignore[no-untyped-def]
+    found = benchmark.pedantic(run, args=(horizon,), rounds=1, iterations=1)
+    report = found.report
+    assert report.pod_events >= 4 * APPS * EACH
+    assert report.pending.at_end == 0
+    benchmark.extra_info["pod events"] = report.pod_events
+    benchmark.extra_info["rounds"] = {each.name: (each.rounds, each.skipped) for each in report.controllers}
