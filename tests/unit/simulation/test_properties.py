@@ -174,7 +174,9 @@ def test_what_holds_in_all_worlds(
     trial.faults = False
     for each in trial.world.cloud.pools.values():
         each.times = replace(each.times, failures=0)
-    trial.run(30)
+    trial.run(2)
+    trial.restart()  # a taint whose removal was refused stays until the next process begins, as upstream's does
+    trial.run(28)
     trial.check_end()
 
 
