@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kscale.ca.scale_up.plan import ScaleUpPlan
     from kscale.capacity.groups import read_groups
     from kscale.capacity.mix import MixOptions, MixPlan, Offer, mix
+    from kscale.capacity.sweep import sweep
     from kscale.capacity.whatif import whatif
     from kscale.objects.nodegroup import NodeGroup, NodeTemplate
     from kscale.objects.quantity import Quantity
@@ -71,6 +72,7 @@ _LAZY: dict[str, str] = {
     "ScaleDownPlan": "kscale.ca.scale_down.plan",
     "plugin": "kscale.plugin",
     "hpa": "kscale.hpa",
+    "sweep": "kscale.capacity.sweep",
     "vpa": "kscale.vpa",
     "whatif": "kscale.capacity.whatif",
 }
@@ -111,6 +113,7 @@ __all__ = [
     "scale_up",
     "scheduler_profile",
     "score_options",
+    "sweep",
     "vpa",
     "whatif",
 ]

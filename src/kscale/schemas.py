@@ -29,6 +29,7 @@ DOCUMENTS: dict[str, str] = {
     "ScaleUpPlan": "kscale.ca.scale_up.records:ScaleUpPlanRecord",
     "SchemaList": "kscale.schemas",
     "SimulationReport": "kscale.simulation.records",
+    "SweepReport": "kscale.capacity.whatif.fleet",
     "Validation": "kscale.capacity.validation",
     "WhatIfReport": "kscale.capacity.whatif.records",
 }

@@ -38,6 +38,7 @@ COMMANDS: tuple[Entry, ...] = (
     Entry("estimate", "kscale.cli.commands.estimate", "How many nodes the pending pods need, and why not fewer."),
     Entry("mix", "kscale.cli.commands.mix", "The cheapest mix of node types, proven how cheap it can be."),
     Entry("whatif", "kscale.cli.commands.whatif", "What each of many scenarios would change, and at what cost."),
+    Entry("sweep", "kscale.cli.commands.sweep", "Scenarios by the thousand, on all cores or Dask; a fleet of dumps."),
     Entry("cost", "kscale.cli.commands.cost", "What the cluster costs an hour, who asked for it, and what is idle."),
     Entry("explain", "kscale.cli.commands.explain", "Why a pod fits nowhere, with the arithmetic."),
     Entry("fit", "kscale.cli.commands.fit", "Would a manifest fit on the nodes that exist?"),

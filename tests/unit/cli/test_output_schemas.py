@@ -60,6 +60,7 @@ def question(kind: str, folder: Path) -> tuple[object, ...]:
         "ScaleUpPlan": ("scale-up", *dump, *groups),
         "SchemaList": ("schema",),
         "SimulationReport": ("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "1m"),
+        "SweepReport": ("sweep", *dump, *groups, "--jobs", 1, "--vary", "flags.expander=price"),
         "Validation": ("validate", *dump),
         "WhatIfReport": ("whatif", EXAMPLES / "scenarios.yaml", *dump, *groups, "--now", "2027-01-01T00:00:00Z"),
     }[kind]

@@ -13,6 +13,7 @@ from kscale.capacity.mix.instance import Cell
 from kscale.capacity.mix.packing import Packed
 from kscale.capacity.mix.pruning import candidates
 from kscale.capacity.mix.rounding import dive
+from kscale.capacity.mix.whole import cheaper
 from kscale.scheduling.bounds.effort import Effort
 from kscale.scheduling.bounds.generation import Generation
 from kscale.scheduling.bounds.kinds import BinKinds
@@ -149,4 +150,5 @@ def _dived(
     alone[np.arange(len(classes)), classes] = limit[best[classes], classes]
     master.add(best[classes], alone)
     master.add(*known)
-    return dive(part, master.reduced(_COLUMNS), effort, threads=budget.threads)
+    master = master.reduced(_COLUMNS)
+    return cheaper(part, master, dive(part, master, effort, threads=budget.threads), effort)

@@ -153,6 +153,24 @@ class Master:
         made.add(kind[order], patterns[order])
         return made
 
+    def integral(self, most_nodes: int) -> tuple[NDArray[np.int64] | None, int]:
+        """(int64[columns]: whole bins of each column, the cheapest that a branch and bound over ``most_nodes`` nodes
+        finds; None where it finds none; how many nodes it looked at). An item may be in more bins than it has copies.
+
+        The program is done with afterwards.
+        """
+        from highspy import HighsVarType
+
+        highs = self._highs
+        highs.setOptionValue("mip_max_nodes", most_nodes)
+        columns = np.arange(self._slacks, self._slacks + len(self.kind), dtype=np.int32)
+        highs.changeColsIntegrality(len(columns), columns, np.full(len(columns), HighsVarType.kInteger))
+        highs.run()
+        solution, nodes = highs.getSolution(), int(highs.getInfo().mip_node_count)
+        if not solution.value_valid:
+            return None, nodes
+        return np.rint(np.asarray(solution.col_value)[self._slacks :]).astype(np.int64), nodes
+
     def leave(
         self,
         count: NDArray[np.int64],

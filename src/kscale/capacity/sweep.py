@@ -1,0 +1,200 @@
+"""Any function over any scenarios on any ``concurrent.futures.Executor``.
+
+What all scenarios share is pickled once (protocol 5) and goes once to each worker: through a file in the machine's
+shared memory to processes, by the caller's ``share`` to workers elsewhere (Dask's ``Client.scatter``). Workers are
+trusted, and nothing that somebody else may have written is unpickled.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import pickle
+import secrets
+import tempfile
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+__all__ = ["Done", "Shared", "sweep"]
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+_AHEAD = 2  # parts under way for each worker, so that none waits for the next
+_RETRIES = 3  # executors that may break one after the other without a result
+
+_there: dict[str, Any] = {}
+"""In a worker: what was shared, by its token."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done(Generic[R]):
+    """The answer to one scenario: ``index`` is its place among the scenarios; ``error``: what it raised instead."""
+
+    index: int
+    value: R | None
+    error: Exception | None = None
+
+
+class Shared:
+    """An object in a file that workers on this machine map; each unpickles it once, its arrays without copies."""
+
+    def __init__(self, value: Any) -> None:
+        self.token = secrets.token_hex(16)
+        buffers: list[pickle.PickleBuffer] = []
+        head = pickle.dumps(value, protocol=5, buffer_callback=buffers.append)
+        parts: list[bytes | memoryview] = [head, *(buffer.raw() for buffer in buffers)]
+        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+        handle, self.path = tempfile.mkstemp(prefix="kscale-", dir=folder)
+        self.sizes = [len(part) for part in parts]
+        with os.fdopen(handle, "wb") as file:
+            for part in parts:
+                file.write(part)
+
+    def close(self) -> None:
+        """The file goes away; workers that have it mapped keep it until they end."""
+        Path(self.path).unlink(missing_ok=True)
+
+    def reference(self) -> tuple[str, str, list[int]]:
+        """What a task carries instead of the object."""
+        return self.token, self.path, self.sizes
+
+
+def _shared(reference: Any) -> Any:
+    """In a worker: the object of a reference; anything else is itself."""
+    if not (isinstance(reference, tuple) and len(reference) == 3 and isinstance(reference[0], str)):
+        return reference
+    token, path, sizes = reference
+    if token not in _there:
+        with open(path, "rb") as file:
+            whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        parts, start = [], 0
+        for size in sizes:
+            parts.append(whole[start : start + size])
+            start += size
+        _there.clear()  # one sweep at a time: what an earlier one shared is not needed any more
+        _there[token] = pickle.loads(parts[0], buffers=parts[1:])
+    return _there[token]
+
+
+def _part(
+    function: Callable[[Any, list[S]], Iterable[R]], reference: Any, scenarios: list[S]
+) -> list[tuple[R | None, Exception | None]]:
+    """In a worker: the answers to some scenarios. What one raises is its answer."""
+    base = _shared(reference)
+    try:
+        return [(value, None) for value in function(base, scenarios)]
+    except Exception as error:  # noqa: BLE001  # whatever the function raises is told by scenario
+        if len(scenarios) == 1:
+            return [(None, error)]
+    return [answer for scenario in scenarios for answer in _part(function, base, [scenario])]
+
+
+def sweep(
+    function: Callable[[Any, list[S]], Iterable[R]],
+    scenarios: Iterable[S],
+    *,
+    base: Any = None,
+    executor: Executor | Callable[[], Executor] | int | None = None,
+    workers: int | None = None,
+    chunk: int = 1,
+    share: Callable[[Any], Any] | None = None,
+) -> Generator[Done[R], None, None]:
+    """The answers to scenarios, each as soon as it is there, in the order in which they come.
+
+    ``function(base, part)`` answers a list of ``chunk`` scenarios at most, in their order; it is pickled by its name.
+    ``executor``: a number of processes (None: this process, no worker at all), an executor, or what makes one: then,
+    when a worker is lost and the executor breaks, another one is made, and what was not answered runs again. (An
+    executor such as Dask's runs it again by itself.) ``workers``: how many it has; only so many parts and some more are
+    under way at once. ``share``: how ``base`` reaches workers of another machine; its result goes with every task.
+
+    A scenario whose function raises is a :class:`Done` with that error. Closing the generator cancels what is not
+    begun. Raises :class:`concurrent.futures.BrokenExecutor` where workers are lost again and again.
+    """
+    parts: Iterator[tuple[list[int], list[S]]] = _cut(scenarios, max(1, chunk))
+    if executor is None:
+        for indices, some in parts:
+            yield from _told(indices, _part(function, base, some))
+        return
+    make: Callable[[], Executor] | None = None
+    if isinstance(executor, int):
+        workers, count = executor, executor
+
+        def make() -> Executor:  # a fork would take over locks of native threads
+            return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+
+    elif not isinstance(executor, Executor):
+        make = executor
+    shared = None if share is not None or base is None else Shared(base)
+    reference = share(base) if share is not None else base if shared is None else shared.reference()
+    try:
+        yield from _spread(function, reference, parts, executor, make, workers or os.cpu_count() or 1)
+    finally:
+        if shared is not None:
+            shared.close()
+
+
+def _spread(
+    function: Callable[[Any, list[S]], Iterable[R]],
+    reference: Any,
+    parts: Iterator[tuple[list[int], list[S]]],
+    given: Any,
+    make: Callable[[], Executor] | None,
+    workers: int,
+) -> Generator[Done[R], None, None]:
+    again: deque[tuple[list[int], list[S]]] = deque()
+    broken = 0
+    while True:
+        pool: Executor = given if make is None else make()
+        under_way: dict[Future[Any], tuple[list[int], list[S]]] = {}
+        try:
+            while True:
+                while len(under_way) < workers * _AHEAD:
+                    part = again.popleft() if again else next(parts, None)
+                    if part is None:
+                        break
+                    try:
+                        under_way[pool.submit(_part, function, reference, part[1])] = part
+                    except BrokenExecutor:
+                        again.append(part)
+                        raise
+                if not under_way:
+                    return
+                for future in wait(under_way, return_when=FIRST_COMPLETED).done:
+                    answers = future.result()
+                    indices, _ = under_way.pop(future)
+                    broken = 0
+                    yield from _told(indices, answers)
+        except BrokenExecutor:
+            broken += 1
+            if make is None or broken > _RETRIES:
+                raise
+            again.extend(under_way.values())
+        finally:
+            for future in under_way:
+                future.cancel()
+            if make is not None:
+                pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _cut(scenarios: Iterable[S], chunk: int) -> Iterator[tuple[list[int], list[S]]]:
+    indices: list[int] = []
+    some: list[S] = []
+    for index, scenario in enumerate(scenarios):
+        indices.append(index)
+        some.append(scenario)
+        if len(some) == chunk:
+            yield indices, some
+            indices, some = [], []
+    if some:
+        yield indices, some
+
+
+def _told(indices: list[int], answers: list[tuple[R | None, Exception | None]]) -> Iterator[Done[R]]:
+    for index, (value, error) in zip(indices, answers, strict=True):
+        yield Done(index, value, error)

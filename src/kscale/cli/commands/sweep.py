@@ -1,0 +1,230 @@
+"""``kscale sweep``: scenarios by the thousand, on all cores or a Dask cluster; a fleet of dumps in one table."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from kscale.cli.groups import GroupSource
+from kscale.cli.inputs import DUMP_HELP, Dump, read
+from kscale.cli.moments import parse_moment
+from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.words import plural
+from kscale.errors import InputError, MissingExtraError
+
+if TYPE_CHECKING:
+    from kscale.capacity.sweep import Done
+    from kscale.capacity.whatif.fleet import SweepReport, SweepRow
+
+__all__ = ["EPILOG", "command", "sweep_view"]
+
+EPILOG = DUMP_HELP
+INTERRUPTED = 130
+
+
+def command(
+    scenarios: Annotated[
+        Path | None, typer.Argument(metavar="[SCENARIOS]", help="Scenarios as kscale whatif takes them.")
+    ] = None,
+    *,
+    source: Dump,
+    group_source: GroupSource,
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="PATH=VALUES",
+            help="flags.expander=price,least-waste; groups.spot.price=0.1..0.4:7; pods.NS/KIND/NAME=x1,x2. Several: "
+            "every combination, on top of each scenario.",
+        ),
+    ] = None,
+    expander: Annotated[str, typer.Option("--expander", help="Of the baseline: see kscale scale-up.")] = "least-waste",
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", min=1, metavar="N", help="Processes; the default is one for each core.")
+    ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option("--executor", metavar="dask://HOST:PORT", help="A Dask scheduler instead (extra [dask])."),
+    ] = None,
+    now: Annotated[
+        str | None, typer.Option("--now", metavar="TIME", help="The time of the decisions, RFC 3339; default: now.")
+    ] = None,
+    show: Show,
+) -> Answer:
+    """What is decided in each of many scenarios, on all cores; Ctrl-C keeps what is done.
+
+    A quoted pattern ('dumps/*.json') for -f is a fleet: every dump is a cluster of its own, in one table.
+    """
+    from datetime import UTC, datetime
+
+    from kscale.ca.options import AutoscalingOptions
+    from kscale.capacity.catalogue import read_catalogue
+    from kscale.capacity.sweep import sweep
+    from kscale.capacity.whatif import Base, Scenario, read_scenarios
+    from kscale.capacity.whatif.fleet import Fleet, SweepReport, rows_of_base, rows_of_fleet
+    from kscale.capacity.whatif.varying import varied
+
+    source.check()
+    if jobs is not None and executor is not None:
+        raise typer.BadParameter("--jobs and --executor exclude each other", param_hint="--jobs")
+    asked = read_scenarios(scenarios) if scenarios is not None else []
+    asked = varied(vary, asked) if vary else asked or [Scenario(name="as-it-is")]
+    moment = datetime.now(UTC) if now is None else parse_moment(now)
+    options = AutoscalingOptions(expander=expander)
+    catalogue = None if group_source.catalogue is None else read_catalogue(group_source.catalogue)
+    dumps = _fleet(source)
+    with _workers(executor, jobs) as (pool, count, share):
+        if dumps is None:
+            cluster, snapshot = read(source, show.terminal)
+            groups = group_source.described(cluster, snapshot, show.terminal)
+            folder = scenarios.parent if scenarios is not None else "."
+            base = Base(cluster, groups, moment, options, catalogue, folder)
+            size = max(1, len(asked) // (count * 4))
+            answers: Iterator[Done[Any]] = sweep(
+                rows_of_base, asked, base=base, executor=pool, workers=count, chunk=size, share=share
+            )
+            names = [("", [each.name]) for each in asked]
+        else:
+            if group_source.node is not None or group_source.instance_type:
+                raise typer.BadParameter("a fleet takes -g, or groups recognised in the labels", param_hint="-f")
+            fleet = Fleet(group_source.groups_file, catalogue, moment, options)
+            tasks = [(dump, asked) for dump in dumps]
+            answers = sweep(rows_of_fleet, tasks, base=fleet, executor=pool, workers=count, share=share)
+            names = [(dump, [each.name for each in asked]) for dump in dumps]
+        rows, interrupted = _collected(answers, names, show)
+    told = [row for each in rows for row in each or ()]
+    left = sum(len(expected) for each, (_, expected) in zip(rows, names, strict=True) if each is None)
+    if interrupted:
+        show.terminal.warn(f"interrupted: {left:,} {plural('scenario', left)} not decided")
+    failed = any(row.error for row in told)
+    return Answer(
+        SweepReport(rows=told, unfinished=left),
+        lambda: sweep_view(SweepReport(rows=told, unfinished=left)),
+        exit_code=INTERRUPTED if interrupted else 2 if failed else 0,
+    )
+
+
+def _fleet(source: Dump) -> list[str] | None:
+    """The dumps that patterns mean; None where there is no pattern."""
+    if not any(glob.has_magic(name) for name in source.filename):
+        return None
+    found: dict[str, None] = {}
+    for name in source.filename:
+        dumps = sorted(glob.glob(name, recursive=True)) if glob.has_magic(name) else [name]
+        if not dumps:
+            raise InputError(f"{name}: no such file")
+        found.update(dict.fromkeys(dumps))
+    return list(found)
+
+
+@contextmanager
+def _workers(
+    executor: str | None, jobs: int | None
+) -> Iterator[tuple[Executor | int | None, int, Callable[[Any], Any] | None]]:
+    """(what sweep takes, how many workers, how what is shared reaches them)."""
+    if executor is None:
+        count = jobs or os.cpu_count() or 1
+        yield (None if count == 1 else count), count, None
+        return
+    scheme, _, address = executor.partition("://")
+    if scheme != "dask" or not address:
+        raise typer.BadParameter(f"{executor!r} is not dask://HOST:PORT", param_hint="--executor")
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingExtraError("--executor dask://", "dask") from None
+    try:
+        client = Client(f"tcp://{address}", timeout=10)
+    except (OSError, TimeoutError) as error:
+        raise InputError(f"no Dask scheduler at {address}: {error}") from None
+    with client, client.get_executor() as pool:
+        count = max(1, sum(client.nthreads().values()))
+        yield pool, count, lambda base: client.scatter(base, broadcast=True)
+
+
+def _collected(
+    answers: Iterator[Done[Any]], names: list[tuple[str, list[str]]], show: Show
+) -> tuple[list[list[SweepRow] | None], bool]:
+    """(the rows of each scenario or dump, None = not there; whether Ctrl-C ended it)."""
+    from kscale.capacity.whatif.fleet import SweepRow
+
+    rows: list[list[SweepRow] | None] = [None] * len(names)
+    done = 0
+    with show.terminal.step("deciding") as tell:
+        try:
+            for answer in answers:
+                cluster, scenarios = names[answer.index]
+                if answer.error is not None:
+                    if not isinstance(answer.error, InputError):
+                        raise answer.error
+                    text = str(answer.error)
+                    rows[answer.index] = [SweepRow(cluster=cluster, scenario=name, error=text) for name in scenarios]
+                elif isinstance(answer.value, SweepRow):
+                    rows[answer.index] = [answer.value]
+                else:
+                    rows[answer.index] = answer.value
+                done += 1
+                tell(f"deciding: {done:,} of {len(names):,}")
+        except KeyboardInterrupt:
+            return rows, True
+    return rows, False
+
+
+_COLUMNS = (
+    Column("SCENARIO"),
+    Column("NODES", "right"),
+    Column("$/H", "right"),
+    Column("CHANGE", "right"),
+    Column("PENDING", "right"),
+    Column("HOMELESS", "right"),
+    Column("DIFFERS BECAUSE"),
+)
+
+
+def sweep_view(report: SweepReport) -> View:
+    """A row for each scenario; the cheapest in the headline."""
+    fleet = any(row.cluster for row in report.rows)
+    columns = (Column("CLUSTER"), *_COLUMNS) if fleet else _COLUMNS
+    decided = [(row, row.row) for row in report.rows if row.row is not None]
+    failed = len(report.rows) - len(decided)
+    count = len(report.rows) + report.unfinished
+    text = f"{len(decided):,} of {count:,} {plural('scenario', count)} decided"
+    priced = [(row.row.cost, row) for row in report.rows if row.row is not None and row.row.cost is not None]
+    if priced and not fleet:
+        cost, best = min(priced, key=lambda pair: pair[0])
+        text += f"; the cheapest is {best.scenario}, ${cost:,.2f}/h"
+    if failed:
+        text += f"; {failed:,} ended with an error"
+    return View(
+        headline=f"{text}.",
+        tables=[Table(columns, [_row(row, fleet) for row in report.rows])],
+        names=[f"scenario/{row.scenario}" for row in report.rows],
+    )
+
+
+def _row(row: SweepRow, fleet: bool) -> list[Cell | str | float | None]:
+    first: list[Cell | str | float | None] = [row.cluster] if fleet else []
+    if row.row is None or row.baseline is None:
+        return [*first, row.scenario, None, None, None, None, None, Cell(row.error, "bad")]
+    now, before = row.row, row.baseline
+    change = None
+    if now.cost is not None and before.cost:
+        share = now.cost / before.cost - 1.0
+        change = Cell(f"{share:+.1%}", value=round(share, 6))
+    return [
+        *first,
+        row.scenario,
+        now.nodes,
+        None if now.cost is None else Cell(f"{now.cost:,.2f}", value=now.cost),
+        change,
+        now.pending,
+        now.homeless,
+        now.differs,
+    ]

@@ -1,0 +1,139 @@
+"""Sweeps: order, errors, workers that are lost, and that they say what one process says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor, ThreadPoolExecutor
+from datetime import UTC, datetime
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kscale
+from kscale import InputError
+from kscale.capacity.sweep import Shared, sweep
+from kscale.capacity.whatif import Scenario, scenarios_from
+from kscale.capacity.whatif.fleet import Fleet, rows_of_base, rows_of_fleet
+from kscale.capacity.whatif.varying import varied
+from unit.capacity.sweep_functions import added, dies, dies_once
+from unit.capacity.test_whatif import base
+
+
+def pool(count: int = 2) -> ProcessPoolExecutor:
+    return ProcessPoolExecutor(count, mp_context=get_context("spawn"))
+
+
+def values(answers: Iterator[Any]) -> list[Any]:
+    return [answer.value for answer in sorted(answers, key=lambda answer: answer.index)]
+
+
+@pytest.mark.parametrize("chunk", [1, 4, 100])
+def test_here_and_in_threads(chunk: int) -> None:
+    shared = np.arange(4)
+    assert values(sweep(added, range(10), base=shared, chunk=chunk)) == [n + 6 for n in range(10)]
+    with ThreadPoolExecutor(2) as threads:
+        assert values(sweep(added, range(10), base=shared, executor=threads, workers=2, chunk=chunk)) == [
+            n + 6 for n in range(10)
+        ]
+
+
+def test_an_error_is_that_scenarios_alone() -> None:
+    answers = list(sweep(added, range(10, 16), base=np.zeros(1, int), chunk=6))
+    assert [answer.value for answer in answers] == [10, 11, 12, None, 14, 15]
+    assert [str(answer.error) for answer in answers if answer.error] == ["13"]
+
+
+def test_processes_and_a_worker_that_is_lost(tmp_path: Path) -> None:
+    lost = tmp_path / "lost"
+    assert values(sweep(dies_once, range(8), base=lost, executor=pool, workers=2, chunk=2)) == list(range(8))
+    assert lost.exists()
+
+
+def test_workers_that_are_lost_again_and_again() -> None:
+    with pytest.raises(BrokenExecutor):
+        list(sweep(dies, [1], executor=lambda: pool(1), workers=1))
+
+
+def test_what_is_shared_goes_away(tmp_path: Path) -> None:
+    shared = Shared({"a": np.arange(1000)})
+    assert Path(shared.path).exists()
+    shared.close()
+    assert not Path(shared.path).exists()
+
+
+def test_a_closed_sweep_keeps_what_is_done() -> None:
+    answers = sweep(added, iter(range(1_000_000)), base=np.zeros(1, int))
+    assert [next(answers).value for _ in range(3)] == [0, 1, 2]
+    answers.close()
+
+
+def test_scenarios_in_processes_are_what_one_process_says() -> None:
+    scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
+    there = list(rows_of_base(base(), scenarios))
+    found = values(sweep(rows_of_base, scenarios, base=base(), executor=pool, workers=2, chunk=2))
+    assert found == there
+
+
+def test_a_fleet(tmp_path: Path) -> None:
+    import msgspec
+
+    from kscale.ca.options import AutoscalingOptions
+    from kscale.capacity.generate import generate
+
+    paths = []
+    for seed in (1, 2):
+        paths.append(str(tmp_path / f"{seed}.json"))
+        items = list(generate(5, 20, seed=seed).objects())
+        Path(paths[-1]).write_bytes(msgspec.json.encode({"apiVersion": "v1", "kind": "List", "items": items}))
+    fleet = Fleet(None, None, datetime(2027, 1, 1, tzinfo=UTC), AutoscalingOptions())
+    tasks = [(path, [Scenario(name="as-it-is")]) for path in (*paths, str(tmp_path / "none.json"))]
+    answers = sorted(sweep(rows_of_fleet, tasks, base=fleet), key=lambda answer: answer.index)
+    assert [row.cluster for answer in answers[:2] for row in answer.value or []] == paths
+    assert isinstance(answers[2].error, InputError)
+
+
+def test_every_combination() -> None:
+    found = varied(["flags.expander=price,least-waste", "pods.shop/ReplicaSet/web=4,x1.5", "requests.cpu=x0.5"])
+    assert len(found) == 4
+    assert found[0].name == "flags.expander=price pods.shop/ReplicaSet/web=4 requests.cpu=x0.5"
+    assert [edit.kind for edit in found[0].edits] == ["flags", "pods", "requests"]
+    on_top = varied(["prices.big=x0.5"], scenarios_from([{"name": "lost", "edits": [{"lose": {"node": ["a1"]}}]}]))
+    assert (on_top[0].name, [edit.kind for edit in on_top[0].edits]) == ("lost prices.big=x0.5", ["lose", "prices"])
+    numbers = [each.name for each in varied(["groups.a.b.price=0.1..0.4:4"])]
+    assert numbers == [f"groups.a.b.price={price}" for price in ("0.1", "0.2", "0.3", "0.4")]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("flags", "is not PATH=VALUES"),
+        ("flags.x=", "is not PATH=VALUES"),
+        ("nodes.a=1", "there are flags, groups, prices"),
+        ("requests.gpu=1", "there are flags, groups, prices"),
+        ("groups.a.colour=1", "groups.ID.FIELD with"),
+        ("groups.a.max=few", '"few" in "groups.a.max=few" is no number'),
+        ("groups.a.price=1..2:1", "at least 2 numbers"),
+        ("groups.a.price=1..b", "is not A..B:N"),
+    ],
+)
+def test_what_cannot_be_varied(text: str, said: str) -> None:
+    with pytest.raises(InputError) as error:
+        varied([text])
+    assert said in str(error.value)
+
+
+def test_a_dask_cluster_of_two_workers(tmp_path: Path) -> None:
+    distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
+    scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
+    there = list(rows_of_base(base(), scenarios))
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", local_directory=str(tmp_path)
+    )
+    with cluster, distributed.Client(cluster) as client, client.get_executor() as executor:
+        answers = sweep(rows_of_base, scenarios, base=base(), executor=executor, workers=2, chunk=2,
+                        share=lambda value: client.scatter(value, broadcast=True))  # fmt: skip
+        assert values(answers) == there
+    assert kscale.sweep is sweep
