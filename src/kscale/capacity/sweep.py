@@ -41,6 +41,15 @@ class Done(Generic[R]):
     error: Exception | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Reference:
+    """What a task carries instead of the object: where it is, and the sizes of the parts there."""
+
+    token: str
+    path: str
+    sizes: list[int]
+
+
 class Shared:
     """An object in a file that workers on this machine map; each unpickles it once, its arrays without copies."""
 
@@ -60,16 +69,15 @@ class Shared:
         """The file goes away; workers that have it mapped keep it until they end."""
         Path(self.path).unlink(missing_ok=True)
 
-    def reference(self) -> tuple[str, str, list[int]]:
-        """What a task carries instead of the object."""
-        return self.token, self.path, self.sizes
+    def reference(self) -> _Reference:
+        return _Reference(self.token, self.path, self.sizes)
 
 
 def _shared(reference: Any) -> Any:
     """In a worker: the object of a reference; anything else is itself."""
-    if not (isinstance(reference, tuple) and len(reference) == 3 and isinstance(reference[0], str)):
+    if not isinstance(reference, _Reference):
         return reference
-    token, path, sizes = reference
+    token, path, sizes = reference.token, reference.path, reference.sizes
     if token not in _there:
         with open(path, "rb") as file:
             whole = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

@@ -125,6 +125,14 @@ def test_what_cannot_be_varied(text: str, said: str) -> None:
     assert said in str(error.value)
 
 
+def doubled(given: tuple[str, str, list[int]], part: list[int]) -> list[tuple[str, int]]:
+    return [(given[0], 2 * each) for each in part]
+
+
+def test_what_is_shared_may_be_any_object() -> None:
+    assert [done.value for done in sweep(doubled, [1, 2], base=("a", "b", [3]))] == [("a", 2), ("a", 4)]
+
+
 def test_a_dask_cluster_of_two_workers(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed", reason="the extra [dask] is not installed")
     scenarios = varied(["flags.expander=price,least-waste", "groups.big.price=0.01..0.9:3"])
