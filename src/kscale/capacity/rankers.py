@@ -69,7 +69,11 @@ def least_waste(question: RankOptions) -> list[RankedOption]:
         if option.group in waste.skipped:
             found.append(RankedOption(group=option.group, score=None, note=waste.skipped[option.group]))
             continue
-        least = needed_nodes(option, question.nodes[option.group])
+        try:
+            least = needed_nodes(option, question.nodes[option.group])
+        except InputError as error:
+            found.append(RankedOption(group=option.group, score=None, note=str(error)))
+            continue
         above = option.node_count - least
         note = f"{waste.notes[option.group]} wasted; {option.node_count} nodes, {least} are proven to be needed"
         found.append(RankedOption(group=option.group, score=(waste.scores[option.group], float(above)), note=note))

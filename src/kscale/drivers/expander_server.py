@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +38,7 @@ class ExpanderServer:
         self._rank = rank
         limits = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
         self._server: Any = grpc.server(ThreadPoolExecutor(_CALLS), options=limits)
+        _check_pair(cert, key)
         service, _, method = METHOD.removeprefix("/").rpartition("/")
         handler = grpc.unary_unary_rpc_method_handler(self._best_options)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
@@ -87,6 +89,15 @@ class ExpanderServer:
             _log.warning("%s", warning)
         _log.info("of %d options: %s", len(question.asked.options), ", ".join(map(str, found.groups)) or "none")
         return answer_of(found)
+
+
+def _check_pair(cert: str, key: str) -> None:
+    """gRPC says of any mistake in them that the address cannot be bound."""
+    _read(cert), _read(key)
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+    except ssl.SSLError as error:
+        raise InputError(Problem(f"no certificate and key that belong together: {error}", f"{cert}, {key}")) from None
 
 
 def _read(path: str) -> bytes:

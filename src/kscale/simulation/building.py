@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,6 +35,7 @@ from kscale.objects.decode import from_dict
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
+from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.admission import Admitting
 from kscale.simulation.scenario import ControllerFlags, MachineEntry, PodEntry, Scenario
@@ -56,6 +58,11 @@ BUNDLED: Final = Path(__file__).parent / "shop.yaml"
 
 _WORKLOADS: Final = ("Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DaemonSet", "Job")
 _MILLISECOND: Final = 1_000_000
+_PERCENT = re.compile(r"[0-9]+%")
+
+
+def _workloads(objects: Sequence[KubeObject]) -> set[Key]:
+    return {(item.kind or type(item).__name__, item.namespace or "default", item.name) for item in objects}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,8 +164,22 @@ class _Builder:
                 self.values.problems += [
                     replace(problem, source=self.values.source, object=f"objects[{i}]") for problem in error.problems
                 ]
+        seen: set[tuple[str, str]] = set()
+        for item in found:
+            kind = item.kind or type(item).__name__
+            if (kind, item.key) in seen:
+                self.values.problems.append(Problem("is there twice", self.values.source, f"{kind} {item.key}"))
+            seen.add((kind, item.key))
+            if isinstance(item, PodDisruptionBudget):
+                self._budget(item)
         self._check()
         return [self._admitted(item) for item in found]
+
+    def _budget(self, item: PodDisruptionBudget) -> None:
+        for name, value in (("minAvailable", item.spec.min_available), ("maxUnavailable", item.spec.max_unavailable)):
+            if isinstance(value, str) and not _PERCENT.fullmatch(value):
+                text, where = f"{value!r} is no number and no percentage", f"PodDisruptionBudget {item.key}"
+                self.values.problems.append(Problem(text, self.values.source, where, f"spec.{name}"))
 
     def _admitted(self, item: KubeObject) -> KubeObject:
         """As the API server stores it."""
@@ -228,14 +249,16 @@ class _Builder:
         )
 
     def _times(self, objects: Sequence[KubeObject]) -> Callable[[Pod], PodTimes]:
-        del objects
+        there = _workloads(objects)
         found: dict[str, PodTimes] = {}
         for i, entry in enumerate(self.scenario.pods):
             field = f"pods[{i}]"
             if entry.workload in found:
                 self.values.wrong(f"{field}.workload", "has an entry already")
             if entry.workload:
-                self._key(entry.workload, f"{field}.workload")
+                key = self._key(entry.workload, f"{field}.workload")
+                if all(key) and key not in there:
+                    self.values.wrong(f"{field}.workload", f"there is no {entry.workload}")
             found[entry.workload] = self._pod_times(entry, field)
         usual = found.pop("", PodTimes())
         if not found:
@@ -271,7 +294,7 @@ class _Builder:
 
     def _load(self, objects: Sequence[KubeObject]) -> dict[Key, tuple[dict[str, Usage], Queue | None]]:
         values = self.values
-        there = {(item.kind or type(item).__name__, item.namespace or "default", item.name) for item in objects}
+        there = _workloads(objects)
         found: dict[Key, tuple[dict[str, Usage], Queue | None]] = {}
         for i, entry in enumerate(self.scenario.load):
             field = f"load[{i}]"

@@ -128,11 +128,15 @@ def test_losses() -> None:
     pool = row({"pods": {"remove": "app=batch"}}, {"lose": {"pool": ["big"]}})
     assert (pool.nodes, pool.homeless) == (3 + 1, 0), "the group is modelled on the node that it had"
     assert pool.cost == pytest.approx(0.2 * 3 + 0.9)
+    every = row({"lose": {"pool": ["*"]}}, {"groups": {"remove": ["*"]}})
+    assert every.nodes == 0, "a pattern means all groups that it fits"
 
 
 def test_pods_and_requests(tmp_path: Path) -> None:
     assert row({"pods": {"scale": {"shop/ReplicaSet/web": 6}}}).nodes == 10
     assert row({"pods": {"scale": {"shop/ReplicaSet/web": "x1.5"}}}).differs.startswith("small by 3 for 3 pods")
+    once, twice = ({"pods": {"scale": {"shop/ReplicaSet/web": size}}} for size in (5, 8))
+    assert row(once, twice).nodes == row(twice).nodes, "the last word counts"
     assert row({"pods": {"scale": {"shop/ReplicaSet/web": 0}}}).nodes == 4, "the waiting pods take the room"
     assert row({"pods": {"remove": "app=batch"}}).nodes == 4
     (tmp_path / "job.json").write_text(json.dumps(pod("new", "3")))
@@ -208,6 +212,8 @@ def test_shared_decisions_are_those_of_each_alone() -> None:
         ({"lose": {"node": ["x"]}}, 'there is no node "x"'),
         ({"lose": {"zone": ["x"]}}, 'no node is in zone "x"'),
         ({"requests": {}}, "requests: give cpu"),
+        ({"requests": {"cpu": "-1"}}, "requests.cpu: -1 is negative"),
+        ({"flags": {"expander": "nonsense"}}, "nonsense"),
         ({"requests": {"cpu": "much"}}, '"much" is neither a quantity nor a factor'),
         ({"requests": {"cpu": "1", "selector": "a in ("}}, "selector: "),
         ({"requests": {"cpu": "1", "namespace": "x"}}, "no pod is meant"),

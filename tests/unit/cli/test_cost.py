@@ -32,3 +32,9 @@ def test_losses_by_name() -> None:
     assert pairs["pairs"]["alone"] == 40
     assert kscale("headroom", *DUMP, "--repair").code == 2
     assert kscale("headroom", *DUMP, "--lose", "rack=1").code == 2
+
+
+def test_nodes_that_may_not_be_lost_alone_fail_the_pairs() -> None:
+    found = kscale("headroom", *DUMP, "--lose", "pairs", "-q")
+    assert found.code == 1
+    assert "may not be lost alone" in found.stdout

@@ -121,6 +121,9 @@ def test_clients_without_a_certificate_are_refused(issued: Issued) -> None:
 def test_files_that_cannot_be_used(issued: Issued, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         ExpanderServer(broken, "127.0.0.1:0", cert=str(tmp_path / "none"), key=str(issued.key))
+    (tmp_path / "odd").write_text("no certificate")
+    with pytest.raises(InputError, match="belong together"):
+        ExpanderServer(broken, "127.0.0.1:0", cert=str(tmp_path / "odd"), key=str(issued.key))
     with serving(issued, broken) as server, pytest.raises(InputError, match="nothing can be served"):
         ExpanderServer(broken, server.url, cert=str(issued.cert), key=str(issued.key))
 
@@ -170,6 +173,12 @@ def test_least_waste_is_upstreams() -> None:
     assert "2 nodes, 1 are proven to be needed" in ranked[0].note
     lacking = least_waste(question(("a", 2, WEB)))
     assert (lacking[0].score, lacking[0].note) == (None, "No node info for: a")
+    large = [ca.PodRun(pod("large", 8000, 1), 1)]
+    mixed = least_waste(
+        question(("a", 1, large), ("b", 1, WEB), a=node("a", 4000, 1 << 34), b=node("b", 4000, 1 << 34))
+    )
+    assert mixed[0].score is None
+    assert best_of(mixed) == ["b"], "one option that is wrong does not spoil the others"
 
 
 def test_between_equals_the_one_that_is_packed_best() -> None:

@@ -160,6 +160,12 @@ def test_what_is_written(tmp_path: Path) -> None:
         run.write(tmp_path / "out" / "report.json")
 
 
+BUDGET = {
+    "apiVersion": "policy/v1",
+    "kind": "PodDisruptionBudget",
+    "metadata": {"name": "b", "namespace": "shop"},
+    "spec": {"minAvailable": "half"},
+}
 BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
     (lambda s: s.update(horizon="soon"), "horizon", "invalid duration"),
     (lambda s: s.update(horizon="-1h"), "horizon", "too short"),
@@ -170,6 +176,9 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
     (lambda s: s.update(machines=[{"boot": {"x": "2m"}}]), "machines[0].boot.x", "quantile"),
     (lambda s: s.update(machines=[{"failures": 2}]), "machines[0].failures", "between 0 and 1"),
     (lambda s: s.update(pods=[{"workload": "web"}]), "pods[0].workload", "no workload"),
+    (lambda s: s.update(pods=[{"workload": "Deployment/shop/api"}]), "pods[0].workload", "there is no"),
+    (lambda s: s["objects"].append(s["objects"][0]), "Deployment shop/web", "is there twice"),
+    (lambda s: s["objects"].append(BUDGET), "spec.minAvailable", "no number and no percentage"),
     (lambda s: s.update(load=[{"workload": "Deployment/shop/api"}]), "load[0].workload", "there is no"),
     (
         lambda s: s.update(load=[{"workload": "Deployment/shop/web", "total": {"cpu": "much"}}]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -173,6 +174,17 @@ def test_a_job_ends_when_enough_pods_have() -> None:
     run(world, 60)
     held = world.api.get("Job", "shop", "batch")
     assert (held.status.succeeded, held.status.active, pods(world)) == (5, 0, [])
+    assert find(held.status.conditions, "Complete") is not None
+
+
+def test_workers_of_a_job_without_completions_go_on_to_their_end() -> None:
+    spec = {"parallelism": 3, "template": pod_template("batch", cpu="500m")}
+    item = from_dict(workload("Job", "batch", None, spec=spec), Job)
+    work = Spread(((0, 60 * SECOND), (1_000_000, 540 * SECOND)))
+    world = world_of(item, options=WorldOptions(pods=PodTimes(work=work)))
+    run(world, 9 * 60 + 30)
+    held = world.api.get("Job", "shop", "batch")
+    assert (held.status.succeeded, held.status.active, pods(world)) == (3, 0, [])
     assert find(held.status.conditions, "Complete") is not None
 
 
@@ -391,6 +403,34 @@ def test_usage_is_shared_by_ready_pods_scraped_and_told_late() -> None:
     run(world, 15)
     columns = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=True))
     assert sorted(columns.keys) == sorted(f"shop/{pod.name}" for pod in world.api.of("Pod").values())  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("columns", [False, True])
+def test_pods_that_are_not_ready_have_no_share(columns: bool) -> None:
+    times = PodTimes(readiness=Spread.fixed(40 * SECOND))
+    world = world_of(deployment(replicas=2), options=WorldOptions(pods=times))
+    world.load.usage["Deployment", "shop", "web"] = {"memory": Usage(signal=Signal.constant(10 * 2**30 * 1000))}
+    run(world, 90)
+    scale(world, 4)
+    run(world, 30)
+    assert len([pod for pod in world.api.of("Pod").values() if pod.status.phase == "Running"]) == 4
+    found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop", columns=columns))
+    if columns:
+        told = sorted(found.samples("memory", np.arange(len(found.keys)))[1].tolist())
+    else:
+        told = sorted(each.containers[0].usage["memory"].milli_value() for each in found.items)
+    assert told == [0, 0, 5 * 2**30 * 1000, 5 * 2**30 * 1000]
+
+
+def test_a_pod_that_wants_to_be_with_another_waits_for_it() -> None:
+    wanted = pod_template("first", cpu="500m")
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "second"}}}
+    wanted["spec"]["affinity"] = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    first = deployment("first", spec={"template": wanted})
+    second = deployment("second", spec={"template": pod_template("second", cpu="500m")})
+    world = world_of(first, second)
+    run(world, 10)
+    assert [phase for _, _, phase in pods(world)] == ["Running", "Running"]
 
 
 def test_columns_tell_what_objects_tell() -> None:

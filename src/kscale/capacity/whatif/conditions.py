@@ -29,7 +29,7 @@ class Condition:
     percent: bool
 
     def holds(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
-        """Whether it is so. What is not known is not so."""
+        """Whether it is so. What is not known is not so (:func:`.running.whatif` refuses it)."""
         value, before = getattr(row, self.metric), getattr(baseline, self.metric)
         if value is None:
             return False

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import count, islice
 from pathlib import Path
 
 import msgspec
@@ -75,10 +76,10 @@ def _scale(place: Place, cluster: Cluster, edit: PodsEdit) -> None:
         pods = sorted(pods, key=lambda pod: not pod.spec.node_name)  # those that wait go first
         for pod in pods[wanted:]:
             cluster.remove(pod)
-        for i in range(wanted - len(pods)):
-            metadata = msgspec.structs.replace(
-                pods[0].metadata, name=f"{pods[0].metadata.name}-more-{i}", uid=f"{pods[0].metadata.uid}-more-{i}"
-            )
+        first, taken = pods[0].metadata, {pod.metadata.name for pod in pods}
+        free = (i for i in count() if f"{first.name}-more-{i}" not in taken)
+        for i in islice(free, max(0, wanted - len(pods))):
+            metadata = msgspec.structs.replace(first, name=f"{first.name}-more-{i}", uid=f"{first.uid}-more-{i}")
             cluster.apply(waiting(msgspec.structs.replace(pods[0], metadata=metadata)))
 
 
@@ -119,8 +120,11 @@ def lose_nodes(world: World, edit: LoseEdit, _: Path) -> World:
             raise InputError(f'lose.zone: no node is in zone "{zone}"')
         gone.update(dict.fromkeys(mine))
     for pool in edit.pool:
-        (group,) = group_names(world.groups, pool)[:1]
-        gone.update(dict.fromkeys(name for name, of in known.group_of.items() if of == group))
+        pools = set(group_names(world.groups, pool))
+        mine = [name for name, of in known.group_of.items() if of in pools]
+        if not mine:
+            raise InputError(f'lose.pool: "{pool}" has no nodes')
+        gone.update(dict.fromkeys(mine))
     if not gone:
         raise InputError("lose: name a node, a zone or a pool that has nodes")
     cluster = world.place.cluster.copy()
@@ -169,9 +173,12 @@ def _amount(name: str, text: str) -> Fraction | Quantity:
     if text.startswith("x"):
         return factor_in(text, f"requests.{name}")
     try:
-        return Quantity(text)
+        amount = Quantity(text)
     except QuantityError:
         raise InputError(f'requests.{name}: "{text}" is neither a quantity nor a factor like x0.8') from None
+    if amount.sign < 0:
+        raise InputError(f"requests.{name}: {text} is negative")
+    return amount
 
 
 def _asking(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:

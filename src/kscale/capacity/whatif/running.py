@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from kscale.ca.errors import AutoscalerError
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.groups import members_of
@@ -115,8 +116,11 @@ def whatif(
         there = steps(scenario)
         try:
             found, decided = row(scenario.name, there, question)
-        except InputError as error:
+        except (InputError, AutoscalerError) as error:
             raise InputError(f"scenario {scenario.name}: {error}") from None
+        unknown = [condition.text for condition in conditions if getattr(found, condition.metric) is None]
+        if unknown:
+            raise InputError(f"scenario {scenario.name}: {unknown[0]} cannot be told: its value is not known")
         crossed = [condition.text for condition in conditions if condition.holds(found, first)]
         found = msgspec.structs.replace(found, differs=_first_difference(before, decided), crossed=crossed)
         rows.append(found)

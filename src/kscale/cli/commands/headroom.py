@@ -59,6 +59,8 @@ def command(
     asked = None if pod is None else next(iter(pods_of(manifests([pod], source)[0])), None)
     if repair and not lose:
         raise typer.BadParameter("--repair needs --lose", param_hint="--repair")
+    if lose and pod is not None:
+        raise typer.BadParameter("it has no effect with --lose", param_hint="--pod")
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     if not lose:
         with show.terminal.step("placing"):
@@ -74,7 +76,7 @@ def command(
         with show.terminal.step("placing"):
             report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
-    homeless |= report.pairs is not None and report.pairs.homeless > 0
+    homeless |= report.pairs is not None and report.pairs.homeless + report.pairs.alone > 0
     return Answer(report, lambda: headroom_view(report), exit_code=1 if homeless else 0)
 
 

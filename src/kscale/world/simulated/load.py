@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from kscale.effects import SECOND, Moment, VirtualTime
-from kscale.objects.conditions import pod_ready
+from kscale.objects.conditions import find, pod_ready
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.owners import controller_of
@@ -20,7 +20,7 @@ from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.signals import Signal
 from kscale.world.simulated.turns import HAPPENINGS
 
-__all__ = ["Load", "Queue", "Usage", "WorkloadPods"]
+__all__ = ["Load", "Queue", "Usage", "WorkloadPods", "serving_since"]
 
 Key = tuple[str, str, str]
 """Kind, namespace and name of a workload."""
@@ -126,6 +126,14 @@ class WorkloadPods:
 
 def _serves(pod: Pod) -> bool:
     return pod.metadata.deletion_timestamp is None and pod_ready(pod)
+
+
+def serving_since(pod: Pod) -> str | None:
+    """When a pod became ready, if it is, and is not told to end: from then on it has a share of the load."""
+    if not _serves(pod):
+        return None
+    ready = find(pod.status.conditions, "Ready")
+    return None if ready is None else ready.last_transition_time or ""
 
 
 _STEP: Final = SECOND

@@ -29,7 +29,7 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
 from kscale.objects.selector_text import parse_selector
 from kscale.world.protocols import MetricsAnswer
-from kscale.world.simulated.load import Key, Load
+from kscale.world.simulated.load import Key, Load, serving_since
 from kscale.world.simulated.signals import Signal
 from kscale.world.simulated.turns import HAPPENINGS
 
@@ -63,10 +63,11 @@ class _Scrape(msgspec.Struct, frozen=True):
 
 @dataclass(slots=True)
 class _Rows:
-    """Pods with the same labels and containers."""
+    """Pods with the same labels and containers; ``serves``: they are ready, and have a share of the load."""
 
     labels: dict[str, str] | None
     containers: tuple[str, ...]
+    serves: bool
     keys: list[str] = field(default_factory=list)
 
 
@@ -82,7 +83,8 @@ class _Known(NamedTuple):
 class SimulatedMetrics:
     """Answers :class:`~kscale.effects.GetMetric` at once, with what was scraped last before the lag.
 
-    Usage of a pod is told as that of its first container. ``external``: by namespace and name.
+    Usage of a pod is told as that of its first container; of one that runs and is not ready, none. ``external``: by
+    namespace and name.
     """
 
     def __init__(self, load: Load, time: VirtualTime, pipeline: Pipeline) -> None:
@@ -153,17 +155,20 @@ class SimulatedMetrics:
         if known is not None and known.changes == pods.changes(key) and (known.complete or known.at == at):
             return known.rows
         by, complete = to_text(at) or "", True
-        found: dict[tuple[int, tuple[str, ...]], _Rows] = {}
+        found: dict[tuple[int, tuple[str, ...], bool], _Rows] = {}
         for pod in pods.of(key).values():
             started = pod.status.start_time
             if pod.status.phase != "Running" or started is None or started > by:
                 complete = complete and pod.status.phase != "Running"
                 continue
             containers = tuple(each.name for each in pod.spec.containers)
-            rows = found.get((id(pod.metadata.labels), containers))
+            since = serving_since(pod)
+            serves = since is not None and since <= by
+            complete = complete and (serves or since is None)
+            alike = id(pod.metadata.labels), containers, serves
+            rows = found.get(alike)
             if rows is None:
-                rows = _Rows(pod.metadata.labels, containers)
-                found[id(pod.metadata.labels), containers] = rows
+                rows = found[alike] = _Rows(pod.metadata.labels, containers, serves)
             rows.keys.append(pod.key)
         self._rows[key] = _Known(pods.changes(key), at, complete, list(found.values()))
         return self._rows[key].rows
@@ -172,7 +177,7 @@ class SimulatedMetrics:
         n, each = len(rows.keys), len(rows.containers)
         amounts = [np.zeros(n * each, np.int64) for _ in names]
         for column, value in zip(amounts, values, strict=True):
-            column[::each] = value
+            column[::each] = value if rows.serves else 0
         return PodUsage(
             rows.keys,
             np.zeros(n, np.int32),
@@ -204,7 +209,9 @@ class SimulatedMetrics:
                 if pod.status.phase != "Running" or started is None or started > by:
                     continue
                 if selector is None or selector.matches(pod.metadata.labels or {}):
-                    told = tell(pod, used, last.at)
+                    since = serving_since(pod)
+                    serves = since is not None and since <= by
+                    told = tell(pod, used if serves else dict.fromkeys(used, 0), last.at)
                     if told is not None:
                         found.append(told)
         return found

@@ -5,6 +5,7 @@ Upstream: ``pkg/controller/replicaset``, ``pkg/controller/deployment``, ``contro
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import ClassVar
@@ -24,6 +25,7 @@ from kscale.world.simulated.pods import delete_pod, finished
 __all__ = ["Deployments", "ReplicaSets", "ReplicationControllers", "in_order_of_deletion"]
 
 _COST = "controller.kubernetes.io/pod-deletion-cost"
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,9})")
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -41,7 +43,7 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
             bool(pod.spec.node_name),
             _PHASES.get(pod.status.phase, 2),
             is_ready,
-            int((pod.metadata.annotations or {}).get(_COST, "0")),
+            _cost(pod),
             -on_node[pod.spec.node_name] if pod.spec.node_name else 0,
             _magnitude(now - since),
             -sum(each.restart_count for each in pod.status.container_statuses),
@@ -50,6 +52,13 @@ def in_order_of_deletion(pods: Iterable[Pod], now: Moment) -> list[Pod]:
         )
 
     return sorted(pods, key=rank)
+
+
+def _cost(pod: Pod) -> int:
+    """What deleting a pod costs; 0 for a text that is no such number (``GetDeletionCostFromPodAnnotations``)."""
+    text = (pod.metadata.annotations or {}).get(_COST, "0")
+    cost = int(text) if _NUMBER.fullmatch(text) else 0
+    return cost if -(2**31) <= cost < 2**31 else 0
 
 
 def _magnitude(duration: int) -> int:

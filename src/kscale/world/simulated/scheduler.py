@@ -23,8 +23,8 @@ __all__ = ["Scheduler"]
 class Scheduler:
     """Takes all pods that wait at one moment together, by priority, then in the order in which they came.
 
-    A pod without a place is looked at again when something has changed that could make room for it: a node, or a pod
-    that went.
+    A pod without a place is looked at again when something has changed that could make room for it: a node, a pod that
+    went or asks for less, and for a pod with affinity or spread also one that came.
     """
 
     def __init__(
@@ -51,6 +51,8 @@ class Scheduler:
         elif after.spec.node_name or after.metadata.deletion_timestamp is not None:
             self._waiting.pop(after.key, None)
             self._refused.pop(after.key, None)
+            if before is not None and before.spec.node_name and _could_leave_more(before, after):
+                self._look_again()
         elif not after.spec.scheduling_gates and after.key not in self._refused and after.key not in self._waiting:
             self._waiting[after.key] = None
             self._turn.ask()
@@ -90,6 +92,22 @@ class Scheduler:
             pod = self._api.find("Pod", key)
             if not pod.status.conditions:
                 self._api.put(unschedulable(pod, message, at))
+        if found and any(_looks_at_others(self._api.find("Pod", key)) for key in self._refused):
+            self._look_again()  # whom they want to be with may be there now
+
+
+def _looks_at_others(pod: Pod) -> bool:
+    return pod.spec.affinity is not None or bool(pod.spec.topology_spread_constraints)
+
+
+def _could_leave_more(old: Pod, new: Pod) -> bool:
+    """Whether a pod on a node asks for something else since it changed, or counts for something else."""
+    return (
+        old.spec.containers != new.spec.containers
+        or old.metadata.labels != new.metadata.labels
+        or [each.allocated_resources for each in old.status.container_statuses]
+        != [each.allocated_resources for each in new.status.container_statuses]
+    )
 
 
 def _could_take_more(old: Node, new: Node) -> bool:

@@ -180,7 +180,8 @@ class Jobs(Controller):
                 self._api.remove(pod)
         active = [pod for pod in pods if not finished(pod) and pod.metadata.deletion_timestamp is None]
         completions = held.spec.completions
-        enough = succeeded >= (1 if completions is None else completions)
+        # Without a number of completions no pod is made once one has succeeded, and those that run go on to their end.
+        enough = succeeded >= completions if completions is not None else succeeded > 0 and not active
         conditions, completed = status.conditions, status.completion_time
         wanted = 1 if held.spec.parallelism is None else held.spec.parallelism
         if enough:
@@ -190,6 +191,8 @@ class Jobs(Controller):
             ]  # fmt: skip
         elif completions is not None:
             wanted = min(wanted, completions - succeeded)
+        elif succeeded:
+            wanted = len(active)
         if held.spec.suspend:
             wanted = 0
         for pod in active[wanted:]:
