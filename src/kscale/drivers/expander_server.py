@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 from kscale.drivers.expander_protocol import METHOD, Question, answer_of
 from kscale.effects import ApiError
 from kscale.errors import InputError, Problem
+from kscale.world.certificates import load_pair
 from kscale.world.protocols import Ranker
 from kscale.world.rpc import MOST_BYTES, grpc_library
 
@@ -38,12 +39,11 @@ class ExpanderServer:
         self._rank = rank
         limits = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
         self._server: Any = grpc.server(ThreadPoolExecutor(_CALLS), options=limits)
-        _check_pair(cert, key)
         service, _, method = METHOD.removeprefix("/").rpartition("/")
         handler = grpc.unary_unary_rpc_method_handler(self._best_options)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
         credentials = grpc.ssl_server_credentials(
-            [(_read(key), _read(cert))],
+            [_pair(cert, key)],
             root_certificates=_read(client_ca) if client_ca else None,
             require_client_auth=bool(client_ca),
         )
@@ -91,13 +91,14 @@ class ExpanderServer:
         return answer_of(found)
 
 
-def _check_pair(cert: str, key: str) -> None:
-    """gRPC says of any mistake in them that the address cannot be bound."""
-    _read(cert), _read(key)
+def _pair(cert: str, key: str) -> tuple[bytes, bytes]:
+    """A key and its certificate. gRPC says of any mistake in them that the address cannot be bound."""
+    chain, secret = _read(cert), _read(key)
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(cert, key)
+        load_pair(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), chain, secret)
     except ssl.SSLError as error:
         raise InputError(Problem(f"no certificate and key that belong together: {error}", f"{cert}, {key}")) from None
+    return secret, chain
 
 
 def _read(path: str) -> bytes:

@@ -22,33 +22,6 @@ class SystemClock:
         return time.monotonic_ns()
 
 
-class FollowingClock:
-    """Moments that go on evenly although somebody sets the wall clock, until it is asked to follow that: for loops
-    that wait by moments, and compare them with what others have written."""
-
-    __slots__ = ("_ahead", "_clock")
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._ahead = clock.now() - clock.monotonic()
-
-    def now(self) -> Moment:
-        """Nanoseconds since 1970, as others saw it when it last followed."""
-        return self._clock.monotonic() + self._ahead
-
-    def monotonic(self) -> int:
-        """Nanoseconds since some moment."""
-        return self._clock.monotonic()
-
-    def follow(self) -> int:
-        """Sets itself by the wall clock if that is off by a second or more. Gives by how many nanoseconds."""
-        by = self._clock.now() - self.now()
-        if abs(by) < SECOND:
-            return 0
-        self._ahead += by
-        return by
-
-
 class SteadyClock:
     """Moments that only ever go on: the wall clock as it stood when this was made, and what passed since.
 
@@ -62,9 +35,24 @@ class SteadyClock:
         self._ahead = clock.now() - clock.monotonic()
 
     def now(self) -> Moment:
-        """Nanoseconds since 1970, by a clock that nobody has set since."""
+        """Nanoseconds since 1970, by a clock that nobody else has set since."""
         return self._clock.monotonic() + self._ahead
 
     def monotonic(self) -> int:
         """Nanoseconds since some moment."""
         return self._clock.monotonic()
+
+
+class FollowingClock(SteadyClock):
+    """Moments that go on evenly although somebody sets the wall clock, until it is asked to follow that: for loops
+    that wait by moments, and compare them with what others have written."""
+
+    __slots__ = ()
+
+    def follow(self) -> int:
+        """Sets itself by the wall clock if that is off by a second or more. Gives by how many nanoseconds."""
+        by = self._clock.now() - self.now()
+        if abs(by) < SECOND:
+            return 0
+        self._ahead += by
+        return by

@@ -285,6 +285,12 @@ def test_conditions(text: str, holds: bool) -> None:
     assert parse_condition(text).holds(made(7, 10.6, 1), made(6, 10.0, 0)) is holds
 
 
+def test_a_condition_of_what_is_not_known_is_no_pass() -> None:
+    scenarios = scenarios_from([{"name": "other", "edits": [{"pods": {"remove": "app=batch"}}]}])
+    with pytest.raises(InputError, match="scenario other: bound>9 cannot be told"):
+        whatif(base(), scenarios, conditions=[parse_condition("bound>9")])
+
+
 @pytest.mark.parametrize("text", ["cost", "price>3", "cost>", "cost=3", "cost>five"])
 def test_bad_conditions(text: str) -> None:
     with pytest.raises(InputError, match="is no condition"):

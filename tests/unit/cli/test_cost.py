@@ -38,3 +38,5 @@ def test_nodes_that_may_not_be_lost_alone_fail_the_pairs() -> None:
     found = kscale("headroom", *DUMP, "--lose", "pairs", "-q")
     assert found.code == 1
     assert "may not be lost alone" in found.stdout
+    useless = kscale("headroom", *DUMP, "--lose", "pairs", "--pod", "examples/web.yaml")
+    assert (useless.code, "no effect with --lose" in useless.stderr) == (2, True)

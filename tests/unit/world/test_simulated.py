@@ -135,6 +135,16 @@ def test_a_deployment_that_shrinks_gives_up_pods_that_are_not_ready_first() -> N
     assert named(world, "web").status.replicas == 0
 
 
+def test_a_cost_of_deletion_that_is_no_number_is_none() -> None:
+    template = pod_template("web", cpu="500m")
+    template["metadata"]["annotations"] = {"controller.kubernetes.io/pod-deletion-cost": "high"}
+    world = world_of(deployment(replicas=3, spec={"template": template}))
+    run(world, 10)
+    scale(world, 1)
+    run(world, 10)
+    assert len(pods(world)) == 1
+
+
 def test_a_stateful_set_comes_in_order_and_goes_in_reverse() -> None:
     item = from_dict(workload("StatefulSet", "db", 3, cpu="500m"), StatefulSet)
     world = world_of(item)

@@ -28,14 +28,17 @@ class Condition:
     relative: bool
     percent: bool
 
+    def known(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
+        """Whether there is anything to compare."""
+        compared = (row, baseline) if self.relative or self.percent else (row,)
+        return all(getattr(each, self.metric) is not None for each in compared)
+
     def holds(self, row: ScenarioRow, baseline: ScenarioRow) -> bool:
-        """Whether it is so. What is not known is not so (:func:`.running.whatif` refuses it)."""
-        value, before = getattr(row, self.metric), getattr(baseline, self.metric)
-        if value is None:
+        """Whether it is so. What is not known is not so."""
+        if not self.known(row, baseline):
             return False
+        value, before = getattr(row, self.metric), getattr(baseline, self.metric)
         if self.relative or self.percent:
-            if before is None:
-                return False
             value = round(value - before, 9)  # without the noise of adding up
             if self.percent:
                 if not before:

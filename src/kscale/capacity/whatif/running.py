@@ -118,7 +118,7 @@ def whatif(
             found, decided = row(scenario.name, there, question)
         except (InputError, AutoscalerError) as error:
             raise InputError(f"scenario {scenario.name}: {error}") from None
-        unknown = [condition.text for condition in conditions if getattr(found, condition.metric) is None]
+        unknown = [condition.text for condition in conditions if not condition.known(found, first)]
         if unknown:
             raise InputError(f"scenario {scenario.name}: {unknown[0]} cannot be told: its value is not known")
         crossed = [condition.text for condition in conditions if condition.holds(found, first)]

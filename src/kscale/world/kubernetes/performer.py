@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -15,11 +14,7 @@ from kscale.effects import (
     Action,
     ApiError,
     Create,
-    CreatedGroups,
-    CreateGroup,
-    DecreaseTargetSize,
     Delete,
-    DeleteGroup,
     DeleteNodes,
     Discover,
     Emit,
@@ -29,7 +24,6 @@ from kscale.effects import (
     GetMetric,
     GetScale,
     HasInstances,
-    IncreaseSize,
     List,
     Observation,
     Observe,
@@ -38,20 +32,20 @@ from kscale.effects import (
     PutScale,
     QueryPrometheus,
     RankOptions,
-    Refresh,
     Resize,
     WriteStatus,
 )
 from kscale.errors import InputError
-from kscale.objects.core import Node, NodeSpec
+from kscale.objects.core import Node
 from kscale.objects.decode import from_json
 from kscale.objects.kinds import find_kind, kind_of
-from kscale.objects.meta import KubeObject, ObjectMeta
+from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import ProviderError
 from kscale.objects.rest_mapping import ServedResource
 from kscale.objects.scale import ScaleError
 from kscale.objects.scale_versions import read_scale
 from kscale.objects.selector_text import parse_selector
+from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.kubernetes.calls import ApiAction, call_of, list_call
 from kscale.world.kubernetes.client import Client, RequestFailedError
 from kscale.world.kubernetes.resources import Resources
@@ -245,51 +239,12 @@ class Performer:
         return await asyncio.get_running_loop().run_in_executor(self._threads, call, action)
 
     async def _ask_cloud(self, action: Action) -> Any:
-        if isinstance(action, HasInstances | DeleteNodes):
-            # Looked up here: the stores belong to this thread.
-            return await self._block(partial(self._cloud_of_nodes, self._nodes(action.nodes)), action)
-        return await self._block(self._cloud, action)
-
-    def _cloud(self, action: Action) -> Any:
-        """Runs in a thread."""
         groups = self._need(self._groups, action)
-        match action:
-            case Refresh():
-                return list(groups.refresh())
-            case IncreaseSize(group=group, delta=delta, atomic=atomic):
-                return groups.increase_size(group, delta, atomic=atomic)
-            case DecreaseTargetSize(group=group, delta=delta):
-                return groups.decrease_target_size(group, delta)
-            case CreateGroup(group=group, asynchronous=asynchronous):
-                main, *extra = groups.create_group(group, asynchronous=asynchronous)
-                return CreatedGroups(main=main, extra=tuple(extra))
-            case DeleteGroup(group=group):
-                return groups.delete_group(group)
-        raise TypeError(f"this world cannot carry out {type(action).__name__}")
-
-    def _cloud_of_nodes(self, nodes: Sequence[Node], action: HasInstances | DeleteNodes) -> dict[str, bool] | None:
-        """Runs in a thread."""
-        groups = self._need(self._groups, action)
-        if isinstance(action, DeleteNodes):
-            groups.delete_nodes(action.group, nodes, force=action.force)
-            return None
-        found = {}
-        for node in nodes:
-            with suppress(ProviderError):  # where the cloud fails to tell it says nothing
-                found[node.name] = groups.has_instance(node)
-        return found
-
-    def _nodes(self, names: Sequence[str]) -> list[Node]:
-        """The nodes of these names; of an instance that is none, what is known: its id."""
-        stores = self._stores
-        known = {} if stores is None else {node.name: node for node in stores.objects("Node")}
-        found = []
-        for name in names:
-            node = known.get(name)
-            if not isinstance(node, Node):
-                node = Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name))
-            found.append(node)
-        return found
+        nodes: Sequence[Node] = ()
+        if isinstance(action, HasInstances | DeleteNodes):  # looked up here: the stores belong to this thread
+            known = {} if self._stores is None else {node.name: node for node in self._stores.objects("Node")}
+            nodes = nodes_named(action.nodes, known)
+        return await self._block(partial(ask_cloud, groups, nodes=nodes), action)
 
     def _need(self, part: _T | None, action: Action) -> _T:
         if part is None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
@@ -14,11 +13,7 @@ from kscale.effects import (
     Action,
     ApiError,
     Create,
-    CreatedGroups,
-    CreateGroup,
-    DecreaseTargetSize,
     Delete,
-    DeleteGroup,
     DeleteNodes,
     Discover,
     Emit,
@@ -27,7 +22,6 @@ from kscale.effects import (
     GetMetric,
     GetScale,
     HasInstances,
-    IncreaseSize,
     List,
     Moment,
     Observe,
@@ -40,13 +34,14 @@ from kscale.effects import (
     WriteStatus,
 )
 from kscale.errors import InputError
-from kscale.objects.core import Node, NodeSpec, Pod
+from kscale.objects.core import Pod
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import KubeObject, ObjectMeta, object_key
+from kscale.objects.meta import KubeObject, object_key
 from kscale.objects.nodegroup import ProviderError
 from kscale.objects.rest_mapping import BUILT_IN, RESTMapper
 from kscale.objects.scale import ScaleError, scale_of
 from kscale.objects.selector_text import parse_selector
+from kscale.world.cloud_actions import ask_cloud, nodes_named
 from kscale.world.protocols import NodeGroups, Ranker
 from kscale.world.simulated.api_objects import ApiObjects, RefusedError
 from kscale.world.simulated.disruption import Disruption
@@ -218,35 +213,8 @@ class SimulatedPerformer:
     # -- the cloud ---------------------------------------------------------------------------------------------------
 
     def _ask_cloud(self, action: Action) -> Any:
-        cloud = self._cloud
-        match action:
-            case Refresh():
-                return cloud.refresh()
-            case HasInstances(nodes=names):
-                found = {}
-                for node in self._nodes(names):
-                    with suppress(ProviderError):  # where the cloud fails to tell it says nothing
-                        found[node.name] = cloud.has_instance(node)
-                return found
-            case IncreaseSize(group=group, delta=delta, atomic=atomic):
-                return cloud.increase_size(group, delta, atomic=atomic)
-            case DecreaseTargetSize(group=group, delta=delta):
-                return cloud.decrease_target_size(group, delta)
-            case DeleteNodes(group=group, nodes=names, force=force):
-                return cloud.delete_nodes(group, self._nodes(names), force=force)
-            case CreateGroup(group=group, asynchronous=asynchronous):
-                main, *extra = cloud.create_group(group, asynchronous=asynchronous)
-                return CreatedGroups(main=main, extra=tuple(extra))
-            case DeleteGroup(group=group):
-                return cloud.delete_group(group)
-        raise TypeError(f"this world cannot carry out {type(action).__name__}")
-
-    def _nodes(self, names: Sequence[str]) -> list[Node]:
-        """The nodes of these names; of an instance that is none, what is known: its id."""
-        known = self._view.of("Node")
-        return [
-            known.get(name) or Node(metadata=ObjectMeta(name=name), spec=NodeSpec(provider_id=name)) for name in names
-        ]
+        named = action.nodes if isinstance(action, HasInstances | DeleteNodes) else ()
+        return ask_cloud(self._cloud, action, nodes_named(named, self._view.of("Node")))
 
 
 def _kept(made: KubeObject, held: KubeObject) -> Any:
