@@ -19,7 +19,6 @@ EXTRAS = "certificates,cli,dask,data,dra,grpc,kube,metrics,plots,plugins,regex,s
 
 
 MINORS = (11, 12, 13, 14)
-DOORS = "dump watch groups quantity selector cel priorities protobuf csv parquet prometheus"
 TRIED = ["tests/native", "tests/golden"]
 
 
@@ -140,7 +139,8 @@ def fuzz(session: nox.Session) -> None:
     seconds = given.pop(given.index("--seconds") + 1) if "--seconds" in given else "60"
     names = [name for name in given if name != "--seconds"]
     run(session, "python", "-m", "pip", "install", "-q", "atheris>=2.3")
-    for name in names or DOORS.split():
+    python = str(environment(session) / "python")
+    for name in names or session.run(python, "tests/fuzz", external=True, silent=True).split():
         run(session, "python", "tests/fuzz", name, "--seconds", seconds)
 
 

@@ -1,5 +1,7 @@
 """Search for input that gives an error without a name: ``python tests/fuzz TARGET --seconds N`` (Atheris).
 
+Without a target it prints their names.
+
 What is found stands in ``build/fuzz/TARGET/crash-...``; the corpus stays in ``build/fuzz/TARGET/corpus``.
 """
 
@@ -11,6 +13,12 @@ import pkgutil
 import sys
 from pathlib import Path
 
+if len(sys.argv) == 1:
+    from targets import TARGETS
+
+    print(*TARGETS)
+    sys.exit()
+
 import atheris
 
 with atheris.instrument_imports(include=["kscale"]):
@@ -20,7 +28,7 @@ with atheris.instrument_imports(include=["kscale"]):
         package = importlib.import_module(f"kscale.{room}")
         for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             importlib.import_module(found.name)
-    from targets import SEEDS, TARGETS
+    from targets import SEEDS, TARGETS  # instrumented
 
 assert not kscale.__file__.startswith(str(Path("src").resolve())), "an editable install is not instrumented"
 

@@ -65,7 +65,7 @@ class PodMaker:
         self._api = api
         self.admit = admit
         self._classes: PodClasses | None = None
-        self._patterns: dict[str, tuple[KubeObject, Pod]] = {}
+        self._patterns: dict[str, tuple[Any, Pod]] = {}
         for kind in ("PriorityClass", "RuntimeClass", "LimitRange"):
             api.listen(kind, self._forget)
 
@@ -86,7 +86,7 @@ class PodMaker:
         """What the pods of a workload have in common; worked out once for each of its versions of spec."""
         uid = workload.metadata.uid
         known = self._patterns.get(uid)
-        if known is not None and known[0].spec.template is workload.spec.template:  # type: ignore[attr-defined]
+        if known is not None and known[0].spec.template is workload.spec.template:
             return known[1]
         made = next(pods_of(workload, 1, classes=self.classes))
         self._patterns[uid] = workload, made
