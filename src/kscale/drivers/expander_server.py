@@ -7,15 +7,14 @@ import logging
 import ssl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kscale.drivers.expander_protocol import METHOD, Question, answer_of
 from kscale.effects import ApiError
 from kscale.errors import InputError, Problem
 from kscale.world.certificates import load_pair
 from kscale.world.protocols import Ranker
-from kscale.world.rpc import MOST_BYTES, grpc_library
+from kscale.world.rpc import MOST_BYTES, RpcServer, grpc_library
 
 __all__ = ["ExpanderServer"]
 
@@ -23,7 +22,7 @@ _log = logging.getLogger(__name__)
 _CALLS: Final = 4
 
 
-class ExpanderServer:
+class ExpanderServer(RpcServer):
     """Serves ``rank`` at ``address`` (``host:port``; port 0: any) over TLS while it is entered; ``url`` says where.
 
     ``cert``, ``key``: files in PEM. ``client_ca``: clients must show a certificate that this file's has signed
@@ -38,7 +37,7 @@ class ExpanderServer:
         self._codes: Any = grpc.StatusCode
         self._rank = rank
         limits = [("grpc.max_receive_message_length", MOST_BYTES), ("grpc.so_reuseport", 0)]
-        self._server: Any = grpc.server(ThreadPoolExecutor(_CALLS), options=limits)
+        self._server = grpc.server(ThreadPoolExecutor(_CALLS), options=limits)
         service, _, method = METHOD.removeprefix("/").rpartition("/")
         handler = grpc.unary_unary_rpc_method_handler(self._best_options)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, {method: handler}),))
@@ -52,23 +51,6 @@ class ExpanderServer:
         except RuntimeError as error:
             raise InputError(Problem(f"nothing can be served at {address}: {error}")) from None
         self.url = f"{address.rpartition(':')[0]}:{port}"
-
-    def __enter__(self) -> Self:
-        self._server.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.stop(None).wait()
-
-    def wait(self) -> None:
-        """Waits until it is stopped."""
-        self._server.wait_for_termination()
-
-    def stop(self) -> None:
-        """Ends it; calls under way fail."""
-        self._server.stop(None)
 
     def _best_options(self, data: bytes, context: Any) -> bytes:
         try:

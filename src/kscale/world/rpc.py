@@ -6,11 +6,12 @@ import ipaddress
 import os
 import ssl
 from pathlib import Path
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from kscale.errors import InputError, MissingExtraError, Problem
 
-__all__ = ["MOST_BYTES", "channel", "error_text", "grpc_library", "is_unimplemented", "read_certificates"]
+__all__ = ["MOST_BYTES", "RpcServer", "channel", "error_text", "grpc_library", "is_unimplemented", "read_certificates"]
 
 MOST_BYTES: Final = 128 << 20
 _SPELLED: Final = {"CANCELLED": "Canceled", "OK": "OK"}  # as Go does
@@ -23,6 +24,29 @@ def grpc_library(what: str) -> Any:
     except ImportError:
         raise MissingExtraError(what, "grpc") from None
     return grpc
+
+
+class RpcServer:
+    """A server (``grpc.Server``, which who derives from this makes and fills) that serves while it is entered."""
+
+    _server: Any
+
+    def __enter__(self) -> Self:
+        self._server.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.stop(None).wait()
+
+    def wait(self) -> None:
+        """Waits until it is stopped from elsewhere."""
+        self._server.wait_for_termination()
+
+    def stop(self) -> None:
+        """Ends it; calls under way fail."""
+        self._server.stop(None)
 
 
 def channel(url: str, credentials: Any, *, what: str) -> Any:

@@ -7,8 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup, ProviderError, is_not_implemented
@@ -23,14 +22,14 @@ from kscale.world.nodegroups.external_messages import (
     template_message,
 )
 from kscale.world.protocols import NodeGroups
-from kscale.world.rpc import grpc_library
+from kscale.world.rpc import RpcServer, grpc_library
 
 __all__ = ["ExternalServer"]
 
 _CALLS: Final = 8
 
 
-class ExternalServer:
+class ExternalServer(RpcServer):
     """Serves groups at ``address`` (``host:port``; port 0: any) while it is entered; ``url`` says where.
 
     ``cert``, ``key``, ``cacert``: files in PEM; clients must show a certificate that ``cacert`` has signed. Without
@@ -46,7 +45,7 @@ class ExternalServer:
         self._groups = groups
         self._lock = threading.Lock()
         self._known: list[NodeGroup] | None = None
-        self._server: Any = grpc.server(ThreadPoolExecutor(_CALLS), options=[("grpc.so_reuseport", 0)])
+        self._server = grpc.server(ThreadPoolExecutor(_CALLS), options=[("grpc.so_reuseport", 0)])
         answers = {
             "NodeGroups": self._node_groups,
             "NodeGroupForNode": self._group_of_node,
@@ -82,19 +81,6 @@ class ExternalServer:
         else:
             port = self._server.add_insecure_port(address)
         self.url = f"{host}:{port}"
-
-    def __enter__(self) -> Self:
-        self._server.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.stop(None).wait()
-
-    def wait(self) -> None:
-        """Waits until it is stopped from elsewhere."""
-        self._server.wait_for_termination()
 
     def _answering(self, name: str, answer: Callable[[Any], dict[str, Any]]) -> Callable[[Any, Any], Any]:
         def call(request: Any, context: Any) -> Any:
