@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import kscale
 from fuzz.targets import SEEDS, TARGETS
 
 
@@ -41,3 +42,9 @@ def libraries() -> None:
 @given(data=st.data())
 def test_damage_has_a_name(name: str, data: st.DataObject) -> None:
     TARGETS[name](data.draw(damaged(SEEDS[name])))
+
+
+def test_a_key_that_comes_twice_is_named_beside_what_is_no_utf8() -> None:
+    pod = b'{"kind":"Pod","apiVersion":"v1","metadata":{"name":"p"},"spec":{"x":"\xff","nodeName":"a","nodeName":"b"}}'
+    found = kscale.Cluster().watched(b'{"type":"ADDED","object":' + pod + b"}\n")
+    assert [each.message for each in found.problems] == ["the key nodeName comes twice"]
