@@ -27,6 +27,7 @@ from kscale.snapshot.interner import PodClass
 __all__ = ["Explainer"]
 
 P = TypeVar("P", bound=Part)
+_Where = Callable[[NDArray[np.int32]], NDArray[np.bool_]]
 _BY_ORDINAL = {plugin.ordinal: plugin for plugin in PROFILE}
 
 
@@ -146,18 +147,28 @@ class Explainer:
 
     def pods_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> list[str]:
         """The pods that are meant in the topology domain of an existing node, in order of appearance."""
-        ids = self.ctx.snapshot.columns.label(key).ids
-        if node >= len(ids) or ids[node] < 0:
-            return []
-        return self._placed(means, lambda nodes: ids[nodes] == ids[node])
+        return self._keys(self._rows(means, self._in_domain(key, node)))
+
+    def first_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
+        """(its place in order of appearance, its class) of the first of ``pods_in_domain``."""
+        rows = self._rows(means, self._in_domain(key, node))
+        if not len(rows):
+            return None
+        snapshot = self.ctx.snapshot
+        return int(rows[0]), snapshot.interner.classes[int(snapshot.placed_class[rows[0]])]
 
     def pods_anywhere(self, means: Callable[[PodClass], bool]) -> list[str]:
         """The placed pods that are meant, in order of appearance."""
-        return self._placed(means, lambda nodes: np.ones(len(nodes), dtype=bool))
+        return self._keys(self._rows(means, lambda nodes: np.ones(len(nodes), dtype=bool)))
 
-    def _placed(
-        self, means: Callable[[PodClass], bool], where: Callable[[NDArray[np.int32]], NDArray[np.bool_]]
-    ) -> list[str]:
+    def _in_domain(self, key: str, node: int) -> _Where:
+        ids = self.ctx.snapshot.columns.label(key).ids
+        if node >= len(ids) or ids[node] < 0:
+            return lambda nodes: np.zeros(len(nodes), dtype=bool)
+        return lambda nodes: ids[nodes] == ids[node]
+
+    def _rows(self, means: Callable[[PodClass], bool], where: _Where) -> NDArray[np.int64]:
+        """The rows of placed pods that are meant, on such nodes."""
         snapshot = self.ctx.snapshot
         _, starts, order = snapshot.by_class
         chosen = [np.zeros(0, dtype=np.int64)]
@@ -165,7 +176,10 @@ class Explainer:
             if means(other):
                 rows = order[starts[i] : starts[i + 1]]
                 chosen.append(rows[where(snapshot.placed_node[rows])])
-        return [snapshot.placed_key(row) for row in np.sort(np.concatenate(chosen)).tolist()]
+        return np.sort(np.concatenate(chosen))
+
+    def _keys(self, rows: NDArray[np.int64]) -> list[str]:
+        return [self.ctx.snapshot.placed_key(row) for row in rows.tolist()]
 
 
 def _broken(no: Verdict) -> Verdict:

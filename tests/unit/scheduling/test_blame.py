@@ -77,6 +77,18 @@ def test_existing_anti_affinity_names_its_carriers() -> None:
     assert (found["rule"], found["domain"], found["pods"]) == ("anti-affinity of placed pods", "n3", ["d/guard"])
 
 
+def test_of_several_carriers_the_first_in_the_snapshot_is_named_whatever_the_cluster_held_before() -> None:
+    guards = [pod("a", "db", nodeName="n3", affinity=apart(HOST)), pod("b", "db", nodeName="n3", affinity=apart(ZONE))]
+    cluster = kscale.Cluster([node("n3", "b"), *guards[::-1]])
+    cluster.snapshot()
+    cluster.remove(guards[1])
+    cluster.apply(guards[1])
+    assert cluster.snapshot().pods == ("d/a", "d/b")
+    for known in (cluster, kscale.Cluster(list(cluster))):
+        (found,) = kscale.fit(known.snapshot(), [pod("p")]).verdict("d/p", "n3").numbers
+        assert (found["topologyKey"], found["term"], found["pods"]) == (HOST, 0, ["d/a"])
+
+
 def test_affinity_tells_where_nobody_is() -> None:
     found = numbers(pod("p", affinity=near(ZONE)), "n3", pod("db", "db", nodeName="n1"))
     assert found == {

@@ -123,6 +123,10 @@ class Witness(Protocol):
         """The pods that are meant in the topology domain of an existing node, in order of appearance."""
         ...
 
+    def first_in_domain(self, key: str, node: int, means: Callable[[PodClass], bool]) -> tuple[int, PodClass] | None:
+        """(its place in order of appearance, its class) of the first of ``pods_in_domain``."""
+        ...
+
     def pods_anywhere(self, means: Callable[[PodClass], bool]) -> list[str]:
         """The placed pods that are meant, in order of appearance."""
         ...

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar
 
 from kscale._native import _engine
@@ -84,6 +85,10 @@ def _means_all(terms: Iterable[Term]) -> Callable[[PodClass], bool]:
     """Whether every one of some terms means a pod, whatever labels its namespace has."""
     wanted = tuple(terms)
     return lambda pod: all(term.means(pod, None) for term in wanted)
+
+
+def _carries(term: Term, other: PodClass) -> bool:
+    return term in carried_terms(other)
 
 
 class TermIndex:
@@ -210,6 +215,22 @@ class TermNumbers(Part):
         return found
 
 
+def _blocker(held: Sequence[Term], which: int, node: int, witness: Witness) -> tuple[Term, int | None]:
+    """Of the terms held against a pod the one to name, and its place in the list of the pod that carries it: the pod
+    that appears first. (The engine's ``which`` depends on what its session met before.) A carrier that was placed
+    since the snapshot has no place to tell."""
+    seen = []
+    for term in held:
+        first = witness.first_in_domain(term.key, node, partial(_carries, term))
+        if first is not None:
+            row, carrier = first
+            seen.append((row, carried_terms(carrier).index(term), term))
+    if not seen:
+        return held[which], None
+    _, at, term = min(seen, key=lambda found: found[:2])
+    return term, at
+
+
 class InterPodAffinity(Plugin):
     """The node's domains hold the pods that are wanted and none that are not."""
 
@@ -272,10 +293,11 @@ class InterPodAffinity(Plugin):
         return (ctx.informers.namespaces,)
 
     def blame(self, detail: int, which: int, pod: PodClass, node: int, witness: Witness) -> Numbers:
-        """``rule``, ``term`` (its place in the list), ``topologyKey``, ``domain``, ``matching`` pods there, ``pods``
-        (the first few)."""
+        """``rule``, ``term`` (its place in the list of the pod that has it), ``topologyKey``, ``domain``, ``matching``
+        pods there, ``pods`` (the first few)."""
         part = witness.part(TermNumbers)
         near, apart = part.terms.get(pod.index, ((), ()))
+        at: int | None
         means: Callable[[PodClass], bool]
         if detail == _engine.AFFINITY:
             keys = list(dict.fromkeys(term.key for term in near))
@@ -286,12 +308,9 @@ class InterPodAffinity(Plugin):
             rule, at, key = "anti-affinity", which, apart[which].key
             means = _means_all([apart[which]])
         else:
-            blocker = part.blockers[pod.index][which]
-            rule, at, key = "anti-affinity of placed pods", which, blocker.key
-
-            def means(other: PodClass) -> bool:
-                return blocker in carried_terms(other)
-
+            blocker, at = _blocker(part.blockers[pod.index], which, node, witness)
+            rule, key = "anti-affinity of placed pods", blocker.key
+            means = partial(_carries, blocker)
         pods = witness.pods_in_domain(key, node, means)
         return (
             {
