@@ -15,6 +15,7 @@ from kscale.effects import (
     Create,
     CreateGroup,
     DecreaseTargetSize,
+    Delete,
     DeleteGroup,
     DeleteNodes,
     Emit,
@@ -27,6 +28,7 @@ from kscale.effects import (
     Patch,
     Refresh,
     VirtualTime,
+    WriteStatus,
 )
 from kscale.objects.core import ConfigMap, Node, Pod
 from kscale.objects.meta import KubeObject
@@ -48,7 +50,7 @@ class Cloud(World):
     """A world with node groups. ``calls``: what was asked of the cloud, as upstream's tests write it down.
 
     ``members``: the machines of each group, whether they have a node object or not; ``grown(group, count)`` is told of
-    every raised size.
+    every raised size. ``objects``: those of which a loop writes the status, by ``namespace/name``.
     """
 
     def __init__(self, groups: Iterable[NodeGroup], nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> None:
@@ -61,6 +63,7 @@ class Cloud(World):
         }
         self.calls: list[tuple[Any, ...]] = []
         self.config_maps: dict[str, ConfigMap] = {}
+        self.objects: dict[str, KubeObject] = {}
         self.tells_machines = True
         self.fate: Fate = smoothly
         self.grown: Callable[[str, int], None] = lambda group, count: None
@@ -113,6 +116,10 @@ class Cloud(World):
             case DeleteGroup(group=group):
                 self.calls.append(("delete", group))
                 del self.groups[group]
+            case WriteStatus(object=written):
+                self.objects[written.key] = written
+            case Delete(kind="ProvisioningRequest", namespace=namespace, name=name):
+                del self.objects[f"{namespace}/{name}"]
             case Get(kind="ConfigMap", name=name):
                 found = self.config_maps.get(name)
                 return found, None if found is not None else NOT_FOUND
@@ -158,7 +165,7 @@ class Life:
         self.time.run(until=at)
         cloud = self.cloud
         pods = [pod for key, pod in cloud.pods.items() if not cloud._is_gone(key, at)]
-        snapshot = Cluster([*cloud.nodes.values(), *pods, *self.others]).snapshot(dra=True)
+        snapshot = Cluster([*cloud.nodes.values(), *pods, *cloud.objects.values(), *self.others]).snapshot(dra=True)
         given = ca.LoopInputs(actuator=self.actuator, **inputs)
         running = self.time.start(
             lambda now: ca.run_once_steps(

@@ -72,7 +72,6 @@ IDLE: Final[Mapping[str, str]] = {
 
 NOT_HERE: Final[Mapping[str, str]] = {
     "scheduler_config_file": "kscale.scheduler_profile makes a profile of it, for kscale.scale_up(profile=...)",
-    "capacity_buffer_pod_injection_enabled": "kscale.ca.capacity_buffers gives the pods of buffers",
     "enable_provisioning_requests": "kscale.ca.provisioning_requests decides about these",
 }
 """Flags that would change the answer, which this does not give; in snake_case, with what does."""

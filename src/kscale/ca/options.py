@@ -151,6 +151,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     async_node_groups: bool = False
     enable_proactive_scaleup: bool = False
     pod_injection_limit: int = 5000
+    capacity_buffer_pod_injection_enabled: bool = False
     enable_dynamic_resource_allocation: bool = True
     enable_csi_node_aware_scheduling: bool = False
 
@@ -224,6 +225,11 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     @property
     def legacy(self) -> bool:
         return self.profile == LEGACY
+
+    @property
+    def asked_ahead(self) -> bool:
+        """Whether objects count that ask for capacity before there are pods."""
+        return self.capacity_buffer_pod_injection_enabled
 
     @cached_property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:

@@ -71,6 +71,7 @@ _SCALE_UP: Final = {
     "async_node_groups": "Groups are made while the loop goes on.",
     "enable_proactive_scaleup": "Pods that controllers have not made yet count.",
     "pod_injection_limit": "... up to so many.",
+    "capacity_buffer_pod_injection_enabled": "Pods of CapacityBuffers that are ready count.",
     "enable_dynamic_resource_allocation": "Always.",
     "enable_csi_node_aware_scheduling": "Templates tell how many volumes a node takes.",
 }
@@ -159,7 +160,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "check-capacity-provisioning-request-batch-timebox": "ProvisioningRequests are not served",
     "check-capacity-processor-instance": "ProvisioningRequests are not served",
     "capacity-buffer-controller-enabled": "CapacityBuffers are not served",
-    "capacity-buffer-pod-injection-enabled": "CapacityBuffers are not served",
     "capacity-buffer-pod-dry-run-enabled": "CapacityBuffers are not served",
     "max-empty-bulk-delete": _LEGACY,
     "node-autoprovisioning-enabled": _LEGACY,

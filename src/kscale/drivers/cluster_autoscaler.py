@@ -67,6 +67,7 @@ _OBSERVED: Final = (
 )  # fmt: skip
 _DEVICES: Final = tuple(("resource.k8s.io/v1", kind) for kind in ("ResourceClaim", "ResourceSlice", "DeviceClass"))
 _QUOTAS: Final = ("autoscaling.x-k8s.io/v1beta1", "CapacityQuota")
+_BUFFERS: Final = (("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer"), ("v1", "PodTemplate"))
 
 
 class NotStartedError(KscaleError, RuntimeError):
@@ -150,6 +151,8 @@ class ClusterAutoscaler:
             kinds += _DEVICES
         if self.options.capacity_quotas_enabled:
             kinds.append(_QUOTAS)
+        if self.options.capacity_buffer_pod_injection_enabled:
+            kinds += _BUFFERS
         found = [Watch(kind=kind, api_version=version) for version, kind in kinds]
         if self.process.frequent_loops:
             found.append(Watch(kind="Pod", api_version="v1", field_selector=UNSCHEDULED_PODS, typed=True))
@@ -241,7 +244,9 @@ class ClusterAutoscaler:
         """Of rounds before this moment, the cluster and the cloud being as they were in the last, nothing else can come
         than came of that, which did nothing (:mod:`kscale.ca.static_autoscaler.steady`)."""
         last, report = self._last, self.report
-        if last is None or report is None or report.error is not None or report.ended or self.options.legacy:
+        if last is None or report is None or report.error is not None or report.ended:
+            return ZERO_TIME
+        if self.options.legacy or self.options.asked_ahead:
             return ZERO_TIME
         tracker = self._actuator.tracker.status(last.ended)
         going = tracker.deleting or tracker.draining or tracker.recent_evictions

@@ -30,8 +30,9 @@ CLUSTER_AUTOSCALER_RULES: Final[Sequence[ApiObject]] = (
         _SEE,
     ),
     _rule("resource.k8s.io", ["resourceclaims", "resourceslices", "deviceclasses"], _SEE),
-    _rule("autoscaling.x-k8s.io", ["capacityquotas"], _SEE),
-    _rule("autoscaling.x-k8s.io", ["capacityquotas/status"], ["patch"]),
+    _rule("", ["podtemplates"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacityquotas", "capacitybuffers"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacityquotas/status", "capacitybuffers/status"], ["patch"]),
 )
 """What the Cluster Autoscaler does anywhere in the cluster."""
 

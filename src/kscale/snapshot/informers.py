@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
-from kscale.objects.core import Service
+from kscale.objects.capacity_buffers import CapacityBuffer
+from kscale.objects.core import PodTemplate, Service
 from kscale.objects.meta import KubeObject
 from kscale.objects.policy import PodDisruptionBudget
+from kscale.objects.provisioning_requests import ProvisioningRequest
 from kscale.objects.quota import CapacityQuota
 from kscale.objects.resource import DeviceClass, ResourceClaim, ResourceSlice
 from kscale.objects.storage import (
@@ -29,6 +31,7 @@ INFORMED_KINDS = frozenset(
         "Namespace", "Service", "ReplicationController", "ReplicaSet", "StatefulSet", "PersistentVolume",
         "PersistentVolumeClaim", "StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment",
         "ResourceClaim", "ResourceSlice", "DeviceClass", "DaemonSet", "Job", "PodDisruptionBudget", "CapacityQuota",
+        "CapacityBuffer", "ProvisioningRequest", "PodTemplate",
     }
 )  # fmt: skip
 
@@ -40,7 +43,8 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
     """Indexed read-only views; made once per snapshot from the cluster's objects, in their order.
 
     ``leftovers``: claims that a scheduler made for the extended resources of a pod, by the pod's UID. ``binding``: some
-    claim was given devices that wait for conditions, at a moment that it tells.
+    claim was given devices that wait for conditions, at a moment that it tells. ``pod_templates``: by
+    ``namespace/name``.
     """
 
     namespaces: dict[str, dict[str, str] | None]
@@ -61,6 +65,9 @@ class Informers(msgspec.Struct, frozen=True, eq=False):
     workloads: list[KubeObject]
     budgets: list[PodDisruptionBudget]
     quotas: list[CapacityQuota]
+    capacity_buffers: list[CapacityBuffer]
+    provisioning_requests: list[ProvisioningRequest]
+    pod_templates: dict[str, PodTemplate]
 
     @classmethod
     def of(cls, objects: dict[str, dict[str, Any]]) -> Informers:
@@ -143,5 +150,11 @@ _FIELDS: dict[str, tuple[frozenset[str], Callable[[_Objects], Any]]] = {
     "workloads": (frozenset(_WORKLOADS), lambda objects: [each for kind in _WORKLOADS for each in _all(objects, kind)]),
     "budgets": _listed("PodDisruptionBudget"),
     "quotas": _listed("CapacityQuota"),
+    "capacity_buffers": _listed("CapacityBuffer"),
+    "provisioning_requests": _listed("ProvisioningRequest"),
+    "pod_templates": (
+        frozenset({"PodTemplate"}),
+        lambda objects: {each.key: each for each in _all(objects, "PodTemplate")},
+    ),
 }
 """Field -> (the kinds it is made of, how)."""

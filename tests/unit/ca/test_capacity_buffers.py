@@ -10,12 +10,13 @@ from builders import N0, Ran, at, container, run_steps
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.capacity_buffers import (
     CapacityBufferError,
+    buffer_events,
     buffer_pods_steps,
     buffer_replicas,
-    tell_buffers,
     translate,
 )
 from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.pod_lists.made_up import MadeUpPods
 from kscale.ca.scale_up.status import ConsideredGroup, RemainingPod, ScaleUpStatus
 from kscale.effects import SECOND, WriteStatus
 from kscale.objects.capacity_buffers import CapacityBuffer, CapacityBufferSpec, CapacityBufferStatus, LocalObjectRef
@@ -207,10 +208,10 @@ def test_events() -> None:
         ],
         considered_groups=[ConsideredGroup(id="g"), ConsideredGroup(id="made", exists=False)],
     )
-    told = tell_buffers(status, buffers)
-    assert [pod.pod for pod in told.status.pods_remain_unschedulable] == ["shop/real"]
-    assert told.status.pods_await_evaluation == ["shop/s-9"]
-    (event,) = told.events
+    told = MadeUpPods(buffers=buffers).without(status)
+    assert [pod.pod for pod in told.pods_remain_unschedulable] == ["shop/real"]
+    assert told.pods_await_evaluation == ["shop/s-9"]
+    (event,) = buffer_events(status, buffers)
     assert (event.regarding.kind, event.regarding.name, event.reason) == (
         "CapacityBuffer",
         "spare",
@@ -230,9 +231,11 @@ def test_events_of_success() -> None:
         pods_triggered=["shop/s-1", "shop/real", "shop/o-1", "shop/s-2"],
         pods_remain_unschedulable=[RemainingPod(pod="shop/s-3")],
     )
-    told = tell_buffers(status, {**buffers, "shop/s-3": spare})
-    assert told.status.pods_triggered == ["shop/real"]
-    assert [(event.regarding.name, event.reason, event.message) for event in told.events] == [
+    made_up = MadeUpPods(buffers={**buffers, "shop/s-3": spare})
+    assert made_up.without(status).pods_triggered == ["shop/real"]
+    events = made_up.events(status)
+    assert [(event.regarding.name, event.reason, event.message) for event in events] == [
         ("spare", "TriggeredScaleUp", "capacity buffer 2 fake pods triggered scale-up: [{g 1->3 (max: 9)}]"),
         ("other", "TriggeredScaleUp", "capacity buffer 1 fake pods triggered scale-up: [{g 1->3 (max: 9)}]"),
+        ("real", "TriggeredScaleUp", "pod triggered scale-up: [{g 1->3 (max: 9)}]"),
     ]

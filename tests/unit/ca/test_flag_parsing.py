@@ -44,7 +44,7 @@ DEFAULTS = """
     max-bulk-soft-taint-time=3s node-deletion-candidate-ttl=0s
 
     enable-proactive-scaleup=false pod-injection-limit=5000 enable-dynamic-resource-allocation=true
-    enable-csi-node-aware-scheduling=false
+    enable-csi-node-aware-scheduling=false capacity-buffer-pod-injection-enabled=false
 
     node-removal-latency-tracking-enabled=false max-node-skip-eval-time-tracker-enabled=false
     write-status-configmap=true emit-per-nodegroup-metrics=false
@@ -102,7 +102,6 @@ def test_flags_that_change_nothing_are_said(flag: str, why: str) -> None:
     [
         ("scheduler-config-file=f", "scheduler_profile"),
         ("enable-provisioning-requests", "ca.provisioning_requests"),
-        ("capacity-buffer-pod-injection-enabled", "ca.capacity_buffers"),
     ],
 )
 def test_flags_that_would_change_an_answer_are_refused(flag: str, door: str) -> None:

@@ -13,8 +13,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from kscale.ca.scale_up.status import ScaleUpStatus
-from kscale.effects import Deferred, from_text
+from kscale.effects import from_text
 from kscale.objects.apps import ReplicaSet, StatefulSet
 from kscale.objects.batch import Job
 from kscale.objects.conditions import find
@@ -22,7 +21,7 @@ from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.objects.owners import controller_of
 
-__all__ = ["desired_pods", "is_gated", "missing_pods", "within_limit", "without_made_up"]
+__all__ = ["desired_pods", "is_gated", "missing_pods", "within_limit"]
 
 
 class _Owned(msgspec.Struct):
@@ -106,17 +105,3 @@ def within_limit(pods: Sequence[str], made_up: Collection[str], limit: int) -> N
         else:
             kept.append(at)
     return np.array(kept, dtype=np.int64)
-
-
-def without_made_up(status: ScaleUpStatus, made_up: Collection[str]) -> ScaleUpStatus:
-    """What is told of a scale-up: pods that nobody has made are in no list."""
-    if not made_up:
-        return status
-    return replace(
-        status,
-        pods_triggered=Deferred(lambda: [pod for pod in status.pods_triggered if pod not in made_up]),
-        pods_await_evaluation=Deferred(lambda: [pod for pod in status.pods_await_evaluation if pod not in made_up]),
-        pods_remain_unschedulable=Deferred(
-            lambda: [pod for pod in status.pods_remain_unschedulable if pod.pod not in made_up]
-        ),
-    )

@@ -75,6 +75,10 @@ class WaitingPods:
             found[number] = id(self.examples[number]) in wanted
         return found[self.kind]
 
+    def followed_by(self, pods: Sequence[Pod]) -> WaitingPods:
+        """These, then others that are in no snapshot."""
+        return WaitingPods.of([*self.records, *map(PodRecord, pods)]) if pods else self
+
     def kept_by(self, rule: Callable[[list[Pod]], Iterable[Pod]]) -> WaitingPods:
         """What a rule that only leaves pods out keeps."""
         return self.take(np.flatnonzero(self.among(rule(self.in_play))))

@@ -10,6 +10,7 @@ import msgspec
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.types import ExpanderInput, Filter, Rng
 from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer
+from kscale.ca.pod_lists.made_up import MadeUpPods
 from kscale.ca.quota import Quota
 from kscale.ca.scale_up.creation import AsyncInitializer
 from kscale.ca.similarity import Comparator
@@ -32,7 +33,7 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
       of groups that are still being made.
     - ``known_templates`` as in :func:`kscale.ca.scale_up.group_filter.filter_groups`; ``stop_after_options``: no
       further estimates once there are so many options (0 = all); ``all_or_nothing``: all pods at once or none.
-    - ``made_up``: names of pods that nobody has made yet; nothing is told of them.
+    - ``made_up``: pods that nobody has made; nothing is told of them.
     """
 
     expanders: Sequence[str] | None = None
@@ -46,7 +47,7 @@ class OrchestratorInputs(msgspec.Struct, kw_only=True, frozen=True):
     initializers: Mapping[str, AsyncInitializer] = {}
     known_templates: Container[str] | None = None
     all_or_nothing: bool = False
-    made_up: Collection[str] = frozenset()
+    made_up: MadeUpPods = MadeUpPods()
     stop_after_options: int = 0
     rng: Rng | None = None
 

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
+from kscale.ca.capacity_buffers import buffer_pods_steps
 from kscale.ca.cluster_state import Updating, update_nodes_steps
 from kscale.ca.errors import AutoscalerError
 from kscale.ca.expander.group_prices import group_prices
@@ -19,7 +20,8 @@ from kscale.ca.pod_lists.drained import with_drained_pods
 from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
-from kscale.ca.pod_lists.proactive import missing_pods, within_limit, without_made_up
+from kscale.ca.pod_lists.made_up import MadeUpPods
+from kscale.ca.pod_lists.proactive import missing_pods, within_limit
 from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.tpu import clear_tpu_requests
 from kscale.ca.pod_lists.waiting import WaitingPods
@@ -38,10 +40,10 @@ from kscale.ca.state import LoopState, RememberedTemplate, ScaleUpState, registe
 from kscale.effects import (
     Deferred,
     Emit,
-    Event,
     Moment,
     Progress,
     StepsOf,
+    WriteStatus,
     duration,
 )
 from kscale.objects.nodegroup import NodeTemplate
@@ -113,13 +115,12 @@ class ScaleUpLoop:
         draining: Sequence[str] = (),
         enforcer: ScaleUpEnforcer | None = None,
         max_looks: int | None = None,
-    ) -> StepsOf[Emit, None]:
+    ) -> StepsOf[Emit | WriteStatus, None]:
         """Puts what is coming into the simulated cluster and what fits on its nodes; says whether to scale up."""
         options, before = self.options, self.before
         moving = self.scene.records_by_node(draining)
         before.upcoming = self.scene.prepare(self.made, self.state)
-        events = self._lists(asked, draining, moving, looks_in_time(options, max_looks))
-        yield from self.p.emit(*events)
+        yield from self._lists(asked, draining, moving, looks_in_time(options, max_looks))
         assert before.asked is not None
         gate = should_scale_up(
             before.asked.in_play,
@@ -139,12 +140,14 @@ class ScaleUpLoop:
         draining: Sequence[str],
         moving: Mapping[str, Sequence[PodRecord]],
         max_looks: int | None,
-    ) -> list[Event]:
+    ) -> StepsOf[Emit | WriteStatus, None]:
         """The chain of list processors; what each took out goes to ``before``."""
         scene, options, before, state = self.scene, self.options, self.before, self.state
         waiting, ignored = self._waiting(asked)
         if options.enable_proactive_scaleup:
             waiting = self._with_missing(waiting)
+        if options.capacity_buffer_pod_injection_enabled:
+            waiting = yield from self._with_buffers(waiting)
         kept = waiting.kept_by(lambda pods: without_expendable(pods, options.expendable_pods_priority_cutoff))
         gone = len(waiting) - len(kept)
         plain = kept.in_play
@@ -168,10 +171,14 @@ class ScaleUpLoop:
             profile=scene.profile,
             max_looks=max_looks,
         )
+        degraded = memory.degraded_loops
+        if options.enable_graceful_degradation:
+            degraded, events = count_degradation(degraded, len(placed.not_tried), options)
+            yield from self.p.emit(*events)
         left = needed.take(placed.unschedulable_positions)
         wanted = left.kept_by(without_daemonset_pods)
-        if before.made_up:
-            wanted = wanted.take(within_limit(wanted.keys, before.made_up, options.pod_injection_limit))
+        if before.made_up.missing:
+            wanted = wanted.take(within_limit(wanted.keys, before.made_up.missing, options.pod_injection_limit))
         aged = without_young(wanted.in_play, self.now, duration(options.new_pod_scale_up_delay))
         scene.warnings += aged.warnings
         old = wanted.among(aged.pods)
@@ -188,21 +195,25 @@ class ScaleUpLoop:
             young=len(before.young),
             asked=len(before.asked),
         )
-        degraded = memory.degraded_loops
-        events: list[Event] = []
-        if options.enable_graceful_degradation:
-            degraded, events = count_degradation(degraded, len(placed.not_tried), options)
         memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
         self.state = replace(state, cursor=placed.state.cursor, scale_up=memory)
-        return events
 
     def _with_missing(self, waiting: WaitingPods) -> WaitingPods:
         """The pods, then those that controllers have not made yet."""
         snapshot = self.scene.snapshot
         records = [*snapshot.placed_records, *waiting.records, *snapshot.gated_records]
         missing = missing_pods(self.scene.found.informers.workloads, (record.pod for record in records))
-        self.before.made_up = frozenset(pod.key for pod in missing)
-        return WaitingPods.of([*waiting.records, *map(PodRecord, missing)]) if missing else waiting
+        self.before.made_up = MadeUpPods(missing=frozenset(pod.key for pod in missing))
+        return waiting.followed_by(missing)
+
+    def _with_buffers(self, waiting: WaitingPods) -> StepsOf[WriteStatus, WaitingPods]:
+        """The pods, then those of capacity buffers."""
+        informers = self.scene.found.informers
+        found = yield from buffer_pods_steps(informers.capacity_buffers, informers.pod_templates, now=self.p.now)
+        self.scene.warnings += found.warnings
+        buffers = {pod.key: found.buffers[pod.metadata.uid] for pod in found.pods}
+        self.before.made_up = replace(self.before.made_up, buffers=buffers)
+        return waiting.followed_by(found.pods)
 
     def _waiting(self, asked: Collection[str] | None) -> tuple[WaitingPods, int]:
         """The pods that need a place, and how many pending ones nobody looks at."""
@@ -260,11 +271,11 @@ class ScaleUpLoop:
                 inputs, state.cursor,
             )  # fmt: skip
             self.rounds = [done]
-            told = without_made_up(done.status, before.made_up)
+            status = done.status
             # There may be an event for every pod: they are made when somebody looks at them.
-            yield from self.p.act(Emit(Deferred(lambda: status_events(told))))
+            yield from self.p.act(Emit(Deferred(lambda: before.made_up.events(status))))
         for done in self.rounds:
-            done.status = without_made_up(done.status, before.made_up)
+            done.status = before.made_up.without(done.status)
         last = self.rounds[-1]
         self.result = last.status.result
         self.state = replace(state, cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))

@@ -31,6 +31,7 @@ from kscale.effects import (
     Moment,
     Progress,
     StepsOf,
+    WriteStatus,
     as_if_done,
     moment,
 )
@@ -42,7 +43,7 @@ from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ScalingUp", "check_options", "scale_up", "scale_up_steps"]
 
-ScalingUp = Orchestrating | DecreaseTargetSize
+ScalingUp = Orchestrating | DecreaseTargetSize | WriteStatus
 """What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Any, Self
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.errors import ErrorRecord
+from kscale.ca.pod_lists.made_up import MadeUpPods
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.scale_up.explaining import beyond_limits, choices, pending_pods
 from kscale.ca.scale_up.min_size import MinSizeScaleUp
@@ -23,7 +24,6 @@ from kscale.ca.scale_up.status import (
     MadeGroups,
     RemainingPod,
     ScaleUpStatus,
-    status_events,
 )
 from kscale.ca.state import LoopState, RememberedTemplate
 from kscale.effects import Event
@@ -38,8 +38,7 @@ class Preparation:
     """What a loop knows before it scales up. ``asked``: the pods that need nodes; None: the loop ended before.
 
     ``found``: the snapshot that it began with; ``unschedulable``, ``unprocessed``: how many pending pods the scheduler
-    has given up, and has not looked at; ``made_up``: names of pods that controllers have yet to make, of which nothing
-    is told.
+    has given up, and has not looked at; ``made_up``: pods that nobody has made, of which nothing is told.
     """
 
     found: Snapshot
@@ -50,7 +49,7 @@ class Preparation:
     placed: PlaceResult | None = None
     asked: WaitingPods | None = None
     young: WaitingPods | None = None
-    made_up: Collection[str] = frozenset()
+    made_up: MadeUpPods = field(default_factory=MadeUpPods)
     upcoming: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     scale_down_disabled: bool = False
@@ -270,5 +269,5 @@ def events_of_untried(before: Preparation, result: str) -> list[Event]:
     """What is told of pods for which no scale-up was tried: that the cluster has all the nodes it may have."""
     if result != LIMITED_BY_MAX_NODES_TOTAL or before.asked is None:
         return []
-    left = [RemainingPod(pod=name) for name in before.names]
-    return status_events(ScaleUpStatus(result=result, pods_remain_unschedulable=left))
+    left = [RemainingPod(pod=name) for name in before.asked.keys]
+    return before.made_up.events(ScaleUpStatus(result=result, pods_remain_unschedulable=left))

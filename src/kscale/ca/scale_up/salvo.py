@@ -14,12 +14,11 @@ from msgspec.structs import replace
 from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.options import AutoscalingOptions
-from kscale.ca.pod_lists.proactive import without_made_up
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
 from kscale.ca.scale_up.scene import as_coming
-from kscale.ca.scale_up.status import SUCCESSFUL, status_events
+from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.templates import fresh_copy
 from kscale.effects import Moment, Progress, StepsOf, duration, moment
 from kscale.objects.core import Node, Pod
@@ -95,7 +94,7 @@ def salvo_in(
         snapshot = result.snapshot_after
         done = yield from orchestrate_in(p, snapshot, pending, groups, nodes, templates, state, options, inputs, cursor)
         result.rounds.append(SalvoRound(done=done, node_count=len(nodes)))
-        yield from p.emit(*status_events(without_made_up(done.status, inputs.made_up)))
+        yield from p.emit(*inputs.made_up.events(done.status))
         triggered = set(done.status.pods_triggered)
         fitted = {pod.key: pod for pod in pending if pod.key in triggered}
         pending = [pod for pod in pending if pod.key not in triggered]

@@ -67,6 +67,7 @@ from kscale.effects import (
     Progress,
     Refresh,
     StepsOf,
+    WriteStatus,
 )
 from kscale.errors import InputError
 from kscale.objects.nodegroup import NodeGroup
@@ -87,6 +88,7 @@ Looping = (
     | DeleteGroup
     | InBackground
     | Observe
+    | WriteStatus
     | LegacyLooping
 )
 """What a whole loop asks for. Deletions that it starts go on in the background."""

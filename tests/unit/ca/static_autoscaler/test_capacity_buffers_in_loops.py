@@ -1,0 +1,158 @@
+"""Capacity buffers in whole loops: their pods hold nodes, or ask for them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+import kscale
+from builders import N0, container, node, owner, pod, span, template
+from ca_loops import Cloud, Life
+from kscale import ca
+from kscale.ca.scale_up.status import LIMITED_BY_MAX_NODES_TOTAL, NO_OPTIONS_AVAILABLE, SUCCESSFUL
+from kscale.effects import Action, ApiError, Moment, WriteStatus
+from kscale.objects.capacity_buffers import CapacityBuffer, CapacityBufferStatus, LocalObjectRef
+from kscale.objects.core import Node, Pod, PodSpec, PodTemplate, PodTemplateSpec
+from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.nodegroup import NodeGroup
+
+MINUTE = span(minutes=1)
+TEMPLATE = PodTemplate(
+    metadata=ObjectMeta(name="web", namespace="shop", generation=1),
+    template=PodTemplateSpec(spec=PodSpec(containers=[container(600, 100)])),
+)
+
+
+def machine(name: str) -> Node:
+    return node(name, 1000, 1000, ready=True)
+
+
+def running(name: str, on: str) -> Pod:
+    made = pod(name, 600, 100, owner_references=owner("ReplicaSet", "rs", "apps/v1"))
+    made.spec.node_name = on
+    return made
+
+
+def buffer(replicas: int, name: str = "spare") -> CapacityBuffer:
+    return CapacityBuffer(
+        api_version="autoscaling.x-k8s.io/v1beta1",
+        kind="CapacityBuffer",
+        metadata=ObjectMeta(name=name, namespace="shop", uid=f"uid-{name}"),
+        status=CapacityBufferStatus(
+            pod_template_ref=LocalObjectRef(name="web"),
+            replicas=replicas,
+            pod_template_generation=1,
+            provisioning_strategy="buffer.x-k8s.io/active-capacity",
+            conditions=[Condition(type="ReadyForProvisioning", status="True")],
+        ),
+    )
+
+
+def life(*buffers: CapacityBuffer, nodes: str = "n1", most: int = 5, **flags: Any) -> Life:
+    """A group of machines for one pod each, with one that is taken."""
+    names = nodes.split()
+    group = NodeGroup(id="g", min_size=0, max_size=most, nodes=names, template=template(machine("like")))
+    cloud = Cloud([group], [machine(name) for name in names], [running("p", "n1")])
+    given = {
+        "capacity_buffer_pod_injection_enabled": True,
+        "scale_down_unneeded_time": timedelta(minutes=1),
+        "skip_nodes_with_custom_controller_pods": False,
+    }
+    case = Life(cloud, N0, **(given | flags))
+    case.others = [TEMPLATE]
+    cloud.objects = {each.key: each for each in buffers}
+    return case
+
+
+def told(case: Life) -> list[tuple[str, str, str]]:
+    """What was said of buffers and pods since this was last asked."""
+    found, case.cloud.events = case.cloud.events, []
+    return [
+        (event.regarding.name, event.reason, event.message)
+        for event in found
+        if event.regarding.kind in ("CapacityBuffer", "Pod")
+    ]
+
+
+def test_a_buffer_asks_for_nodes() -> None:
+    case = life(buffer(2))
+    report = case.loop(N0)
+    assert case.called() == [("up", "g", 2)]
+    assert report.scale_up is not None
+    assert (report.scale_up.result, report.scale_up.triggered, report.scale_up.pending) == (SUCCESSFUL, [], [])
+    assert told(case) == [
+        ("spare", "TriggeredScaleUp", "capacity buffer 2 fake pods triggered scale-up: [{g 1->3 (max: 5)}]")
+    ]
+    (held,) = case.cloud.objects.values()
+    assert isinstance(held, CapacityBuffer)
+    assert [(each.type, each.reason) for each in held.status.conditions[1:]] == [("Provisioning", "FakePodsInjected")]
+
+
+def test_a_buffer_without_the_flag_is_nothing() -> None:
+    case = life(buffer(2), capacity_buffer_pod_injection_enabled=False)
+    case.loop(N0)
+    assert (case.called(), told(case)) == ([], [])
+
+
+def test_a_buffer_that_fits_keeps_its_node() -> None:
+    case = life(buffer(1), nodes="n1 n2")
+    for minute in range(4):
+        report = case.loop(N0 + minute * MINUTE)
+    assert case.called() == []
+    assert report.scale_up is not None
+    assert report.scale_up.existing == {}, "nobody has made the pod"
+    assert "shop/capacity-buffer-spare-1" in report.snapshot_after.pods
+    assert told(case) == []
+
+
+def test_the_buffers_of_a_loop_are_forgotten() -> None:
+    """Row "Buffer registry": entries of a loop before say nothing in the next."""
+    case = life(buffer(1), nodes="n1 n2")
+    case.loop(N0)
+    case.cloud.objects.clear()
+    report = case.loop(N0 + MINUTE)
+    assert "shop/capacity-buffer-spare-1" not in report.snapshot_after.pods
+    for minute in (2, 3, 4):
+        case.loop(N0 + minute * MINUTE)
+    assert case.called() == [("down", "g", "n2")]
+
+
+@pytest.mark.parametrize("limit", [0, 1])
+def test_what_is_said_of_a_buffer_that_finds_no_room(limit: int) -> None:
+    case = life(buffer(7, "big"), most=1, max_nodes_total=limit)
+    report = case.loop(N0)
+    assert report.scale_up is not None
+    assert report.scale_up.result == (LIMITED_BY_MAX_NODES_TOTAL if limit else NO_OPTIONS_AVAILABLE)
+    assert report.scale_up.pending == []
+    why = "max total nodes in cluster reached" if limit else "1 max node group size reached"
+    text = f"capacity buffer 7 fake pods didn't trigger scale-up: {','.join([why] * 7)}"
+    assert told(case) == [("big", "NotTriggerScaleUp", text)]
+
+
+def test_a_salvo_tells_of_buffers() -> None:
+    case = life(buffer(1), salvo_scale_up=True)
+    case.loop(N0)
+    assert [(name, reason) for name, reason, _ in told(case)] == [("spare", "TriggeredScaleUp")]
+
+
+def test_a_status_that_cannot_be_written_stops_nothing() -> None:
+    def fate(action: Action, now: Moment) -> tuple[ApiError | None, int, bool]:
+        refused = isinstance(action, WriteStatus)
+        return (ApiError("conflict"), 0, False) if refused else (None, 0, True)
+
+    case = life(buffer(1))
+    case.cloud.fate = fate
+    report = case.loop(N0)
+    assert case.called() == [("up", "g", 1)]
+    assert report.warnings == ["Failed to update buffer status for buffer spare, error: conflict"]
+
+
+def test_a_scale_up_alone_counts_buffers() -> None:
+    like = NodeGroup(id="g", min_size=0, max_size=5, nodes=["n1"], template=template(machine("like")))
+    cluster = kscale.Cluster([machine("n1"), running("p", "n1"), TEMPLATE, buffer(2)])
+    options = ca.AutoscalingOptions(capacity_buffer_pod_injection_enabled=True)
+    plan = kscale.scale_up(cluster, [like], now=N0, options=options)
+    assert plan.new_nodes == 2
+    assert plan.events[-1].reason == "TriggeredScaleUp"
