@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from kscale.capacity.catalogue import InstanceType
+from kscale.capacity.groups import members_of
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import NodeGroup
 
@@ -43,11 +44,22 @@ def _has(group: NodeGroup, node: Node, labels: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in group.node_selector.items())
 
 
-def priced(groups: Iterable[NodeGroup], catalogue: Mapping[str, InstanceType] | None) -> list[NodeGroup]:
-    """The groups, with the catalogue's price of what their template is where they have none of their own."""
+def priced(
+    groups: Iterable[NodeGroup], catalogue: Mapping[str, InstanceType] | None, nodes: Sequence[Node] = ()
+) -> list[NodeGroup]:
+    """The groups, with the catalogue's price of what their template is where they have none of their own; without a
+    template, of what the node that they are modelled on is, or the first of their ``nodes``."""
     found = []
     for group in groups:
-        if group.price is None and group.template is not None:
-            group = msgspec.structs.replace(group, price=price_of(group.template.node, (), catalogue))
+        if group.price is None and catalogue is not None:
+            model = _model(group, nodes)
+            group = msgspec.structs.replace(group, price=None if model is None else price_of(model, (), catalogue))
         found.append(group)
     return found
+
+
+def _model(group: NodeGroup, nodes: Sequence[Node]) -> Node | None:
+    if group.template is not None:
+        return group.template.node
+    named = [node for node in nodes if node.metadata.name == group.from_node]
+    return next(iter(named or members_of(group, nodes)), None)

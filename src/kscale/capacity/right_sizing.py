@@ -9,10 +9,13 @@ from typing import Any
 import msgspec
 
 from kscale.ca.estimator import EstimateOptions, estimate
-from kscale.objects.core import Node, Pod
+from kscale.capacity.other_requests import asking
+from kscale.objects.base import ResourceList
+from kscale.objects.core import Container, Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.owners import is_daemonset_pod, is_mirror_pod
 from kscale.objects.quantity import Quantity
+from kscale.objects.requests import CPU, MEMORY
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.snapshot import Snapshot
 from kscale.vpa.advice.records import ContainerAdvice, Effect, RecommendationReport
@@ -81,24 +84,31 @@ def advice_of(report: RecommendationReport) -> Advised:
 
 
 def resized(pod: Pod, controllers: Controllers, advised: Advised) -> Pod:
-    """The pod with the requests that are recommended for its containers."""
+    """The pod with the requests that are recommended for its containers; itself where none is."""
     try:
         parent = parent_of(pod, controllers)
     except TargetError:
         return pod
     if parent is None:
         return pod
-    containers = []
-    for container in pod.spec.containers:
-        one = advised.get((parent.namespace, f"{parent.kind}/{parent.name}", container.name))
+    containers = [*pod.spec.containers, *pod.spec.init_containers]
+    workload = parent.namespace, f"{parent.kind}/{parent.name}"
+    own = {each.name: one for each in containers if (one := advised.get((*workload, each.name))) is not None}
+    if not own:
+        return pod
+
+    def recommended(container: Container) -> ResourceList | None:
+        one = own.get(container.name)
+        if one is None:
+            return container.resources.requests
         requests = dict(container.resources.requests or {})
-        if one is not None and one.cpu.target is not None:
-            requests["cpu"] = Quantity(f"{one.cpu.target}m")
-        if one is not None and one.memory.target is not None:
-            requests["memory"] = Quantity(str(one.memory.target))
-        resources = msgspec.structs.replace(container.resources, requests=requests)
-        containers.append(msgspec.structs.replace(container, resources=resources))
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+        if one.cpu.target is not None:
+            requests[CPU] = Quantity(f"{one.cpu.target}m")
+        if one.memory.target is not None:
+            requests[MEMORY] = Quantity(str(one.memory.target))
+        return requests
+
+    return asking(pod, recommended)
 
 
 def _nodes_for(empty: Snapshot, model: Node, daemons: list[Pod], pods: list[Pod]) -> tuple[int, set[str]]:

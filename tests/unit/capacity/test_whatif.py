@@ -13,10 +13,13 @@ import pytest
 
 import kscale
 from kscale import InputError
+from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.groups import groups_from
 from kscale.capacity.whatif import Base, ScenarioRow, parse_condition, read_scenarios, scenarios_from, whatif
 from kscale.capacity.whatif.grammar import scenarios_schema_text
+from kscale.capacity.whatif.question_flags import READ
+from kscale.capacity.whatif.questions import Answers
 
 NOW = datetime(2027, 1, 1, tzinfo=UTC)
 EXAMPLES = Path(__file__).parents[3] / "examples"
@@ -111,7 +114,7 @@ def test_prices_and_machines_of_a_catalogue() -> None:
     assert row({"prices": {"catalogue": str(aws), "region": "us-east-1"}}).cost == pytest.approx(0.192 * 6)
     changed = row({"groups": {"set": {"small": {"instanceType": "m5.2xlarge"}}}}, catalogue=read_catalogue(aws))
     assert changed.differs.startswith("small by 1 for 2 pods")
-    assert changed.cost == pytest.approx(0.384 * 4 + 0.9)
+    assert changed.cost == pytest.approx(0.2 * 3 + 0.384 + 0.9), "the nodes that run are what they are"
 
 
 def test_flags() -> None:
@@ -143,10 +146,13 @@ def test_pods_and_requests(tmp_path: Path) -> None:
     assert row({"pods": {"add": ["job.json"]}}, folder=tmp_path).nodes == 7
     assert row({"requests": {"cpu": "x0.1"}}).nodes == 4
     assert row({"requests": {"cpu": "10", "selector": "app=batch"}}).nodes == 6
-    advice = {"containers": [], "strategy": "vpa", "now": None, "requestedMillicores": 0, "requestedBytes": 0,
+    nothing = {"target": None}
+    one = {"namespace": "shop", "workload": "ReplicaSet/web", "apiVersion": "apps/v1", "container": "c", "vpa": "web",
+           "implied": True, "pods": 2, "samples": 9, "cpu": {"target": 500}, "memory": nothing}  # fmt: skip
+    advice = {"containers": [one], "strategy": "vpa", "now": None, "requestedMillicores": 0, "requestedBytes": 0,
               "changeMillicores": 0, "changeBytes": 0, "counts": {}, "notes": []}  # fmt: skip
     (tmp_path / "advice.json").write_text(json.dumps(advice))
-    assert row({"requests": {"recommendation": "advice.json"}}, folder=tmp_path).differs == ""
+    assert row({"requests": {"recommendation": "advice.json"}}, folder=tmp_path).nodes == 5
 
 
 def test_the_scheduler(tmp_path: Path) -> None:
@@ -169,6 +175,85 @@ def test_other_questions() -> None:
     before, mixed = rows({"prices": {"scale": {"big": "x0.1"}}}, question="mix")
     assert (before.cost, mixed.cost) == (pytest.approx(1.5 + 0.4), pytest.approx(0.6 + 0.09 * 2))
     assert mixed.bound == pytest.approx(mixed.cost)
+
+
+@pytest.mark.parametrize(
+    ("question", "flags"),
+    [
+        ("scale-down", {"scale-down-utilization-threshold": 0.9, "skip-nodes-with-custom-controller-pods": False}),
+        ("estimate", {"startup-taint": "a"}),
+        ("mix", {"force-ds": True}),
+    ],
+)
+def test_flags_that_a_question_reads(question: str, flags: dict[str, Any]) -> None:
+    smaller = {"requests": {"cpu": "1600m", "selector": "app=web"}}
+    changed = row(smaller, {"flags": flags}, question=question)
+    if question == "scale-down":
+        assert changed.nodes < row(smaller, question=question).nodes, "two thirds of a1 are used"
+    with pytest.raises(InputError, match=f"max-nodes-total has no effect: the question {question} does not depend on"):
+        rows({"flags": {"max-nodes-total": 5}}, question=question)
+
+
+def test_each_flag_of_a_question_is_read() -> None:
+    class Told(AutoscalingOptions, frozen=True, kw_only=True, dict=True):
+        def __getattribute__(self, name: str) -> Any:
+            told.add(name)
+            return super().__getattribute__(name)
+
+    told: set[str] = set()
+    for question, fields in READ.items():
+        told.clear()
+        found = Answers().of(base(options=Told()).world(), question)
+        assert found[0].nodes
+        assert fields - told <= {"blocking_system_pod_distruption_timeout"}, "read where a system pod holds its node"
+
+
+def test_prices_of_a_catalogue_for_groups_that_have_none() -> None:
+    bare = groups_from([{key: value for key, value in group.items() if key != "price"} for group in GROUPS])
+    catalogue = read_catalogue(EXAMPLES / "data" / "aws.csv")
+    found = whatif(Base(kscale.load(CLUSTER), bare, NOW, catalogue=catalogue), scenarios_from([{"name": "other"}]))
+    assert found.baselines[0].cost == pytest.approx(0.192 * 6)
+
+
+def test_nodes_that_run_keep_their_price() -> None:
+    catalogue = read_catalogue(EXAMPLES / "data" / "aws.csv")
+    bigger = {"groups": {"set": {"small": {"instanceType": "m5.2xlarge"}}}}
+    asked = [
+        [bigger, {"prices": {"scale": {"small": "x0.5"}}}],
+        [bigger, {"groups": {"set": {"small": {"price": 1.0}}}}],
+        [bigger, {"prices": {"catalogue": str(EXAMPLES / "data" / "aws.csv")}}],
+        [bigger, {"groups": {"remove": ["small"]}}],
+        [{"groups": {"remove": ["small"]}},
+         {"groups": {"add": [{"id": "small", "max": 9, "nodeSelector": {"pool": "small"}, "price": 0.3}]}}],
+    ]  # fmt: skip
+    costs = [row(*edits, catalogue=catalogue).cost for edits in asked]
+    of_big = 0.192  # which the catalogue takes for an m5.xlarge by its label
+    assert costs == pytest.approx(
+        [0.1 * 3 + 0.192 + 0.9, 1.0 * 4 + 0.9, 0.192 * 3 + 0.384 + of_big, 0.2 * 3 + 0.9 * 2, 0.2 * 3 + 0.3 * 2 + 0.9]
+    )
+
+
+def test_homeless_pods_of_an_estimate() -> None:
+    edits = {"lose": {"node": ["a1"]}}, {"groups": {"remove": ["*"]}}
+    assert row(*edits, question="estimate").homeless == row(*edits).homeless == 1
+    taken = row({"lose": {"node": ["a1"]}}, question="estimate")
+    assert (taken.homeless, taken.pending) == (0, 0)
+
+
+def test_requests_of_all_that_a_pod_asks_with() -> None:
+    asking = pod("init", "100m")
+    asking["spec"]["initContainers"] = [{"name": "i", "resources": {"requests": {"cpu": "20"}}}]
+    whole = pod("whole", "100m")
+    whole["spec"]["resources"] = {"requests": {"cpu": "20"}}
+    granted = pod("granted", "3", "b1")
+    granted["status"]["containerStatuses"] = [
+        {"name": "c", "allocatedResources": {"cpu": "3"}, "resources": {"requests": {"cpu": "3"}}}
+    ]
+    start = [*CLUSTER[:8], granted, asking, whole]
+    scenarios = scenarios_from([{"name": text, "edits": [{"requests": {"cpu": text}}]} for text in ("x0.1", "100m")])
+    report = whatif(Base(kscale.load(start), groups_from(GROUPS), NOW), scenarios)
+    assert report.baselines[0].pending == 2
+    assert [(each.nodes, each.pending) for each in report.scenarios] == [(4, 0), (4, 0)]
 
 
 def test_a_bound_where_it_is_asked_for() -> None:
@@ -219,6 +304,14 @@ def test_shared_decisions_are_those_of_each_alone() -> None:
         ({"requests": {"cpu": "1", "namespace": "x"}}, "no pod is meant"),
         ({"requests": {"recommendation": "nowhere.json"}}, "nowhere.json"),
         ({"scheduler": "nowhere.yaml"}, "nowhere.yaml"),
+        ({"groups": {}}, "groups: add, remove or set something"),
+        ({"groups": {"set": {"small": {}}}}, "set.small: name min"),
+        ({"pods": {}}, "pods: add, scale or remove something"),
+        ({"prices": {}}, "prices: name a catalogue, or scale something"),
+        ({"prices": {"scale": {"small": "x2"}, "region": "mars"}}, "prices: name a catalogue, or scale something"),
+        ({"flags": {}}, "flags: no flag is named"),
+        ({"flags": {"scale-down-unneeded-time": "1m"}}, "has no effect: it concerns scale-down"),
+        ({"requests": {"memory": "x0.5", "selector": "app=hugepages"}}, "no pod is meant"),
     ],
 )
 def test_edits_of_what_is_not_there(edit: dict[str, Any], text: str) -> None:

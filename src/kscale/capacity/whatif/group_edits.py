@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kscale.ca.flag_parsing import parse_flags
 from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.groups import group_template, groups_from, members_of
 from kscale.capacity.plain_files import read_plain
-from kscale.capacity.whatif.grammar import GroupsEdit, PricesEdit, SetGroup
+from kscale.capacity.whatif.grammar import GroupsEdit, PricesEdit, Question, SetGroup
+from kscale.capacity.whatif.question_flags import options_in
 from kscale.capacity.whatif.texts import factor_in, group_names, text_of
 from kscale.capacity.whatif.world import World
 from kscale.errors import InputError
@@ -28,18 +29,31 @@ _OF_MACHINE = ("kubernetes.io/", "beta.kubernetes.io/", _TYPE)
 
 
 def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
+    if not (edit.add or edit.remove or edit.set):
+        raise InputError("add, remove or set something")
     groups = list(world.groups)
-    templates, retired = dict(world.templates), list(world.retired)
+    templates, retired, standing = dict(world.templates), list(world.retired), dict(world.standing)
     for pattern in edit.remove:
         gone = set(group_names(groups, pattern))
-        retired += [group for group in groups if group.id in gone]
+        for group in groups:
+            if group.id in gone:
+                retired.append(group)
+                standing.setdefault(group.id, group.price)
         groups = [group for group in groups if group.id not in gone]
     only_prices = not edit.remove and not edit.add
     for pattern, change in edit.set.items():
-        only_prices &= all(getattr(change, name) is None for name in change.__struct_fields__ if name != "price")
+        given = {name for name in change.__struct_fields__ if getattr(change, name) is not None}
+        if not given:
+            raise InputError(f"set.{pattern}: name min, max, target, price or instanceType")
+        only_prices &= given == {"price"}
         for name in group_names(groups, pattern):
             at = next(i for i, group in enumerate(groups) if group.id == name)
-            groups[at] = _changed(groups[at], change, world, templates)
+            old = groups[at]
+            groups[at] = _changed(old, change, world, templates)
+            if change.instance_type is not None:
+                standing.setdefault(name, old.price)  # only new nodes are of that type
+            elif change.price is not None:
+                standing.pop(name, None)
     if edit.add:
         added = groups_from(edit.add, folder=folder, node_names=world.place.snapshot.columns.index,
                             catalogue=world.catalogue)  # fmt: skip
@@ -49,7 +63,7 @@ def change_groups(world: World, edit: GroupsEdit, folder: Path) -> World:
                 raise InputError(f'there is a node group "{group.id}" already')
             groups.append(group)
     why = "" if only_prices else text_of("groups", edit)
-    return world.edited(why, groups=tuple(groups), templates=templates, retired=tuple(retired))
+    return world.edited(why, groups=tuple(groups), templates=templates, retired=tuple(retired), standing=standing)
 
 
 def _changed(group: NodeGroup, change: SetGroup, world: World, templates: dict[str, NodeTemplate]) -> NodeGroup:
@@ -78,17 +92,26 @@ def _changed(group: NodeGroup, change: SetGroup, world: World, templates: dict[s
 
 
 def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
-    groups = list(world.groups)
+    if edit.catalogue is None and (edit.region or not edit.scale):
+        raise InputError("name a catalogue, or scale something")
+    groups, standing = list(world.groups), dict(world.standing)
     catalogue = world.catalogue
     if edit.catalogue is not None:
         beside = folder / edit.catalogue
         catalogue = read_catalogue(beside if beside.exists() else edit.catalogue)
         catalogue.check_region(edit.region)
+        known = {name: price for name, kind in catalogue.items() if (price := kind.price(edit.region)) is not None}
+        others = {_type_of([node]) for node in world.place.snapshot.columns.objects}
+        news, olds = _types_of(world)
+        if not known.keys() & {*news.values(), *olds.values(), *others}:
+            raise InputError(f"{edit.catalogue} has no price for any of these nodes")
         for i, group in enumerate(groups):
-            kind = _instance_type(world, group)
-            price = catalogue[kind].price(edit.region) if kind in set(catalogue) else None
-            if price is not None:
-                groups[i] = msgspec.structs.replace(group, price=price)
+            old = standing.pop(group.id, group.price)
+            if news[group.id] in known:
+                groups[i] = msgspec.structs.replace(group, price=known[news[group.id]])
+            old = known.get(olds[group.id], old)
+            if old != groups[i].price:
+                standing[group.id] = old
     for pattern, text in edit.scale.items():
         factor = float(factor_in(text, f"prices.scale[{pattern}]"))
         for name in group_names(groups, pattern):
@@ -97,30 +120,35 @@ def change_prices(world: World, edit: PricesEdit, folder: Path) -> World:
             if price is None:
                 raise InputError(f"node group {name} has no price to scale")
             groups[at] = msgspec.structs.replace(groups[at], price=price * factor)
-    return world.edited("", groups=tuple(groups), catalogue=catalogue)
+            if (old := standing.get(name)) is not None:
+                standing[name] = old * factor
+    return world.edited("", groups=tuple(groups), catalogue=catalogue, standing=standing)
 
 
-def _instance_type(world: World, group: NodeGroup) -> str:
-    nodes: list[Node] = [] if group.template is None else [group.template.node]
-    if group.id in world.templates:
-        nodes.append(world.templates[group.id].node)
-    nodes += members_of(group, world.place.snapshot.columns.objects)[:1]
+def _types_of(world: World) -> tuple[dict[str, str], dict[str, str]]:
+    """(the instance type of a new node of each group, that of the nodes it has); empty = not known, or there are
+    none."""
+    nodes = world.place.snapshot.columns.objects
+    olds = {group.id: _type_of(members_of(group, nodes)[:1]) for group in world.groups}
+    news = {}
+    for group in world.groups:
+        made = (group.template, world.templates.get(group.id))
+        news[group.id] = _type_of([each.node for each in made if each is not None]) or olds[group.id]
+    return news, olds
+
+
+def _type_of(nodes: Iterable[Node]) -> str:
     labels = (node.metadata.labels or {} for node in nodes)
     return next((each[_TYPE] for each in labels if _TYPE in each), "")
 
 
-def change_flags(world: World, edit: dict[str, Any], _: Path) -> World:
-    def text(value: Any) -> str:
-        return str(value).lower() if isinstance(value, bool) else str(value)
-
-    parsed = parse_flags([f"{name}={text(value)}" for name, value in edit.items()])
-    if parsed.idle:
-        name, why = next(iter(parsed.idle.items()))
-        raise InputError(f"flag {name} has no effect: {why}")
-    options: AutoscalingOptions = msgspec.structs.replace(world.options, **parsed.values)
+def change_flags(world: World, edit: Mapping[str, Any], question: Question) -> World:
+    """``question``: what will be asked, whose answer has to depend on the flags."""
+    values = options_in(edit, question)
+    options: AutoscalingOptions = msgspec.structs.replace(world.options, **values)
     if problems := options.problems():
         raise InputError(problems)
-    others = {name: value for name, value in parsed.values.items() if name != "expander"}
+    others = {name: value for name, value in values.items() if name != "expander"}
     return world.edited(
         text_of("flags", {name: str(value) for name, value in others.items()}) if others else "", options=options
     )

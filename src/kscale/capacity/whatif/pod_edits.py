@@ -13,14 +13,16 @@ import msgspec
 
 from kscale.capacity.fit import workloads_in
 from kscale.capacity.lost_nodes import goes_with_its_node, smaller, waiting
+from kscale.capacity.other_requests import asking
 from kscale.capacity.right_sizing import advice_of, resized
 from kscale.capacity.whatif.grammar import LoseEdit, PodsEdit, RequestsEdit
 from kscale.capacity.whatif.texts import factor_in, group_names, text_of
 from kscale.capacity.whatif.world import Nodes, Place, World
 from kscale.errors import InputError
+from kscale.objects.base import ResourceList
 from kscale.objects.core import Pod
 from kscale.objects.quantity import Quantity, QuantityError
-from kscale.objects.requests import CPU, MEMORY
+from kscale.objects.requests import CPU, MEMORY, demand
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import Selector, SelectorError
 from kscale.objects.workloads import pods_of
@@ -36,6 +38,8 @@ _ZONE = "topology.kubernetes.io/zone"
 
 
 def change_pods(world: World, edit: PodsEdit, folder: Path) -> World:
+    if not edit.add and not edit.scale and edit.remove is None and edit.namespace is None:
+        raise InputError("add, scale or remove something")
     cluster = world.place.cluster.copy()
     if edit.remove is not None:
         gone = list(_chosen(world.place, edit.namespace, edit.remove))
@@ -152,21 +156,26 @@ def change_requests(world: World, edit: RequestsEdit, folder: Path) -> World:
     if not chosen:
         raise InputError("requests: no pod is meant")
     if edit.recommendation is not None:
-        path = folder / edit.recommendation
-        try:
-            report = msgspec.json.decode(path.read_bytes(), type=RecommendationReport)
-        except OSError as error:
-            raise InputError(f"{path}: {error.strerror or error}") from None
-        except msgspec.DecodeError as error:
-            raise InputError(f"{path} is no report of kscale recommend -o json: {error}") from None
-        advice, controllers = advice_of(report), _controllers(world.place)
-        for pod in chosen:
-            cluster.apply(resized(pod, controllers, advice))
+        made = _recommended(world.place, chosen, folder / edit.recommendation)
     else:
         changes = {name: _amount(name, text) for name, text in given.items()}
-        for pod in chosen:
-            cluster.apply(_asking(pod, changes))
+        made = [_asking(pod, changes) for pod in chosen]
+    if all(new is old for new, old in zip(made, chosen, strict=True)):
+        raise InputError("requests: it says nothing of what the pods that are meant ask for")
+    for pod in made:
+        cluster.apply(pod)
     return world.edited(text_of("requests", edit), place=Place(cluster, world.place.lost))
+
+
+def _recommended(place: Place, pods: Iterable[Pod], path: Path) -> list[Pod]:
+    try:
+        report = msgspec.json.decode(path.read_bytes(), type=RecommendationReport)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except msgspec.DecodeError as error:
+        raise InputError(f"{path} is no report of kscale recommend -o json: {error}") from None
+    advice, controllers = advice_of(report), _controllers(place)
+    return [resized(pod, controllers, advice) for pod in pods]
 
 
 def _amount(name: str, text: str) -> Fraction | Quantity:
@@ -182,24 +191,26 @@ def _amount(name: str, text: str) -> Fraction | Quantity:
 
 
 def _asking(pod: Pod, changes: dict[str, Fraction | Quantity]) -> Pod:
-    """The pod with other requests; a factor changes only what is asked for, and is rounded up."""
+    """The pod with other requests: a factor changes all that is asked for, by containers and for the pod as a whole,
+    and is rounded up; an amount is asked for by each container, and no longer for the pod as a whole. The pod itself
+    where there is nothing to change."""
+    factors = {name: change for name, change in changes.items() if isinstance(change, Fraction)}
 
     def changed(name: str, old: Quantity) -> Quantity:
-        change = changes[name]
-        if isinstance(change, Quantity):
-            return change
+        if name not in factors:
+            return old
         if name == CPU:
-            return Quantity(f"{math.ceil(old.milli_value() * change)}m")
-        return Quantity(str(math.ceil(old.value() * change)))
+            return Quantity(f"{math.ceil(old.milli_value() * factors[name])}m")
+        return Quantity(str(math.ceil(old.value() * factors[name])))
 
-    containers = []
-    for container in pod.spec.containers:
-        requests = dict(container.resources.requests or {})
-        for name, change in changes.items():
-            if name in requests:
-                requests[name] = changed(name, requests[name])
-            elif isinstance(change, Quantity):
-                requests[name] = change
-        resources = msgspec.structs.replace(container.resources, requests=requests)
-        containers.append(msgspec.structs.replace(container, resources=resources))
-    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, containers=containers))
+    def scaled(requests: ResourceList) -> ResourceList:
+        return {name: changed(name, old) for name, old in requests.items()}
+
+    amounts = {name: change for name, change in changes.items() if isinstance(change, Quantity)}
+    if not amounts and not factors.keys() & demand(pod).keys():
+        return pod
+    return asking(
+        pod,
+        lambda container: {**scaled(container.resources.requests or {}), **amounts},
+        lambda requests: {name: old for name, old in scaled(requests).items() if name not in amounts},
+    )

@@ -61,7 +61,7 @@ class Answers:
             raise InputError(f"scheduler: has no effect on the question {question}")
         decided: Decided = self._DECIDE[question](self, world)
         nodes = self._nodes(world)
-        cost = nodes.cost(world.prices, decided.change, decided.gone)
+        cost = nodes.cost(world, decided.change, decided.gone)
         return decided, cost, self._bound_of(world, question, decided, nodes)
 
     def _once(self, key: Any, make: Any) -> Any:
@@ -90,11 +90,11 @@ class Answers:
 
     def _bound_of(self, world: World, question: Question, decided: Decided, nodes: Nodes) -> float | None:
         if question is Question.MIX:
-            now = nodes.cost(world.prices, {})
+            now = nodes.cost(world, {})
             return None if now is None or decided.bound is None else round(now + decided.bound, 9)
         if not self._bound or question is Question.SCALE_DOWN:
             return None
-        now = nodes.cost(world.prices, {})
+        now = nodes.cost(world, {})
         if now is None:
             return None
         key = "bound", world.digest, tuple(world.prices.items())
@@ -133,7 +133,8 @@ class Answers:
 
     def _estimate(self, world: World) -> Decided:
         key = "estimate", world.digest
-        report = self._once(key, lambda: estimate_groups(world.place.snapshot, self._described(world)))
+        lost = bool(world.place.lost)
+        report = self._once(key, lambda: estimate_groups(world.place.snapshot, self._described(world), placements=lost))
         prices = world.prices
         taking = [line for line in report.groups if line.pods]
         best = min(
@@ -142,14 +143,16 @@ class Answers:
             default=None,
         )
         there = len(world.place.snapshot.nodes)
+        placed = {**(report.existing or {}), **((best.placement if best else None) or {})}
+        left = set(world.place.snapshot.pending).difference(placed) if lost else set()
         if best is None:
-            return _decided(world, there, {}, report.pending - report.on_existing, set())
+            return _decided(world, there, {}, report.pending - report.on_existing, left)
         stays = report.need_new + report.nowhere - best.pods
         facts = {
             line.group: _said(f"{line.group} would take {_pods(line.pods)} on {line.nodes:,} nodes") for line in taking
         }
         first = {"best": _said(f"{best.group} takes most for least: {_pods(best.pods)} on {best.nodes:,} nodes")}
-        return _decided(world, there + best.nodes, {best.group: best.nodes}, stays, set(), facts=first | facts)
+        return _decided(world, there + best.nodes, {best.group: best.nodes}, stays, left, facts=first | facts)
 
     def _mix(self, world: World) -> Decided:
         key = "mix", world.digest, tuple(world.prices.items())

@@ -16,6 +16,7 @@ from kscale.capacity.catalogue import Catalogue
 from kscale.capacity.groups import members_of
 from kscale.capacity.loop_groups import loop_groups, with_members
 from kscale.capacity.mix import MixOptions
+from kscale.capacity.prices import priced
 from kscale.capacity.templates import with_templates
 from kscale.capacity.whatif.conditions import Condition
 from kscale.capacity.whatif.edits import edited
@@ -35,7 +36,8 @@ _NOTHING = ("", "")
 
 @dataclass(frozen=True)
 class Base:
-    """What scenarios edit. ``groups`` as described, with or without templates; ``folder``: where files that edits name
+    """What scenarios edit. ``groups`` as described, with or without templates, and with or without prices where a
+    ``catalogue`` has them; ``folder``: where files that edits name
     are; ``bound``: a bound in money is looked for, too, and ``mix_options`` are those of the question ``mix``."""
 
     cluster: Cluster
@@ -52,8 +54,9 @@ class Base:
         if problems := self.options.problems():
             raise InputError(problems)
         snapshot = self.cluster.snapshot(dra=True)
+        nodes = snapshot.columns.objects
         groups, settled = loop_groups(self.cluster, snapshot, self.groups, options=self.options, now=self.now)
-        groups = with_members(groups, snapshot.columns.objects)
+        groups = priced(with_members(groups, nodes), self.catalogue, nodes)
         return World(Place(self.cluster), tuple(groups), self.options, settled, self.now, catalogue=self.catalogue)
 
 
@@ -87,7 +90,7 @@ def whatif(
         )
         return found, decided
 
-    def steps(scenario: Scenario) -> World:
+    def steps(scenario: Scenario, question: Question) -> World:
         """The world after all edits; after edits of nodes and pods it is shared by scenarios that begin alike."""
         now = world
         done: tuple[str, ...] = ()
@@ -95,7 +98,7 @@ def whatif(
             done = (*done, text_of(edit.kind, getattr(edit, edit.kind)))
             if done not in after:
                 try:
-                    made = edited(now, edit, Path(base.folder))
+                    made = edited(now, edit, Path(base.folder), question)
                 except InputError as error:
                     raise InputError(f"scenario {scenario.name}: edits[{number}].{edit.kind}: {error}") from None
                 if edit.lose is not None:
@@ -113,7 +116,7 @@ def whatif(
         if question not in baselines:
             baselines[question] = row(BASELINE, world, question)
         first, before = baselines[question]
-        there = steps(scenario)
+        there = steps(scenario, question)
         try:
             found, decided = row(scenario.name, there, question)
         except (InputError, AutoscalerError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cached_property
 
@@ -36,8 +36,9 @@ class Place:
 @dataclass(frozen=True)
 class World:
     """``digest``: everything that a decision depends on but prices and the choice among options; ``templates``: what is
-    settled about new nodes of groups, by id. ``groups`` are as described; ``retired``: those that
-    were removed, whose nodes are still there."""
+    settled about new nodes of groups, by id. ``groups`` are as described; ``retired``: those that were
+    removed, whose nodes are still there. ``standing``: $/h of each node that a group has already, by id, where a new
+    one costs something else."""
 
     place: Place
     groups: tuple[NodeGroup, ...]
@@ -48,6 +49,7 @@ class World:
     profile: SchedulerProfile | None = None
     catalogue: Catalogue | None = None
     retired: tuple[NodeGroup, ...] = ()
+    standing: Mapping[str, float | None] = field(default_factory=dict)
 
     def edited(self, why: str, **changes: object) -> World:
         """Another world; ``why``: the edit as text, or empty where no decision but that among options depends on it."""
@@ -56,7 +58,7 @@ class World:
 
     @property
     def prices(self) -> dict[str, float | None]:
-        """$/h of one node by group."""
+        """$/h of one new node by group."""
         return {group.id: group.price for group in (*self.retired, *self.groups)}
 
 
@@ -74,25 +76,25 @@ class Nodes:
         """The first group that a node belongs to has it."""
         group_of: dict[str, str] = {}
         nodes = world.place.snapshot.columns.objects
-        members = {}
+        members: dict[str, int] = {}
         for group in (*world.groups, *world.retired):
             mine = [each.metadata.name for each in members_of(group, nodes) if each.metadata.name not in group_of]
             group_of.update(dict.fromkeys(mine, group.id))
-            members[group.id] = len(mine)
+            members[group.id] = members.get(group.id, 0) + len(mine)
         rest = (each for each in nodes if each.metadata.name not in group_of)
         return cls(members, group_of, {each.metadata.name: price_of(each, (), world.catalogue) for each in rest})
 
-    def cost(
-        self, prices: Mapping[str, float | None], change: Mapping[str, int], gone: Iterable[str] = ()
-    ) -> float | None:
+    def cost(self, world: World, change: Mapping[str, int], gone: Iterable[str] = ()) -> float | None:
         """$/h with so many nodes more (or less) of each group, without those of none that are ``gone``; None = not
         known."""
-        total = 0.0
+        total, prices = 0.0, world.prices
         for name in {**self.members, **change}:
-            count, price = self.members.get(name, 0) + change.get(name, 0), prices.get(name)
-            if count and price is None:
-                return None
-            total += count * (price or 0.0)
+            more = change.get(name, 0)
+            old = self.members.get(name, 0) + min(0, more)
+            for count, price in ((old, world.standing.get(name, prices[name])), (max(0, more), prices[name])):
+                if count and price is None:
+                    return None
+                total += count * (price or 0.0)
         missing = set(gone)
         for name, price in self.others.items():
             if name not in missing:
