@@ -46,7 +46,7 @@ from kscale.cli.failures import BAD_INPUT, BROKEN_PIPE, INTERRUPTED, abandon_std
 from kscale.cli.terminal import Terminal
 from kscale.cli.words import program
 
-__all__ = ["app", "run"]
+__all__ = ["app", "command_of", "run"]
 
 EPILOG = (
     "Exit status: 0 answered; 1 answered, and some pod stays without a place (or a --fail-on was crossed); 2 no answer."
@@ -65,7 +65,7 @@ class LazyGroup(TyperGroup):
         words = f"{self.words} {cmd_name}".strip()
         entry = registry.find(words)
         if entry is not None:
-            return _command(entry)
+            return command_of(entry)
         if cmd_name in registry.children(self.words):
             return _group(words)
         return None
@@ -75,7 +75,7 @@ class LazyGroup(TyperGroup):
             # A command of two words beside one of its first word alone: explain POD, explain hpa NS/NAME.
             longer = registry.find(f"{self.words} {args[0]} {args[1]}".strip())
             if longer is not None:
-                return f"{args[0]} {args[1]}", _command(longer), args[2:]
+                return f"{args[0]} {args[1]}", command_of(longer), args[2:]
         if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
             near = get_close_matches(args[0], self.list_commands(ctx), n=2)
             ctx.fail(f"no command {args[0]!r}." + (f" Did you mean {' or '.join(near)}?" if near else ""))
@@ -129,7 +129,8 @@ def _group_section(words: str) -> str:
 
 
 @cache
-def _command(entry: registry.Entry) -> Any:
+def command_of(entry: registry.Entry) -> Any:
+    """What typer makes of a command."""
     from kscale.cli.command import callback
 
     made = typer.Typer(rich_markup_mode=None, add_completion=False)

@@ -11,25 +11,21 @@ import typer
 from kscale.cli.options import OptionGroup, fields, parameters
 from kscale.cli.output import Answer, Show
 
-__all__ = ["callback"]
+__all__ = ["callback", "option_groups"]
 
 
 def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     """What typer runs for a command: option groups flattened to options, the answer shown, the exit status returned."""
     flat: list[inspect.Parameter] = []
-    groups: dict[str, type[Any]] = {}
+    groups = _groups_of(function)
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        kind = parameter.annotation
-        if isinstance(kind, type) and issubclass(kind, OptionGroup):
-            groups[parameter.name] = kind
-            flat += parameters(kind)
+        if parameter.name in groups:
+            flat += parameters(groups[parameter.name])
         else:
             flat.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
 
     def run(typer_context: typer.Context, **values: Any) -> int:
-        arguments: dict[str, Any] = {
-            name: group(**{option: values.pop(option) for option in fields(group)}) for name, group in groups.items()
-        }
+        arguments = _filled(groups, values)
         show = next((value for value in arguments.values() if isinstance(value, Show)), Show())
         show.adopt(typer_context.find_root().params)
         answer = function(**arguments, **values)
@@ -41,3 +37,18 @@ def callback(function: Callable[..., Answer | None]) -> Callable[..., int]:
     run.__doc__ = function.__doc__
     run.__name__ = function.__name__
     return run
+
+
+def option_groups(function: Callable[..., Any], values: dict[str, Any]) -> dict[str, Any]:
+    """The option groups that a command's function takes, by parameter, with the ``values`` of its flat options."""
+    return _filled(_groups_of(function), dict(values))
+
+
+def _groups_of(function: Callable[..., Any]) -> dict[str, type[Any]]:
+    kinds = {each.name: each.annotation for each in inspect.signature(function, eval_str=True).parameters.values()}
+    return {name: kind for name, kind in kinds.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
+
+
+def _filled(groups: dict[str, type[Any]], values: dict[str, Any]) -> dict[str, Any]:
+    """Takes out of ``values`` what belongs to the groups."""
+    return {name: kind(**{option: values.pop(option) for option in fields(kind)}) for name, kind in groups.items()}

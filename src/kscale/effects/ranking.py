@@ -47,7 +47,8 @@ class RankOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Ranking(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer: group ids in the ranker's order (None stands for a nil entry). ``warnings``: what was not sent."""
+    """The answer: group ids in the ranker's order (None stands for a nil entry). ``warnings``: what was not
+    sent, or not ranked."""
 
     groups: tuple[str | None, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -65,6 +65,37 @@ def test_what_is_printed() -> None:
     assert set(spaces.values()) == {None, "autoscaling"}
 
 
+@pytest.mark.parametrize(
+    ("program", "flag", "said"),
+    [
+        ("cluster-autoscaler", "--expnder=price", "No such option: --expnder"),
+        ("cluster-autoscaler", "--scan-interval=soon", "--scan-interval"),
+        ("cluster-autoscaler", "--cores-total=9:1", "--cores-total"),
+        ("cluster-autoscaler", "--max-nodes-total=many", "'many' is not a valid"),
+        ("cluster-autoscaler", "--nodes=1:3:a", "--nodes is not taken"),
+        ("cluster-autoscaler", "expander", "unexpected extra argument"),
+        ("horizontal", "--horizontal-pod-autoscaler-tolerance=most", "--horizontal-pod-autoscaler-tolerance"),
+        ("vpa-updater", "--help-me", "No such option: --help-me"),
+        ("vpa-admission", "--port=x", "--port"),
+        ("vpa-recommender", "--cpu-histogram-decay=1h", "No such option"),
+    ],
+)
+def test_flags_that_the_program_does_not_take(program: str, flag: str, said: str) -> None:
+    found = run("manifests", program, "--image", "example.org/kscale:1", f"--flag={flag}")
+    assert (found.code, found.stdout) == (2, ""), flag
+    assert said in found.stderr
+
+
+def test_formats() -> None:
+    found = run(*COMMAND, "-o", "json")
+    as_yaml = run(*COMMAND, "-o", "yaml")
+    listed = json.loads(found.stdout)
+    assert (listed["kind"], listed["items"]) == ("List", list(yaml.safe_load_all(as_yaml.stdout)))
+    refused = run(*COMMAND, "-o", "csv")
+    assert (refused.code, refused.stdout) == (2, "")
+    assert "kubectl apply takes yaml and json" in refused.stderr
+
+
 @pytest.mark.parametrize("cloud", ["externalgrpc", "kwok", "clusterapi"])
 def test_its_flags_are_flags_of_the_program(cloud: str) -> None:
     (container,) = printed("--cloud-provider", cloud)["Deployment"]["spec"]["template"]["spec"]["containers"]

@@ -14,7 +14,7 @@ from builders import node, pod
 from kscale import ca
 from kscale.cli.commands.serve.expander import ranker
 from kscale.drivers import GrpcExpander
-from kscale.effects import ApiError, RankOption, RankOptions
+from kscale.effects import ApiError, Ranking, RankOption, RankOptions
 from kscale.errors import InputError
 from unit.cli.support import kscale as run
 
@@ -33,6 +33,15 @@ def pick(question):
 
 def text(question):
     return "a"
+
+def nothing_said(question):
+    return None
+
+def other(question):
+    return ["c"]
+
+def none_of_them(question):
+    return iter(())
 
 constant = 3
 """
@@ -58,6 +67,17 @@ def test_rules(tmp_path: Path, own: str) -> None:
     assert chosen(f"{own}:pick") == ("b", "a")
     with pytest.raises(InputError, match="gave 'a', not ids of groups"):
         chosen(f"{own}:text")
+    with pytest.raises(InputError, match="gave None, not ids of groups"):
+        chosen(f"{own}:nothing_said")
+    with pytest.raises(InputError, match="gave 'c', which it was not asked about"):
+        chosen(f"{own}:other")
+    assert chosen(f"{own}:none_of_them") == (), "the autoscaler keeps all"
+
+
+def test_options_without_a_price_are_told(tmp_path: Path) -> None:
+    (tmp_path / "groups.yaml").write_text(GROUPS.replace("price: 0.5, ", ""))
+    found = ranker("least-cost", str(tmp_path / "groups.yaml"))(QUESTION)
+    assert found == Ranking(groups=("a",), warnings=("node group b is left out: its price is not known",))
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 
-from kscale.cli.output import Show
+from kscale.cli.cluster_autoscaler_flags import LoopFlags
+from kscale.cli.command import option_groups
+from kscale.cli.hpa_options import DecisionFlags
+from kscale.cli.output import Format, Show
+from kscale.cli.registry import find
 
 __all__ = ["Flags", "Image", "Namespace", "Replicas", "print_objects"]
 
@@ -21,11 +26,47 @@ Flags = Annotated[
 
 
 def print_objects(show: Show, objects: Sequence[dict[str, Any]]) -> None:
-    """As YAML, one document each. What occurs twice is written twice: kubectl reads anchors, people do not."""
-    import yaml
+    """As YAML, one document each, or as a List in JSON. What occurs twice is written twice: kubectl reads anchors,
+    people do not.
 
-    class Whole(yaml.SafeDumper):
-        def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
-            return True
+    Raises BadParameter for what kubectl does not read, and for arguments in a Deployment that its program does not
+    take.
+    """
+    for each in objects:
+        if each["kind"] == "Deployment":
+            for container in each["spec"]["template"]["spec"]["containers"]:
+                _check(container["args"])
+    write = show.terminal.stdout.write
+    match show.output:
+        case Format.JSON:
+            import msgspec
 
-    show.terminal.stdout.write(yaml.dump_all(objects, Dumper=Whole, sort_keys=False))
+            found = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
+            write(msgspec.json.format(msgspec.json.encode(found), indent=2).decode() + "\n")
+        case Format.TABLE | Format.YAML:
+            import yaml
+
+            class Whole(yaml.SafeDumper):
+                def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 - yaml's signature
+                    return True
+
+            write(yaml.dump_all(objects, Dumper=Whole, sort_keys=False))
+        case _:
+            raise typer.BadParameter("kubectl apply takes yaml and json", param_hint="-o")
+
+
+def _check(arguments: Sequence[str]) -> None:
+    """Reads the arguments of ``kscale`` as the program would, and runs nothing."""
+    from click import UsageError
+
+    from kscale.cli.app import command_of
+
+    entry = find(" ".join(arguments[:2]))
+    assert entry is not None, arguments
+    try:
+        values = command_of(entry).make_context(entry.name, list(arguments[2:])).params
+    except UsageError as error:
+        raise typer.BadParameter(error.format_message(), param_hint="--flag") from None
+    for group in option_groups(import_module(entry.module).command, values).values():
+        if isinstance(group, LoopFlags | DecisionFlags):
+            group.options()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -100,7 +100,8 @@ def _best(ranked: list[RankedOption]) -> Ranking:
 
     for each in ranked:
         _log.debug("%s: %s", each.group, each.note)
-    return Ranking(groups=tuple(best_of(ranked)))
+    unranked = [f"node group {each.group} is left out: {each.note}" for each in ranked if each.score is None]
+    return Ranking(groups=tuple(best_of(ranked)), warnings=tuple(unranked))
 
 
 def _users(rule: str) -> Callable[[RankOptions], Ranking]:
@@ -119,9 +120,14 @@ def _users(rule: str) -> Callable[[RankOptions], Ranking]:
 
     def rank(question: RankOptions) -> Ranking:
         found = function(question)
-        if isinstance(found, str) or not all(isinstance(group, str) for group in found):
+        if isinstance(found, str) or not isinstance(found, Iterable):
             raise InputError(f"{rule} gave {found!r}, not ids of groups")
-        return Ranking(groups=tuple(found))
+        groups = list(found)
+        offered = {option.group for option in question.options}
+        for group in groups:
+            if group not in offered:
+                raise InputError(f"{rule} gave {group!r}, which it was not asked about")
+        return Ranking(groups=tuple(dict.fromkeys(groups)))
 
     return rank
 
