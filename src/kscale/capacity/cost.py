@@ -59,8 +59,8 @@ class PoolCost(Part, frozen=True):
 
 
 class IdealMix(Part, frozen=True):
-    """The cheapest set of nodes found for all pods, as if there were none, and what any costs at least. Null bound: not
-    for the same pods, ``nowhere`` of which find no place."""
+    """The cheapest set of nodes found for the pods that the report counts, as if there were none, and what any costs at
+    least. Null bound: not for the same pods, ``nowhere`` of which find no place."""
 
     cost: float
     bound: float | None
@@ -139,13 +139,18 @@ def ideal_mix(
     cluster: Cluster,
     offers: Sequence[NodeGroup],
     *,
+    groups: Iterable[NodeGroup] | None = None,
+    catalogue: Mapping[str, InstanceType] | None = None,
     options: MixOptions | None = None,
     stop: tuple[Callable[[], bool] | None, Callable[[], bool] | None] = (None, None),
 ) -> IdealMix:
-    """The cheapest nodes for the pods that have one now, as if there were none (:func:`kscale.mix`)."""
+    """The cheapest nodes for the pods that :func:`cost` counts, as if there were no nodes (:func:`kscale.mix`): those
+    on nodes that ``groups`` (None: the offers) and ``catalogue`` have a price for."""
+    groups = list(offers if groups is None else groups)
+    priced = {node.metadata.name for node in cluster.nodes() if price_of(node, groups, catalogue) is not None}
     running = cluster.copy()
     for pod in cluster.pods():
-        if not pod.spec.node_name:
+        if pod.spec.node_name not in priced:
             running.remove(pod)
     plan = mix(running, offers, pods=ALL, options=options, stop=stop)
     return IdealMix(cost=plan.cost, bound=plan.bound.cost, nodes=plan.nodes, nowhere=plan.nowhere)

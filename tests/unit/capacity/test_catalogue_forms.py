@@ -194,6 +194,8 @@ def test_prices_on_top() -> None:
         {"eastus": 0.04},
     )
     assert priced.left_out == {"a price, but no machine of that name": 1}
+    pages = [{"Items": retail[:2], "NextPageLink": "https://more"}, {"Items": retail[2:], "NextPageLink": None}]
+    assert read_prices(json.dumps(pages).encode()).onto(found) == priced
     rows = b"instance_type,region,usd_per_hour,spot_usd_per_hour\nStandard_Old,west-europe,1.5,\n"
     assert read_prices(rows).onto(priced)["Standard_Old"].price("west-europe") == 1.5
     google = read_prices(EXAMPLES / "gce_prices.csv").onto(read([gce()]))
@@ -243,6 +245,14 @@ def test_bad_texts(raw: bytes, text: str) -> None:
         (b"instance_type,region,usd_per_hour\n,east,1\n", "row 2: instance_type: the cell is empty"),
         (b"instance_type,region,usd_per_hour\nm5,east,free\n", 'row 2: usd_per_hour: "free" is not a price'),
         (b'{"Items": [{"retailPrice": "x", "armRegionName": "e", "armSkuName": "s"}]}', "Items[0]: retailPrice"),
+        (
+            b'{"Items": [{"retailPrice": -1, "armRegionName": "e", "armSkuName": "s"}]}',
+            "Items[0]: retailPrice: -1.0 is not a price",
+        ),
+        (
+            b'{"Items": [{"retailPrice": 1, "armRegionName": "e", "armSkuName": "s"}], "NextPageLink": "https://more"}',
+            "the list goes on at https://more",
+        ),
     ],
 )
 def test_bad_prices(raw: bytes, text: str) -> None:

@@ -93,6 +93,8 @@ def test_the_cheapest_mix_is_for_the_pods_that_run() -> None:
     assert (ideal.cost, ideal.nodes, ideal.nowhere) == (pytest.approx(7.6), 1, 0), "the GPU node alone holds them"
     limited = [msgspec.structs.replace(group, max_size=0) for group in groups]
     assert ideal_mix(cluster, limited).nowhere == 3
+    unpriced = ideal_mix(cluster, groups, groups=groups[:1])
+    assert (unpriced.cost, unpriced.nodes) == (pytest.approx(0.8), 1), "what runs on the GPU node is not counted"
     assert cluster.snapshot().pending == ("shop/waits",)
 
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kscale
 from kscale.capacity.catalogue import read_catalogue
 from kscale.capacity.mix import solve
+from kscale.scheduling.bounds.master import Master
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
-def test_a_small_mix_is_cheaper_than_a_dive_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("highspy", reason="the extra [solver] is not installed")
-    cluster = kscale.load(EXAMPLES / "cluster.json.gz")
-    offers = [
+pytest.importorskip("highspy", reason="the extra [solver] is not installed")
+
+
+@pytest.fixture(scope="module")
+def offers() -> list[kscale.Offer]:
+    return [
         kscale.Offer(
             name=f"{kind.name}-{zone}",
             type=kind.name,
@@ -28,6 +33,10 @@ def test_a_small_mix_is_cheaper_than_a_dive_alone(monkeypatch: pytest.MonkeyPatc
         if kind.arch == "amd64"
         for zone in ("us-east-1a", "us-east-1b", "us-east-1c")
     ]
+
+
+def test_a_small_mix_is_cheaper_than_a_dive_alone(offers: list[kscale.Offer], monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = kscale.load(EXAMPLES / "cluster.json.gz")
     whole = kscale.mix(cluster, offers)
     monkeypatch.setattr(solve, "cheaper", lambda kinds, master, packed, effort: packed)
     dived = kscale.mix(cluster, offers)
@@ -35,3 +44,27 @@ def test_a_small_mix_is_cheaper_than_a_dive_alone(monkeypatch: pytest.MonkeyPatc
     assert (whole.pods, whole.nowhere, whole.bound.cost) == (dived.pods, dived.nowhere, dived.bound.cost)
     assert whole.bound.cost is not None
     assert whole.bound.cost <= whole.cost
+
+
+def test_time_that_is_up_ends_the_program(offers: list[kscale.Offer], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Time is up once the first program runs."""
+    found = []
+    asked = 0
+
+    def integral(self: Master, most_nodes: int, stop: Callable[[], bool]) -> tuple[Any, int]:
+        nonlocal up
+        up = True
+        found.append(of_master(self, most_nodes, stop)[0])
+        return found[-1], 0
+
+    def stop() -> bool:
+        nonlocal asked
+        asked += up
+        return up
+
+    of_master, up = Master.integral, False
+    monkeypatch.setattr(Master, "integral", integral)
+    plan = kscale.mix(kscale.load(EXAMPLES / "cluster.json.gz"), offers, stop=(None, stop))
+    assert (found, asked) == ([None], 1), "it ends when it hears so, and the later ones do not begin"
+    assert plan.pods > plan.nowhere
+    assert plan.cost < 20

@@ -40,3 +40,21 @@ def test_nodes_that_may_not_be_lost_alone_fail_the_pairs() -> None:
     assert "may not be lost alone" in found.stdout
     useless = kscale("headroom", *DUMP, "--lose", "pairs", "--pod", "examples/web.yaml")
     assert (useless.code, "no effect with --lose" in useless.stderr) == (2, True)
+
+
+def test_groups_that_nothing_reads() -> None:
+    for more in ((), ("--lose", "zone=us-east-1a"), ("--lose", "pairs")):
+        found = kscale("headroom", *DUMP, *GROUPS, *more)
+        assert (found.code, found.stdout) == (2, "")
+        assert "node groups are of use with --lose pool=GROUP, or --repair" in found.stderr
+
+
+def test_a_repair_without_groups(tmp_path: Path) -> None:
+    bare = {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "alone"},
+            "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "9"}}}  # fmt: skip
+    containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+    pod = {"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "web"}, "status": {"phase": "Running"},
+           "spec": {"nodeName": "alone", "containers": containers}}  # fmt: skip
+    (tmp_path / "dump.json").write_text(json.dumps({"kind": "List", "items": [bare, pod]}))
+    found = kscale("headroom", "-f", tmp_path / "dump.json", "--lose", "node=alone", "--repair")
+    assert (found.code, "--repair needs node groups" in found.stderr) == (2, True), found.stderr

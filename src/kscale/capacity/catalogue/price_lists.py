@@ -1,13 +1,13 @@
 """Prices that come apart from the machines: a CSV of type, region and price, or what Azure's retail API gives.
 
 The CSV has the columns ``instance_type``, ``region``, ``usd_per_hour`` and, where there is spot, ``spot_usd_per_hour``.
-Azure's is the JSON of ``https://prices.azure.com/api/retail/prices``: pages as they are, or a list of items.
+Azure's is the JSON of ``https://prices.azure.com/api/retail/prices``: one page, a list of all pages, or of items.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +18,7 @@ from kscale.capacity.catalogue.types import Catalogue
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import from_dict
 
-__all__ = ["Prices", "prices_of", "read_price_csv", "read_retail_prices"]
+__all__ = ["Prices", "prices_of", "read_price_csv", "read_retail_prices", "retail_pages"]
 
 
 @dataclass(slots=True)
@@ -83,15 +83,47 @@ class _Retail(msgspec.Struct, rename="camel"):
     unit_of_measure: str = "1 Hour"
 
 
-def read_retail_prices(data: Any, source: str) -> Prices:
-    """On-demand and spot prices of Linux machines by the hour; everything else in the list is passed over."""
-    items = data["Items"] if isinstance(data, Mapping) else data
+def retail_pages(data: Any) -> list[dict[str, Any]] | None:
+    """The pages of Azure's list in plain data: one page, several in a list, or the bare items of all; None if it is
+    something else."""
+    if isinstance(data, dict) and "Items" in data:
+        pages = [data]
+    elif isinstance(data, list) and data and all(isinstance(each, dict) and "Items" in each for each in data):
+        pages = data
+    else:
+        pages = [{"Items": data}]
+    items = pages[0]["Items"]
+    known = isinstance(items, list) and items and isinstance(items[0], dict) and "retailPrice" in items[0]
+    return pages if known else None
+
+
+def read_retail_prices(pages: list[dict[str, Any]], source: str) -> Prices:
+    """On-demand and spot prices of Linux machines by the hour; everything else in the list is passed over. Raises
+    InputError for a list whose last page names a next one, with all items that cannot be read."""
+    if link := pages[-1].get("NextPageLink"):
+        raise InputError(Problem(f"the list goes on at {link}: a list of all pages is read, too", source))
     found = Prices()
-    for number, item in enumerate(items):
-        price = from_dict(item, _Retail, source=source, object_path=f"Items[{number}]")
-        other = price.type != "Consumption" or price.unit_of_measure != "1 Hour" or not price.arm_sku_name
-        if other or "Windows" in price.product_name or "Low Priority" in price.sku_name:
+    problems: list[Problem] = []
+    for page, each in enumerate(pages):
+        start = f"[{page}].Items" if len(pages) > 1 else "Items"
+        if not isinstance(each["Items"], list):
+            problems.append(Problem("a list expected", source, start))
             continue
-        prices = found.spot if price.sku_name.endswith(" Spot") else found.on_demand
-        prices[price.arm_sku_name][price.arm_region_name] = price.retail_price
+        for number, item in enumerate(each["Items"]):
+            place = f"{start}[{number}]"
+            try:
+                price = from_dict(item, _Retail, source=source, object_path=place)
+            except InputError as error:
+                problems += error.problems
+                continue
+            if not (math.isfinite(price.retail_price) and price.retail_price >= 0):
+                problems.append(Problem(f"{price.retail_price} is not a price", source, place, "retailPrice"))
+                continue
+            other = price.type != "Consumption" or price.unit_of_measure != "1 Hour" or not price.arm_sku_name
+            if other or "Windows" in price.product_name or "Low Priority" in price.sku_name:
+                continue
+            prices = found.spot if price.sku_name.endswith(" Spot") else found.on_demand
+            prices[price.arm_sku_name][price.arm_region_name] = price.retail_price
+    if problems:
+        raise InputError(problems)
     return found

@@ -15,7 +15,7 @@ from kscale.capacity.catalogue.dumps import read_dump
 from kscale.capacity.catalogue.google_prices import HEADER, read_google_prices
 from kscale.capacity.catalogue.machine import Kept
 from kscale.capacity.catalogue.overhead import Overhead
-from kscale.capacity.catalogue.price_lists import Prices, prices_of, read_price_csv, read_retail_prices
+from kscale.capacity.catalogue.price_lists import Prices, prices_of, read_price_csv, read_retail_prices, retail_pages
 from kscale.capacity.catalogue.shelf import known_catalogues, path_of
 from kscale.capacity.catalogue.table import read_table
 from kscale.capacity.catalogue.types import Catalogue
@@ -52,9 +52,9 @@ def read_prices(source: str | os.PathLike[str] | bytes) -> Prices:
     name, text = _text(source)
     if text.lstrip()[:1] in ("[", "{"):
         data = _json(text, name)
-        items = data.get("Items") if isinstance(data, dict) else data
-        if isinstance(items, list) and items and isinstance(items[0], dict) and "retailPrice" in items[0]:
-            return read_retail_prices(items, name)
+        pages = retail_pages(data)
+        if pages is not None:
+            return read_retail_prices(pages, name)
         return prices_of(read_dump(data, name, Kept()))
     header = _header(text)
     if "usd_per_hour" in header:

@@ -28,7 +28,7 @@ def cheaper(kinds: BinKinds, master: Master, packed: Packed, effort: Effort) -> 
     lowest = master.solve().objective
     if effort.over or len(master.kind) > _COLUMNS or cost <= lowest * (1.0 + _CLOSE):
         return packed
-    copies, nodes = master.integral(_NODES)
+    copies, nodes = master.integral(_NODES, effort.out_of_time)
     effort.spend(5_000 + nodes * len(master.kind))
     if copies is None:
         return packed

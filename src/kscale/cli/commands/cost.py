@@ -61,7 +61,7 @@ def command(
         stop = (lambda: time.monotonic() >= end - budget / 2, lambda: time.monotonic() >= end)
         options = MixOptions(bound_effort=None, plan_effort=None)
         with show.terminal.step("looking for the cheapest mix"):
-            ideal = ideal_mix(cluster, offers, options=options, stop=stop)
+            ideal = ideal_mix(cluster, offers, groups=groups, catalogue=catalogue, options=options, stop=stop)
         report = msgspec.structs.replace(report, ideal=ideal)
     return Answer(report, lambda: cost_view(report))
 

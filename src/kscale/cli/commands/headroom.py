@@ -10,6 +10,7 @@ from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Dump, manifests, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import object_name, on_nodes, plural, pods
+from kscale.errors import InputError
 
 if TYPE_CHECKING:
     from kscale.capacity.headroom import HeadroomReport
@@ -61,18 +62,22 @@ def command(
         raise typer.BadParameter("--repair needs --lose", param_hint="--repair")
     if lose and pod is not None:
         raise typer.BadParameter("it has no effect with --lose", param_hint="--pod")
+    needed = repair or any(text.startswith("pool=") for text in lose or ())
+    if group_source.words() and not needed:
+        raise typer.BadParameter("node groups are of use with --lose pool=GROUP, or --repair", param_hint="-g")
     cluster, snapshot = read(source, show.terminal, matter=MATTER)
     if not lose:
         with show.terminal.step("placing"):
             report = headroom(snapshot, asked, zone_label=zone_label)
     else:
-        needed = repair or any(text.startswith("pool=") for text in lose)
         groups = group_source.groups(cluster, snapshot, show.terminal) if needed else []
         if repair:
             from kscale.capacity.catalogue import read_catalogue
             from kscale.capacity.prices import priced
 
             groups = priced(groups, read_catalogue(group_source.catalogue) if group_source.catalogue else None)
+            if not groups:
+                raise InputError("--repair needs node groups: name some (-g), or a --catalogue of types")
         with show.terminal.step("placing"):
             report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))

@@ -30,6 +30,12 @@ class Effort:
         if not self.stopped:
             self.spent += int(units)
 
+    def out_of_time(self) -> bool:
+        """Whether time is up, asked in the middle of a step: one that ends so is as if it had not been begun."""
+        if not self.stopped and self._stop is not None and self._stop():
+            self.stopped = "time"
+        return self.stopped == "time"
+
     @property
     def over(self) -> bool:
         """Whether to end here. Asking counts as work: what was spent tells where it was asked."""

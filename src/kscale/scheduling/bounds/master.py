@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -153,9 +154,12 @@ class Master:
         made.add(kind[order], patterns[order])
         return made
 
-    def integral(self, most_nodes: int) -> tuple[NDArray[np.int64] | None, int]:
+    def integral(
+        self, most_nodes: int, stop: Callable[[], bool] = lambda: False
+    ) -> tuple[NDArray[np.int64] | None, int]:
         """(int64[columns]: whole bins of each column, the cheapest that a branch and bound over ``most_nodes`` nodes
-        finds; None where it finds none; how many nodes it looked at). An item may be in more bins than it has copies.
+        finds; None where it finds none, and where ``stop``, which is asked time and again, ends it; how many nodes it
+        looked at). An item may be in more bins than it has copies.
 
         The program is done with afterwards.
         """
@@ -165,9 +169,18 @@ class Master:
         highs.setOptionValue("mip_max_nodes", most_nodes)
         columns = np.arange(self._slacks, self._slacks + len(self.kind), dtype=np.int32)
         highs.changeColsIntegrality(len(columns), columns, np.full(len(columns), HighsVarType.kInteger))
+        stopped = False
+
+        def look(event: Any) -> None:
+            nonlocal stopped
+            stopped = stopped or stop()
+            event.interrupt(stopped)
+
+        highs.cbMipInterrupt.subscribe(look)
         highs.run()
+        highs.disableCallbacks()
         solution, nodes = highs.getSolution(), int(highs.getInfo().mip_node_count)
-        if not solution.value_valid:
+        if stopped or not solution.value_valid:
             return None, nodes
         return np.rint(np.asarray(solution.col_value)[self._slacks :]).astype(np.int64), nodes
 
