@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kscale.objects.quantity import Quantity, QuantityError
+from kscale.objects.quantity import Quantity, QuantityError, parse
 
 __all__ = ["ApiStruct", "Int32", "Int64", "ResourceList", "dec_hook", "enc_hook", "shortened"]
 
@@ -34,13 +34,13 @@ def dec_hook(type_: type, value: Any) -> Any:
     """msgspec's hook for the one type it does not know. A bare number is read by its shortest decimal text."""
     if type_ is not Quantity:
         raise NotImplementedError(f"{type_} cannot be decoded")
-    if isinstance(value, Quantity):
-        return value
     if isinstance(value, str):
         try:
-            return Quantity(value.strip(" \t\n\v\f\r"))
+            return parse(value)
         except QuantityError:
-            raise ValueError(f'"{shortened(value)}" is not a quantity') from None
+            return _parse_between_spaces(value)
+    if isinstance(value, Quantity):
+        return value
     if value is None:
         return Quantity.zero()
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -51,6 +51,13 @@ def dec_hook(type_: type, value: Any) -> Any:
     # JSON has no text for these: it would show a null that the caller did not write.
     odd = isinstance(value, float) and not math.isfinite(value)
     raise ValueError(f"{value if odd else msgspec.json.encode(value).decode()} is not a quantity")
+
+
+def _parse_between_spaces(text: str) -> Quantity:
+    try:
+        return parse(text.strip(" \t\n\v\f\r"))
+    except QuantityError:
+        raise ValueError(f'"{shortened(text)}" is not a quantity') from None
 
 
 def shortened(text: str, most: int = 80) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from kscale.objects import go_json
 
-__all__ = ["BINARY_SI", "DECIMAL_EXPONENT", "DECIMAL_SI", "Quantity", "QuantityError"]
+__all__ = ["BINARY_SI", "DECIMAL_EXPONENT", "DECIMAL_SI", "Quantity", "QuantityError", "parse"]
 
 DECIMAL_SI: Final = "DecimalSI"
 BINARY_SI: Final = "BinarySI"
@@ -138,7 +138,7 @@ class Quantity:
     Instances parsed from the same text are shared.
     """
 
-    __slots__ = ("_big", "_exponent", "_mantissa", "_milli", "_text", "_value", "format")
+    __slots__ = ("_approximate", "_big", "_exponent", "_mantissa", "_milli", "_text", "_value", "format")
 
     _mantissa: int
     _exponent: int
@@ -146,12 +146,13 @@ class Quantity:
     _text: str
     _value: int | None
     _milli: int | None
+    _approximate: float | None
     format: str
 
     def __new__(cls, text: str) -> Quantity:  # noqa: PYI034  (instances of one text are shared; no subclasses)
         if not isinstance(text, str):
             raise QuantityError(f'a quantity is a text, as "500m" or "1Gi": {text!r} is a {type(text).__name__}')
-        return _parse(text)
+        return parse(text)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError("a Quantity cannot be changed")
@@ -193,7 +194,7 @@ class Quantity:
             return Quantity.zero()
         if len(token) >= 2 and token[0] == token[-1] == '"':
             token = token[1:-1]  # upstream does not decode escapes here
-        return _parse(token.strip(" \t\n\v\f\r\x85\xa0"))
+        return parse(token.strip(" \t\n\v\f\r\x85\xa0"))
 
     @staticmethod
     def sum(items: Iterable[Quantity]) -> Quantity:
@@ -237,6 +238,11 @@ class Quantity:
 
     def approximate_float(self) -> float:
         """``AsApproximateFloat64()``: one rounding of the mantissa, one of the product; may be infinite."""
+        if self._approximate is None:
+            object.__setattr__(self, "_approximate", self._rounded_float())
+        return self._approximate  # type: ignore[return-value]  # set just above
+
+    def _rounded_float(self) -> float:
         try:
             base = float(self._mantissa)
         except OverflowError:
@@ -399,6 +405,7 @@ def _make(mantissa: int, exponent: int, big: bool, format: str, text: str = "") 
     store(quantity, "_text", text)
     store(quantity, "_value", None)
     store(quantity, "_milli", None)
+    store(quantity, "_approximate", None)
     return quantity
 
 
@@ -415,7 +422,8 @@ def _suffix(suffix: str) -> tuple[int, int, str]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _parse(text: str) -> Quantity:
+def parse(text: str) -> Quantity:
+    """The quantity of a text. Raises QuantityError."""
     match = _TEXT.fullmatch(text)
     if len(text) > _MAX_TEXT:
         raise QuantityError(_WRONG_NUMBER)

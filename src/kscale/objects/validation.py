@@ -65,13 +65,16 @@ def _resources(found: list[Finding], field: str, resources: Mapping[str, Quantit
     if not resources:
         return
     for name, quantity in resources.items():
+        counts_whole = name == "pods" or "/" in name
+        if not counts_whole and 0 <= quantity.approximate_float() < _LARGEST_MILLI:
+            continue  # nearly all of very many
         if quantity.sign < 0:
             found.append(Finding(_entry(field, name), f"{quantity} is negative", True))
         elif quantity.approximate_float() >= (_LARGEST_MILLI if name == "cpu" else _LARGEST):
             unit = " in thousandths" if name == "cpu" else ""
             text = f"{quantity} is too large for 64 bits{unit}: it is cut or wraps around"
             found.append(Finding(_entry(field, name), text, False))
-        elif (name == "pods" or "/" in name) and not quantity.is_whole():
+        elif counts_whole and not quantity.is_whole():
             found.append(Finding(_entry(field, name), f"{quantity} is not a whole number", False))
 
 
