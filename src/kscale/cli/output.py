@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -186,6 +185,8 @@ def _print_view(view: View, terminal: Terminal, wide: bool) -> None:
 
 
 def _csv(view: View) -> str:
+    import csv
+
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     for table in view.tables[:1]:

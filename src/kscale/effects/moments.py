@@ -7,7 +7,7 @@ from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
-from kscale.objects.times import ZERO_TIME, moment, moment_of
+from kscale.objects.times import ZERO_TIME, duration, moment, moment_of
 
 __all__ = [
     "SECOND",
@@ -28,12 +28,6 @@ Moment: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 SECOND: Final = 10**9
 _LAST: Final = 2**63 - 1
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
-
-
-def duration(value: timedelta) -> int:
-    """Nanoseconds of a duration (they are whole microseconds)."""
-    return value // _MICROSECOND * 1000
 
 
 def later(time: Moment, by: int) -> Moment:

@@ -455,7 +455,7 @@ def _parse_small(text: str, sign: str, digits: str, places: int, base: int, expo
         keep = scale % 3 == 0 and not digits.endswith("000") and digits[0] != "0"
     if text == "0":
         keep = True
-    return _make(-mantissa if sign == "-" else mantissa, scale, False, format, text if keep else "")
+    return _make(-mantissa if sign == "-" else mantissa, scale, False, format, str(text) if keep else "")
 
 
 def _parse_big(sign: str, digits: int, places: int, base: int, exponent: int, format: str) -> Quantity:  # noqa: A002

@@ -9,7 +9,7 @@ from typing import Final
 
 from kscale.errors import InputError, Problem
 
-__all__ = ["format_time", "micro_time", "moment", "nanoseconds", "seconds", "to_datetime"]
+__all__ = ["duration", "format_time", "micro_time", "moment", "nanoseconds", "seconds", "to_datetime"]
 
 _RFC3339 = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII)
 _SECOND: Final = 10**9
@@ -18,6 +18,7 @@ ZERO_TIME: Final = -(2**63)
 """Go's zero time (the year 1, which int64 nanoseconds do not reach): what an absent timestamp is."""
 
 _LAST: Final = 2**63 - 1
+_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -48,6 +49,11 @@ def moment_of(text: str | None) -> int:
 _RESOLUTION: Final = datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC) - datetime(1970, 1, 1, tzinfo=UTC)
 
 
+def duration(value: timedelta) -> int:
+    """Nanoseconds of a duration (they are whole microseconds)."""
+    return value // _MICROSECOND * 1000
+
+
 def moment(value: datetime | int, name: str = "now") -> int:
     """What a caller may give as a time: an aware datetime, or nanoseconds since 1970.
 
@@ -57,7 +63,7 @@ def moment(value: datetime | int, name: str = "now") -> int:
     if isinstance(value, datetime):
         if value.tzinfo is None:
             raise _refused(name, f"{value.isoformat()} has no time zone: give datetime(..., tzinfo=UTC)")
-        time = (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1) * 1000
+        time = duration(value - datetime(1970, 1, 1, tzinfo=UTC))
         if not ZERO_TIME <= time <= _LAST:
             raise _refused(name, f"{value.isoformat()} is no moment: nanoseconds in 64 bits reach from 1678 to 2262")
         return time

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -17,12 +17,13 @@ from kscale.scheduling.devices.reserve import reserve
 from kscale.scheduling.doors import SnapshotLike, snapshot_of
 from kscale.scheduling.pods import PodsLike, pods_of, priorities_of, shapes_of
 from kscale.scheduling.profile import SchedulerProfile
-from kscale.scheduling.scores.choosing import choose
-from kscale.scheduling.scores.options import ScoreOptions
 from kscale.scheduling.session import Session
 from kscale.snapshot.pod_rows import PodRows
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
+
+if TYPE_CHECKING:
+    from kscale.scheduling.scores.options import ScoreOptions
 
 __all__ = ["PlaceResult", "PlaceState", "place"]
 
@@ -211,6 +212,8 @@ def place(
     if scores is not None:
         if break_on_failure or max_looks is not None or state.hints or state.old_hints:
             raise InputError("scores: kube-scheduler has no hints, no break_on_failure and no max_looks")
+        from kscale.scheduling.scores.choosing import choose  # half a dozen modules that few calls need
+
         node, order, start = choose(
             snapshot, session, records, unique, class_of, scores, profile, acceptable=acceptable, start=state.cursor
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import zlib
 from typing import Final, TypeAlias
@@ -29,6 +28,8 @@ _SUSPICIOUS: Final = 1 << 30
 
 def _gunzip(buffer: Buffer) -> bytes:
     """Raises OSError for what unpacks to so much that it is no dump."""
+    import gzip  # slow to import, and most dumps are not packed
+
     if len(buffer) * _MOST_OF_GZIP <= _SUSPICIOUS:
         return gzip.decompress(buffer)
     parts, size = [], 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from kscale.effects import duration
 from kscale.objects.meta import Condition
 from kscale.objects.node_selectors import compile_node_selector
 from kscale.objects.resource import DeviceRequestAllocationResult, ResourceClaim
-from kscale.objects.times import moment_of
+from kscale.objects.times import duration, moment_of
 from kscale.scheduling.facts import NodeFacts
 
 __all__ = ["available", "binding_failed", "skips_operations"]
