@@ -9,12 +9,13 @@ from itertools import pairwise
 from typing import Any, Final
 
 from kscale.objects.quantity import Quantity, QuantityError
+from kscale.scheduling.devices import cel_networks
 
 __all__ = ["NOT_HAD", "Version", "functions"]
 
 NOT_HAD: Final = frozenset(
     {
-        "format", "url", "isURL", "ip", "isIP", "ip__isCanonical", "cidr", "isCIDR", "image", "isImage",
+        "format", "url", "isURL", "image", "isImage",
         "transformList", "transformMap", "transformMapEntry", "existsOne", "authorizer",
     }
 )  # fmt: skip
@@ -66,7 +67,7 @@ class Version:
 
 def functions(types: Any) -> dict[str, Callable[..., Any]]:
     """By name; ``types``: cel-python's. A function of a namespace has two underscores for the dot."""
-    return _numbers(types) | _strings(types) | _lists(types) | _optionals(types)
+    return _numbers(types) | _strings(types) | _lists(types) | _optionals(types) | cel_networks.functions(types)
 
 
 def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
@@ -91,7 +92,7 @@ def _numbers(types: Any) -> dict[str, Callable[..., Any]]:
     def whole(amount: Quantity) -> Any:
         found = amount.as_int64()
         if found is None:
-            raise ValueError(f"cannot convert value to integer: {amount}")
+            raise ValueError("cannot convert value to integer")
         return integer(found)
 
     return {
