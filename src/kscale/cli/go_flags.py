@@ -5,21 +5,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 from typer.core import TyperCommand
 
-__all__ = ["GoCommand", "given_flags"]
+from kscale.cli.options import OptionGroup, fields
+
+__all__ = ["GoCommand", "flags_given_of", "given_flags"]
 
 _TRUE: Final = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE: Final = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _SECRET: Final = ("password", "token", "secret")
+_typed: ContextVar[Mapping[str, str]] = ContextVar("typed", default=MappingProxyType({}))
 _flags: ContextVar[tuple[tuple[str, str], ...]] = ContextVar("flags", default=())
 
 
 def given_flags() -> tuple[tuple[str, str], ...]:
     """All flags of the command that runs, with their values as text; those that may hold a secret do not show it."""
     return _flags.get()
+
+
+def flags_given_of(group: OptionGroup) -> list[str]:
+    """The flags of a group of options that the command which runs was started with."""
+    typed = _typed.get()
+    return [typed[name] for name in fields(type(group)) if name in typed]
 
 
 class GoCommand(TyperCommand):
@@ -35,6 +45,13 @@ class GoCommand(TyperCommand):
         switches = {name: no for parameter in self.params for name, no in _switches(parameter)}
         rest: list[str] = super().parse_args(ctx, [self._translated(each, switches, ctx) for each in args])
         _flags.set(tuple(_shown(self.params, ctx.params)))
+        _typed.set(
+            {
+                each.name: max(each.opts, key=len)
+                for each in self.params
+                if each.name and (source := ctx.get_parameter_source(each.name)) and source.name == "COMMANDLINE"
+            }
+        )
         return rest
 
     def _translated(self, argument: str, switches: Mapping[str, str], ctx: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -9,6 +10,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from kscale.cli.commands.simulate import simulation_view
+from kscale.cli.go_flags import flags_given_of
 from kscale.cli.options import OptionGroup
 from kscale.cli.output import Answer, Show
 from kscale.errors import InputError, Problem
@@ -43,19 +45,34 @@ class WorldFlags(OptionGroup):
     ] = ""
 
 
-def ran_simulated(flags: WorldFlags, controller: str, options: Any) -> bool:
+def ran_simulated(
+    flags: WorldFlags,
+    controller: str,
+    options: Any,
+    *,
+    idle: Sequence[OptionGroup],
+    heeded: Collection[str] = (),
+    **more: Any,
+) -> bool:
     """Runs a controller with these options in a simulated world and prints what came of it, if flags say so; whether
-    they do. The other controllers of the scenario run as it says. Raises :class:`~kscale.InputError`."""
+    they do. The other controllers of the scenario run as it says.
+
+    ``idle``: groups of flags that mean nothing there, and are refused, but for those ``heeded``; ``more``: what else
+    :func:`kscale.simulation.build` is told. Raises :class:`~kscale.InputError`.
+    """
     if flags.world not in _WORLDS:
         raise InputError(Problem(f"{flags.world!r} is neither {' nor '.join(_WORLDS)}", field="--world"))
     if flags.world == "live":
         if flags.scenario:
             raise InputError(Problem("is of use with --world simulated only", field="--scenario"))
         return False
+    meant = [flag for group in idle for flag in flags_given_of(group) if flag not in heeded]
+    if meant:
+        raise InputError([Problem("has no effect with --world simulated", field=flag) for flag in meant])
     from kscale.simulation import BUNDLED, build, read_scenario, simulate
 
     path = Path(flags.scenario) if flags.scenario else BUNDLED
-    setup = build(read_scenario(path), source=str(path), folder=path.parent, options={controller: options})
+    setup = build(read_scenario(path), source=str(path), folder=path.parent, options={controller: options}, **more)
     report = simulate(setup).report
     Show().emit(Answer(report, lambda: simulation_view(report)))
     return True

@@ -67,16 +67,20 @@ class Running:
 class VirtualTime:
     """Machines under way in one world, and the time there. Single owner.
 
-    ``perform`` does what machines ask. An action is performed when it is yielded, and its outcome is handed over when
-    that is over: a world that answers late says so by ``Outcome.at``, and does what shall happen meanwhile by
-    :meth:`at`. ``now``: an aware datetime or a moment. Raises InputError for anything else.
+    ``perform`` does what machines ask. An action is performed ``latency(action)`` nanoseconds after it is yielded
+    (None: at once), and its outcome is handed over when that is over: a world that answers late says so by
+    ``Outcome.at``, and does what shall happen meanwhile by :meth:`at`. ``now``: an aware datetime or a moment. Raises
+    InputError for anything else.
     """
 
-    __slots__ = ("_due", "_perform", "_turn", "now")
+    __slots__ = ("_due", "_latency", "_perform", "_turn", "now")
 
-    def __init__(self, perform: Perform, *, now: datetime | Moment) -> None:
+    def __init__(
+        self, perform: Perform, *, now: datetime | Moment, latency: Callable[[Action], int] | None = None
+    ) -> None:
         self.now = moment(now)
         self._perform = perform
+        self._latency = latency
         self._turn = 0
         self._due: list[tuple[Moment, int, int, Running, Callable[[], None]]] = []
 
@@ -189,7 +193,11 @@ class VirtualTime:
             case Together(machines=machines, at_most=at_most):
                 self._together(machines, at_most, running, resume)
             case _:
-                resume((running.perform or self._perform)(action, self.now))
+                perform, by = running.perform or self._perform, self._latency(action) if self._latency else 0
+                if by:
+                    self._push(self.now + by, running, lambda: resume(perform(action, self.now)))
+                else:
+                    resume(perform(action, self.now))
 
     def _together(
         self, machines: tuple[Machine, ...], at_most: int | None, of: Running, resume: Callable[[Outcome], None]

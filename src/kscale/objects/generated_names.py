@@ -10,12 +10,21 @@ from msgspec.structs import replace
 
 from kscale.objects.meta import KubeObject
 
-__all__ = ["with_name"]
+__all__ = ["pods_made_for", "with_name"]
 
 _Object = TypeVar("_Object", bound=KubeObject)
 _LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Those of upstream's random suffixes."""
 _ADDED: Final = 5
+
+
+def pods_made_for(owner: KubeObject) -> str:
+    """Under what :func:`with_name` counts the pods that a controller makes for an object."""
+    return _start("Pod", owner.metadata.namespace, f"{owner.metadata.name}-")
+
+
+def _start(kind: str, namespace: str, begins: str) -> str:
+    return f"{kind}/{namespace}/{begins}"
 
 
 def with_name(obj: _Object, made: Counter[str]) -> _Object:
@@ -27,7 +36,7 @@ def with_name(obj: _Object, made: Counter[str]) -> _Object:
     metadata = obj.metadata
     if metadata.name or not metadata.generate_name:
         return obj
-    start = f"{obj.kind}/{metadata.namespace}/{metadata.generate_name}"
+    start = _start(obj.kind, metadata.namespace, metadata.generate_name)
     number = int.from_bytes(blake2b(f"{start}/{made[start]}".encode(), digest_size=8).digest(), "big")
     made[start] += 1
     name = metadata.generate_name

@@ -6,43 +6,33 @@ import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-import msgspec
 from msgspec.structs import replace as with_fields
 
-from kscale.ca.flag_parsing import parse_flags
-from kscale.ca.options import AutoscalingOptions
 from kscale.capacity.groups.reading import groups_from, read_groups
 from kscale.capacity.plain_files import read_plain
 from kscale.capacity.templates import with_templates
-from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
 from kscale.drivers.driver import Driver
-from kscale.drivers.health import HealthCheck, HealthCheckOptions
-from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
-from kscale.drivers.vpa_admission import AdmissionController
-from kscale.drivers.vpa_recommender import VpaRecommender
-from kscale.drivers.vpa_registration import RegistrationOptions
-from kscale.drivers.vpa_updater import VpaUpdater
 from kscale.effects import Moment, from_text
 from kscale.errors import InputError, Problem
 from kscale.hpa.admission import admit
-from kscale.hpa.options import HPAOptions
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import KubeObject
 from kscale.objects.nodegroup import NodeGroup
 from kscale.objects.nodegroups import Groups
+from kscale.objects.owners import controller_of
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.scores.options import ScoreOptions
-from kscale.simulation.admission import Admitting
-from kscale.simulation.scenario import ControllerFlags, MachineEntry, PodEntry, Scenario
-from kscale.simulation.values import Values, options_of
+from kscale.simulation.autoscalers import Autoscalers
+from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
+from kscale.simulation.values import Values
 from kscale.snapshot.cluster import Cluster
 from kscale.snapshot.loading import load_objects
-from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from kscale.world.simulated.draws import MILLION
 from kscale.world.simulated.kubelet import PodTimes
 from kscale.world.simulated.load import Key, Queue, Usage
@@ -52,7 +42,6 @@ from kscale.world.simulated.world import SimulatedWorld, WorldOptions
 
 __all__ = ["BUNDLED", "Setup", "build", "read_scenario"]
 
-_T = TypeVar("_T", bound=msgspec.Struct)
 BUNDLED: Final = Path(__file__).parent / "shop.yaml"
 """A scenario that comes with kscale: a shop whose load changes, with HPA and Cluster Autoscaler."""
 
@@ -95,22 +84,27 @@ def build(
     folder: str | os.PathLike[str] = ".",
     cluster: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
+    frequent_loops: bool = True,
 ) -> Setup:
     """The world of a scenario at its beginning. ``folder``: where the files that it names are; ``cluster``: more dumps,
     by names that are not relative to it; ``options``: of controllers (``cluster_autoscaler``, ``horizontal``, ...) that
-    run with these and not as the scenario says. Raises :class:`~kscale.InputError` with every mistake."""
+    run with these and not as the scenario says; ``frequent_loops``: whether a Cluster Autoscaler with options from here
+    has them. Raises :class:`~kscale.InputError` with every mistake."""
     try:
         begin = from_text(scenario.begin)
     except ValueError as error:
         raise InputError(Problem(str(error), source, field="begin")) from None
-    return _Builder(scenario, Values(source, Path(folder), begin), begin, options or {}).build(cluster)
+    values = Values(source, Path(folder), begin)
+    return _Builder(scenario, values, begin).build(
+        cluster, partial(Autoscalers, given=options or {}, frequent_loops=frequent_loops)
+    )
 
 
 class _Builder:
-    def __init__(self, scenario: Scenario, values: Values, begin: Moment, options: Mapping[str, Any]) -> None:
-        self.scenario, self.values, self.begin, self.options = scenario, values, begin, options
+    def __init__(self, scenario: Scenario, values: Values, begin: Moment) -> None:
+        self.scenario, self.values, self.begin = scenario, values, begin
 
-    def build(self, more: Sequence[str]) -> Setup:
+    def build(self, more: Sequence[str], autoscalers: Callable[..., Autoscalers]) -> Setup:
         scenario, values = self.scenario, self.values
         objects = self._objects(more)
         groups = self._groups(objects)
@@ -136,8 +130,8 @@ class _Builder:
                 world.load.usage[key] = usage
             if queue is not None:
                 world.load.queues[key] = queue
-        world.metrics.external.update(external)
-        drivers = self._drivers(world)
+        world.metrics.external = external
+        drivers = autoscalers(controllers=scenario.controllers, values=values, world=world).drivers()
         self._check()
         return Setup(
             scenario=scenario,
@@ -239,14 +233,19 @@ class _Builder:
             failures=round(entry.failures * MILLION),
             stock=entry.stock,
             out_of_stock=tuple(
-                (
-                    self.begin + values.duration(each.begin, f"{field}.outOfStock[{j}].begin"),
-                    self.begin + values.duration(each.end, f"{field}.outOfStock[{j}].end"),
-                )
-                for j, each in enumerate(entry.out_of_stock)
+                self._out_of_stock(each, f"{field}.outOfStock[{j}]") for j, each in enumerate(entry.out_of_stock)
             ),
             creation=values.duration(entry.creation, f"{field}.creation"),
         )
+
+    def _out_of_stock(self, given: OutOfStock, field: str) -> tuple[Moment, Moment]:
+        begin, end = (
+            self.values.duration(given.begin, f"{field}.begin"),
+            self.values.duration(given.end, f"{field}.end"),
+        )
+        if end <= begin:
+            self.values.wrong(f"{field}.end", f"{given.end} is not after {given.begin}")
+        return self.begin + begin, self.begin + end
 
     def _times(self, objects: Sequence[KubeObject]) -> Callable[[Pod], PodTimes]:
         there = _workloads(objects)
@@ -303,6 +302,12 @@ class _Builder:
                 values.wrong(f"{field}.workload", f"there is no {entry.workload}")
             if key in found:
                 values.wrong(f"{field}.workload", "has an entry already")
+            if not entry.total and not entry.per_pod and entry.queue is None:
+                values.wrong(field, "total, perPod or a queue is needed")
+            for name in entry.total.keys() & entry.per_pod.keys():
+                values.wrong(f"{field}.perPod.{name}", "is given in total already")
+            for name in (entry.total.keys() | entry.per_pod.keys()) & (entry.queue.used if entry.queue else {}).keys():
+                values.wrong(f"{field}.queue.used.{name}", "is given as usage already")
             usage = {
                 name: Usage(signal=values.signal(signal, f"{field}.{way}.{name}"), per_pod=way == "perPod")
                 for way, given in (("total", entry.total), ("perPod", entry.per_pod))
@@ -324,70 +329,26 @@ class _Builder:
 
     def _external(
         self, load: Mapping[Key, tuple[dict[str, Usage], Queue | None]]
-    ) -> dict[tuple[str, str], ExternalMetric]:
-        found = {}
+    ) -> dict[tuple[str, str], list[ExternalMetric]]:
+        found: dict[tuple[str, str], list[ExternalMetric]] = {}
         for i, entry in enumerate(self.scenario.metrics.external):
             field = f"metrics.external[{i}]"
             if (entry.signal is None) == (entry.workload is None):
                 self.values.wrong(field, "either a signal or the workload of a queue is needed")
                 continue
             if entry.signal is not None:
-                metric = ExternalMetric(signal=self.values.signal(entry.signal, f"{field}.signal"))
+                signal = self.values.signal(entry.signal, f"{field}.signal")
+                metric = ExternalMetric(signal=signal, labels=entry.labels)
             else:
                 key = self._key(str(entry.workload), f"{field}.workload")
                 if all(key) and (key not in load or load[key][1] is None):
                     self.values.wrong(f"{field}.workload", f"{entry.workload} has no queue")
-                metric = ExternalMetric(queue=key, tells=entry.tells)
-            found[entry.namespace, entry.name] = metric
+                metric = ExternalMetric(queue=key, tells=entry.tells, labels=entry.labels)
+            named = found.setdefault((entry.namespace, entry.name), [])
+            if any(each.labels == entry.labels for each in named):
+                self.values.wrong(field, f"there is a {entry.name} with these labels already")
+            named.append(metric)
         return found
-
-    # -- who looks after it ------------------------------------------------------------------------------------------
-
-    def _drivers(self, world: SimulatedWorld) -> list[Driver[Any]]:
-        found: list[Driver[Any]] = []
-        if (horizontal := self._options("horizontal", HPAOptions)) is not None:
-            found.append(HorizontalAutoscaler(horizontal))
-        if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
-            found.append(VpaRecommender(recommender))
-        if (updater := self._options("vpa_updater", UpdaterOptions)) is not None:
-            found.append(VpaUpdater(updater))
-        if (admission := self._options("vpa_admission", AdmissionOptions)) is not None:
-            controller = AdmissionController(admission, RegistrationOptions(register_webhook=False), holder="simulated")
-            world.maker.admit = Admitting(controller, world)
-            found.append(controller)
-        autoscaling: AutoscalingOptions | None = self.options.get("cluster_autoscaler")
-        flags = self.scenario.controllers.cluster_autoscaler
-        if autoscaling is None and flags is not None:
-            autoscaling = self._autoscaling_options(flags)
-        if autoscaling is not None:
-            health = HealthCheck(HealthCheckOptions(), self.begin)
-            process = AutoscalerProcess(dra=False)
-            found.append(ClusterAutoscaler(autoscaling, process, world.clock, health, NodeBoard()))
-        return found
-
-    def _options(self, controller: str, struct: type[_T]) -> _T | None:
-        """What a controller runs with; None: it does not run."""
-        given: _T | None = self.options.get(controller)
-        flags: ControllerFlags | None = getattr(self.scenario.controllers, controller)
-        if given is not None or flags is None:
-            return given
-        first, *others = controller.split("_")
-        name = first + "".join(map(str.capitalize, others))
-        return options_of(struct, flags.flags, {}, self.values, f"controllers.{name}")
-
-    def _autoscaling_options(self, given: ControllerFlags) -> AutoscalingOptions:
-        texts = [
-            f"{name}={str(each).lower() if isinstance(each, bool) else each}"
-            for name, value in given.flags.items()
-            for each in (value if isinstance(value, list) else [value])
-        ]
-        try:
-            return AutoscalingOptions(**parse_flags(texts).values)
-        except InputError as error:
-            for problem in error.problems:
-                name = problem.field.replace("_", "-")
-                self.values.wrong(f"controllers.clusterAutoscaler.flags.{name}", problem.message)
-            return AutoscalingOptions()
 
 
 class _TimesByOwner:
@@ -395,17 +356,10 @@ class _TimesByOwner:
 
     def __init__(self, times: Mapping[str, PodTimes], usual: PodTimes) -> None:
         self._times, self._usual = times, usual
-        self._known: dict[str, PodTimes] = {}
 
     def __call__(self, pod: Pod) -> PodTimes:
-        for owner in pod.metadata.owner_references:
-            if not owner.controller:
-                continue
-            known = self._known.get(owner.uid)
-            if known is None:
-                known = self._known[owner.uid] = self._find(owner.kind, pod, owner.name)
-            return known
-        return self._usual
+        owner = controller_of(pod.metadata)
+        return self._usual if owner is None else self._find(owner.kind, pod, owner.name)
 
     def _find(self, kind: str, pod: Pod, name: str) -> PodTimes:
         namespace = pod.metadata.namespace

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kscale.effects import Moment, VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
@@ -16,11 +18,14 @@ class Ledger:
 
     Of pods that wait for a node (and may be bound to one): ``waits`` holds nanoseconds of those that were bound or
     given up; those that wait still are told by :meth:`waiting`. Cores are counted in thousandths; integrals over time
-    are ``milli`` times nanoseconds.
+    are ``milli`` times nanoseconds. ``of_group`` tells whether a node has a machine of a group: of others nobody knows
+    what they cost, and how long they were there is ``ungrouped_time``.
     """
 
-    def __init__(self, api: ApiObjects, time: VirtualTime) -> None:
-        self._time = time
+    def __init__(self, api: ApiObjects, time: VirtualTime, of_group: Callable[[Node], bool]) -> None:
+        self._time, self._of_group = time, of_group
+        self._ungrouped: set[str] = set()
+        self.ungrouped_time = 0
         self._since: Moment = time.now
         self._pending: dict[str, tuple[Moment, int]] = {}
         self._cores: dict[str, int] = {}
@@ -45,6 +50,7 @@ class Ledger:
             self.over_time += max(self.allocatable - self.requested, 0) * by
             self.wanted_time += self.wanted * by
             self.pending_time += len(self._pending) * by
+            self.ungrouped_time += len(self._ungrouped) * by
 
     def waiting(self) -> list[int]:
         """How long those have waited that wait still."""
@@ -62,6 +68,10 @@ class Ledger:
             self.allocatable += after - before
             self.nodes += (old is None) - (new is None)
             self.most_nodes = max(self.most_nodes, self.nodes)
+        if old is None and isinstance(new, Node) and not self._of_group(new):
+            self._ungrouped.add(new.name)
+        elif isinstance(old, Node) and new is None:
+            self._ungrouped.discard(old.name)
 
     def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
         pod = old if new is None else new

@@ -67,7 +67,8 @@ class SimulationReport(Record, frozen=True):
     """A run of a scenario.
 
     ``seconds``: how long the simulated time was; less than ``horizon_seconds`` if it was ``interrupted``. ``cost`` is
-    absent where a group that had machines has no price. ``actions``: how often autoscalers asked for what and were not
+    absent where a group that had machines has no price; it holds nothing for nodes that are of no group
+    (``ungrouped_node_hours``), nor does ``node_hours``. ``actions``: how often autoscalers asked for what and were not
     refused; ``refusals`` likewise.
     """
 
@@ -81,6 +82,7 @@ class SimulationReport(Record, frozen=True):
     seed: int
     cost: float | None
     node_hours: float
+    ungrouped_node_hours: float
     most_nodes: int
     groups: list[GroupUse]
     pending: PendingPods

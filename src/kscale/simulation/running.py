@@ -88,7 +88,7 @@ class _Run:
     def __init__(self, setup: Setup, *, skip: bool) -> None:
         self.setup, self.world = setup, setup.world
         self.log = DecisionLog()
-        self.ledger = Ledger(self.world.api, self.world.time)
+        self.ledger = Ledger(self.world.api, self.world.time, self.world.cloud.has_instance)
         self.begin: Moment = self.world.time.now
         self.pod_events = 0
         self.most: dict[str, int] = {}
@@ -180,6 +180,7 @@ class _Run:
             seed=self.setup.scenario.seed,
             cost=None if None in costs else sum(each for each in costs if each is not None),
             node_hours=sum(each.node_hours for each in groups),
+            ungrouped_node_hours=_hours(ledger.ungrouped_time),
             most_nodes=ledger.most_nodes,
             groups=groups,
             pending=self._pending(),

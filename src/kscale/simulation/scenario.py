@@ -88,6 +88,8 @@ class ExternalSource(ApiStruct, forbid_unknown_fields=True):
     workload: str | None = None
     tells: Literal["rate", "waiting"] = "rate"
     """Of a queue: what arrives a second, or the work that waits."""
+    labels: dict[str, str] = {}
+    """What a selector of metrics goes by; they tell it from others of its name."""
 
 
 class MetricsEntry(ApiStruct, forbid_unknown_fields=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,29 @@ def test_what_cannot_be_meant(file: Path) -> None:
         found = kscale_command("run", "vpa-updater", *arguments)
         assert found.code == 2
         assert text in found.stderr
+
+
+def test_flags_that_would_mean_nothing_are_refused(file: Path) -> None:
+    for program, flags in (
+        ("cluster-autoscaler", {"--dry-run": None, "--cloud-provider": "kwok", "--leader-elect": "false"}),
+        ("horizontal", {"--dry-run": None, "--hpa-selector": "a=b", "--kube-api-qps": "3"}),
+        ("vpa-recommender", {"--kubeconfig": "none", "--prometheus-address": "http://p", "--history-length": "1d"}),
+        ("vpa-updater", {"--dry-run": None, "--address": ":1", "--kube-api-burst": "7"}),
+    ):
+        given = [name if value is None else f"{name}={value}" for name, value in flags.items()]
+        found = kscale_command("run", program, "--world", "simulated", "--scenario", file, *given)
+        assert found.code == 2
+        for name in flags:
+            assert f"{name}: has no effect with --world simulated" in found.stderr
+
+
+def test_frequent_loops_are_heeded(file: Path) -> None:
+    def rounds(*flags: str) -> str:
+        found = kscale_command("run", "cluster-autoscaler", "--world", "simulated", "--scenario", file, *flags)
+        assert found.code == 0, found.stderr
+        return re.search(r"cluster-autoscaler (\d+) ", found.stdout)[1]  # type: ignore[index]  # it is there
+
+    assert int(rounds("--no-frequent-loops-enabled")) < int(rounds())
 
 
 def test_ctrl_c_ends_a_simulation_early_and_is_shown(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kscale.effects import (
     DEADLINE_EXCEEDED,
     Action,
+    DecreaseTargetSize,
     Emit,
     Event,
     Get,
@@ -80,6 +81,28 @@ def test_nobody_together() -> None:
         return (yield from Progress(now).together([]))
 
     assert run_virtually(machine, nobody, now=T0) == []
+
+
+def test_what_takes_its_time_is_done_at_its_end() -> None:
+    done: list[tuple[str, Moment]] = []
+
+    def perform(action: Action, now: Moment) -> Outcome:
+        done.append((type(action).__name__, now - T0))
+        return Outcome(at=now)
+
+    def machine(now: Moment) -> Steps[None]:
+        p = Progress(now)
+        yield from p.act(DecreaseTargetSize(group="g", delta=-1))
+        yield from p.act(IncreaseSize(group="g", delta=1))
+        done.append(("ended", p.now - T0))
+
+    time = VirtualTime(perform, now=T0, latency=lambda action: 30 if isinstance(action, IncreaseSize) else 0)
+    time.start(machine)
+    running = time.start(machine)
+    time.run(T0 + 10)
+    running.cancel()
+    time.run()
+    assert done == [("DecreaseTargetSize", 0), ("DecreaseTargetSize", 0), ("IncreaseSize", 30), ("ended", 30)]
 
 
 def test_up_to_a_moment() -> None:

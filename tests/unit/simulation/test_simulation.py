@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from kscale import InputError
+from kscale.cli.commands.simulate import simulation_view
 from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
 from unit.cli.support import kscale
@@ -67,6 +68,14 @@ def test_what_a_run_comes_to() -> None:
     assert report.cores.provisioned == pytest.approx(4 * (600 - report.pending.max) / 3600)
     assert report.cores.under_provisioned == pytest.approx(2 * report.pending.max / 3600)
     assert report.cores.requested + report.cores.over_provisioned == pytest.approx(report.cores.provisioned)
+
+
+def test_frequent_loops_are_a_flag_of_a_scenario() -> None:
+    def rounds(**flags: bool) -> int:
+        flags = {name.replace("_", "-"): value for name, value in flags.items()}
+        return ran(controllers={"clusterAutoscaler": {"flags": flags}}).report.controllers[0].rounds
+
+    assert rounds(frequent_loops_enabled=False) < rounds(frequent_loops_enabled=True) == rounds()
 
 
 def test_a_price_that_is_not_known_makes_no_sum() -> None:
@@ -179,7 +188,40 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
     (lambda s: s.update(pods=[{"workload": "Deployment/shop/api"}]), "pods[0].workload", "there is no"),
     (lambda s: s["objects"].append(s["objects"][0]), "Deployment shop/web", "is there twice"),
     (lambda s: s["objects"].append(BUDGET), "spec.minAvailable", "no number and no percentage"),
-    (lambda s: s.update(load=[{"workload": "Deployment/shop/api"}]), "load[0].workload", "there is no"),
+    (
+        lambda s: s.update(load=[{"workload": "Deployment/shop/api", "total": {"cpu": 1}}]),
+        "load[0].workload",
+        "there is no",
+    ),
+    (lambda s: s.update(load=[{"workload": "Deployment/shop/web"}]), "load[0]", "total, perPod or a queue"),
+    (
+        lambda s: s.update(load=[{"workload": "Deployment/shop/web", "total": {"cpu": 1}, "perPod": {"cpu": 1}}]),
+        "load[0].perPod.cpu",
+        "in total already",
+    ),
+    (
+        lambda s: s.update(
+            load=[
+                {
+                    "workload": "Deployment/shop/web",
+                    "total": {"cpu": 1},
+                    "queue": {"arrivals": 1, "capacity": 1, "used": {"cpu": 1}},
+                }
+            ]
+        ),
+        "load[0].queue.used.cpu",
+        "as usage already",
+    ),
+    (
+        lambda s: s.update(metrics={"external": [{"namespace": "a", "name": "b", "signal": each} for each in (1, 2)]}),
+        "metrics.external[1]",
+        "there is a b with these labels already",
+    ),
+    (
+        lambda s: s.update(machines=[{"outOfStock": [{"begin": "2m", "end": "1m"}]}]),
+        "machines[0].outOfStock[0].end",
+        "1m is not after 2m",
+    ),
     (
         lambda s: s.update(load=[{"workload": "Deployment/shop/web", "total": {"cpu": "much"}}]),
         "load[0].total.cpu",
@@ -199,6 +241,16 @@ BAD: list[tuple[Callable[[dict[str, Any]], Any], str, str]] = [
         lambda s: s.update(controllers={"clusterAutoscaler": {"flags": {"scan-intervall": "1s"}}}),
         "controllers.clusterAutoscaler.flags.scan-intervall",
         "no flag",
+    ),
+    (
+        lambda s: s.update(controllers={"clusterAutoscaler": {"flags": {"leader-elect": True}}}),
+        "controllers.clusterAutoscaler.flags.leader-elect",
+        "no effect",
+    ),
+    (
+        lambda s: s.update(controllers={"clusterAutoscaler": {"flags": {"frequent-loops-enabled": "often"}}}),
+        "controllers.clusterAutoscaler.flags.frequent-loops-enabled",
+        "neither true nor false",
     ),
     (
         lambda s: s.update(controllers={"horizontal": {"flags": {"sync": 1}}}),
@@ -255,6 +307,18 @@ def test_a_recorded_cluster_goes_on(tmp_path: Path) -> None:
     run = simulate(setup)
     assert run.report.most_nodes == 3
     assert {pod.spec.node_name for pod in setup.world.api.of("Pod").values()} == {"n1", "pool-0", "pool-1"}
+
+
+def test_nodes_of_no_group_are_told_and_not_priced() -> None:
+    from unit.world.simulated_cases import node
+
+    bare = msgspec.json.decode(msgspec.json.encode(node("bare"), enc_hook=str))
+    run = ran(objects=[bare], groups=[{**scenario()["groups"][0], "target": 2}], controllers={}, horizon="30m")
+    report = run.report
+    assert (report.node_hours, report.ungrouped_node_hours) == (1.0, 0.5)
+    assert report.cost == pytest.approx(0.2)
+    headline = simulation_view(report).headline
+    assert "1.0 node-hours, 0.20; 0.5 more of nodes of no group, which have no price." in headline
 
 
 def test_the_command(tmp_path: Path) -> None:

@@ -27,9 +27,11 @@ from kscale.effects import (
     Outcome,
     Patch,
     PatchOperation,
+    Progress,
     PutScale,
     Refresh,
     Resize,
+    Steps,
     WriteStatus,
 )
 from kscale.objects.apps import DaemonSet, StatefulSet
@@ -331,6 +333,22 @@ def test_machines_boot_become_ready_and_go_with_their_pods() -> None:
     assert world.cloud.paid(world.time.now) == {"pool": (30 + 15 + 20 + 30) * SECOND}
 
 
+def test_the_cloud_begins_once_a_request_has_reached_it() -> None:
+    def machine(now: int) -> Steps[None]:
+        yield from Progress(now).act(IncreaseSize(group="pool", delta=1))
+
+    world = world_of(options=WorldOptions(latency=20 * SECOND))
+    world.time.start(machine)
+    run(world, 19)
+    assert world.cloud.refresh()[0].target_size == 1
+    run(world, 2)
+    assert world.cloud.refresh()[0].target_size == 2
+    run(world, 58)
+    assert list(world.api.of("Node")) == ["pool-0"]
+    run(world, 2)
+    assert list(world.api.of("Node")) == ["pool-0", "pool-1"]
+
+
 def test_limits_stock_failures_and_losses() -> None:
     times = GroupTimes(stock=2, failures=0)
     world = world_of(times=times, options=QUICK)
@@ -343,8 +361,8 @@ def test_limits_stock_failures_and_losses() -> None:
     assert list(world.api.of("Node")) == ["pool-0", "pool-1"]
     world.cloud.lose("pool-0")
     run(world, 70)
-    assert list(world.api.of("Node")) == ["pool-1"]  # what failed stands in the way of another
-    done(world, DeleteNodes(group="pool", nodes=("sim:///pool-2", "sim:///pool-3")))
+    assert list(world.api.of("Node")) == ["pool-1", "pool-3"]  # what could not be had is no machine
+    done(world, DeleteNodes(group="pool", nodes=("sim:///pool-2", "pool-3")))
     run(world, 31)
     done(world, IncreaseSize(group="pool", delta=1))
     run(world, 61)
@@ -488,8 +506,8 @@ def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:
     queue = Queue(arrivals=Signal.constant(3000), capacity=1000, used={"cpu": 500}, patience=5 * SECOND)
     world.load.queues[key] = queue
     world.load.begin()
-    world.metrics.external["shop", "rate"] = ExternalMetric(queue=key)
-    world.metrics.external["shop", "waiting"] = ExternalMetric(queue=key, tells="waiting")
+    world.metrics.external["shop", "rate"] = [ExternalMetric(queue=key)]
+    world.metrics.external["shop", "waiting"] = [ExternalMetric(queue=key, tells="waiting")]
     run(world, 61)
     assert queue.arrived == 3000 * 61
     assert queue.done == 1000 * 60
@@ -503,6 +521,38 @@ def test_a_queue_fills_while_there_are_too_few_and_tells_who_is_late() -> None:
     missing = world.metrics.get(GetMetric(api="external", namespace="shop", metric="none"))
     assert isinstance(missing, ApiError)
     assert missing.is_not_found
+
+
+def test_usage_of_a_queue_is_that_of_the_whole_window() -> None:
+    world = world_of(deployment(replicas=1), options=WorldOptions(pipeline=Pipeline(window=10 * SECOND)))
+    steps = Signal([T0 + second * SECOND for second in (0, 20, 25)], [0, 1000, 0])
+    world.load.queues["Deployment", "shop", "web"] = Queue(arrivals=steps, capacity=1000, used={"cpu": 600})
+    world.load.begin()
+    run(world, 31)  # scraped at 30 s: idle from 25 s on, and busy for the five seconds before
+    found: Any = world.metrics.get(GetMetric(api="resource", namespace="shop"))
+    assert [each.containers[0].usage["cpu"].milli_value() for each in found.items] == [300]
+    assert len(world.load.queues["Deployment", "shop", "web"].past) <= 12
+
+
+def test_selectors_of_metrics() -> None:
+    world = world_of(deployment(replicas=1))
+    world.load.usage["Deployment", "shop", "web"] = {"qps": Usage(signal=Signal.constant(1000))}
+    world.metrics.external["shop", "depth"] = [
+        ExternalMetric(signal=Signal.constant(value * 1000), labels={"queue": name})
+        for name, value in (("mail", 3), ("jobs", 5))
+    ]
+    run(world, 31)
+
+    def asked(selector: str) -> list[int]:
+        question = GetMetric(api="external", namespace="shop", metric="depth", metric_selector=selector)
+        found: Any = world.metrics.get(question)
+        return [each.value.value() for each in found.items]
+
+    assert [asked(text) for text in ("", "queue=jobs", "queue in (mail)", "queue=none")] == [[3, 5], [5], [3], []]
+    of_pods = GetMetric(api="custom", namespace="shop", kind="Pod", metric="qps", selector="app=web")
+    for selector, count in (("", 1), ("verb=get", 0)):
+        found: Any = world.metrics.get(replace(of_pods, metric_selector=selector))
+        assert len(found.items) == count
 
 
 # -- resizing ----------------------------------------------------------------------------------------------------------
@@ -528,6 +578,26 @@ def test_a_pod_is_resized_where_there_is_room() -> None:
     assert condition is not None
     assert condition.reason == "Deferred"
     assert now.status.container_statuses[0].allocated_resources["cpu"] == Quantity("2")
+
+
+def test_a_resize_that_was_put_off_is_done_once_there_is_room() -> None:
+    world = world_of(deployment("web", 2), deployment("other", 1), options=QUICK)
+    run(world, 5)
+    first, second = (pod for pod in world.api.of("Pod").values() if pod.name.startswith("web"))
+    for pod in (first, second):
+        done(world, resized(pod, "2"))
+
+    def cpu(pod: Pod) -> tuple[str, bool]:
+        now = world.api.same(pod)
+        assert now is not None
+        taken = (now.status.container_statuses[0].allocated_resources or {})["cpu"]
+        return str(taken), find(now.status.conditions, "PodResizePending") is not None
+
+    run(world, 60)
+    assert [cpu(first), cpu(second)] == [("2", False), ("1", True)]
+    scale(world, 0, "other")
+    run(world, 5)
+    assert [cpu(first), cpu(second)] == [("2", False), ("2", False)]
 
 
 # -- chance ------------------------------------------------------------------------------------------------------------

@@ -89,6 +89,8 @@ def simulation_view(report: SimulationReport) -> View:
     cost = "" if report.cost is None else f", {report.cost:,.2f}"
     name = f"{report.name}: " if report.name else ""
     parts = [f"{name}{_time(report.seconds)} simulated: {report.node_hours:,.1f} node-hours{cost}"]
+    if report.ungrouped_node_hours:
+        parts.append(f"{report.ungrouped_node_hours:,.1f} more of nodes of no group, which have no price")
     if pending.pods:
         parts.append(f"a pod waited {_time(pending.p50)} for its node (p95 {_time(pending.p95)})")
     if report.late is not None:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kscale.effects import ApiError, Moment, VirtualTime, to_text
 from kscale.effects.outcomes import ALREADY_EXISTS, CONFLICT, NOT_FOUND
 from kscale.objects.core import Pod
-from kscale.objects.generated_names import with_name
+from kscale.objects.generated_names import pods_made_for, with_name
 from kscale.objects.kinds import kind_of
 from kscale.objects.meta import KubeObject, object_key
 from kscale.objects.namespaces import with_namespace
@@ -163,6 +163,8 @@ class ApiObjects:
         """An object goes."""
         held = self._kinds[item.kind]
         gone = held.pop(item.key)
+        if gone.kind != "Pod":  # nobody makes objects in its name any more
+            self._made.pop(pods_made_for(gone), None)
         version = str(self._next(item.kind))
         gone = replace(gone, metadata=replace(gone.metadata, resource_version=version))
         self._tell(item.kind, gone, None)

@@ -92,7 +92,7 @@ class SimulatedCloud(Provider):
         if pool.target + delta > pool.group.max_size:
             text = f"size increase too large, desired: {pool.target + delta} max: {pool.group.max_size}"
             raise ProviderError(text, CLOUD_ERROR)
-        if atomic and not pool.times.in_stock(len(pool.machines) + delta - 1, self._time.now):
+        if atomic and not pool.times.in_stock(pool.billed + delta - 1, self._time.now):
             raise ProviderError(f"{delta} machines cannot be had at once", CLOUD_ERROR)
         pool.target += delta
         for _ in range(delta):
@@ -164,7 +164,7 @@ class SimulatedCloud(Provider):
             name = f"{pool.group.id}-{pool.made}"
         pool.made += 1
         machine = Machine(name=name, id=_id(name), since=now)
-        if not pool.times.in_stock(len(pool.machines), now):
+        if not pool.times.in_stock(pool.billed, now):
             text = f"out of stock: {pool.group.id}"
             machine.error = InstanceError(class_="OutOfResource", code="OUT_OF_STOCK", message=text)
         pool.machines[machine.name] = machine

@@ -67,12 +67,18 @@ class PodMaker:
         self._classes: PodClasses | None = None
         self._patterns: dict[str, tuple[Any, Pod]] = {}
         for kind in ("PriorityClass", "RuntimeClass", "LimitRange"):
+            api.listen(kind, self._forget_all)
+        for kind in ("ReplicaSet", "ReplicationController", "Job"):
             api.listen(kind, self._forget)
 
-    def _forget(self, old: KubeObject | None, new: KubeObject | None) -> None:
+    def _forget_all(self, old: KubeObject | None, new: KubeObject | None) -> None:
         del old, new
         self._classes = None
         self._patterns.clear()
+
+    def _forget(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        if old is not None and new is None:
+            self._patterns.pop(old.metadata.uid, None)
 
     @property
     def classes(self) -> PodClasses:

@@ -6,6 +6,7 @@ from time to time.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from typing import Final
 
@@ -50,8 +51,10 @@ class Queue(msgspec.Struct, kw_only=True):
     arrived: int = 0
     late: int = 0
     done: int = 0
-    busy: int = 0
-    """Millionths of the pods' time in the last step."""
+    able: int = 0
+    """What the pods could have done."""
+    past: deque[tuple[Moment, int, int]] = msgspec.field(default_factory=deque)
+    """(when, ``done``, ``able``) after each step, as far back as somebody asks."""
 
     def step(self, begin: Moment, end: Moment, ready: int) -> None:
         """Lets time go by with so many pods ready."""
@@ -64,7 +67,22 @@ class Queue(msgspec.Struct, kw_only=True):
         self.arrived += came
         self.done += done
         self.late += came if late else 0
-        self.busy = done * 1_000_000 // able if able else 0
+        self.able += able
+        self.past.append((end, self.done, self.able))
+
+    def forget(self, before: Moment) -> None:
+        """Nobody asks for what was before a moment any more."""
+        while len(self.past) > 1 and self.past[1][0] <= before:
+            self.past.popleft()
+
+    def busy(self, begin: Moment, end: Moment) -> int:
+        """Millionths of the pods' time in which they worked, from the step that ended at ``begin`` or before up to the
+        one that ended at ``end`` or before."""
+        (done, able), (done_before, able_before) = self._until(end), self._until(begin)
+        return (done - done_before) * 1_000_000 // (able - able_before) if able > able_before else 0
+
+    def _until(self, time: Moment) -> tuple[int, int]:
+        return next(((done, able) for at, done, able in reversed(self.past) if at <= time), (0, 0))
 
 
 class WorkloadPods:
@@ -75,7 +93,9 @@ class WorkloadPods:
         self._pods: dict[Key, dict[str, Pod]] = {}
         self._ready: dict[Key, int] = {}
         self._changes: dict[Key, int] = {}
-        self._of: dict[str, Key | None] = {}
+        self._turn = 0
+        self._of: dict[str, Key] = {}
+        self._owners: dict[Key, list[str]] = {}
         for pod in api.of("Pod").values():
             self._pod(None, pod)
         api.listen("Pod", self._pod)
@@ -86,14 +106,26 @@ class WorkloadPods:
         key = self.workload_of(pod)
         if key is None:
             return
+        held = self._pods.setdefault(key, {})
         if isinstance(new, Pod):
-            self._pods.setdefault(key, {})[pod.key] = new
+            held[pod.key] = new
         else:
-            self._pods[key].pop(pod.key, None)
-        self._changes[key] = self._changes.get(key, 0) + 1
+            held.pop(pod.key, None)
+        if not held:
+            self._forget(key)
+            return
+        self._turn += 1
+        self._changes[key] = self._turn
         change = (isinstance(new, Pod) and _serves(new)) - (isinstance(old, Pod) and _serves(old))
         if change:
             self._ready[key] = self._ready.get(key, 0) + change
+
+    def _forget(self, key: Key) -> None:
+        """The last pod of a workload is gone, and who owned it may be, too."""
+        for counts in (self._pods, self._ready, self._changes):
+            counts.pop(key, None)
+        for uid in self._owners.pop(key):
+            del self._of[uid]
 
     def workload_of(self, pod: Pod) -> Key | None:
         """The workload that a pod belongs to; None: to none."""
@@ -102,13 +134,14 @@ class WorkloadPods:
             return None
         if owner.uid in self._of:
             return self._of[owner.uid]
-        found: Key | None = (owner.kind, pod.metadata.namespace, owner.name)
+        found = (owner.kind, pod.metadata.namespace, owner.name)
         if owner.kind == "ReplicaSet":
             held = self._api.find("ReplicaSet", f"{pod.metadata.namespace}/{owner.name}")
             above = None if held is None else controller_of(held.metadata)
             if above is not None:
                 found = (above.kind, pod.metadata.namespace, above.name)
         self._of[owner.uid] = found
+        self._owners.setdefault(found, []).append(owner.uid)
         return found
 
     def of(self, key: Key) -> Mapping[str, Pod]:
@@ -116,7 +149,7 @@ class WorkloadPods:
         return self._pods.get(key, {})
 
     def changes(self, key: Key) -> int:
-        """How often something has happened to one of them."""
+        """Another number whenever something has happened to one of them; 0 while there are none."""
         return self._changes.get(key, 0)
 
     def ready(self, key: Key) -> int:
@@ -142,11 +175,11 @@ _STEP: Final = SECOND
 class Load:
     """The load of all workloads. ``usage``: by workload and name of the resource or metric; ``queues``: by workload.
 
-    Queues are stepped once a second.
+    Queues are stepped once a second. ``window``: over so many nanoseconds usage is asked for at most.
     """
 
-    def __init__(self, time: VirtualTime, pods: WorkloadPods) -> None:
-        self._time = time
+    def __init__(self, time: VirtualTime, pods: WorkloadPods, *, window: int) -> None:
+        self._time, self._window = time, window
         self.pods = pods
         self.usage: dict[Key, dict[str, Usage]] = {}
         self.queues: dict[Key, Queue] = {}
@@ -162,6 +195,7 @@ class Load:
         now = self._time.now
         for key, queue in self.queues.items():
             queue.step(self._stepped, now, self.pods.ready(key))
+            queue.forget(now - self._window - _STEP)
         self._stepped = now
         self._time.at(now + _STEP, self._step, rank=HAPPENINGS)
 
@@ -179,4 +213,4 @@ class Load:
         queue = self.queues.get(key)
         if queue is None or name not in queue.used:
             return None
-        return queue.used[name] * queue.busy // 1_000_000
+        return queue.used[name] * queue.busy(min(begin, end - _STEP), end) // 1_000_000

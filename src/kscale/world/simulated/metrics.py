@@ -48,17 +48,19 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ExternalMetric(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric that is of no pod: a signal, or what a queue tells (``rate``: what arrives a second; ``waiting``)."""
+    """A metric that is of no pod: a signal, or what a queue tells (``rate``: what arrives a second; ``waiting``).
+    ``labels`` tell it from others of its name."""
 
     signal: Signal | None = None
     queue: Key | None = None
     tells: str = "rate"
+    labels: Mapping[str, str] = {}
 
 
 class _Scrape(msgspec.Struct, frozen=True):
     at: Moment
     used: dict[Key, dict[str, int]]
-    external: dict[tuple[str, str], int]
+    external: dict[tuple[str, str], list[int]]
 
 
 @dataclass(slots=True)
@@ -84,12 +86,12 @@ class SimulatedMetrics:
     """Answers :class:`~kscale.effects.GetMetric` at once, with what was scraped last before the lag.
 
     Usage of a pod is told as that of its first container; of one that runs and is not ready, none. ``external``: by
-    namespace and name.
+    namespace and name, all of that name.
     """
 
     def __init__(self, load: Load, time: VirtualTime, pipeline: Pipeline) -> None:
         self._load, self._time, self.pipeline = load, time, pipeline
-        self.external: dict[tuple[str, str], ExternalMetric] = {}
+        self.external: dict[tuple[str, str], list[ExternalMetric]] = {}
         self._rows: dict[Key, _Known] = {}
         self._scrapes: deque[_Scrape] = deque(maxlen=2 + pipeline.lag // pipeline.scrape)
 
@@ -106,16 +108,16 @@ class SimulatedMetrics:
             found[key] = {name: load.used(key, name, begin, now) or 0 for name in sorted(load.names(key))}
         return found
 
-    def _external(self, now: Moment) -> dict[tuple[str, str], int]:
-        found = {}
-        for key, metric in self.external.items():
-            if metric.signal is not None:
-                found[key] = metric.signal.mean(now - self.pipeline.window, now)
-            elif metric.queue is not None:
-                queue = self._load.queues[metric.queue]
-                rate = metric.tells == "rate"
-                found[key] = queue.arrivals.mean(now - self.pipeline.window, now) if rate else queue.waiting
-        return found
+    def _external(self, now: Moment) -> dict[tuple[str, str], list[int]]:
+        return {key: [self._value(metric, now) for metric in metrics] for key, metrics in self.external.items()}
+
+    def _value(self, metric: ExternalMetric, now: Moment) -> int:
+        begin = now - self.pipeline.window
+        if metric.signal is not None:
+            return metric.signal.mean(begin, now)
+        assert metric.queue is not None
+        queue = self._load.queues[metric.queue]
+        return queue.arrivals.mean(begin, now) if metric.tells == "rate" else queue.waiting
 
     # -- answers -----------------------------------------------------------------------------------------------------
 
@@ -233,15 +235,27 @@ class SimulatedMetrics:
         )
 
     def _answer_external(self, asked: GetMetric, last: _Scrape | None) -> ExternalMetricValueList | ApiError:
-        value = None if last is None else last.external.get((asked.namespace, asked.metric))
-        if last is None or value is None:
+        key = asked.namespace, asked.metric
+        if last is None or key not in last.external:
             return ApiError(f"no metric {asked.metric} in namespace {asked.namespace}", 404, NOT_FOUND)
-        item = ExternalMetricValue(metric_name=asked.metric, timestamp=to_text(last.at), value=_milli(value))
-        return ExternalMetricValueList(items=[item])
+        selector = parse_selector(asked.metric_selector) if asked.metric_selector else None
+        items = [
+            ExternalMetricValue(
+                metric_name=asked.metric,
+                metric_labels=dict(metric.labels),
+                timestamp=to_text(last.at),
+                value=_milli(value),
+            )
+            for metric, value in zip(self.external[key], last.external[key], strict=True)
+            if selector is None or selector.matches(metric.labels)
+        ]
+        return ExternalMetricValueList(items=items)
 
     def _answer_custom(self, asked: GetMetric, last: _Scrape | None) -> MetricValueList | ApiError:
         if asked.kind != "Pod" or last is None:
             return ApiError(f"the simulated world has no {asked.metric} of {asked.kind}", 404, NOT_FOUND)
+        if asked.metric_selector and not parse_selector(asked.metric_selector).matches({}):
+            return MetricValueList()  # metrics of pods have no labels of their own
 
         def tell(pod: Pod, used: Mapping[str, int], at: Moment) -> MetricValue | None:
             if asked.metric not in used or (asked.name and pod.name != asked.name):

@@ -29,7 +29,6 @@ from kscale.effects import (
     Patch,
     PutScale,
     RankOptions,
-    Refresh,
     Resize,
     WriteStatus,
 )
@@ -48,7 +47,7 @@ from kscale.world.simulated.disruption import Disruption
 from kscale.world.simulated.metrics import SimulatedMetrics
 from kscale.world.simulated.patches import PatchError, json_patch, merge, strategic
 from kscale.world.simulated.pods import delete_pod
-from kscale.world.simulated.resizing import resize
+from kscale.world.simulated.resizing import Resizing
 from kscale.world.simulated.view import ClusterView
 
 __all__ = ["Fault", "SimulatedPerformer"]
@@ -62,11 +61,10 @@ Fault = Callable[[Action, Moment], ApiError | int | None]
 
 
 class SimulatedPerformer:
-    """Carries actions out (:data:`kscale.effects.Perform`) at the moment when they are asked for.
+    """Carries actions out (:data:`kscale.effects.Perform`), at once.
 
-    ``latency``: nanoseconds until what was asked of the API server or the cloud is done; questions and reports take no
-    time. ``fault`` may refuse an action before it is done, or delay its answer. Reports go
-    nowhere: whoever keeps them stands between this and a driver.
+    ``fault`` may refuse an action before it is done, or delay its answer. Reports go nowhere: whoever keeps them stands
+    between this and a driver.
     """
 
     def __init__(
@@ -75,29 +73,24 @@ class SimulatedPerformer:
         view: ClusterView,
         cloud: NodeGroups,
         disruption: Disruption,
+        resizing: Resizing,
         metrics: SimulatedMetrics,
         *,
-        latency: int,
         ranker: Ranker | None = None,
     ) -> None:
         self._api, self._view, self._cloud = api, view, cloud
-        self._disruption, self._metrics, self._ranker = disruption, metrics, ranker
-        self._latency = latency
+        self._disruption, self._resizing = disruption, resizing
+        self._metrics, self._ranker = metrics, ranker
         self.fault: Fault | None = None
 
     def __call__(self, action: Action, now: Moment) -> Outcome:
         """Carries an action out. What is refused is an outcome with an error."""
-        match action:
-            case Emit() | Observe():
-                return Outcome(at=now)  # for whoever is between this and the driver
-            case _:
-                asks = ANSWERS[type(action)].question or isinstance(action, Refresh)
-                at = now if asks else now + self._latency
+        if isinstance(action, Emit | Observe):
+            return Outcome(at=now)  # for whoever is between this and the driver
         fault = self.fault(action, now) if self.fault is not None and ANSWERS[type(action)].refusable else None
         if isinstance(fault, ApiError):
-            return Outcome(at=at, error=fault)
-        if fault is not None:
-            at += fault
+            return Outcome(at=now, error=fault)
+        at = now + (fault or 0)
         try:
             value = self._do(action)
         except RefusedError as refusal:
@@ -130,7 +123,7 @@ class SimulatedPerformer:
             case Evict(namespace=namespace, name=name, grace_period_seconds=grace):
                 return self._disruption.evict(namespace, name, grace)
             case Resize(namespace=namespace, name=name, patch=patch):
-                return resize(self._api, self._view, self._api.get("Pod", namespace, name), patch)
+                return self._resizing.resize(self._api.get("Pod", namespace, name), patch)
             case GetScale(namespace=namespace, resource=resource, name=name):
                 return scale_of(to_dict(self._scaled(namespace, resource, name)))
             case PutScale():

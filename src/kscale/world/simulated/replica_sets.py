@@ -141,7 +141,10 @@ class Deployments(Controller):
         if isinstance(new, ReplicaSet):
             self._sets.setdefault(owner.uid, {})[new.key] = new
         else:
-            self._sets[owner.uid].pop(held.key, None)
+            sets = self._sets[owner.uid]
+            sets.pop(held.key, None)
+            if not sets:
+                del self._sets[owner.uid]
         self.changed(f"{held.metadata.namespace}/{owner.name}")
 
     def sync(self, held: Deployment) -> None:

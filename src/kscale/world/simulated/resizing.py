@@ -1,4 +1,7 @@
-"""Pods that are resized in place: what the API server allows, and what the kubelet makes of it."""
+"""Pods that are resized in place: what the API server allows, and what the kubelets make of it.
+
+Upstream: ``pkg/kubelet/allocation`` (what is put off is tried again by priority, then in the order in which it was).
+"""
 
 from __future__ import annotations
 
@@ -8,64 +11,145 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from kscale.effects import PatchOperation
+from kscale.effects import PatchOperation, VirtualTime
 from kscale.objects.base import ResourceList
-from kscale.objects.conditions import with_condition
+from kscale.objects.conditions import find, with_condition
 from kscale.objects.core import Node, Pod
 from kscale.objects.decode import from_dict, to_dict
-from kscale.objects.meta import Condition
+from kscale.objects.meta import Condition, KubeObject
 from kscale.objects.requests import demand, occupancy
 from kscale.world.simulated.api_objects import ApiObjects, RefusedError
 from kscale.world.simulated.patches import PatchError, json_patch
+from kscale.world.simulated.pods import finished
+from kscale.world.simulated.turns import HAPPENINGS, Turn
 from kscale.world.simulated.view import ClusterView
 
-__all__ = ["resize"]
+__all__ = ["Resizing"]
 
 _RESOURCES = ("cpu", "memory")
+_PENDING = "PodResizePending"
 
 
-def resize(api: ApiObjects, view: ClusterView, pod: Pod, patch: Sequence[PatchOperation]) -> None:
-    """Changes what the containers of a pod ask for. Raises :class:`RefusedError`.
+class Resizing:
+    """Gives pods what they ask for anew, at once or as soon as there is room for it on their nodes."""
 
-    A pod that could never fit on its node is refused; where there is no room now the kubelet puts it off, and what the
-    pod takes stays as it was.
-    """
-    try:
-        data: Any = json_patch(to_dict(pod), msgspec.to_builtins(patch))
-    except PatchError as error:
-        raise RefusedError(str(error), 422, "Invalid") from None
-    asked = from_dict(data, Pod)
-    after = replace(pod, spec=replace(pod.spec, containers=asked.spec.containers))
-    node: Node | None = api.find("Node", pod.spec.node_name) if pod.spec.node_name else None
-    wanted = demand(after)
-    if node is not None and _exceeds(wanted, node.status.allocatable or {}):
-        text = f'pods "{pod.name}" is forbidden: the node does not have enough capacity'
-        raise RefusedError(text, 403, "Forbidden", ("NodeCapacity",))
-    if node is None or pod.status.phase != "Running":
-        api.put(after)
-        return
-    total = wanted
-    for other in view.pods_of([node.name]):
-        if other.key != pod.key:
-            total = _sum(total, occupancy(other))
-    if _exceeds(total, node.status.allocatable or {}):
-        condition = Condition(
-            type="PodResizePending", status="True", reason="Deferred", last_transition_time=api.now_text
-        )
-        conditions = with_condition(after.status.conditions, condition)
-        api.put(replace(after, status=replace(after.status, conditions=conditions)))
-        return
-    containers = {each.name: each for each in after.spec.containers}
+    def __init__(self, api: ApiObjects, view: ClusterView, time: VirtualTime) -> None:
+        self._api, self._view = api, view
+        self._deferred: dict[str, dict[str, None]] = {}
+        self._roomier: dict[str, None] = {}
+        self._turn = Turn(time, self._try_again, HAPPENINGS)
+        for pod in api.of("Pod").values():
+            self._pod(None, pod)
+        if self._deferred:
+            self._roomier = dict.fromkeys(self._deferred)
+            self._turn.ask()
+        api.listen("Pod", self._pod)
+
+    def resize(self, pod: Pod, patch: Sequence[PatchOperation]) -> None:
+        """Changes what the containers of a pod ask for. Raises :class:`RefusedError`.
+
+        A pod that could never fit on its node is refused; where there is no room now the kubelet puts it off, and what
+        the pod takes stays as it was.
+        """
+        try:
+            data: Any = json_patch(to_dict(pod), msgspec.to_builtins(patch))
+        except PatchError as error:
+            raise RefusedError(str(error), 422, "Invalid") from None
+        asked = from_dict(data, Pod)
+        after = replace(pod, spec=replace(pod.spec, containers=asked.spec.containers))
+        node = self._node_of(pod)
+        if node is not None and _exceeds(demand(after), node.status.allocatable or {}):
+            text = f'pods "{pod.name}" is forbidden: the node does not have enough capacity'
+            raise RefusedError(text, 403, "Forbidden", ("NodeCapacity",))
+        if node is None or pod.status.phase != "Running":
+            self._api.put(after)
+        elif self._has_room(after, node):
+            self._api.put(_allocated(after))
+        else:
+            self._api.put(_put_off(after, self._api.now_text))
+
+    def _node_of(self, pod: Pod) -> Node | None:
+        node: Node | None = self._api.find("Node", pod.spec.node_name) if pod.spec.node_name else None
+        return node
+
+    def _has_room(self, pod: Pod, node: Node) -> bool:
+        total = demand(pod)
+        for other in self._view.pods_of([node.name]):
+            if other.key != pod.key:
+                total = _sum(total, _given(other))
+        return not _exceeds(total, node.status.allocatable or {})
+
+    # -- what was put off --------------------------------------------------------------------------------------------
+
+    def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        before, after = (each if isinstance(each, Pod) and each.spec.node_name else None for each in (old, new))
+        if after is not None and _is_put_off(after) and not finished(after):
+            self._deferred.setdefault(after.spec.node_name, {})[after.key] = None
+        elif before is not None and before.key in (held := self._deferred.get(before.spec.node_name, {})):
+            del held[before.key]
+            if not held:
+                del self._deferred[before.spec.node_name]
+        if before is not None and before.spec.node_name in self._deferred and _takes_less(before, after):
+            self._roomier[before.spec.node_name] = None
+            self._turn.ask()
+
+    def _try_again(self) -> None:
+        roomier, self._roomier = self._roomier, {}
+        for name in roomier:
+            pods: list[Pod] = [self._api.find("Pod", key) for key in self._deferred.get(name, ())]
+            for pod in sorted(pods, key=lambda each: -(each.spec.priority or 0)):
+                node = self._node_of(pod)
+                if node is not None and self._has_room(pod, node):
+                    self._api.put(_allocated(pod))
+
+
+def _is_put_off(pod: Pod) -> bool:
+    condition = find(pod.status.conditions, _PENDING)
+    return condition is not None and condition.reason == "Deferred"
+
+
+def _given(pod: Pod) -> ResourceList:
+    """What a pod has of its node, whatever it asks for by now."""
+    if not _is_put_off(pod):
+        return occupancy(pod)
+    given = {each.name: each.allocated_resources for each in pod.status.container_statuses}
+    containers = [
+        replace(each, resources=replace(each.resources, requests=given.get(each.name, each.resources.requests)))
+        for each in pod.spec.containers
+    ]
+    return demand(replace(pod, spec=replace(pod.spec, containers=containers)))
+
+
+def _takes_less(before: Pod, after: Pod | None) -> bool:
+    """Whether a pod leaves room on its node that it took."""
+    if after is None or finished(after):
+        return not finished(before)
+    return before.spec.containers is not after.spec.containers or _taken(before) != _taken(after)
+
+
+def _taken(pod: Pod) -> list[ResourceList | None]:
+    return [each.allocated_resources for each in pod.status.container_statuses]
+
+
+def _put_off(pod: Pod, at: str) -> Pod:
+    condition = Condition(type=_PENDING, status="True", reason="Deferred", last_transition_time=at)
+    conditions = with_condition(pod.status.conditions, condition)
+    return replace(pod, status=replace(pod.status, conditions=conditions))
+
+
+def _allocated(pod: Pod) -> Pod:
+    """It takes what it asks for."""
+    containers = {each.name: each for each in pod.spec.containers}
     statuses = [
         replace(
             each,
             allocated_resources=containers[each.name].resources.requests,
             resources=containers[each.name].resources,
         )
-        for each in after.status.container_statuses
+        for each in pod.status.container_statuses
     ]
-    conditions = [each for each in after.status.conditions if each.type != "PodResizePending"]
-    api.put(replace(after, status=replace(after.status, container_statuses=statuses, conditions=conditions)))
+    conditions = [each for each in pod.status.conditions if each.type != _PENDING]
+    return replace(pod, status=replace(pod.status, container_statuses=statuses, conditions=conditions))
 
 
 def _sum(one: ResourceList, other: ResourceList) -> ResourceList:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from kscale.effects import Action, Moment, Outcome, VirtualTime
+from kscale.effects import ANSWERS, Action, Emit, Moment, Observe, Outcome, Refresh, VirtualTime
 from kscale.objects.core import Pod
 from kscale.objects.meta import KubeObject
 from kscale.scheduling.scores.options import ScoreOptions
@@ -21,6 +21,7 @@ from kscale.world.simulated.load import Load, WorkloadPods
 from kscale.world.simulated.metrics import Pipeline, SimulatedMetrics
 from kscale.world.simulated.performer import SimulatedPerformer
 from kscale.world.simulated.replica_sets import Deployments, ReplicaSets, ReplicationControllers
+from kscale.world.simulated.resizing import Resizing
 from kscale.world.simulated.scheduler import Scheduler
 from kscale.world.simulated.stateful_sets import DaemonSets, Jobs, StatefulSets
 from kscale.world.simulated.stores import SimulatedStores
@@ -31,10 +32,12 @@ __all__ = ["SimulatedWorld", "WorldOptions"]
 
 
 class WorldOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How a world behaves. Nanoseconds: ``latency`` of what is asked of the API server and the cloud
-    to be done; ``watch_lag`` from a
-    change to who watches; ``pods``: how long pods take. ``scores``: how the scheduler chooses among the nodes that fit
-    (None: the first)."""
+    """How a world behaves.
+
+    Nanoseconds: ``latency`` until what the API server and the cloud are asked to do is done and answered (questions and
+    reports take no time); ``watch_lag`` from a change to who watches. ``pods``: how long pods take. ``scores``: how the
+    scheduler chooses among the nodes that fit (None: the first).
+    """
 
     seed: int = 0
     latency: int = 5_000_000
@@ -64,7 +67,7 @@ class SimulatedWorld:
         ranker: Ranker | None = None,
     ) -> None:
         self.options = options or WorldOptions()
-        self.time = VirtualTime(self._perform, now=now)
+        self.time = VirtualTime(self._perform, now=now, latency=self._latency)
         self.clock = VirtualClock(self.time)
         self.draws = Draws(self.options.seed)
         self.api = ApiObjects(self.time)
@@ -74,7 +77,7 @@ class SimulatedWorld:
         lag = self.options.watch_lag
         self.seen = ClusterView(self.api, self.time, lag=lag) if lag else self.view
         self.cloud = SimulatedCloud(self.api, self.view, self.time, self.draws)
-        self.load = Load(self.time, WorkloadPods(self.api))
+        self.load = Load(self.time, WorkloadPods(self.api), window=self.options.pipeline.window)
         self.metrics = SimulatedMetrics(self.load, self.time, self.options.pipeline)
         self.kubelet = Kubelet(self.api, self.time, self.draws, times or (lambda _: self.options.pods))
         owned, self.maker = OwnedPods(self.api), PodMaker(self.api, admit)
@@ -93,8 +96,8 @@ class SimulatedWorld:
             self.seen,
             self.cloud,
             self.disruption,
+            Resizing(self.api, self.view, self.time),
             self.metrics,
-            latency=self.options.latency,
             ranker=ranker,
         )
 
@@ -114,6 +117,10 @@ class SimulatedWorld:
     def stores(self, watches: Sequence[Watch]) -> SimulatedStores:
         """What a driver with these watches sees."""
         return SimulatedStores(self.seen, watches)
+
+    def _latency(self, action: Action) -> int:
+        asks = ANSWERS[type(action)].question or isinstance(action, Emit | Observe | Refresh)
+        return 0 if asks else self.options.latency
 
     def _perform(self, action: Action, now: Moment) -> Outcome:
         return self.perform(action, now)

@@ -43,7 +43,11 @@ def command(*, process: AutoscalerFlags, lease: AutoscalerLease, loop: LoopFlags
     not go on (another leads, no API server); 2 flags or files that cannot be used.
     """
     options = loop.options()
-    if ran_simulated(world, "cluster_autoscaler", options):
+    frequent = process.frequent_loops_enabled
+    heeded = ["--frequent-loops-enabled"]
+    if ran_simulated(
+        world, "cluster_autoscaler", options, idle=[process, lease], heeded=heeded, frequent_loops=frequent
+    ):
         return
     _profile(process.scheduler_config_file)
     if process.cloud_provider not in CLOUDS:

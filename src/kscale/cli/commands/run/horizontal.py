@@ -108,7 +108,8 @@ def command(
     options = decisions.options(
         concurrent_horizontal_pod_autoscaler_syncs=flags.syncs, horizontal_pod_autoscaler_sync_period=period
     )
-    if ran_simulated(world, "horizontal", options):
+    heeded = ["--concurrent-horizontal-pod-autoscaler-syncs", "--horizontal-pod-autoscaler-sync-period"]
+    if ran_simulated(world, "horizontal", options, idle=[process, lease, flags], heeded=heeded):
         return
     run_program(
         "horizontal-pod-autoscaler",

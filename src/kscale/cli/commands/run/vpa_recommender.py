@@ -188,7 +188,7 @@ def command(
     the stock recommender, or beside it under another --recommender-name.
     """
     options = struct_of(flags, RecommenderOptions)
-    if ran_simulated(world, "vpa_recommender", options):
+    if ran_simulated(world, "vpa_recommender", options, idle=[process, api, lease, prometheus, history]):
         return
     prometheus.authorization()
     asked = msgspec.structs.replace(

@@ -67,7 +67,7 @@ def command(*, process: Process, api: ApiFlags, lease: Lease, flags: UpdaterFlag
     if not flags.admission_controller_status_lease_namespace:
         flags.admission_controller_status_lease_namespace = os.environ.get("NAMESPACE", "")
     options = struct_of(flags, UpdaterOptions)
-    if ran_simulated(world, "vpa_updater", options):
+    if ran_simulated(world, "vpa_updater", options, idle=[process, api, lease]):
         return
     from kscale.drivers.vpa_updater import updater_program
 

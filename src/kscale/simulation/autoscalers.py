@@ -1,0 +1,105 @@
+"""The autoscalers of a scenario, each with its flags."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from kscale.ca.flag_parsing import parse_flags
+from kscale.ca.options import AutoscalingOptions
+from kscale.drivers.cluster_autoscaler import AutoscalerProcess, ClusterAutoscaler, NodeBoard
+from kscale.drivers.driver import Driver
+from kscale.drivers.health import HealthCheck, HealthCheckOptions
+from kscale.drivers.horizontal_autoscaler import HorizontalAutoscaler
+from kscale.drivers.vpa_admission import AdmissionController
+from kscale.drivers.vpa_recommender import VpaRecommender
+from kscale.drivers.vpa_registration import RegistrationOptions
+from kscale.drivers.vpa_updater import VpaUpdater
+from kscale.errors import InputError
+from kscale.hpa.options import HPAOptions
+from kscale.simulation.admission import Admitting
+from kscale.simulation.scenario import ControllerFlags, Controllers
+from kscale.simulation.values import Values, options_of
+from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
+from kscale.world.simulated.world import SimulatedWorld
+
+__all__ = ["Autoscalers"]
+
+_T = TypeVar("_T", bound=msgspec.Struct)
+_FREQUENT: Final = "frequent-loops-enabled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Autoscalers:
+    """Which autoscalers run in a world, and how: as ``controllers`` says; what is wrong with that ``values`` keeps.
+
+    ``given``: options of controllers (``cluster_autoscaler``, ``horizontal``, ...) that run with these and not as the
+    scenario says; ``frequent_loops``: whether a Cluster Autoscaler among them has them.
+    """
+
+    controllers: Controllers
+    values: Values
+    world: SimulatedWorld
+    given: Mapping[str, Any]
+    frequent_loops: bool
+
+    def drivers(self) -> list[Driver[Any]]:
+        """In the order of their ranks."""
+        found: list[Driver[Any]] = []
+        if (horizontal := self._options("horizontal", HPAOptions)) is not None:
+            found.append(HorizontalAutoscaler(horizontal))
+        if (recommender := self._options("vpa_recommender", RecommenderOptions)) is not None:
+            found.append(VpaRecommender(recommender))
+        if (updater := self._options("vpa_updater", UpdaterOptions)) is not None:
+            found.append(VpaUpdater(updater))
+        if (admission := self._options("vpa_admission", AdmissionOptions)) is not None:
+            controller = AdmissionController(admission, RegistrationOptions(register_webhook=False), holder="simulated")
+            self.world.maker.admit = Admitting(controller, self.world)
+            found.append(controller)
+        autoscaling: AutoscalingOptions | None = self.given.get("cluster_autoscaler")
+        flags = self.controllers.cluster_autoscaler
+        frequent = self.frequent_loops
+        if autoscaling is None and flags is not None:
+            autoscaling, frequent = self._autoscaling_options(flags)
+        if autoscaling is not None:
+            health = HealthCheck(HealthCheckOptions(), self.world.time.now)
+            process = AutoscalerProcess(dra=False, frequent_loops=frequent)
+            found.append(ClusterAutoscaler(autoscaling, process, self.world.clock, health, NodeBoard()))
+        return found
+
+    def _options(self, controller: str, struct: type[_T]) -> _T | None:
+        """What a controller runs with; None: it does not run."""
+        given: _T | None = self.given.get(controller)
+        flags: ControllerFlags | None = getattr(self.controllers, controller)
+        if given is not None or flags is None:
+            return given
+        first, *others = controller.split("_")
+        name = first + "".join(map(str.capitalize, others))
+        return options_of(struct, flags.flags, {}, self.values, f"controllers.{name}")
+
+    def _autoscaling_options(self, given: ControllerFlags) -> tuple[AutoscalingOptions, bool]:
+        """What loops go by, and whether some follow upon others at once."""
+        where = "controllers.clusterAutoscaler.flags"
+        flags = dict(given.flags)
+        frequent = flags.pop(_FREQUENT, True)
+        if not isinstance(frequent, bool):
+            self.values.wrong(f"{where}.{_FREQUENT}", f"{frequent!r} is neither true nor false")
+        texts = [
+            f"{name}={str(each).lower() if isinstance(each, bool) else each}"
+            for name, value in flags.items()
+            for each in (value if isinstance(value, list) else [value])
+        ]
+        try:
+            found = parse_flags(texts)
+            for name in found.idle:
+                if name.replace("-", "_") not in AutoscalingOptions.__struct_fields__:
+                    self.values.wrong(f"{where}.{name}", "has no effect in a simulated cluster")
+            return AutoscalingOptions(**found.values), frequent is True
+        except InputError as error:
+            for problem in error.problems:
+                name = problem.field.replace("_", "-")
+                self.values.wrong(f"{where}.{name}", problem.message)
+            return AutoscalingOptions(), True
