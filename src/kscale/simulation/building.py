@@ -29,6 +29,7 @@ from kscale.objects.owners import controller_of
 from kscale.objects.policy import PodDisruptionBudget
 from kscale.scheduling.scores.options import ScoreOptions
 from kscale.simulation.autoscalers import Autoscalers
+from kscale.simulation.recorded import completed
 from kscale.simulation.scenario import MachineEntry, OutOfStock, PodEntry, Scenario
 from kscale.simulation.values import Values
 from kscale.snapshot.cluster import Cluster
@@ -167,7 +168,7 @@ class _Builder:
             if isinstance(item, PodDisruptionBudget):
                 self._budget(item)
         self._check()
-        return [self._admitted(item) for item in found]
+        return [self._admitted(item) for item in completed(found)]
 
     def _budget(self, item: PodDisruptionBudget) -> None:
         for name, value in (("minAvailable", item.spec.min_available), ("maxUnavailable", item.spec.max_unavailable)):

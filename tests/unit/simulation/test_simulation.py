@@ -17,7 +17,7 @@ from kscale.records import to_json
 from kscale.simulation import Scenario, Simulation, build, read_scenario, simulate
 from unit.cli.support import kscale
 from unit.drivers.vpa_world import autoscaler
-from unit.world.simulated_cases import workload
+from unit.world.simulated_cases import pod_template, workload
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "simulate-web.yaml"
 
@@ -307,6 +307,54 @@ def test_a_recorded_cluster_goes_on(tmp_path: Path) -> None:
     run = simulate(setup)
     assert run.report.most_nodes == 3
     assert {pod.spec.node_name for pod in setup.world.api.of("Pod").values()} == {"n1", "pool-0", "pool-1"}
+
+
+def test_a_dump_without_replica_sets_keeps_its_pods(tmp_path: Path) -> None:
+    """Pods of two templates, by replica sets that are not there: none is made anew, those of the old template go."""
+    from unit.world.simulated_cases import node
+
+    def pod(number: int, own: str, day: int, cpu: str) -> dict[str, Any]:
+        owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": f"web-{own}", "uid": own, "controller": True}
+        made = pod_template("web", cpu=cpu)
+        meta = {
+            "name": f"web-{own}-{number}",
+            "namespace": "shop",
+            "labels": {"app": "web", "pod-template-hash": own},
+            "ownerReferences": [owner],
+            "creationTimestamp": f"2026-01-0{day}T00:00:00Z",
+        }
+        status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        return {**made, "apiVersion": "v1", "kind": "Pod", "metadata": meta, "status": status} | {
+            "spec": {**made["spec"], "nodeName": "n1"}
+        }
+
+    items = [
+        msgspec.json.decode(msgspec.json.encode(node("n1", cpu="64"), enc_hook=str)),
+        workload("Deployment", "web", 3),
+        *(pod(number, "new", 2, "1") for number in range(3)),
+        *(pod(number, "old", 1, "2") for number in range(2)),
+    ]
+    dump = tmp_path / "dump.json"
+    dump.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    data = {**scenario(groups=[], controllers={}), "objects": []}
+    setup = build(msgspec.convert(data, Scenario), cluster=[str(dump)])
+    report = simulate(setup).report
+    assert list(setup.world.api.of("Pod")) == [f"shop/web-new-{number}" for number in range(3)]
+    assert {each.name: each.spec.replicas for each in setup.world.api.of("ReplicaSet").values()} == {
+        "web-new": 3,
+        "web-old": 0,
+    }
+    assert report.pending.pods == 0
+
+
+def test_a_class_of_storage_that_nobody_gave_is_made_up() -> None:
+    template = {"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}
+    named = {"metadata": {"name": "logs"}, "spec": {"accessModes": ["ReadWriteOnce"], "storageClassName": "gp3"}}
+    spec = {"volumeClaimTemplates": [template, named]}
+    setup = build(msgspec.convert(scenario(objects=[workload("StatefulSet", "db", 2, spec=spec)]), Scenario))
+    simulate(setup)
+    assert [pod.status.phase for pod in setup.world.api.of("Pod").values()] == ["Running"] * 2
+    assert list(setup.world.api.of("StorageClass")) == ["standard", "gp3"]
 
 
 def test_nodes_of_no_group_are_told_and_not_priced() -> None:

@@ -6,6 +6,8 @@ that kube-scheduler's scores put first, or without scores the first in list orde
 
 from __future__ import annotations
 
+from typing import Final
+
 from kscale.effects import VirtualTime
 from kscale.objects.core import Node, Pod
 from kscale.objects.meta import KubeObject
@@ -19,12 +21,14 @@ from kscale.world.simulated.view import ClusterView
 
 __all__ = ["Scheduler"]
 
+_STORAGE: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
+
 
 class Scheduler:
     """Takes all pods that wait at one moment together, by priority, then in the order in which they came.
 
     A pod without a place is looked at again when something has changed that could make room for it: a node, a pod that
-    went or asks for less, and for a pod with affinity or spread also one that came.
+    went or asks for less, a claim or a volume, and for a pod with affinity or spread also one that came.
     """
 
     def __init__(
@@ -39,6 +43,8 @@ class Scheduler:
             self._pod(None, pod)
         api.listen("Pod", self._pod)
         api.listen("Node", self._node)
+        for kind in _STORAGE:
+            api.listen(kind, lambda _old, _new: self._look_again())
 
     def _pod(self, old: KubeObject | None, new: KubeObject | None) -> None:
         before, after = (each if isinstance(each, Pod) else None for each in (old, new))

@@ -5,13 +5,12 @@ Upstream: ``pkg/controller/statefulset``, ``pkg/controller/daemon``, ``pkg/contr
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
 from kscale.effects import VirtualTime
-from kscale.objects.apps import DaemonSet, DaemonSetStatus, StatefulSet, StatefulSetStatus
+from kscale.objects.apps import DaemonSet, DaemonSetStatus, StatefulSet, StatefulSetOrdinals, StatefulSetStatus
 from kscale.objects.batch import Job
 from kscale.objects.conditions import is_true, pod_ready
 from kscale.objects.core import (
@@ -25,7 +24,7 @@ from kscale.objects.core import (
 )
 from kscale.objects.daemon_sets import should_run
 from kscale.objects.meta import Condition, KubeObject
-from kscale.objects.workloads import daemonset_pod, pods_of
+from kscale.objects.workloads import claims_of, daemonset_pod, pods_of
 from kscale.world.simulated.api_objects import ApiObjects
 from kscale.world.simulated.controllers import Controller, OwnedPods, PodMaker
 from kscale.world.simulated.pods import delete_pod, finished
@@ -34,7 +33,8 @@ __all__ = ["DaemonSets", "Jobs", "StatefulSets"]
 
 
 class StatefulSets(Controller):
-    """One pod for each ordinal. ``OrderedReady``: the next after the last is ready, and the highest goes first."""
+    """One pod for each ordinal, with its claims, which stay when it goes. ``OrderedReady``: the next after the last is
+    ready, and the highest goes first."""
 
     kind: ClassVar[str] = "StatefulSet"
 
@@ -53,8 +53,7 @@ class StatefulSets(Controller):
         for name, number in names.items():
             pod = pods.get(name)
             if pod is None:
-                pattern = next(islice(pods_of(held, number + 1, classes=self._maker.classes), number, None))
-                self._maker.make(pattern, name=name)
+                self._make(held, begin + number)
                 blocked = True
             elif finished(pod):
                 delete_pod(self._api, pod)
@@ -69,6 +68,14 @@ class StatefulSets(Controller):
                 if pod.metadata.deletion_timestamp is None:
                     delete_pod(self._api, pod)
         self._tell(held)
+
+    def _make(self, held: StatefulSet, ordinal: int) -> None:
+        only = replace(held, spec=replace(held.spec, ordinals=StatefulSetOrdinals(start=ordinal), replicas=1))
+        for claim in claims_of(only):
+            if self._api.find(claim.kind, claim.key) is None:
+                self._api.create(claim)
+        (pattern,) = pods_of(only, classes=self._maker.classes)
+        self._maker.make(pattern, name=pattern.name)
 
     def _tell(self, held: StatefulSet) -> None:
         pods = [pod for pod in self._owned.of(held.metadata.uid).values() if not finished(pod)]

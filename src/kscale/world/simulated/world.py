@@ -26,6 +26,7 @@ from kscale.world.simulated.scheduler import Scheduler
 from kscale.world.simulated.stateful_sets import DaemonSets, Jobs, StatefulSets
 from kscale.world.simulated.stores import SimulatedStores
 from kscale.world.simulated.view import ClusterView
+from kscale.world.simulated.volumes import VolumeBinder
 from kscale.world.virtual_loop import VirtualClock
 
 __all__ = ["SimulatedWorld", "WorldOptions"]
@@ -89,6 +90,7 @@ class SimulatedWorld:
             DaemonSets(self.api, self.time, owned, self.maker),
             Jobs(self.api, self.time, owned, self.maker),
         ]
+        self.volumes = VolumeBinder(self.api, self.time)
         self.scheduler = Scheduler(self.api, self.view, self.time, self.options.scores)
         self.disruption = Disruption(self.api, self.time)
         self.perform = SimulatedPerformer(
