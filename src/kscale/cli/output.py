@@ -1,4 +1,4 @@
-"""How an answer is shown: one record, and a description of its table, in any of seven formats."""
+"""How an answer is shown: one record, and a view of it, in any of eight formats."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import io
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from kscale.cli.options import OptionGroup
 from kscale.cli.terminal import Terminal, on_one_line, printable
 from kscale.records import Record, to_builtins, to_json
+from kscale.views import Block, Cell, Column, Table, Tone, View, as_cell
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
 __all__ = ["Answer", "Cell", "Column", "Format", "Show", "Table", "View", "render"]
 
-Tone = Literal["", "good", "warn", "bad", "dim"]
-_STYLES: dict[str, str] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
+_STYLES: dict[Tone, str] = {"": "", "good": "green", "warn": "yellow", "bad": "red", "dim": "dim"}
 
 
 class Format(StrEnum):
@@ -33,68 +33,18 @@ class Format(StrEnum):
     NAME = "name"
     CSV = "csv"
     MARKDOWN = "markdown"
-
-
-class Cell(NamedTuple):
-    """One cell: its text, a tone (colour, never the only carrier of meaning), and the bare value for CSV."""
-
-    text: str
-    tone: Tone = ""
-    value: Any = None
-
-
-class Column(NamedTuple):
-    """One column: its title, alignment, and whether only ``-o wide`` (and CSV) shows it.
-
-    ``fields``: the columns of CSV, where a cell holds several values (its ``value`` is a tuple of as many).
-    """
-
-    title: str
-    align: Literal["left", "right"] = "left"
-    wide: bool = False
-    fields: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``).
-
-    ``limit`` > 0 cuts what ``-o table`` shows, saying how many rows are left out; every other format shows all.
-    ``said``: the headline says it already, and ``-o table`` leaves it out.
-    """
-
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell | str | float | None]]
-    title: str = ""
-    limit: int = 0
-    said: bool = False
-
-
-@dataclass(frozen=True)
-class View:
-    """What a person sees: the answer in one sentence, tables, closing lines; ``names`` is what ``-o name`` prints."""
-
-    headline: str
-    tables: Sequence[Table] = ()
-    footer: Sequence[str] = ()
-    names: Sequence[str] = ()
+    HTML = "html"
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command returns. ``view`` is called only for the formats that need it: texts cost more than decisions."""
+    """What a command returns. ``view`` is called only for the formats that need it: texts cost more than decisions.
+    ``blocks``: what a page shows beside the view."""
 
     record: Record
     view: Callable[[], View]
     exit_code: int = 0
-
-
-def _cell(value: Cell | str | float | None) -> Cell:
-    if isinstance(value, Cell):
-        return value
-    if value is None:
-        return Cell("-", value="")
-    return Cell(value if isinstance(value, str) else f"{value:,}", value=value)
+    blocks: Callable[[], Sequence[Block]] = tuple
 
 
 def _shown(table: Table, wide: bool) -> list[int]:
@@ -104,7 +54,7 @@ def _shown(table: Table, wide: bool) -> list[int]:
 def _plain(table: Table, wide: bool) -> str:
     """The table as wide as its cells are: for a pipe."""
     shown = _shown(table, wide)
-    rows = [[on_one_line(_cell(row[index]).text) for index in shown] for row in _cut(table, wide)]
+    rows = [[on_one_line(as_cell(row[index]).text) for index in shown] for row in _cut(table, wide)]
     rows.insert(0, [table.columns[index].title for index in shown])
     widths = [max(map(_width, column)) for column in zip(*rows, strict=True)]
     right = [table.columns[index].align == "right" for index in shown]
@@ -141,7 +91,7 @@ def _rich(table: Table, wide: bool) -> RichTable:
         # Only text columns give way on a narrow terminal: a number broken over two lines is a wrong number.
         grid.add_column(column.title, justify=column.align, no_wrap=column.align == "right", overflow="fold")
     for row in _cut(table, wide):
-        cells = [_cell(row[index]) for index in shown]
+        cells = [as_cell(row[index]) for index in shown]
         grid.add_row(*(Text(on_one_line(cell.text), style=_STYLES[cell.tone]) for cell in cells))
     return grid
 
@@ -193,7 +143,7 @@ def _csv(view: View) -> str:
         names = [column.fields or (column.title.lower().replace(" ", "_"),) for column in table.columns]
         writer.writerow([name for each in names for name in each])
         for row in table.rows:
-            writer.writerow([value for cell in map(_cell, row) for value in _values(cell)])
+            writer.writerow([value for cell in map(as_cell, row) for value in _values(cell)])
     return text.getvalue()
 
 
@@ -215,7 +165,7 @@ def _markdown(view: View) -> str:
         lines += ["", f"**{escape(table.title)}**"] if table.title else []
         lines += ["", "| " + " | ".join(escape(column.title) for column in table.columns) + " |"]
         lines.append("|" + "|".join("---:" if column.align == "right" else "---" for column in table.columns) + "|")
-        lines += ["| " + " | ".join(escape(_cell(value).text) for value in row) + " |" for row in table.rows]
+        lines += ["| " + " | ".join(escape(as_cell(value).text) for value in row) + " |" for row in table.rows]
     lines += ["", *(escape(line) + "  " for line in view.footer)] if view.footer else []
     return "\n".join(lines).strip("\n") + "\n"
 
@@ -242,6 +192,10 @@ def render(answer: Answer, form: Format, terminal: Terminal) -> None:
             write(_csv(answer.view()))
         case Format.MARKDOWN:
             write(_markdown(answer.view()))
+        case Format.HTML:
+            from kscale.html import page
+
+            write(page(type(answer.record).KIND, answer.view(), answer.blocks(), record=to_json(answer.record)))
         case _:
             _print_view(answer.view(), terminal, wide=form is Format.WIDE)
     terminal.stdout.flush()
@@ -252,7 +206,10 @@ class Show(OptionGroup):
     """The options about output; ``terminal`` is where a command says what it read and what it doubts."""
 
     output: Annotated[
-        Format, typer.Option("-o", "--output", help="How to print the answer; json and yaml are the whole record.")
+        Format,
+        typer.Option(
+            "-o", "--output", help="How to print the answer; json and yaml are the whole record, html is a page."
+        ),
     ] = Format.TABLE
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Say more on stderr: timings, all warnings.")] = False
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Say nothing on stderr except errors.")] = False
@@ -273,7 +230,7 @@ class Show(OptionGroup):
     @property
     def whole(self) -> bool:
         """Whether the whole record is printed, so that every part of it is worth making."""
-        return self.output in (Format.JSON, Format.YAML)
+        return self.output in (Format.JSON, Format.YAML, Format.HTML)
 
     def emit(self, answer: Answer) -> int:
         """Print the answer as asked; the exit status."""

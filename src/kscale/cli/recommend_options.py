@@ -36,6 +36,7 @@ class Shape(StrEnum):
     NAME = "name"
     CSV = "csv"
     MARKDOWN = "markdown"
+    HTML = "html"
     VPA = "vpa"
     PATCH = "patch"
 

@@ -11,10 +11,11 @@ from typing import Annotated, Any, cast
 
 import typer
 
-from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, Tone, View
+from kscale.cli.output import Answer, Cell, Column, Format, Show, Table, View
 from kscale.cli.recommend_options import Quality, Shape
 from kscale.cli.words import object_name
 from kscale.errors import InputError, Problem
+from kscale.views import Tone
 from kscale.vpa.advice.manifests import patch_of, vpa_of
 from kscale.vpa.advice.records import ContainerAdvice, RecommendationReport, ResourceAdvice
 
@@ -66,7 +67,7 @@ class ShowAdvice(Show):
     @property
     def whole(self) -> bool:
         """Whether the whole record is printed."""
-        return self.output in (Shape.JSON, Shape.YAML)
+        return self.output in (Shape.JSON, Shape.YAML, Shape.HTML)
 
     def emit(self, answer: Answer) -> int:
         """Print the answer as asked; the exit status."""

@@ -343,7 +343,7 @@ def test_fit_of_something_that_makes_no_pods(dump: Path, tmp_path: Path) -> None
 COMMANDS = (["estimate"], ["explain", "a/web-1"], ["fit", "--pod", "POD"])
 
 
-@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv", "markdown"])
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv", "markdown", "html"])
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command[0])
 def test_no_output_prints_what_may_be_secret(
     dump: Path, groups: Path, tmp_path: Path, command: list[str], form: str

@@ -123,7 +123,7 @@ def test_the_record_says_the_same(file: Callable[[str, bytes], Path]) -> None:
     assert record["kinds"][0] == {"kind": "Node", "objects": 1, "modelled": True}
 
 
-@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv", "markdown"])
+@pytest.mark.parametrize("form", ["table", "wide", "json", "yaml", "name", "csv", "markdown", "html"])
 def test_no_output_prints_what_may_be_secret(file: Callable[[str, bytes], Path], form: str) -> None:
     secret = pod("p")
     secret["metadata"]["annotations"] = {"token": SECRET, "number": 17}

@@ -12,6 +12,7 @@ from kscale.cli.bounds import BoundSource
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, manifests, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.pictures import estimate_blocks
 from kscale.cli.words import pods, program, rejections
 
 __all__ = ["EPILOG", "command", "estimate_view"]
@@ -73,7 +74,12 @@ def command(
     again = " ".join([program(), "explain", *source.words(), *group_source.words()])
     of = "of the manifests" if workloads else "pending"
     explain = "" if workloads else again  # a pod that is in no dump cannot be explained
-    return Answer(report, lambda: estimate_view(report, explain, of), exit_code=1 if report.nowhere else 0)
+    return Answer(
+        report,
+        lambda: estimate_view(report, explain, of),
+        exit_code=1 if report.nowhere else 0,
+        blocks=lambda: estimate_blocks(report, groups, snapshot),
+    )
 
 
 def estimate_view(report: EstimateReport, explain: str, of: str = "pending") -> View:

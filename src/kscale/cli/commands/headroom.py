@@ -9,6 +9,7 @@ import typer
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Dump, manifests, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.pictures import headroom_blocks
 from kscale.cli.words import object_name, on_nodes, plural, pods
 from kscale.errors import InputError
 
@@ -82,7 +83,12 @@ def command(
             report = lost(cluster, lose, groups, repair=repair, zone_label=zone_label)
     homeless = any(loss.homeless for loss in (*report.nodes, *report.zones, *report.lost))
     homeless |= report.pairs is not None and report.pairs.homeless + report.pairs.alone > 0
-    return Answer(report, lambda: headroom_view(report), exit_code=1 if homeless else 0)
+    return Answer(
+        report,
+        lambda: headroom_view(report),
+        exit_code=1 if homeless else 0,
+        blocks=lambda: headroom_blocks(report, snapshot),
+    )
 
 
 def headroom_view(report: HeadroomReport) -> View:

@@ -13,6 +13,7 @@ from kscale.cli.failures import of_dump
 from kscale.cli.hpa_options import ControllerFlags
 from kscale.cli.inputs import SHOWN, NamingSource, Source, check_namespace
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.pictures import hpa_blocks
 from kscale.cli.words import counted, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
@@ -144,7 +145,9 @@ def answer(
     told = report
     if changed_only:
         told = msgspec.structs.replace(report, hpas=[each for each in report.hpas if each.rescales])
-    return Answer(told, lambda: view(report, changed_only), exit_code=1 if failed else 0)
+    return Answer(
+        told, lambda: view(report, changed_only), exit_code=1 if failed else 0, blocks=lambda: hpa_blocks(told)
+    )
 
 
 def _metrics(given: Sequence[str]) -> list[tuple[str | None, str]]:

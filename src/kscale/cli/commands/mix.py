@@ -15,6 +15,7 @@ import typer
 from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.pictures import mix_blocks
 from kscale.cli.words import pods as pods_text
 from kscale.errors import InputError
 
@@ -107,7 +108,12 @@ def command(
         plan = mix(world, groups, pods=ALL if pods is Which.ALL else asked, options=options, stop=stop,
                    placements=show.whole)  # fmt: skip
     _write(plan, groups, to_groups, to_nodepool, show.terminal)
-    return Answer(plan, lambda: mix_view(plan, str(pods)), exit_code=1 if plan.nowhere else 0)
+    return Answer(
+        plan,
+        lambda: mix_view(plan, str(pods)),
+        exit_code=1 if plan.nowhere else 0,
+        blocks=lambda: mix_blocks(plan, groups, snapshot),
+    )
 
 
 def _after(moment: float) -> Callable[[], bool]:

@@ -12,6 +12,7 @@ from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Dump, read
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.pictures import scale_down_blocks
 from kscale.cli.scale_down_options import LastChanges, ScaleDownFlags
 from kscale.cli.words import plural, pods
 
@@ -82,7 +83,7 @@ def command(
             "such pods keep their nodes (--no-skip-nodes-with-custom-controller-pods moves them)"
         )
     memory.save(after)
-    return Answer(report, lambda: scale_down_view(report))
+    return Answer(report, lambda: scale_down_view(report), blocks=lambda: scale_down_blocks(report, snapshot))
 
 
 _COLUMNS = (

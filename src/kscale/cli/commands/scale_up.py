@@ -21,6 +21,7 @@ from kscale.cli.groups import GroupSource
 from kscale.cli.inputs import DUMP_HELP, Source, read
 from kscale.cli.loop_memory import LoopMemory
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.pictures import scale_up_blocks
 from kscale.cli.words import plural, pods, program
 from kscale.errors import InputError, Problem
 
@@ -203,6 +204,7 @@ def command(
         plan.record(),
         lambda: scale_up_view(plan, again, all_groups=all_groups, unlimited=unlimited),
         exit_code=1 if plan.pending_count or plan.beyond_limits else 0,
+        blocks=lambda: scale_up_blocks(plan, snapshot),
     )
 
 

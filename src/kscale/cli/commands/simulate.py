@@ -13,6 +13,7 @@ import typer
 from msgspec.structs import replace
 
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
+from kscale.cli.pictures import simulation_blocks
 from kscale.cli.words import pods
 
 if TYPE_CHECKING:
@@ -63,7 +64,12 @@ def command(
             files = run.write(to)
         show.terminal.note(f"wrote {', '.join(map(str, files))}")
     report = run.report
-    return Answer(report, lambda: simulation_view(report), exit_code=_INTERRUPTED if report.interrupted else 0)
+    return Answer(
+        report,
+        lambda: simulation_view(report),
+        exit_code=_INTERRUPTED if report.interrupted else 0,
+        blocks=lambda: simulation_blocks(run),
+    )
 
 
 @contextmanager

@@ -1,0 +1,203 @@
+"""What a page shows of each answer beside its tables: nodes with what is on them, refusals that open, lines over
+time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kscale.cli.words import pods
+from kscale.views import Block, Chart, Folded, Packing, Tone
+
+if TYPE_CHECKING:
+    from kscale.ca.scale_up.plan import ScaleUpPlan
+    from kscale.capacity.headroom import HeadroomReport
+    from kscale.capacity.mix import MixPlan
+    from kscale.capacity.records import EstimateReport, Rejection
+    from kscale.capacity.scale_down import ScaleDownReport
+    from kscale.hpa.report import HPAReport
+    from kscale.objects.nodegroup import NodeGroup, NodeTemplate
+    from kscale.simulation import Simulation
+    from kscale.snapshot.snapshot import Snapshot
+
+__all__ = [
+    "estimate_blocks",
+    "headroom_blocks",
+    "hpa_blocks",
+    "mix_blocks",
+    "scale_down_blocks",
+    "scale_up_blocks",
+    "simulation_blocks",
+]
+
+_GROUPS = 12
+"""Groups of an estimate whose nodes are drawn: those that take most pods."""
+_NAMES = 200
+_CHARTS = {
+    "Nodes": (("machines", "nodes"), 1),
+    "Pods": (("pods", "pending"), 1),
+    "Cores": (("allocatable_cores", "requested_cores", "pending_cores"), 1000),
+}
+"""Columns of a simulation's timeline, and what of them is one."""
+
+
+def estimate_blocks(report: EstimateReport, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
+    """The new nodes of each group, and why it does not take more. ``report`` has its placements."""
+    template = {group.id: group.template for group in groups}
+    taking = sorted((line for line in report.groups if line.placement), key=lambda line: -line.pods)
+    drawn: list[Block] = [
+        _new_nodes(f"{line.group}: {line.nodes:,} new nodes", snapshot, template[line.group], line.placement or {})
+        for line in taking[:_GROUPS]
+    ]
+    refusals = [
+        (f"{line.group}: {pods(sum(each.pods for each in line.rejections))} stay without", _rejected(line.rejections))
+        for line in report.groups
+        if line.rejections
+    ]
+    return [*drawn, *_folded("Why not more", refusals), *_folded("Fit nowhere", _named(report.nowhere_pods))]
+
+
+def _new_nodes(title: str, snapshot: Snapshot, template: NodeTemplate | None, placement: Mapping[str, str]) -> Packing:
+    from kscale.capacity.drawing import NewNode, draw_new_nodes
+
+    assert template is not None, "groups of a report have their templates"
+    on: dict[str, list[str]] = {}
+    for pod, node in placement.items():
+        on.setdefault(node, []).append(pod)
+    return draw_new_nodes(title, snapshot, [NewNode(name, "", template, names) for name, names in on.items()])
+
+
+def _rejected(rejections: Iterable[Rejection]) -> list[str]:
+    return [
+        f"{pods(each.pods)}, {each.example} for one: {', '.join(each.reasons) or each.plugin}" for each in rejections
+    ]
+
+
+def _named(names: Sequence[str]) -> list[tuple[str, Sequence[str]]]:
+    if not names:
+        return []
+    return [(pods(len(names)), _first(names[:_NAMES], len(names)))]
+
+
+def _first(names: Sequence[str], count: int) -> list[str]:
+    """Some of so many."""
+    return [*names, *([f"... and {count - len(names):,} more"] if count > len(names) else [])]
+
+
+def _folded(title: str, items: Sequence[tuple[str, Sequence[str]]]) -> list[Block]:
+    return [Folded(title, items)] if items else []
+
+
+def scale_up_blocks(plan: ScaleUpPlan, snapshot: Snapshot) -> list[Block]:
+    """The nodes of the option that was chosen, packed as the estimator does, and what groups say of the pods that
+    stay."""
+    from kscale.capacity.estimate import estimate_groups
+    from kscale.objects.nodegroup import NodeGroup
+
+    drawn: list[Block] = []
+    known = set(snapshot.pending)
+    for done in plan.rounds:
+        names = [name for name in done.status.pods_triggered if name in known]
+        if done.best is None or done.best.group not in done.templates or not names:
+            continue
+        group = NodeGroup(id=done.best.group, template=done.templates[done.best.group])
+        (line,) = estimate_groups(snapshot, [group], pods=names, ignore_existing=True, placements=True).groups
+        title = f"{group.id}: {line.nodes:,} new nodes"
+        drawn.append(_new_nodes(title, snapshot, group.template, line.placement or {}))
+    items = [
+        (
+            f"{pods(len(found.pods))} like {found.pods[0]}: {found.why}",
+            [f"{group}: {', '.join(no.reasons) or no.plugin}" for group, no in found.rejected.items()],
+        )
+        for found in plan.pending
+    ]
+    return [*drawn, *_folded("Still pending", items)]
+
+
+def scale_down_blocks(report: ScaleDownReport, snapshot: Snapshot) -> list[Block]:
+    """The nodes as they are now, those that go first; where pods land; what keeps the others."""
+    from kscale.capacity.drawing import Mark, draw_nodes
+
+    tones: dict[str, Tone] = {"delete empty": "good", "drain": "good", "unneeded": "warn", "stays": ""}
+    order = list(tones)
+    nodes = sorted(report.nodes, key=lambda each: order.index(each.decision))
+    marks = {each.node: Mark(each.decision, tones[each.decision]) for each in nodes}
+    moves = [
+        (f"{each.node}: {pods(len(each.pods))}", [f"{pod} -> {target}" for pod, target in each.pods.items()])
+        for each in nodes
+        if each.pods
+    ]
+    kept: dict[str, list[str]] = {}
+    for each in nodes:
+        if each.decision == "stays":
+            kept.setdefault(each.why or each.reason or "", []).append(each.node)
+    why = [(f"{len(names):,}: {text}", names[:_NAMES]) for text, names in kept.items()]
+    return [draw_nodes("Nodes now", snapshot, marks), *_folded("Where pods land", moves), *_folded("What stays", why)]
+
+
+def mix_blocks(plan: MixPlan, groups: Iterable[NodeGroup], snapshot: Snapshot) -> list[Block]:
+    """The new nodes with their pods. ``plan`` has its placements."""
+    from kscale.capacity.drawing import NewNode, draw_new_nodes
+
+    template = {group.id: group.template for group in groups}
+    nodes = []
+    for node in plan.placement or ():
+        made = template[node.offer]
+        assert made is not None, "offers have templates"
+        what = ", ".join(filter(None, (node.type, node.zone, f"${node.price:,.4g}/h")))
+        nodes.append(NewNode(node.name, what, made, node.pods))
+    relaxed = [("What it does not see", plan.bound.relaxed)] if plan.bound.relaxed else []
+    return [
+        *([draw_new_nodes("New nodes", snapshot, nodes)] if nodes else []),
+        *_folded("Without a place", _named(plan.nowhere_pods)),
+        *_folded("Not in the bound", relaxed),
+    ]
+
+
+def headroom_blocks(report: HeadroomReport, snapshot: Snapshot) -> list[Block]:
+    """All nodes, those that may not be lost first, and who would be without a place."""
+    from kscale.capacity.drawing import Mark, draw_nodes
+
+    worst = report.pairs.worst if report.pairs is not None else []
+    losses = [*report.zones, *report.nodes, *report.lost, *worst]
+    bad = sorted((loss for loss in losses if loss.homeless), key=lambda loss: -loss.homeless)
+    homeless = {loss.name: loss.homeless for loss in report.nodes if loss.homeless}
+    first = sorted(snapshot.nodes, key=lambda name: -homeless.get(name, 0))
+    marks = {
+        name: Mark(f"{pods(homeless[name])} homeless if lost", "bad") if name in homeless else Mark() for name in first
+    }
+    items = [
+        (
+            f"Without {loss.name}: {loss.homeless:,} of {pods(loss.pods)} find no place",
+            _first(loss.first, loss.homeless),
+        )
+        for loss in bad[:_NAMES]
+    ]
+    return [draw_nodes("Nodes now", snapshot, marks), *_folded("Who would be homeless", items)]
+
+
+def hpa_blocks(report: HPAReport) -> list[Block]:
+    """What every metric and condition of an HPA says."""
+    items = []
+    for each in report.hpas:
+        lines = [
+            f"{metric.name}: {metric.error or f'{metric.current} of {metric.target}, {metric.proposal} replicas'}"
+            for metric in each.metrics
+        ]
+        lines += [f"{c.type}={c.status} {c.reason}: {c.message}" for c in each.conditions]
+        lines += [f"{event.type} {event.reason}: {event.message}" for event in each.events]
+        items.append((f"{each.namespace}/{each.name}", lines))
+    return _folded("Why", items)
+
+
+def simulation_blocks(run: Simulation) -> list[Block]:
+    """The cluster over time."""
+    columns = run.timeline.columns()
+    times = columns.pop("time")
+    if not len(times):
+        return []
+    x = [(int(time) - int(times[0])) / 1e9 for time in times]
+    return [
+        Chart(title, x, {name.replace("_", " "): [int(value) / one for value in columns[name]] for name in names})
+        for title, (names, one) in _CHARTS.items()
+    ]

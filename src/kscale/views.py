@@ -1,0 +1,135 @@
+"""What a person is shown of an answer, before it has a form: a sentence, tables, pictures, things that open.
+
+A terminal, a table in Markdown and a page (:mod:`kscale.html`) are made of the same view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+__all__ = [
+    "Block",
+    "Cell",
+    "Chart",
+    "Column",
+    "DrawnNode",
+    "DrawnPod",
+    "Folded",
+    "Packing",
+    "Table",
+    "Tone",
+    "View",
+    "as_cell",
+]
+
+Tone = Literal["", "good", "warn", "bad", "dim"]
+
+
+class Cell(NamedTuple):
+    """One cell: its text, a tone (colour, never the only carrier of meaning), and the bare value for CSV."""
+
+    text: str
+    tone: Tone = ""
+    value: Any = None
+
+
+def as_cell(value: Cell | str | float | None) -> Cell:
+    """What a table holds as a cell: numbers with thousands apart, None as a dash."""
+    if isinstance(value, Cell):
+        return value
+    if value is None:
+        return Cell("-", value="")
+    return Cell(value if isinstance(value, str) else f"{value:,}", value=value)
+
+
+class Column(NamedTuple):
+    """One column: its title, alignment, and whether only ``-o wide`` (and CSV) shows it.
+
+    ``fields``: the columns of CSV, where a cell holds several values (its ``value`` is a tuple of as many).
+    """
+
+    title: str
+    align: Literal["left", "right"] = "left"
+    wide: bool = False
+    fields: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under columns. A cell is a ``Cell``, a text, a number, or None (shown as ``-``).
+
+    ``limit`` > 0 cuts what ``-o table`` shows, saying how many rows are left out; every other format shows all.
+    ``said``: the headline says it already, and ``-o table`` leaves it out.
+    """
+
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell | str | float | None]]
+    title: str = ""
+    limit: int = 0
+    said: bool = False
+
+
+@dataclass(frozen=True)
+class View:
+    """What a person sees: the answer in one sentence, tables, closing lines; ``names`` is what ``-o name`` prints."""
+
+    headline: str
+    tables: Sequence[Table] = ()
+    footer: Sequence[str] = ()
+    names: Sequence[str] = ()
+
+
+class DrawnPod(NamedTuple):
+    """A pod on a drawn node. Pods of one ``kind`` have one colour; ``amounts``: what it takes of each resource, in the
+    units of the node's ``room``."""
+
+    name: str
+    kind: str
+    amounts: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class DrawnNode:
+    """Nodes that are alike, drawn once: ``names`` of all. ``room``: what there is of each resource, and ``shown`` how
+    that is written; ``note``: what they are; ``pods`` of the first of them."""
+
+    names: Sequence[str]
+    note: str
+    room: Mapping[str, float]
+    shown: Mapping[str, str]
+    pods: Sequence[DrawnPod]
+    tone: Tone = ""
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Nodes with what is on them. ``left_out``: so many more are not drawn."""
+
+    title: str
+    nodes: Sequence[DrawnNode]
+    left_out: int = 0
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Lines under summaries that open: each of ``items`` is a summary with its lines."""
+
+    title: str
+    items: Sequence[tuple[str, Sequence[str]]]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """Lines over time: ``x`` in seconds from the beginning, each of ``lines`` as long. ``steps``: a value holds until
+    the next."""
+
+    title: str
+    x: Sequence[float]
+    lines: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    steps: bool = True
+
+
+Block = Packing | Folded | Chart
+"""What a page shows beside tables."""

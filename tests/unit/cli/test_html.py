@@ -1,0 +1,52 @@
+"""``-o html``: what pages show beside tables, from the objects on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from unit.cli.support import kscale
+from unit.html.test_page import Reader
+
+EXAMPLES = Path(__file__).parents[3] / "examples"
+DUMP = ("-q", "-f", EXAMPLES / "cluster.json.gz")
+GROUPS = ("-g", EXAMPLES / "groups.yaml")
+NOW = ("--now", "2026-07-01T00:00:00Z")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            ("estimate", *DUMP, *GROUPS),
+            ("general-a: 11 new nodes", "2 × template-node-for-general-a-0-e-0", "Why not more", "Fit nowhere"),
+        ),
+        (("scale-up", *DUMP, *GROUPS, *NOW), ("compute: 7 new nodes", "Still pending", "cpu ")),
+        (("scale-down", *DUMP, *GROUPS, *NOW, "--exhaustive"), ("Nodes now", "What stays")),
+        (("mix", *DUMP, *GROUPS, "--budget", "0.2"), ("New nodes", "m5.4xlarge", "Without a place")),
+        (("headroom", *DUMP), ("Nodes now", "homeless if lost", "Who would be homeless")),
+        (("headroom", *DUMP, "--lose", "zone=us-east-1a"), ("Nodes now", "Without zone=us-east-1a")),
+        (("whatif", EXAMPLES / "scenarios.yaml", *DUMP, *GROUPS, *NOW), ("cheap-memory", "QUESTION")),
+        (("simulate", EXAMPLES / "simulate-web.yaml", "--horizon", "5m", "-q"), ("Cores", "over 5 min")),
+        (("cost", *DUMP, *GROUPS, "--budget", "0"), ("$27.87/h for 40 nodes", "Node groups")),
+    ],
+    ids=lambda value: str(value[0]) if isinstance(value, tuple) else None,
+)  # fmt: skip
+def test_pages(words: tuple[object, ...], said: tuple[str, ...]) -> None:
+    got = kscale(*words, "-o", "html")
+    assert got.code in (0, 1), got.stderr
+    page = Reader(got.stdout)
+    for text in said:
+        assert text in page.seen
+    record = json.loads(page.scripts[0])
+    assert record["apiVersion"] == "kscale.dev/v1alpha1"
+    assert record["kind"] in page.seen
+
+
+def test_every_placed_pod_is_drawn() -> None:
+    page = Reader(kscale("headroom", *DUMP, "-o", "html").stdout)
+    shares = [has["aria-label"] for tag, has in page.tags if tag == "svg" and has.get("aria-label")]
+    assert len(shares) >= 80, "a bar for cpu and one for memory"
+    assert all("%" in (share or "") for share in shares)

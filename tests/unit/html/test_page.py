@@ -1,0 +1,147 @@
+"""The page of an answer: well formed, self-contained, whatever names there are in it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+from base64 import b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kscale.html import page
+from kscale.views import Block, Cell, Chart, Column, DrawnNode, DrawnPod, Folded, Packing, Table, View
+
+VOID = {"meta"}
+HOSTILE = "</td></script><script>document.title='taken'</script><img src=x onerror=\"x\">' \x1b[31m\u202egnp"
+
+
+class Reader(HTMLParser):
+    """The elements of a page, checked for nesting; the text that a reader sees, and what scripts hold."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.seen = ""
+        self.scripts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag == "script":
+            self.scripts.append("")
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open[-1:] == ["script"]:
+            self.scripts[-1] += data
+        elif self.open[-1:] != ["style"]:
+            self.seen += data
+
+
+def blocks(name: str) -> Sequence[Block]:
+    pods = [DrawnPod(name, name, {"cpu": 1.5, "memory": 2.0}), DrawnPod("daemon", "agent", {"cpu": 0.5})]
+    room = {"cpu": 4.0, "memory": 8.0}
+    node = DrawnNode([name, "n2"], name, room, {"cpu": "4", "memory": "8 GiB"}, pods, "bad")
+    return (
+        Packing(name, [node], left_out=3),
+        Folded(name, [(name, [name, "a line"])]),
+        Chart(name, [0.0, 3600.0], {name: [1.0, 2.0], "other": [0.0, 7.5]}),
+    )
+
+
+def made(name: str, record: bytes = b"{}") -> str:
+    table = Table(
+        [Column(name), Column("NODES", "right"), Column("WIDE", wide=True)],
+        [[name, 1234, None], [Cell("big", "warn", 7), 0.5, name]],
+        title=name,
+    )
+    return page(name, View(name, [table, Table([Column("EMPTY")], [])], [name]), blocks(name), record=record)
+
+
+@given((st.text(max_size=60) | st.just(HOSTILE)).map(lambda text: f"{text}!"))
+def test_names_are_text_and_nothing_else(name: str) -> None:
+    plain, found = Reader(made("name")), Reader(made(name))
+    assert [tag for tag, _ in found.tags] == [tag for tag, _ in plain.tags]
+    for (_, mine), (_, its) in zip(found.tags, plain.tags, strict=True):
+        assert mine.keys() == its.keys(), "no attribute more"
+    assert found.scripts == plain.scripts
+    assert not re.search("[\x00-\x08\x0e-\x1f\u202a-\u202e]", made(name))
+
+
+def test_it_needs_nothing_else() -> None:
+    text = made("shop/web", b'{"kind":"Sample","name":"</script><b>"}')
+    found = Reader(text)
+    held, script = found.scripts
+    assert json.loads(held) == {"kind": "Sample", "name": "</script><b>"}
+    digest = b64encode(sha256(script.encode()).digest()).decode()
+    (policy,) = [has["content"] for tag, has in found.tags if has.get("http-equiv") == "Content-Security-Policy"]
+    assert policy == f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert not {"link", "img", "iframe", "object"} & {tag for tag, _ in found.tags}
+    for tag, has in found.tags:
+        assert not {"src", "href", "onclick"} & has.keys(), tag
+    assert "url(" not in text
+    assert "@import" not in text
+
+
+def test_a_reader_sees_it_all_without_a_script() -> None:
+    found = Reader(made("shop/web"))
+    cells, pods = ("1,234", "big", "-"), ("cpu 50% of 4", "memory 25% of 8 GiB", "2 × shop/web", "2 pods")
+    more = (
+        "Alike: shop/web, n2",
+        "3 more nodes are not drawn",
+        "0 to 7.5 over 60 min",
+        "other: 0 to 7.5, at the end 7.5",
+    )
+    for said in (*cells, *pods, *more):
+        assert said in found.seen
+    assert "EMPTY" not in found.seen
+    sorts = [has["data-sort"] for tag, has in found.tags if "data-sort" in has]
+    assert sorts == ["1234", "7", "0.5"]
+
+
+def test_bars_are_as_wide_as_requests() -> None:
+    pieces = [has for tag, has in Reader(made("web")).tags if tag == "rect" and has["class"] != "room"]
+    assert [(each["x"], each["width"]) for each in pieces] == [("0.0", "375.0"), ("375.0", "125.0"), ("0.0", "250.0")]
+    full = DrawnNode(["n"], "", {"cpu": 1.0}, {}, [DrawnPod("a", "a", {"cpu": 3.0})])
+    text = page("t", View("h"), [Packing("p", [full])])
+    assert 'width="1000.0"' in text, "what is over a node's room is not drawn outside of it"
+    assert "cpu 300% of" in text
+
+
+def test_long_lines_are_thinned_to_their_highest() -> None:
+    values = [0.0] * 10_000
+    values[4_321] = 9.0
+    text = page("t", View("h"), [Chart("c", [float(i) for i in range(10_000)], {"a": values})])
+    path = re.search(r' d="([^"]+)"', text)
+    assert path is not None
+    assert path[1].count("H") < 2_100
+    assert "V2.0" in path[1], "the peak is there"
+
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium")
+def test_in_a_browser(tmp_path: Path) -> None:
+    (tmp_path / "page.html").write_text(made(HOSTILE), encoding="utf-8")
+    flags = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run")
+    command = [str(CHROMIUM), *flags, f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom"]
+    found = subprocess.run([*command, f"file://{tmp_path}/page.html"], capture_output=True, check=True, text=True)
+    shown = Reader(found.stdout)
+    assert sum(tag == "button" for tag, _ in shown.tags) == 3, "the page's own script ran: headings sort"
+    assert "<title>taken" not in found.stdout, "and no other"
