@@ -124,6 +124,22 @@ def test_one_after_the_other(world: World, data: st.DataObject) -> None:
             assert removals.engine.slots(n) == node.slots
 
 
+@given(worlds(), st.data())
+def test_copies_change_apart(world: World, data: st.DataObject) -> None:
+    count = len(world.nodes)
+    candidates = data.draw(st.lists(st.integers(0, count - 1), max_size=30))
+    first, columns = removals_of(world)
+    before = first.engine.checksum(), first.engine.cursor
+    copied = first.copy(first.engine.copy())
+    assert (copied.engine.checksum(), copied.engine.cursor) == before
+    want = remove(deepcopy(world), candidates, [True] * count)
+    for removals in (copied, first):
+        given = [*columns[:-1], columns[-1].copy()]
+        assert (first.engine.checksum(), first.engine.cursor) == before
+        found = removals.run(np.array(candidates, np.int32), np.ones(count, np.uint8), *given)
+        assert told(found, columns[0]) == want
+
+
 @given(worlds())
 def test_each_for_itself_on_any_number_of_threads(world: World) -> None:
     candidates = list(range(len(world.nodes)))
@@ -201,12 +217,19 @@ def test_an_engine_that_changed() -> None:
     removals.engine.fork()
     with pytest.raises(NativeError, match="forked"):
         removals.run(**given)
+    with pytest.raises(NativeError, match="inside a fork"):
+        removals.engine.copy()
     removals.engine.revert()
+    other = removals.engine.copy()
     one = np.ones((1, 1), np.int64)
     flags = np.zeros(1, np.uint8)
     removals.engine.add_classes(one, one, np.zeros(1, np.int32), flags, flags, [None])
     with pytest.raises(NativeError, match="other classes"):
         removals.run(**given)
+    with pytest.raises(NativeError, match="other classes"):
+        removals.copy(other)
+    with pytest.raises(NativeError, match="no copy"):
+        small()[0].copy(removals.engine)
 
 
 @pytest.mark.parametrize("nodes", [[0, 0], [5], [-1]])

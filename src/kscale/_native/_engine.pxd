@@ -93,6 +93,7 @@ cdef extern from "kscale/engine/engine.hpp" namespace "kscale::engine" nogil:
         const Extra* extra(int32_t)
     cdef cppclass c_Engine "kscale::engine::Engine":
         c_Engine(int32_t, int32_t, int32_t, uint16_t) except +
+        unique_ptr[c_Engine] copy() except +
         void append_nodes(int32_t, const int64_t*, const int64_t*, const int32_t*, const uint8_t*) except +
         void set_classes(const int32_t*)
         int32_t add_key(const int32_t*, int32_t) except +

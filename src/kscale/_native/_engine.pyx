@@ -348,6 +348,21 @@ cdef class Engine:
             raise NativeError(f"plug-in {self.users[failed].name!r} failed")
         return 0
 
+    def copy(self):
+        """Another engine in the same state, which changes apart from this one."""
+        if self.e.depth():
+            raise NativeError("copy: inside a fork")
+        if self.ledger is not None:
+            raise NativeError("copy: a ledger of devices has one engine")
+        cdef Engine made = Engine(self.e.resources(), self.n_port_keys, self.n_ports)
+        made.holder = self.e.copy()
+        made.e = made.holder.get()
+        made.n_node_classes, made.n_static_rows = self.n_node_classes, self.n_static_rows
+        made.n_eligibility, made.n_groups, made.n_claims = self.n_eligibility, self.n_groups, self.n_claims
+        made.epoch = self.epoch
+        made.users = list(self.users)
+        return made
+
     def reset_classes(self):
         """Forget pod classes, rows and groups; nodes, keys and drivers stay."""
         if self.e.depth():

@@ -63,6 +63,7 @@ cdef extern from "kscale/engine/removal.hpp" namespace "kscale::engine" nogil:
         cbool interrupted
     cdef cppclass c_Removal "kscale::engine::Removal":
         c_Removal(c_Engine&, int32_t, const int32_t*, const int32_t*, const int64_t*, const int32_t*) except +
+        c_Removal(const c_Removal&, c_Engine&) except +
         void set_hints(const int32_t*)
         void put(int32_t, int32_t) except +
         void run(const c_RemovalInput&, const c_Budgets&, c_RemovalOutput&, Interrupted, void*) except +
@@ -110,6 +111,17 @@ cdef class Removals:
             engine.e[0], <int32_t>n, &runs_as[0] if n else NULL, &moves_as[0] if n else NULL,
             &priority[0] if n else NULL, &node[0] if n else NULL)
         self.r = self.owner.get()
+
+    def copy(self, Engine engine not None):
+        """The same pods on the same nodes over a copy of the engine."""
+        self._same_engine()
+        if engine.epoch != self.epoch or engine.e.nodes() != self.n_nodes or engine.e.classes() != self.n_classes:
+            raise NativeError("removals: this is no copy of their engine")
+        nobody = np.zeros(0, dtype=np.int32)
+        cdef Removals made = Removals(engine, nobody, nobody, np.zeros(0, dtype=np.int64), nobody)
+        made.owner = make_unique[c_Removal](self.r[0], engine.e[0])
+        made.r = made.owner.get()
+        return made
 
     cdef _same_engine(self):
         cdef c_Engine* e = self.engine.e

@@ -47,7 +47,7 @@ class _Kept:
         self.found: list[tuple[Any, ByIdentity[Any, Any]]] = []
 
 
-_MOST = 16
+_MOST = 32
 
 
 def kept_with(snapshot: Snapshot, what: tuple[Any, ...], objects: Sequence[K], make: Callable[[K], V]) -> list[V]:

@@ -66,9 +66,13 @@ def _candidates(
     good: dict[str, Node] = {}
     bad: list[tuple[Node, str]] = []
     names, errors = [node.metadata.name for node in nodes], groups.node_errors
-    for node, name, group in zip(nodes, names, groups.ids_of_nodes(names), strict=True):
-        if group is None and name in errors:
-            warnings.append(f"Failed to get node group for node {name}: {errors[name]}")
+    if errors:
+        warnings += [f"Failed to get node group for node {name}: {errors[name]}" for name in names if name in errors]
+    group_of = groups.ids_of_nodes(names)
+    sought = len({*group_of} - {None})
+    for node, group in zip(nodes, group_of, strict=True):
+        if len(good) == sought:
+            break
         if group is None or group in good:
             continue
         if is_good_template(node, now_ns):

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from kscale.ca.by_identity import kept_with
 from kscale.ca.gpu import DEFAULT_GPU_LABEL, GPU_VENDOR_RESOURCES, GpuConfig
-from kscale.ca.nodes import life_of
+from kscale.ca.nodes import is_ready, is_simply_ready
 from kscale.ca.templates import TaintConfig
 from kscale.objects.core import Node
 from kscale.objects.meta import Condition
@@ -26,14 +26,14 @@ STARTUP_TAINT = "cluster-autoscaler.kubernetes.io/startup-taint"
 class NodeLists(msgspec.Struct, kw_only=True):
     """``all`` in the order given, with copies of nodes that are not really ready; ``ready`` the schedulable ready ones.
 
-    ``unready`` says why a node that calls itself ready does not count as such; ``lives`` are what
-    :func:`kscale.ca.nodes.life_of` says of ``all``, in order.
+    ``unready`` says why a node that calls itself ready does not count as such; ``odd``: the positions in ``all`` of
+    nodes that are not simply ready (:func:`kscale.ca.nodes.is_simply_ready`).
     """
 
     all: list[Node]
     ready: list[Node]
     unready: dict[str, str]
-    lives: list[tuple[bool, bool]] = []
+    odd: list[int]
 
 
 def unready_copy(node: Node, reason: str) -> Node:
@@ -78,8 +78,8 @@ def lists_of(
     return kept_with(snapshot, ("lists of nodes", gpu_label, taints), [nodes], sorted_out)[0]
 
 
-_Look = tuple[tuple[bool, bool], bool, str | None]
-"""(life, does it call itself ready to take pods, why it is not)."""
+_Look = tuple[bool, bool, str | None]
+"""(is it simply ready, does it call itself ready to take pods, why it is not)."""
 
 
 def _look(
@@ -89,25 +89,24 @@ def _look(
     gpu_of: Callable[[Node], GpuConfig | None] | None,
     lacks: Callable[[Node], bool] | None,
 ) -> _Look:
-    life, spec = life_of(node), node.spec
-    if not life[0] or spec.unschedulable:
-        return life, False, None
+    simply, spec = is_simply_ready(node), node.spec
+    if spec.unschedulable or not (simply or is_ready(node)):
+        return simply, False, None
     labels = node.metadata.labels
     suspect = lacks is not None or spec.taints or (labels and gpu_label in labels)
-    return life, True, _why_not(node, gpu_label, taints, gpu_of, lacks) if suspect else None
+    return simply, True, _why_not(node, gpu_label, taints, gpu_of, lacks) if suspect else None
 
 
 def _sorted_out(every: list[Node], looks: Sequence[_Look]) -> NodeLists:
     ready = [node for node, (_, called, reason) in zip(every, looks, strict=True) if called and reason is None]
-    lives = [life for life, _, _ in looks]
     unready: dict[str, str] = {}
-    for i, (life, _, reason) in enumerate(looks):
+    for i, (_, _, reason) in enumerate(looks):
         if reason is not None:
             node = every[i]
             unready[node.metadata.name] = reason
             every[i] = unready_copy(node, reason)
-            lives[i] = False, life[1]
-    return NodeLists(all=every, ready=ready, unready=unready, lives=lives)
+    odd = [i for i, (simply, _, reason) in enumerate(looks) if not simply or reason is not None]
+    return NodeLists(all=every, ready=ready, unready=unready, odd=odd)
 
 
 def _why_not(

@@ -19,6 +19,7 @@ __all__ = [
     "has_taint",
     "is_being_deleted",
     "is_ready",
+    "is_simply_ready",
     "is_suspended",
     "life_of",
     "readiness",
@@ -94,6 +95,12 @@ def life_of(node: Node) -> tuple[bool, bool]:
     if ready and node.spec.taints:
         ready = not any(taint.key in _NOT_READY_TAINTS for taint in node.spec.taints)
     return ready, bool(suspended)
+
+
+def is_simply_ready(node: Node) -> bool:
+    """Ready, awake and not marked for deletion, as most nodes are."""
+    ready, suspended = life_of(node)
+    return ready and not suspended and not has_taint(node, TO_BE_DELETED_TAINT)
 
 
 def has_taint(node: Node, key: str) -> bool:

@@ -182,13 +182,12 @@ class QuotaTracker:
         groups: Groups,
         *,
         gpu_label: str = DEFAULT_GPU_LABEL,
-        exclude: Callable[[Node], bool] = is_virtual_kubelet,
     ) -> QuotaTracker:
         """What may still be added: limit minus usage, at least 0.
 
         Raises :class:`AutoscalerError` if the group or the GPUs of a counted node cannot be told.
         """
-        return cls._make(quotas, nodes, groups, gpu_label, exclude, lambda limit, usage: limit - usage)
+        return cls._make(quotas, nodes, groups, gpu_label, lambda limit, usage: limit - usage)
 
     @classmethod
     def minimum(
@@ -198,10 +197,9 @@ class QuotaTracker:
         groups: Groups,
         *,
         gpu_label: str = DEFAULT_GPU_LABEL,
-        exclude: Callable[[Node], bool] = is_virtual_kubelet,
     ) -> QuotaTracker:
         """What may still be removed: usage minus limit, at least 0. Errors as :meth:`maximum`."""
-        return cls._make(quotas, nodes, groups, gpu_label, exclude, lambda limit, usage: usage - limit)
+        return cls._make(quotas, nodes, groups, gpu_label, lambda limit, usage: usage - limit)
 
     @classmethod
     def _make(
@@ -210,7 +208,6 @@ class QuotaTracker:
         nodes: Iterable[Node],
         groups: Groups,
         gpu_label: str,
-        exclude: Callable[[Node], bool],
         left_of: Callable[[int, int], int],
     ) -> QuotaTracker:
         quotas = list(quotas)
@@ -218,24 +215,26 @@ class QuotaTracker:
         usage: list[dict[str, int]] = [{} for _ in quotas]
         selective = [(quota, used) for quota, used in zip(quotas, usage, strict=True) if not quota.selector.empty]
         counts: list[tuple[dict[str, int], int]] = []
-        nodes = [node for node in nodes if not exclude(node)]
+        nodes = [node for node in nodes if not is_virtual_kubelet(node)]
         names = [node.metadata.name for node in nodes]
         group_of = groups.ids_of_nodes(names)
-        of_groups = Counter(group for group in group_of if group is not None)
-        first = {group: i for i, group in zip(range(len(nodes) - 1, -1, -1), reversed(group_of), strict=True)}
-        for i, group in enumerate(group_of):
-            if group is None:
-                if names[i] in groups.node_errors:
-                    text = f'failed to get node group for node "{names[i]}": '
-                    raise AutoscalerError("", text + groups.node_errors[names[i]])
-                counts.append((resources.of(nodes[i], None), 1))
-            elif first[group] == i:
+        of_groups = Counter(group_of)
+        first = dict(zip(reversed(group_of), range(len(nodes) - 1, -1, -1), strict=True))
+        alone = [i for i, group in enumerate(group_of) if group is None] if of_groups.pop(None, 0) else []
+        for i in sorted({*first.values(), *alone}):
+            group = group_of[i]
+            if group is not None:
                 resources.of(nodes[i], groups[group])
+            elif names[i] in groups.node_errors:
+                text = f'failed to get node group for node "{names[i]}": {groups.node_errors[names[i]]}'
+                raise AutoscalerError("", text)
+            else:
+                counts.append((resources.of(nodes[i], None), 1))
         for quota, used in selective:
             for node, group in zip(nodes, group_of, strict=True):
                 if quota.applies_to(node):
                     _add(used, resources.of(node, None) if group is None else resources.of_group(group))
-        counts += [(resources.of_group(name), times) for name, times in of_groups.items()]
+        counts += [(resources.of_group(name), times) for name, times in of_groups.items() if name is not None]
         for quota, used in zip(quotas, usage, strict=True):
             if quota.selector.empty:
                 for counted, times in counts:

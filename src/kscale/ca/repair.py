@@ -140,7 +140,7 @@ def delete_created_with_errors_steps(
     for group in groups:
         failed = [
             name
-            for name in group.instance_ids
+            for name in (group.instance_ids if group.instance_status else ())
             if (status := group.instance_status.get(name)) is not None
             and status.state == "creating"
             and status.error is not None

@@ -191,6 +191,11 @@ def place(
     state = _checked(state)
     snapshot = snapshot_of(snapshot)
     records, positions, priorities = _by_priority(pods_of(snapshot, pods, waiting=True))
+    looks = -1 if max_looks is None else position_of(max_looks, "max_looks")
+    if not len(records) and scores is None:
+        nowhere = np.zeros(0, dtype=np.int32)
+        after = PlaceState(cursor=state.cursor, old_hints=state.hints)
+        return PlaceResult(snapshot, records, positions, nowhere, nowhere, after, 0, [])
     unique, class_of = snapshot.distinct_classes(records)
     session = Session(snapshot, unique, profile=profile)
     engine = session.engine
@@ -229,7 +234,7 @@ def place(
         np.append(begins, count).astype(np.int32),
         acceptable=acceptable,
         break_on_failure=break_on_failure,
-        max_looks=-1 if max_looks is None else position_of(max_looks, "max_looks"),
+        max_looks=looks,
     )
     names = snapshot.nodes
     after = PlaceState(

@@ -7,6 +7,7 @@ snapshot's node list; nodes that are added later come behind it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import copy
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +45,8 @@ class Session:
     stands for another pod like it.
 
     ``engine``: the packing engine, holding every existing node with the pods placed there; ``templates``: its
-    templates, in order. Devices that pods compete for are counted or, where that would not be exact, kept in a ledger.
+    templates, in order. Devices that pods compete for are counted or, where that would not be exact, kept in a ledger
+    (``has_ledger``).
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Session:
         classes.settle(ctx, copies.facts, ledger.concerns if ledger is not None else _nobody)
         more = [name for predicate in self.profile.predicates for name in predicate.resources]
         self._resources = Resources(ctx, classes, more, devices)
+        self.has_ledger = ledger is not None
         self.engine = self._engine(ledger)
         self._domains = Domains(self.engine, snapshot, classes.rows.keys, copies.facts)
         self._fill()
@@ -135,6 +138,15 @@ class Session:
         for predicate in self.profile.predicates:
             wanted = (*FIXED_RESOURCES, *predicate.resources)
             engine.add_user(predicate, [self.resources.index(name) for name in wanted])
+
+    def copy(self) -> Session:
+        """The same over an engine of its own, in the state that this one's is in.
+
+        Raises NativeError where devices are kept in a ledger: it has one engine.
+        """
+        made = copy(self)
+        made.engine = self.engine.copy()
+        return made
 
     # -- use ---------------------------------------------------------------------------------------------------------
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kscale.ca.cluster_state.state import ClusterStateRegistry, GroupReadiness, UnregisteredNode
 from kscale.ca.node_lists import RESOURCE_NOT_READY
-from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of, readiness
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_simply_ready, life_of, readiness
 from kscale.ca.options import AutoscalingOptions
 from kscale.effects import Moment, duration, from_text
 from kscale.objects.core import Node
@@ -23,23 +23,27 @@ def classify(
     now: Moment,
     options: AutoscalingOptions,
     has_instance: Mapping[str, bool],
-    lives: Sequence[tuple[bool, bool]] | None = None,
+    odd: Sequence[int] | None = None,
 ) -> tuple[dict[str, GroupReadiness], GroupReadiness]:
     """(nodes of each group that has any, nodes of the cluster), each in every list that it belongs to.
 
-    ``has_instance``: the provider's answers by node name; ``lives``: what :func:`kscale.ca.nodes.life_of` says of the
-    nodes, if that is known already.
+    ``has_instance``: the provider's answers by node name; ``odd``: which of the nodes (positions, ascending) are not
+    simply ready, if that is known already.
     """
     names = [node.metadata.name for node in nodes]
     group_of = groups.ids_of_nodes(names)
-    lives = [*map(life_of, nodes)] if lives is None else lives
     gone = {name for name, there in has_instance.items() if not there}
-    odd = {
-        i: (ready, suspended)
-        for i, (node, name, (ready, suspended)) in enumerate(zip(nodes, names, lives, strict=True))
-        if not ready or suspended or name in gone or (node.spec.taints and _is_leaving(node, has_instance))
-    }
-    elsewhere = {names[i] for i in odd}
+    if odd is None:
+        odd = [i for i, node in enumerate(nodes) if not is_simply_ready(node)]
+    if gone:
+        odd = sorted({*odd, *(i for i, name in enumerate(names) if name in gone)})
+    not_ready: dict[int, tuple[bool, bool]] = {}
+    """Position -> (is it gone, is it suspended)."""
+    for i in odd:
+        ready, suspended = life_of(nodes[i])
+        is_gone = names[i] in gone or _is_leaving(nodes[i], has_instance)
+        if not ready or suspended or is_gone:
+            not_ready[i] = is_gone, suspended
     by_group: dict[str, GroupReadiness] = {}
     for name, group in zip(names, group_of, strict=True):
         if group is not None:
@@ -47,22 +51,34 @@ def classify(
             if record is None:
                 record = by_group[group] = GroupReadiness()
             record.registered.append(name)
-    total = GroupReadiness(registered=names)
-    for record in (total, *by_group.values()):
-        record.ready = [name for name in record.registered if name not in elsewhere] if odd else [*record.registered]
-    # One variable for the whole pass: a node whose group says nothing inherits from the node before it.
-    startup = duration(options.max_node_startup_time)
-    startup_of = {group: _startup(groups[group], options.node_group_defaults) for group in by_group} if odd else {}
+    total = GroupReadiness(registered=names, ready=_without(names, {names[i] for i in not_ready}))
+    elsewhere: dict[str | None, set[str]] = {}
+    for i in not_ready:
+        elsewhere.setdefault(group_of[i], set()).add(names[i])
+    for group, record in by_group.items():
+        record.ready = _without(record.registered, elsewhere.get(group, set()))
     nobody = GroupReadiness()
-    for i, group in enumerate(group_of) if odd else ():
-        own = None if group is None else startup_of[group]
-        startup = startup if own is None else own
-        if i in odd:
-            is_gone = names[i] in gone or _is_leaving(nodes[i], has_instance)
-            for kind in _kinds(nodes[i], is_gone, odd[i][1], now - startup):
-                getattr(nobody if group is None else by_group[group], kind).append(names[i])
-                getattr(total, kind).append(names[i])
+    for i, (is_gone, suspended) in not_ready.items():
+        group = group_of[i]
+        young_since = now - _startup_time(i, group_of, groups, options)
+        for kind in _kinds(nodes[i], is_gone, suspended, young_since):
+            getattr(nobody if group is None else by_group[group], kind).append(names[i])
+            getattr(total, kind).append(names[i])
     return by_group, total
+
+
+def _without(names: list[str], others: Collection[str]) -> list[str]:
+    return [name for name in names if name not in others] if others else [*names]
+
+
+def _startup_time(i: int, group_of: Sequence[str | None], groups: Groups, options: AutoscalingOptions) -> int:
+    """How long node ``i`` may take to start, in nanoseconds. Upstream has one variable for all nodes: one whose group
+    says nothing inherits from the node before it."""
+    for group in reversed(group_of[: i + 1]):
+        own = None if group is None else _startup(groups[group], options.node_group_defaults)
+        if own is not None:
+            return own
+    return duration(options.max_node_startup_time)
 
 
 def _is_leaving(node: Node, has_instance: Mapping[str, bool]) -> bool:
@@ -98,6 +114,8 @@ def find_unregistered(
     found: dict[str, UnregisteredNode] = {}
     for group in groups:
         if group.upcoming:
+            continue
+        if registered.issuperset(group.instance_ids):
             continue
         for instance in [each for each in group.instance_ids if each not in registered]:
             status = group.instance_status.get(instance, InstanceStatus())

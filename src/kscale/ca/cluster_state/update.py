@@ -58,11 +58,10 @@ def update_nodes(
     options: AutoscalingOptions | None = None,
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
-    lives: Sequence[tuple[bool, bool]] | None = None,
 ) -> ClusterUpdate:
     """The state after a look at the nodes, as if every action succeeded; see :func:`update_nodes_steps`."""
     steps = update_nodes_steps(
-        state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance, lives=lives
+        state, nodes, groups, now=now, options=options, templates=templates, has_instance=has_instance
     )
     done = as_if_done(steps, now=moment(now))
     return replace(done.value, events=list(done.events))
@@ -77,14 +76,14 @@ def update_nodes_steps(
     options: AutoscalingOptions | None = None,
     templates: Container[str] | None = None,
     has_instance: Mapping[str, bool] | None = None,
-    lives: Sequence[tuple[bool, bool]] | None = None,
+    odd: Sequence[int] | None = None,
 ) -> StepsOf[Updating, ClusterUpdate]:
     """Classifies nodes, ends requests that are fulfilled or overdue, and works out what sizes to expect.
 
     - ``templates``: ids of groups that have a template (None: all have); only those enter back-off.
     - ``has_instance``: the provider's answers by node name; for a node without answer a machine is assumed unless the
-      node is tainted for deletion. ``lives``: what :func:`kscale.ca.nodes.life_of` says of each node, where that is
-      known already.
+      node is tainted for deletion. ``odd``: which of the nodes (positions) are not simply ready
+      (:func:`kscale.ca.nodes.is_simply_ready`), where that is known already.
 
     Yields a :class:`~kscale.effects.DecreaseTargetSize` for every request that timed out: all that was asked for is
     taken back, whatever has come of it. Raises :class:`AutoscalerError` if a group's target size cannot be read.
@@ -92,7 +91,7 @@ def update_nodes_steps(
     options = options or AutoscalingOptions()
     targets = target_sizes(groups)
     update = _Update(state, groups, targets, moment(now), options, templates)
-    update.look_at(list(nodes), has_instance or {}, lives)
+    update.look_at(list(nodes), has_instance or {}, odd)
     update.set_ranges()
     yield from update.end_requests()
     yield from update.creation_errors()
@@ -125,13 +124,11 @@ class _Update:
     def warn(self, reason: str, message: str) -> StepsOf[Emit, None]:
         return self.p.emit(status_event(self.options, "Warning", reason, message))
 
-    def look_at(
-        self, nodes: list[Node], has_instance: Mapping[str, bool], lives: Sequence[tuple[bool, bool]] | None
-    ) -> None:
+    def look_at(self, nodes: list[Node], has_instance: Mapping[str, bool], odd: Sequence[int] | None) -> None:
         state, defaults = self.state, self.options.node_group_defaults
         state.node_count, state.last_update = len(nodes), self.now
         state.readiness, state.total = classify(
-            nodes, self.groups, now=self.now, options=self.options, has_instance=has_instance, lives=lives
+            nodes, self.groups, now=self.now, options=self.options, has_instance=has_instance, odd=odd
         )
         state.unregistered = find_unregistered(state.unregistered, nodes, self.groups, self.now)
         sort_unregistered(state, self.groups, self.now, defaults)
@@ -192,7 +189,7 @@ class _Update:
         previous = self.state.create_errors
         current: dict[str, list[str]] = {}
         for group in self.groups:
-            if group.upcoming:
+            if group.upcoming or not group.instance_status:
                 continue
             failing: dict[tuple[str, str], list[str]] = {}
             for instance in group.instance_ids:

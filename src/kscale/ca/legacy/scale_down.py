@@ -90,7 +90,7 @@ class _Loop:
 
     def run(self, limits: ResourceLimiter | None, disabled: bool) -> ScaleDownPlan:
         self.usage.clean_up(self.now - duration(self.options.scale_down_unneeded_time))
-        candidates = prefilter((node.metadata.name for node in self.nodes), self.groups)
+        candidates = prefilter([node.metadata.name for node in self.nodes], self.groups)
         since = self._update_unneeded(candidates)
         after_update = dict(self.unremovable)
         unneeded = [self._unneeded(name, time) for name, time in since.items()]

@@ -48,9 +48,8 @@ def _group(name: str, groups: Groups) -> NodeGroup | None:
         return None
 
 
-def prefilter(names: Iterable[str], groups: Groups) -> list[str]:
+def prefilter(names: Sequence[str], groups: Groups) -> list[str]:
     """The nodes whose group is known and larger than its minimum, in order."""
-    names = list(names)
     large = {group.id for group in groups if group.target_size_error is None and group.size > group.min_size}
     return [name for name, group in zip(names, groups.ids_of_nodes(names), strict=True) if group in large]
 
@@ -70,13 +69,15 @@ def sort_candidates(
             return NOT_EMPTY
         return EMPTY_BUT_WAITING if found.on_completion_pods else EMPTY
 
-    return sort_by_tier(names, tier, previous)
+    names = list(names)
+    return sort_by_tier(names, [tier(name) for name in names], previous)
 
 
-def sort_by_tier(names: Iterable[str], tier: Callable[[str], int], previous: Collection[str]) -> list[str]:
-    """The same with a function that says how empty a node is."""
+def sort_by_tier(names: Sequence[str], tiers: Iterable[int], previous: Collection[str]) -> list[str]:
+    """The same with how empty each of the nodes is."""
     before = set(previous)
-    return sort_by_scores(names, [lambda name: (name in before) - 2 * tier(name)])
+    scores = {name: (name in before) - 2 * tier for name, tier in zip(names, tiers, strict=True)}
+    return sort_by_scores(names, [scores.__getitem__])
 
 
 def sort_by_scores(names: Iterable[str], scores: Sequence[Callable[[str], int]]) -> list[str]:

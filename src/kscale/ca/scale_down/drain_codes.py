@@ -27,7 +27,7 @@ __all__ = ["BLOCKS", "DAEMON", "MOVES", "MOVES_UNLESS_PDB", "SKIPPED", "WAITS", 
 
 MOVES_UNLESS_PDB, MOVES, DAEMON, WAITS, SKIPPED, BLOCKS = range(6)
 _SYSTEM = "kube-system"
-_TIMELY = 255
+_TIMELY, _AGING = 255, 254
 
 
 class DrainCodes:
@@ -37,42 +37,37 @@ class DrainCodes:
     kube-system pods looks at. Verdicts are those of :func:`drain_status`.
     """
 
-    __slots__ = ("_context", "_pods", "_rules", "codes")
+    __slots__ = ("_before_system", "_context", "_pods", "_rules", "codes")
 
     def __init__(self, pods: MovingPods, context: DrainContext) -> None:
         self._pods = pods
         self._context = context
         self._rules = default_rules(context.options)
         names = [rule.name for rule in self._rules]
-        before = self._rules[: names.index("System")] if "System" in names else self._rules[:-1]
-        of_kind = self._timeless()
-        one_by_one = []
+        self._before_system = self._rules[: names.index("System")] if "System" in names else None
+        of_kind = np.array(
+            pods.of_kinds(("drain codes", context.listers, context.options), self._timeless), dtype=np.uint8
+        )
         for kind in np.flatnonzero(of_kind == _TIMELY).tolist():
-            pod = pods.exemplars[kind]
-            aged = pod.metadata.namespace == _SYSTEM and len(before) < len(self._rules) - 1
-            of_kind[kind] = self._code(pod, before if aged else self._rules[:-1])
-            if aged and of_kind[kind] == MOVES_UNLESS_PDB:
-                one_by_one.append(kind)
+            of_kind[kind] = self._of_kind(pods.exemplars[kind], context)
         self.codes: NDArray[np.uint8] = of_kind[pods.kind_of]
         aging = pods.memo.of(_Aging, _Aging)
-        for i in np.flatnonzero(np.isin(pods.kind_of, one_by_one)).tolist() if one_by_one else ():
-            self.codes[i] = self._code(aging.of(pods, i), self._rules[:-1])
+        for i in np.flatnonzero(self.codes == _AGING).tolist():
+            self.codes[i] = _code(aging.of(pods, i), context, self._rules[:-1])
 
-    def _timeless(self) -> NDArray[np.uint8]:
-        """Codes of kinds whose verdicts do not depend on the time, else ``_TIMELY``: of pods that are told to stop, and
-        those that the rule on kube-system pods does not pass over, which asks for budgets, too."""
-        context = replace_context(self._context, pdbs=RemainingPdbTracker())
-        rules = self._rules[:-1]
+    def _timeless(self, pod: Pod) -> int:
+        """The code of a kind, or ``_TIMELY`` if it depends on the time: of pods that are told to stop."""
+        if pod.metadata.deletion_timestamp is not None:
+            return _TIMELY
+        return self._of_kind(pod, replace_context(self._context, pdbs=RemainingPdbTracker()))
 
-        def code(pod: Pod) -> int:
-            timely = pod.metadata.namespace == _SYSTEM or pod.metadata.deletion_timestamp is not None
-            return _TIMELY if timely else _code(pod, context, rules)
-
-        codes = self._pods.of_kinds(("drain codes", context.listers, context.options), code)
-        return np.array(codes, dtype=np.uint8)
-
-    def _code(self, pod: Pod, rules: Sequence[Rule]) -> int:
-        return _code(pod, self._context, rules)
+    def _of_kind(self, pod: Pod, context: DrainContext) -> int:
+        """The code of a kind, or ``_AGING`` where the rule on kube-system pods decides: it looks at times and budgets,
+        and each pod has its own."""
+        if pod.metadata.namespace != _SYSTEM or self._before_system is None:
+            return _code(pod, context, self._rules[:-1])
+        code = _code(pod, context, self._before_system)
+        return _AGING if code == MOVES_UNLESS_PDB else code
 
     def status(self, i: int) -> DrainStatus:
         """The whole verdict on one pod, budgets as they are now included."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -48,17 +48,22 @@ class NodeJudge:
             self._slices = local_slices(given.snapshot)
         self._known = _known(given, self._columns, gpu_label)
 
-    def judge(self, name: str, *, recently_unremovable: bool) -> Eligibility:
-        """One node of the snapshot."""
-        n, known = self._index[name], self._known
-        if recently_unremovable or name in self._changed or name in self._slices:
-            return self._judge(n, recently_unremovable)
-        found = known.verdicts[n]
-        if found is None:
-            found = self._judge(n, recently_unremovable)
-            if known.may_know(n):
-                known.verdicts[n] = found
-        return found
+    def judge(self, names: Sequence[str], recently_unremovable: Collection[str]) -> list[Eligibility]:
+        """Nodes of the snapshot, in order."""
+        index, verdicts = self._index, self._known.verdicts
+        apart = {*recently_unremovable, *self._changed, *self._slices}
+        known = [None if name in apart else verdicts[index[name]] for name in names]
+        return [
+            self._judge_anew(name, apart, recently_unremovable) if verdict is None else verdict
+            for name, verdict in zip(names, known, strict=True)
+        ]
+
+    def _judge_anew(self, name: str, apart: Container[str], recently_unremovable: Container[str]) -> Eligibility:
+        n = self._index[name]
+        verdict = self._judge(n, name in recently_unremovable)
+        if name not in apart and self._known.may_know(n):
+            self._known.verdicts[n] = verdict
+        return verdict
 
     def _judge(self, n: int, recently_unremovable: bool) -> Eligibility:
         given, columns, node = self._given, self._columns, self._given.nodes[n]

@@ -132,8 +132,8 @@ def readable(budgets: Iterable[PodDisruptionBudget]) -> list[PodDisruptionBudget
 
 
 def kept_tracker(snapshot: Snapshot) -> RemainingPdbTracker:
-    """:func:`tracker_of` the budgets of a snapshot, of its own, made once for the same budgets."""
-    return kept_with(snapshot, ("budgets",), [snapshot.informers.budgets], tracker_of)[0].fork()
+    """:func:`tracker_of` the budgets of a snapshot, made once for the same budgets: to be forked, not charged."""
+    return kept_with(snapshot, ("budgets",), [snapshot.informers.budgets], tracker_of)[0]
 
 
 def tracker_of(budgets: Sequence[PodDisruptionBudget]) -> RemainingPdbTracker:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kscale.ca.by_identity import kept_with
+from kscale.ca.kept_groups import settled_groups
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.pod_lists.expendable import snapshot_without_expendable
 from kscale.ca.scale_down.drainability.context import Listers
@@ -53,9 +54,9 @@ class PlannerInput:
         self.whole = snapshot
         self.snapshot = snapshot_without_expendable(snapshot, options.expendable_pods_priority_cutoff)
         self.nodes: list[Node] = snapshot.columns.objects
-        self.groups = Groups.of(groups, self.nodes)
+        self.groups = settled_groups(snapshot, groups)
         self.listers: Listers = kept_with(snapshot, ("listers",), [snapshot.informers.workloads], Listers)[0]
-        self.pdbs = kept_tracker(snapshot)
+        self.pdbs = kept_tracker(snapshot).fork()
 
     @property
     def settles(self) -> bool:

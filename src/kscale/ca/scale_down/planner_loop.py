@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 import msgspec
 import numpy as np
 
+from kscale.ca.by_identity import kept_with
+from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, has_taint
 from kscale.ca.scale_down.atomic import is_upcoming
 from kscale.ca.scale_down.budgets import CroppedNodes, DeletionsInProgress, budget_groups, crop, in_groups
 from kscale.ca.scale_down.candidates import EMPTY, EMPTY_BUT_WAITING, NOT_EMPTY, filter_delayed, prefilter, sort_by_tier
@@ -25,7 +27,7 @@ from kscale.ca.scale_down.reasons import NODE_GROUP_MIN_SIZE_REACHED
 from kscale.ca.scale_down.recent_evictions import pods_to_inject
 from kscale.ca.scale_down.removal import RemovalSimulator
 from kscale.ca.scale_down.removal_answers import RemovableNode, UnremovableCandidate
-from kscale.ca.scale_down.soft_taints import soft_taints
+from kscale.ca.scale_down.soft_taints import SoftTaints, soft_taints
 from kscale.ca.scale_down.unneeded import NodeToRemove, load_from_taints, update_unneeded
 from kscale.ca.scale_down.unneeded_limit import shortest_interval, simulations_in_time, unneeded_limit
 from kscale.ca.scale_down.unremovable import UnremovableNodes
@@ -82,17 +84,20 @@ class PlannerLoop:
         ttl = duration(self.options.node_deletion_candidate_ttl)
         if not self.memory.started and ttl:
             since = {**load_from_taints(self.nodes, ttl=ttl, now=self.now), **since}
-        present = [node for node in self.nodes if node.metadata.name not in inputs.upcoming and not is_upcoming(node)]
+        names, present = self.snapshot.nodes, self._present()
         self.injected = [PodRecord(pod) for pod in pods_to_inject(inputs.recent_evictions, self.listers)]
         simulator, hints = self._simulator(self.pdbs)
         candidates = self._candidates(present, simulator)
         self.injected_on = set(hints.hints.values())
         going = {item.node for item in (*deleting, *draining)}
         self.in_progress = Counter(item.group for item in (*deleting, *draining))
+        staying = [i for i in present if names[i] not in going] if going else present
+        destinations = np.zeros(len(self.nodes), dtype=np.uint8)
+        destinations[staying] = 1
         removable = self._categorize(
-            [name for name in candidates if name not in going],
+            [name for name in candidates if name not in going] if going else candidates,
             simulator,
-            simulator.mask(node.metadata.name for node in present if node.metadata.name not in going),
+            destinations,
             before=len(since),
         )
         unneeded = update_unneeded(
@@ -126,7 +131,7 @@ class PlannerLoop:
                 self.unremovable.add(name, reason)
             delete = self._crop(chosen, DeletionsInProgress(empty=len(deleting), drained=len(draining)))
             result = "ScaleDownNodeDeleteStarted" if delete.empty or delete.drain else "ScaleDownNoNodeDeleted"
-        names = [item.name for item in unneeded]
+        unneeded_names = [item.name for item in unneeded]
         return ScaleDownPlan(
             result=result,
             candidates=candidates,
@@ -139,7 +144,7 @@ class PlannerLoop:
             failures=self.failures,
             chosen=chosen,
             delete=delete,
-            soft_taints=soft_taints(present, names, self.groups),
+            soft_taints=self._soft_taints(present, unneeded_names),
             pdbs=self.pdbs,
             judge_alone=self.judge_alone,
             state=self.before
@@ -151,7 +156,7 @@ class PlannerLoop:
                     self.memory,
                     unneeded_since={item.name: item.since for item in unneeded},
                     unremovable_until=self.unremovable.until,
-                    previous_candidates=names,
+                    previous_candidates=unneeded_names,
                     hints=simulator.state.hints,
                     injected_hints=hints.hints,
                     update_interval=self.interval,
@@ -179,18 +184,26 @@ class PlannerLoop:
 
     # -- candidates --------------------------------------------------------------------------------------------------
 
-    def _candidates(self, present: Iterable[Node], simulator: RemovalSimulator) -> list[str]:
+    def _present(self) -> list[int]:
+        """The nodes that are there, by position: not those that are on their way."""
+        on_their_way = kept_with(self.snapshot, ("upcoming nodes",), self.nodes, is_upcoming)
+        found = np.flatnonzero(~np.array(on_their_way, dtype=np.bool_)).tolist()
+        upcoming, names = self.inputs.upcoming, self.snapshot.nodes
+        return [i for i in found if names[i] not in upcoming] if upcoming else found
+
+    def _candidates(self, present: Sequence[int], simulator: RemovalSimulator) -> list[str]:
         # The sorter asks without controllers and budgets.
         pods = simulator.pods
         codes = DrainCodes(pods, DrainContext(self.now, self.options)).codes
         tiers = np.full(len(self.nodes), EMPTY)
-        placed = pods.node >= 0
-        tiers[pods.node[placed & (codes == WAITS)]] = EMPTY_BUT_WAITING
-        tiers[pods.node[placed & np.isin(codes, (BLOCKS, MOVES, MOVES_UNLESS_PDB))]] = NOT_EMPTY
-        tier = tiers.tolist()
-        index = self.snapshot.columns.index
-        names = prefilter((node.metadata.name for node in present), self.groups)
-        found = sort_by_tier(names, lambda name: tier[index[name]], self.memory.previous_candidates)
+        for tier, of_pods in ((EMPTY_BUT_WAITING, (WAITS,)), (NOT_EMPTY, (BLOCKS, MOVES, MOVES_UNLESS_PDB))):
+            holds = np.zeros(256, dtype=np.bool_)
+            holds[[*of_pods]] = True
+            nodes = pods.node[holds[codes]]
+            tiers[nodes[nodes >= 0]] = tier
+        index, every = self.snapshot.columns.index, self.snapshot.nodes
+        names = prefilter([every[i] for i in present], self.groups)
+        found = sort_by_tier(names, tiers[[index[name] for name in names]].tolist(), self.memory.previous_candidates)
         if self.options.scale_down_delay_type_local and not self.exhaustive:
             found = filter_delayed(found, self.groups, self.memory.changes, options=self.options, now=self.now)
         return found
@@ -205,15 +218,12 @@ class PlannerLoop:
     ) -> list[RemovableNode]:
         """The removable nodes, in the order found; reasons for the others go to ``unremovable``."""
         self.unremovable = self.unremovable.update(self.snapshot.columns.index.keys(), self.now)
-        eligible = []
         judge = NodeJudge(self.given, simulator, self.injected_on, self.inputs.gpu_label)
-        for name in names:
-            recent = self.unremovable.is_recent(name)
-            judged = self.judged[name] = judge.judge(name, recently_unremovable=recent)
-            if judged.reason is None:
-                eligible.append(name)
-            else:
-                self.unremovable.add(name, judged.reason)
+        self.judged = dict(zip(names, judge.judge(names, self.unremovable.until), strict=True))
+        self.unremovable.add_all(
+            (name, verdict.reason) for name, verdict in self.judged.items() if verdict.reason is not None
+        )
+        eligible = [name for name, verdict in self.judged.items() if verdict.reason is None]
         if self.exhaustive:
             self.judge_alone = partial(self._alone, eligible, destinations.copy())
             return self._removable_without_barred(eligible, simulator, destinations)
@@ -309,6 +319,14 @@ class PlannerLoop:
             on_completion=item.waits,
         )
 
+    def _soft_taints(self, present: Sequence[int], unneeded: Sequence[str]) -> SoftTaints:
+        """Of most nodes nothing changes: they are not unneeded and do not carry the taint."""
+        marked = np.array(kept_with(self.snapshot, ("soft taints",), self.nodes, _is_marked), dtype=np.bool_)
+        marked[[self.snapshot.columns.index[name] for name in unneeded]] = True
+        return soft_taints(
+            [self.nodes[i] for i in np.intersect1d(present, np.flatnonzero(marked)).tolist()], unneeded, self.groups
+        )
+
     def _crop(self, chosen: NodesToDelete, in_progress: DeletionsInProgress) -> CroppedNodes:
         return crop(
             in_groups(chosen.empty, self.groups),
@@ -318,3 +336,7 @@ class PlannerLoop:
             max_scale_down_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_scale_down_parallelism,
             max_drain_parallelism=_NO_LIMIT if self.exhaustive else self.options.max_drain_parallelism,
         )
+
+
+def _is_marked(node: Node) -> bool:
+    return has_taint(node, DELETION_CANDIDATE_TAINT)

@@ -8,32 +8,27 @@ from datetime import datetime
 from functools import partial
 
 import numpy as np
-from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from kscale._native import _packing, _removals
-from kscale.ca.by_identity import kept_with
 from kscale.ca.nodes import TO_BE_DELETED_TAINT
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down import reasons
+from kscale.ca.scale_down.compiled_removal import compiled_removal
 from kscale.ca.scale_down.drain_codes import MOVES, MOVES_UNLESS_PDB, WAITS, BudgetSets, DrainCodes
 from kscale.ca.scale_down.drainability.context import DrainContext, Listers
 from kscale.ca.scale_down.drainability.status import BlockingPod
-from kscale.ca.scale_down.moving_pods import MovingPods, moving_pods
+from kscale.ca.scale_down.moving_pods import MovingPods
 from kscale.ca.scale_down.pdb import RemainingPdbTracker
 from kscale.ca.scale_down.removal_answers import Moves, RemovableNode, RemovalResult, UnremovableCandidate
 from kscale.effects import SECOND, Moment, moment
-from kscale.objects.core import Container, Pod, Taint
+from kscale.objects.core import Pod, Taint
 from kscale.scheduling.place import PlaceState
 from kscale.scheduling.profile import SchedulerProfile
-from kscale.scheduling.session import Session
-from kscale.snapshot.interner import PodClass
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["RemovalSimulator", "simulate_removals"]
-
-_TPU_PREFIX = "cloud-tpus.google.com/"
 
 
 class RemovalSimulator:
@@ -60,41 +55,19 @@ class RemovalSimulator:
         self.snapshot = snapshot
         self.options = options or AutoscalingOptions()
         self.pdbs = RemainingPdbTracker() if pdbs is None else pdbs
-        self.pods = MovingPods(snapshot, more) if more else moving_pods(snapshot)
+        found = compiled_removal(snapshot, profile, more)
+        self.pods, self._moves_as = found.pods, found.moves_as
+        self._session, self._removals = found.session, found.removals
         self._listers = listers
         self._state = state
         self._index = snapshot.columns.index
         self._names = snapshot.nodes
         self._first_more = len(self.pods) - len(more)
-        classes = self.pods.classes()
-        stripped = self._stripped(classes)
-        session = Session(snapshot, dict.fromkeys([*classes, *stripped.values()]), profile=profile, moving=True)
-        self._session = session
-        self.engine = session.engine
+        self.engine = self._session.engine
         self.engine.cursor = state.cursor
-        number = np.zeros(len(snapshot.interner.classes), dtype=np.int32)
-        number[[of.index for of in classes]] = session.classes_of(classes)
-        runs_as = number[self.pods.class_of]
-        for of, without in stripped.items():
-            number[of] = session.classes_of([without])[0]
-        self._moves_as = number[self.pods.class_of] if stripped else runs_as
-        self._removals = _removals.Removals(
-            self.engine, runs_as, self._moves_as, np.ascontiguousarray(self.pods.priority), self.pods.node
-        )
         if state.hints or state.old_hints:
             self._removals.set_hints(self._hints(state, 0))
         self.set_time(now)
-
-    def _stripped(self, classes: Sequence[PodClass]) -> dict[int, PodClass]:
-        """Class number -> the class without requests for TPUs, of the classes that have any."""
-        found = {}
-        asks = kept_with(self.snapshot, ("TPU",), classes, _asks_for_tpu)
-        for of in [each for each, does in zip(classes, asks, strict=True) if does]:
-            first = int(np.flatnonzero(self.pods.class_of == of.index)[0])
-            found[of.index] = self.snapshot.interner.classify(
-                _without_tpu(self.pods.pod(first)), placed=True, moves=True
-            )
-        return found
 
     def _hints(self, state: PlaceState, first: int) -> NDArray[np.int32]:
         """Hints of the pods from ``first`` on, as nodes: int32[n], -1 = none."""
@@ -332,19 +305,6 @@ def _any_between(true: NDArray[np.bool_], start: NDArray[np.int64]) -> list[bool
     before = np.append(0, np.cumsum(true))
     found: list[bool] = (before[start[1:]] > before[start[:-1]]).tolist()
     return found
-
-
-def _asks_for_tpu(of: PodClass) -> bool:
-    return any(name.startswith(_TPU_PREFIX) for name in of.occupancy)
-
-
-def _without_tpu(pod: Pod) -> Pod:
-    def strip(container: Container) -> Container:
-        requests = container.resources.requests or {}
-        kept = {name: amount for name, amount in requests.items() if not name.startswith(_TPU_PREFIX)}
-        return replace(container, resources=replace(container.resources, requests=kept))
-
-    return replace(pod, spec=replace(pod.spec, containers=[strip(each) for each in pod.spec.containers]))
 
 
 def simulate_removals(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Container, Iterable
 
 import msgspec
 
@@ -28,10 +28,9 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
     until: dict[str, Moment] = {}
     nodes: dict[str, UnremovableNode] = {}
 
-    def update(self, names: Collection[str], now: Moment) -> UnremovableNodes:
+    def update(self, names: Container[str], now: Moment) -> UnremovableNodes:
         """The state at the start of a pass: no reasons; times that are not over, of nodes that still exist."""
-        present = set(names)
-        until = {name: time for name, time in self.until.items() if name in present and time > now}
+        until = {name: time for name, time in self.until.items() if name in names and time > now}
         return UnremovableNodes(until=until)
 
     def is_recent(self, name: str) -> bool:
@@ -41,6 +40,15 @@ class UnremovableNodes(msgspec.Struct, kw_only=True):
     def contains(self, name: str) -> bool:
         """Whether this pass found a reason."""
         return name in self.nodes
+
+    def add_all(self, found: Iterable[tuple[str, str]]) -> None:
+        """Records the reasons of many nodes: (name, reason)."""
+        known: dict[str, UnremovableNode] = {}
+        for name, reason in found:
+            node = known.get(reason)
+            if node is None:
+                node = known[reason] = UnremovableNode(reason=reason)
+            self.nodes[name] = node
 
     def add(
         self, name: str, reason: str, *, blocking_pod: BlockingPod | None = None, until: Moment | None = None

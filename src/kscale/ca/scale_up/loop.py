@@ -102,7 +102,7 @@ class ScaleUpLoop:
         scene = self.scene
         update = yield from update_nodes_steps(
             self.state.cluster, scene.lists.all, scene.groups, now=self.now, options=self.options,
-            templates=set(self.made), lives=scene.lists.lives, has_instance=has_instance,
+            templates=set(self.made), odd=scene.lists.odd, has_instance=has_instance,
         )  # fmt: skip
         scene.groups = update.groups
         self.state = replace(self.state, cluster=update.state)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kscale.ca.by_identity import kept_with
 from kscale.ca.cluster_state import upcoming_nodes
 from kscale.ca.gpu import DEFAULT_GPU_LABEL
+from kscale.ca.kept_groups import settled_groups
 from kscale.ca.kept_templates import KeptTemplates, LastTemplates
 from kscale.ca.node_infos import mixed_templates
 from kscale.ca.node_lists import lists_of
@@ -85,7 +86,7 @@ class Scene:
 
     def adopt(self, groups: Groups | Iterable[NodeGroup]) -> None:
         """These are the groups now. Raises InputError for what cannot be."""
-        every = Groups.of(groups, self.found.columns.objects)
+        every = settled_groups(self.found, groups)
         there = [group for group in every if group.exists or group.upcoming]
         self.groups = every if len(there) == len(every) else Groups(there, every.node_errors)
         self.candidates: list[NodeGroup] = [group for group in every if not group.exists and not group.upcoming]
@@ -120,7 +121,7 @@ class Scene:
             cache=cache,
             kept=kept.templates,
         )
-        kept.tidy({group.id for group in others}, {node.metadata.name for node in self.lists.all})
+        kept.tidy({group.id for group in others}, self.found.columns.index)
         self.warnings += found.warnings
         made = {**found.templates, **given}
         self.warnings += [
@@ -177,8 +178,8 @@ class Scene:
         ]
         self.not_started = [name for item in coming.values() for name in item.registered]
         gone = [name for name in self.not_started if name in self.snapshot.columns.index]
-        unready = [each for each in self.lists.all if each.metadata.name in self.lists.unready]
-        unready = [each for each in unready if each.metadata.name not in gone]
+        every, index = self.lists.all, self.found.columns.index
+        unready = [every[index[name]] for name in self.lists.unready if name not in gone]
         if fresh or gone or unready:
             self.snapshot = self.snapshot.with_nodes(fresh, without=gone, replaced=unready)
         return {name: item.count for name, item in coming.items() if item.count and name in templates}

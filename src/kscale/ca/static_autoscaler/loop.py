@@ -361,8 +361,10 @@ class RunOnce:
             error = yield from self.start(plan)
         if options.max_bulk_soft_taint_count != 0:
             timer = FunctionTimer(p, "scaleDown:softTaintUnneeded")
-            nodes = {node.metadata.name: node for node in self.scene.lists.all}
-            yield from update_soft_taints(plan.soft_taints, nodes, options, p.now)
+            every, index = self.scene.lists.all, self.scene.found.columns.index
+            wanted = plan.soft_taints
+            nodes = {name: every[index[name]] for name in (*wanted.remove, *wanted.add)}
+            yield from update_soft_taints(wanted, nodes, options, p.now)
             yield from timer.stop()
         if error is not None:
             raise EndedError(error=error)

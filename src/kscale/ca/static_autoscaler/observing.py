@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from kscale.ca.balancing import ScaleUpInfo
@@ -50,14 +50,20 @@ def of_nodes(snapshot: Snapshot, now: Moment, taints: TaintConfig) -> list[Obser
 
     nodes = snapshot.columns.objects
     found = kept_with(snapshot, ("sizes of nodes", taints), nodes, amounts)
-    kinds = Counter(kind for _, _, of_node in found if of_node for kind in of_node)
+    cores, memory, kinds = kept_with(snapshot, ("sizes of all nodes", taints), [found], _totals)[0]
     if TO_BE_DELETED_TAINT in kinds:
-        found = [each for each, node in zip(found, nodes, strict=True) if not is_being_deleted(node, now)]
+        stay = [each for each, node in zip(found, nodes, strict=True) if not is_being_deleted(node, now)]
+        cores, memory, _ = _totals(stay)
     return [
-        observation("cluster_cpu_current_cores", sum(cores for cores, _, _ in found)),
-        observation("cluster_memory_current_bytes", sum(memory for _, memory, _ in found)),
+        observation("cluster_cpu_current_cores", cores),
+        observation("cluster_memory_current_bytes", memory),
         *(observation("node_taints_count", count, type=kind) for kind, count in kinds.items()),
     ]
+
+
+def _totals(sizes: Sequence[tuple[int, int, list[str]]]) -> tuple[int, int, Counter[str]]:
+    kinds = Counter(kind for _, _, of_node in sizes if of_node for kind in of_node)
+    return sum(cores for cores, _, _ in sizes), sum(memory for _, memory, _ in sizes), kinds
 
 
 def _value(amount: Quantity | None) -> int:

@@ -103,6 +103,17 @@ def test_a_failure_leaves_hints_and_cursor() -> None:
     assert found.state == PlaceState(cursor=1, hints={"a": "n2"})
 
 
+def test_simulators_of_one_snapshot_do_not_see_each_other() -> None:
+    objects = [worker("n1"), worker("n2"), worker("n3"), replica("a", "n1", 600), replica("b", "n2", 600)]
+    snapshot = Cluster(objects).snapshot()
+    first, second = (ca.RemovalSimulator(snapshot, now=N0, options=OPTIONS) for _ in range(2))
+    assert [item.node for item in first.run(["n1", "n3"]).removable] == ["n1"]
+    assert [item.node for item in second.run(["n3", "n1"]).removable] == ["n3"]
+    third = ca.RemovalSimulator(snapshot, now=N0, options=OPTIONS).run(["n1", "n3"])
+    assert [(item.node, item.placement) for item in third.removable] == [("n1", {"default/a": "n3"})]
+    assert [pod.metadata.name for pod in first.pods_on("n3")] == ["a"]
+
+
 def test_budgets_are_charged() -> None:
     budget = from_dict(
         {

@@ -61,3 +61,15 @@ def test_what_is_kept_changes_no_answer() -> None:
         state = kept.state
     assert len(told) > 3
     assert made.snapshot(dra=True) is made.snapshot(dra=True)
+
+
+def test_a_caller_may_change_his_groups_between_loops() -> None:
+    made, groups = _cluster()
+    name = groups[0].nodes[0]
+    first = ca.run_once(made, groups, now=moment(START))
+    assert first.groups.id_of_node(name) == "g0"
+    groups[0].nodes.remove(name)
+    groups[1].max_size = 7
+    second = ca.run_once(made, groups, now=moment(START) + SECOND, state=first.state)
+    assert second.groups.id_of_node(name) is None
+    assert [(group.size, group.max_size) for group in second.groups] == [(3, 100), (4, 7), (4, 100)]
