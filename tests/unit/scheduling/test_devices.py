@@ -445,10 +445,17 @@ def test_cel(expression: str, *, truth: bool) -> None:
         "[].max() == 1",
         "cel.bind(a, 1) == 1",
         "[?optional.of(1)].size() == 1",  # optional elements of literals are not known
+        "device.driver == \x009\0",  # stands for a literal while the text is changed
     ],
 )
 def test_cel_errors(expression: str) -> None:
     with pytest.raises(selectors.SelectorError):
+        selectors.selects(expression, GPU, DEVICE)
+
+
+@pytest.mark.parametrize("expression", ["!" * 5000 + "true", "1" + " + 1" * 3000 + " == 3001"])
+def test_a_selector_may_be_too_deep(expression: str) -> None:
+    with pytest.raises(selectors.SelectorError, match="nested too deep"):
         selectors.selects(expression, GPU, DEVICE)
 
 

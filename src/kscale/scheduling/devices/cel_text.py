@@ -28,6 +28,8 @@ _OPEN, _CLOSE = "([{", ")]}"
 
 def plain(expression: str) -> str:
     """The expression without what is listed above; nothing else of it changes."""
+    if "\0" in _LITERAL.sub("", expression):
+        return expression  # no CEL: below, NUL marks the place of a literal
     literals: list[str] = []
 
     def keep(match: re.Match[str] | str) -> str:

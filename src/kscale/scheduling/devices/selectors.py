@@ -21,6 +21,7 @@ _HINT = (
 )
 _OVERFLOW = "return error for overflow"
 """What cel-python says of any ValueError."""
+_TOO_DEEP = "compilation failed: the expression is nested too deep"
 
 _MACROS = frozenset({"has", "dyn", "map", "filter", "all", "exists", "exists_one"})
 
@@ -54,6 +55,8 @@ def selects(expression: str, driver: str, device: Device) -> bool:
     program = library.program(expression)
     try:
         verdict = program.evaluate({"device": library.view(driver, device)})
+    except RecursionError:
+        raise SelectorError(_TOO_DEEP) from None
     except (library.error, ValueError) as problem:
         text = str(problem.args[0]) if problem.args else str(problem)
         if text == _OVERFLOW and problem.__cause__ is not None:
@@ -111,10 +114,12 @@ class _Library:
         if found is None:
             try:
                 tree = self._environment.compile(plain(expression))
+                self._check(expression, tree)
+                found = self._programs[expression] = self._environment.program(tree, functions=self._functions)
             except self._celpy.CELParseError as problem:
                 raise SelectorError(f"compilation failed: {problem.args[0]}") from None
-            self._check(expression, tree)
-            found = self._programs[expression] = self._environment.program(tree, functions=self._functions)
+            except RecursionError:
+                raise SelectorError(_TOO_DEEP) from None
         return found
 
     def _check(self, expression: str, tree: Any) -> None:
