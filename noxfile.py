@@ -128,8 +128,26 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(venv_backend="none")
 def bench(session: nox.Session) -> None:
-    """The benchmarks; each asserts its answer and prints its conditions."""
-    run(session, "python", "-m", "pytest", "benchmarks", "--benchmark-enable", "--benchmark-only", *session.posargs)
+    """The benchmarks; each asserts its answer and prints its conditions.
+
+    `-- --compare`: in CPU time, kept in .benchmarks and as build/benchmarks.json; half as long again as in the last run
+    that was kept fails.
+    """
+    given = [*session.posargs]
+    if "--compare" in given:
+        given.remove("--compare")
+        Path("build").mkdir(exist_ok=True)
+        given += ["--benchmark-timer=time.process_time", "--benchmark-autosave"]
+        given += ["--benchmark-json=build/benchmarks.json"]
+        if any(Path(".benchmarks").rglob("*.json")):
+            given += ["--benchmark-compare", "--benchmark-compare-fail=min:50%"]
+    run(session, "python", "-m", "pytest", "benchmarks", "--benchmark-enable", "--benchmark-only", *given)
+
+
+@nox.session(venv_backend="none")
+def instructions(session: nox.Session) -> None:
+    """Instructions of small benchmarks against those kept in benchmarks/instructions.json (needs valgrind)."""
+    run(session, "python", "benchmarks/count_instructions.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")

@@ -2,6 +2,8 @@
 
     python -m pytest benchmarks/bench_hpa.py --benchmark-enable
 
+``KSCALE_BENCH_SCALE`` (default 1) multiplies the numbers of HPAs and pods, and the targets with them.
+
 The public door (``hpa.decide``): HPAs and scales as structs, pods in a ``Cluster``, one list of pod metrics; what was
 read of JSON is measured apart. ``cold``: nothing known of the round before; ``next_round``: 1 % of the pods measured
 anew, 1 % of the HPAs and scales other objects. Kernels: columns as :mod:`kscale.hpa.encode` makes them, 100 namespaces;
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -58,7 +61,8 @@ from kscale.objects.pod_metrics import PodUsage
 from kscale.objects.quantity import Quantity
 from kscale.objects.rest_mapping import RESTMapper
 
-HPAS, PODS = 10_000, 20
+SCALE = float(os.environ.get("KSCALE_BENCH_SCALE", "1"))
+HPAS, PODS = max(100, round(10_000 * SCALE)), 20
 NOW = from_text("2026-03-01T12:00:00Z")
 OPTIONS = HPAOptions()
 THREADS = 2
@@ -291,7 +295,7 @@ def test_decide_next_round(benchmark: Any, objects: dict[str, Any]) -> None:
 
 def test_report_of_a_dump(benchmark: Any, tmp_path: Path) -> None:
     """What ``kscale hpa`` answers from files of 2,000 HPAs and 20,000 pods with their metrics. Target: 0.6 s."""
-    hpas = 2000
+    hpas = min(2000, HPAS)
     items = json.loads(cluster_pods())["items"][: hpas * DOOR_PODS]
     for number in range(hpas):
         name, namespace = f"web-{number}", f"ns-{number % 100}"

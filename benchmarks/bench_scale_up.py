@@ -9,6 +9,7 @@ name says so only. A figure is pytest-benchmark's minimum and median.
 
 from __future__ import annotations
 
+import pickle
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 from rounds import WHEN, timed
 
 import kscale
+from kscale import ca
+from kscale.ca import LoopReport
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_up.plan import ScaleUpPlan
 from kscale.effects import Event
@@ -98,6 +101,24 @@ def test_50000_pods_with_names_and_events(benchmark: Any, when: str) -> None:
     names, events = timed(benchmark, decide, when=when, cluster=cluster)
     assert len(names) == 50_000
     assert sum(event.reason == "TriggeredScaleUp" for event in events) == 50_000
+
+
+def test_50000_pods_in_a_whole_loop(benchmark: Any) -> None:
+    """The same as upstream's clock has it: the snapshot and the whole of ``ca.run_once``, of pods that are read and
+    that nobody has looked at."""
+    groups = [_group("ng", _node("template", 10, 100, 50), target_size=0)]
+    options = AutoscalingOptions(max_nodes_per_scaleup=1000)
+    text = pickle.dumps(kscale.Cluster([_pod(f"pod-{i}", 100, 100) for i in range(50_000)]))
+
+    def loop(cluster: kscale.Cluster) -> LoopReport:
+        return ca.run_once(cluster, groups, now=NOW, options=options)
+
+    def unseen() -> tuple[tuple[kscale.Cluster], dict[str, Any]]:
+        return (pickle.loads(text),), {}
+
+    report = benchmark.pedantic(loop, setup=unseen, rounds=3, warmup_rounds=1)
+    assert report.error is None
+    assert [(info.group, info.new) for info in report.scale_up.scale_ups] == [("ng", 1000)]
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,85 @@
+"""Counts the instructions of the benchmarks in ``instructions.json`` and holds them against the counts there.
+
+    python benchmarks/count_instructions.py [--update] [BENCHMARK ...]
+
+Needs valgrind with its headers, and a C compiler. ``--update`` writes what was counted as the new measure of this
+Python; named benchmarks are then added. Ends with status 1 where a count is above the measure by more than ``limit``.
+A count depends on the Python, its libraries and the compiler: those of another Python minor are kept apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+MEASURE = HERE / "instructions.json"
+
+
+def counted(benchmarks: list[str], environment: dict[str, str], folder: Path) -> dict[str, int]:
+    """The instructions of each benchmark, in one process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.iterdir():
+        old.unlink()
+    valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={folder / 'counts'}"]
+    plugins = ["-p", "no:cacheprovider", "-p", "no:benchmark", "-p", "instructions"]
+    options = ["-o", "addopts=--import-mode=importlib", "-o", "required_plugins=", f"--instructions={folder}"]
+    subprocess.run(
+        [
+            *valgrind,
+            f"--log-file={folder / 'valgrind.log'}",
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            *plugins,
+            *options,
+            *benchmarks,
+        ],
+        cwd=HERE.parent,
+        env={**os.environ, **environment, "PYTHONHASHSEED": "0", "PYTHONPATH": str(HERE)},
+        check=True,
+    )
+    found: dict[str, int] = json.loads((folder / "instructions.json").read_text())
+    return found
+
+
+def judged(found: dict[str, int], measure: dict[str, int], limit: float) -> list[str]:
+    """Prints every count beside its measure; the benchmarks above the limit."""
+    above = []
+    for name, count in sorted(found.items()):
+        ratio = count / measure[name] if name in measure else float("nan")
+        print(f"{count:>15,}  {ratio:6.3f}  {name}")
+        if ratio > limit:
+            above.append(name)
+    return above
+
+
+def main() -> None:
+    kept: dict[str, Any] = json.loads(MEASURE.read_text())
+    python = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    measure: dict[str, int] = kept["counts"].setdefault(python, {})
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--update", action="store_true", help="make what is counted the measure")
+    parser.add_argument("benchmarks", nargs="*", metavar="BENCHMARK", help="as pytest names them; default: all there")
+    given = parser.parse_args()
+    names = given.benchmarks or kept["benchmarks"]
+    if not given.update and (unmeasured := [name for name in names if name not in measure]):
+        parser.error(f"no count for {python} of {', '.join(unmeasured)}: take one with --update")
+    found = counted(names, kept["environment"], HERE.parent / "build" / "instructions")
+    above = judged(found, measure, kept["limit"])
+    if given.update:
+        measure.update(found)
+        kept["benchmarks"] = sorted({*kept["benchmarks"], *found})
+        MEASURE.write_text(json.dumps(kept, indent=2, sort_keys=True) + "\n")
+    elif above:
+        sys.exit(f"more than {kept['limit']} times the instructions: {', '.join(above)}")
+
+
+if __name__ == "__main__":
+    main()
