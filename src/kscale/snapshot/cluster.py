@@ -114,6 +114,14 @@ class Cluster:
         else:
             self._contents.objects.put(item)
 
+    def apply_pods(self, pods: Iterable[Pod], *, gone: Iterable[str] = ()) -> None:
+        """Remove those of the pods under the keys ``gone`` that are there, then :meth:`apply` many, but for
+        :meth:`tidy`. Nobody writes to these structs from then on: parts that several have are looked into once.
+
+        Raises InputError for a time that is none; then no pod was applied."""
+        self._contents.pods.drop(gone)
+        self._contents.pods.put_all(pods)
+
     def apply_batch(self, batch: PodBatch) -> None:
         """``apply`` for pods that were read to columns with this cluster's reader, but for :meth:`tidy`; their texts
         stay where they are."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import repeat
 from typing import Any, Final, Literal, NamedTuple
 
@@ -17,8 +17,10 @@ from kscale.objects.namespaces import with_namespace
 from kscale.snapshot.changes import ChangedKeys
 from kscale.snapshot.columns import Growing
 from kscale.snapshot.interner import Interner
+from kscale.snapshot.known_looks import KnownLooks
 from kscale.snapshot.placed_sums import PlacedSums
 from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.pod_moments import COLUMNS as MOMENTS
 from kscale.snapshot.pod_moments import PodMoments
 from kscale.snapshot.pod_reader import PodReader
 from kscale.snapshot.pod_table import FINISHED, GATED, GONE, PENDING, PLACED, TERMINATING, PodTable
@@ -69,6 +71,7 @@ class PodStore:
         self.sums = PlacedSums()
         self._threads = threads
         self._reader: PodReader | None = None
+        self._looks: KnownLooks | None = None
         self._row_of: dict[str, int] = {}
         self._node_of: dict[str, int] = {}
         self._numbered: tuple[list[str], Growing] | None = None
@@ -85,7 +88,7 @@ class PodStore:
 
     def __getstate__(self) -> dict[str, Any]:
         """What is derived is left out."""
-        return {**vars(self), "_numbered": None, "_listing": False, "_reader": None}
+        return {**vars(self), "_numbered": None, "_listing": False, "_reader": None, "_looks": None}
 
     @property
     def interner(self) -> Interner:
@@ -104,15 +107,12 @@ class PodStore:
 
     def put(self, pod: Pod, raw: msgspec.Raw | dict[str, Any] | None) -> None:
         """Add a pod, or replace the one under its key in place; ``raw``: the API data that it came from."""
-        pod = with_namespace(pod)
-        moments = PodMoments.of(pod)
         state = state_of(pod, finished=self.finished)
-        settled = state in (PLACED, FINISHED)
-        class_of = self.interner.classify(pod, placed=settled, held=True).index
-        node = pod.spec.node_name or (pod.status.nominated_node_name if state == PLACED else "")
-        at = self.node_number(node) if settled and node else -1
         kept = self.texts == "all" or not (pod.spec.node_name or state == FINISHED)
-        record = PodRecord(pod, _without_managed_fields(raw) if kept else None)
+        record = PodRecord(with_namespace(pod), _without_managed_fields(raw) if kept else None)
+        moments = PodMoments.of(record.pod)
+        class_of = self.interner.classify(record.pod, placed=state in (PLACED, FINISHED), held=True).index
+        at = self._node_at(record, state)
         row = self._row_of.get(record.key)
         if row is None:
             row = self._row_of[record.key] = self.table.append(record, class_of, at, state, moments)
@@ -121,6 +121,60 @@ class PodStore:
             self.table.replace(row, record, class_of, at, state, moments)
         self._count(np.array([row]), 1)
         self.table.see(row, self._listing)
+
+    def put_all(self, pods: Iterable[Pod]) -> None:
+        """:meth:`put` for each of many that nobody writes to from now on: parts that several have are looked into
+        once. Of one key the last counts."""
+        if self._looks is None or self._looks.interner is not self.interner:
+            self._looks = KnownLooks(self.interner)
+        records = {record.key: record for record in map(PodRecord, map(with_namespace, pods))}
+        self._put_records(list(records.values()), self._looks)
+
+    def _put_records(self, records: Sequence[PodRecord], looks: KnownLooks) -> None:
+        """Add or replace pods of different keys, all columns at once."""
+        moments = [PodMoments.of(record.pod) for record in records]
+        states = [state_of(record.pod, finished=self.finished) for record in records]
+        classes = [
+            looks.class_of(record.pod, placed=state in (PLACED, FINISHED))
+            for record, state in zip(records, states, strict=True)
+        ]
+        row_of = np.array([self._row_of.get(record.key, -1) for record in records], dtype=np.int64)
+        count = len(records)
+        columns: dict[str, NDArray[Any]] = {
+            "class_of": np.array(classes, dtype=np.int32),
+            "state": np.array(states, dtype=np.int8),
+            "at": np.array(list(map(self._node_at, records, states)), dtype=np.int32),
+            "priority": np.array([record.priority for record in records], dtype=np.int64),
+            "controller": np.array([self.interner.controller(each.controller) for each in records], dtype=np.int32),
+            "bound": np.array([bool(record.pod.spec.node_name) for record in records], dtype=np.int8),
+            "seen": np.full(count, self._listing, dtype=np.int8),
+            "source": np.full(count, -1, dtype=np.int32),
+            **dict.fromkeys(("size", "uid_size", "shape", "combined"), np.zeros(count, dtype=np.int32)),
+            **{name: np.array(values) for name, values in zip(MOMENTS, zip(*moments, strict=True), strict=False)},
+        }
+        known, fresh = np.flatnonzero(row_of >= 0), np.flatnonzero(row_of < 0)
+        if len(known):
+            self._replace(row_of[known], _part(columns, known, count))
+        if len(fresh):
+            keys = [records[i].key for i in fresh.tolist()]
+            row_of[fresh] = self._append(keys, _part(columns, fresh, count))
+        self.table.hold(row_of.tolist(), records, moments)
+
+    def _node_at(self, record: PodRecord, state: int) -> int:
+        pod = record.pod
+        node = pod.spec.node_name or (pod.status.nominated_node_name if state == PLACED else "")
+        return self.node_number(node) if node and state in (PLACED, FINISHED) else -1
+
+    def _replace(self, rows: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> None:
+        self._count(rows, -1)
+        self.table.put(rows, **columns)
+        self._count(rows, 1)
+
+    def _append(self, keys: Sequence[str], columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
+        rows = self.table.extend(keys, **columns)
+        self._row_of.update(zip(keys, rows.tolist(), strict=True))
+        self._count(rows, 1)
+        return rows
 
     def remove(self, key: str, uid: str = "") -> bool:
         """Remove a pod; False if there is none of this key, or only one with another UID (where both have one)."""
@@ -161,10 +215,11 @@ class PodStore:
         keys = self.table.keys
         return [keys[row] for row in rows[self.table.column("seen")[rows] == 0].tolist()]
 
-    def drop(self, keys: list[str]) -> None:
-        """Remove pods that are there."""
-        if keys:
-            self._drop(np.array([self._row_of[key] for key in keys], dtype=np.int64))
+    def drop(self, keys: Iterable[str]) -> None:
+        """Remove those of some pods that are there."""
+        rows = [self._row_of[key] for key in dict.fromkeys(keys) if key in self._row_of]
+        if rows:
+            self._drop(np.array(rows, dtype=np.int64))
 
     # -- numbers of nodes --------------------------------------------------------------------------------------------
 
@@ -279,14 +334,10 @@ class PodStore:
             columns = self._columns(batch, of, refer=refer)
             count = len(plan.of_rows)
             if count:
-                self._count(plan.rows, -1)
-                self.table.put(plan.rows, **{name: values[:count] for name, values in columns.items()})
-                self._count(plan.rows, 1)
+                self._replace(plan.rows, {name: values[:count] for name, values in columns.items()})
             if len(plan.fresh):
                 keys = batch.keys if len(plan.fresh) == len(batch) else [batch.keys[i] for i in plan.fresh.tolist()]
-                rows = self.table.extend(keys, **{name: values[count:] for name, values in columns.items()})
-                self._row_of.update(zip(keys, rows.tolist(), strict=True))
-                self._count(rows, 1)
+                self._append(keys, {name: values[count:] for name, values in columns.items()})
 
     def _columns(self, batch: PodBatch, of: NDArray[np.int64], *, refer: bool) -> dict[str, NDArray[Any]]:
         """The columns of some pods of a batch, and their texts kept."""
@@ -448,6 +499,11 @@ class PodStore:
     def pods(self) -> Iterator[Pod]:
         """All pods, in order of first appearance."""
         return (self.table.record(row).pod for row in self.rows().tolist())
+
+
+def _part(columns: dict[str, NDArray[Any]], which: NDArray[np.int64], count: int) -> dict[str, NDArray[Any]]:
+    """Some of ``count`` entries of columns."""
+    return columns if len(which) == count else {name: values[which] for name, values in columns.items()}
 
 
 def _without_managed_fields(raw: msgspec.Raw | dict[str, Any] | None) -> msgspec.Raw | dict[str, Any] | None:

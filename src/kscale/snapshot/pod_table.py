@@ -51,6 +51,7 @@ _COLUMNS: Final[dict[str, Any]] = {
     "bound": np.int8,  # whether it is bound to its node, not only nominated
     "combined": np.int32,  # number of the combination of texts that it was read as, from 1; 0 = none
 }
+_NO_NUMBER: Final = -2
 _OF_COPY: Final = {"shape": 0, "started": ZERO_TIME, "deleted": ZERO_TIME, "since": ZERO_TIME, "version": -1}
 
 
@@ -168,9 +169,14 @@ class PodTable:
         columns["stamp"].array[row] = self._stamps(1)[0]
         for name in MOMENTS:
             columns[name].array[row] = getattr(moments, name)
-        self.records[row] = record
-        if moments.version == -2:
-            self.versions[row] = moments.version_text
+        self.hold([row], [record], [moments])
+
+    def hold(self, rows: Sequence[int], records: Sequence[PodRecord], moments: Sequence[PodMoments]) -> None:
+        """The structs behind rows that were just written."""
+        for row, record, each in zip(rows, records, moments, strict=True):
+            self.records[row] = record
+            if each.version == _NO_NUMBER:
+                self.versions[row] = each.version_text
 
     def _stamps(self, count: int) -> NDArray[np.int64]:
         first = self.memo.stamps

@@ -100,13 +100,10 @@ class ClusterView:
         if not self._changed:
             return
         changed, self._changed = self._changed, {}
-        for key, pod in changed.items():
-            if pod is None:
-                self.cluster.remove("Pod", key)
-                self._known.discard(key)
-            else:
-                self.cluster.apply_decoded(pod, None)
-                self._known.add(key)
+        gone = [key for key, pod in changed.items() if pod is None]
+        self.cluster.apply_pods((pod for pod in changed.values() if pod is not None), gone=gone)
+        self._known.update(changed)
+        self._known.difference_update(gone)
         self.cluster.tidy()
 
     def snapshot(self) -> Snapshot:

@@ -1,0 +1,164 @@
+"""Many pods at once: the same as one by one, also when they share parts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kscale.errors import InputError
+from kscale.objects.core import Node, Pod
+from kscale.objects.decode import from_dict
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.snapshot import Snapshot
+
+replace = msgspec.structs.replace
+
+
+def pod(**given: Any) -> Pod:
+    return from_dict({"metadata": {"name": "p", "namespace": "ns"}, **given}, Pod)
+
+
+def container(cpu: str) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+
+
+SPECS = [
+    pod(spec=spec).spec
+    for spec in (
+        {},
+        {"containers": [container("1")]},
+        {"containers": [container("1")], "hostNetwork": True},
+        {"containers": [container("1")], "tolerations": [{"operator": "Exists"}]},
+        {"containers": [container("1")], "initContainers": [container("2")]},
+        {"containers": [container("1")], "overhead": {"cpu": "1"}},
+        {"containers": [container("1")], "nodeSelector": {"zone": "a"}},
+        {"containers": [container("1")], "topologySpreadConstraints": []},
+        {"containers": [container("1")], "schedulingGates": [{"name": "g"}]},
+        {"containers": [container("1")], "volumes": [{"name": "v", "ephemeral": {}}]},
+    )
+]
+STATUSES = [
+    pod(status=status).status
+    for status in (
+        {},
+        {"phase": "Failed"},
+        {"nominatedNodeName": "n1"},
+        {"conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+        {"conditions": [{"type": "PodResizePending", "reason": "Infeasible"}]},
+        {"containerStatuses": [{"name": "c", "allocatedResources": {"cpu": "3"}}]},
+        {"resources": {"requests": {"cpu": "4"}}},
+    )
+]
+METADATA = [
+    pod(metadata=metadata).metadata
+    for metadata in (
+        {"namespace": "ns"},
+        {"namespace": "ns", "labels": {"app": "x"}, "resourceVersion": "7"},
+        {"namespace": "ns", "labels": {"app": "x"}, "resourceVersion": "odd"},
+        {"namespace": "other", "labels": {"app": "x"}},
+        {"namespace": "ns", "deletionTimestamp": "2026-01-01T00:00:00Z"},
+        {"namespace": "ns", "ownerReferences": [{"kind": "DaemonSet", "name": "d", "uid": "1", "controller": True}]},
+        {"namespace": "ns", "ownerReferences": [{"kind": "ReplicaSet", "name": "d", "uid": "1", "controller": True}]},
+    )
+]
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Pod:
+    """Made of parts that others are made of, too."""
+    name = draw(st.sampled_from("abcdef"))
+    return Pod(
+        metadata=replace(draw(st.sampled_from(METADATA)), name=name, uid=f"uid-{name}"),
+        spec=replace(draw(st.sampled_from(SPECS)), node_name=draw(st.sampled_from(["", "n0", "n1", "gone"]))),
+        status=draw(st.sampled_from(STATUSES)),
+    )
+
+
+CHANGES = st.lists(
+    st.tuples(st.lists(pods(), max_size=8), st.lists(st.sampled_from("abcdef").map("ns/{}".format), max_size=3)),
+    max_size=5,
+)
+
+
+def meaning(snapshot: Snapshot) -> dict[str, Any]:
+    table, classes = snapshot.table, snapshot.interner.classes
+    alive = [row for row in range(len(table)) if table.column("state")[row] >= 0]
+    looks = []
+    for row in alive:
+        found = classes[int(table.column("class_of")[row])]
+        numbers = dict.fromkeys(("index", "tolerations_id", "selection_id", "identity_id"), 0)
+        looks.append(msgspec.structs.asdict(replace(found, **numbers)))
+    names = ("state", "bound", "priority", "started", "deleted", "since", "ready", "phase", "source", "size", "seen")
+    return {
+        "pods": [(table.keys[row], table.record(row).pod, table.version(row)) for row in alive],
+        "looks": looks,
+        "nodes": [table.nodes[at] if at >= 0 else "" for at in table.column("at")[alive].tolist()],
+        "used": {name: column.tolist() for name, column in snapshot.used.items() if column.any()},
+        "counts": (snapshot.counts, snapshot.pod_count.tolist()),
+        **{name: table.column(name)[alive].tolist() for name in names},
+    }
+
+
+def nodes() -> list[Node]:
+    return [
+        from_dict({"metadata": {"name": name}, "status": {"allocatable": {"cpu": "9"}}}, Node) for name in ("n0", "n1")
+    ]
+
+
+@settings(max_examples=40)
+@given(CHANGES)
+def test_many_at_once_are_as_one_by_one(changes: list[tuple[list[Pod], list[str]]]) -> None:
+    at_once, one_by_one = Cluster(nodes()), Cluster(nodes())
+    taken: list[tuple[Snapshot, dict[str, Any]]] = []
+    for some, gone in changes:
+        at_once.apply_pods(some, gone=gone)
+        at_once.tidy()
+        for key in gone:
+            one_by_one.remove("Pod", key)
+        for each in some:
+            one_by_one.apply(each)
+        snapshot = at_once.snapshot()
+        taken.append((snapshot, meaning(snapshot)))
+    assert meaning(at_once.snapshot()) == meaning(one_by_one.snapshot())
+    for snapshot, expected in taken:
+        assert meaning(snapshot) == expected
+
+
+def test_pods_that_share_parts_are_looked_into_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    asked = []
+    classify = cluster.interner.classify
+    monkeypatch.setattr(cluster.interner, "classify", lambda pod, **how: asked.append(pod) or classify(pod, **how))
+    for node in ("", "n0"):
+        spec = replace(SPECS[1], node_name=node)
+        cluster.apply_pods(Pod(metadata=replace(METADATA[1], name=f"p{i}"), spec=spec) for i in range(20))
+    assert len(asked) == 2
+    assert cluster.keys("Pod") == [f"ns/p{i}" for i in range(20)]
+
+
+def test_a_time_that_is_none_is_refused_before_anything_changes() -> None:
+    cluster = Cluster([pod()])
+    damaged = pod(metadata={"name": "q", "namespace": "ns"}, status={"startTime": "noon"})
+    with pytest.raises(InputError, match=r"status\.startTime"):
+        cluster.apply_pods([pod(metadata={"name": "r", "namespace": "ns"}), damaged])
+    assert cluster.keys("Pod") == ["ns/p"]
+
+
+def test_classes_that_went_are_not_given_again() -> None:
+    """What was remembered of pods goes with the interner that numbered it."""
+    cluster = Cluster()
+    cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="first"), spec=SPECS[1])])
+    keys = ["ns/first"]
+    for i in range(1500):  # more classes than are kept without use
+        key = f"ns{i}/p"
+        cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="p", namespace=f"ns{i}"), spec=SPECS[2])], gone=keys)
+        keys = [key]
+        cluster.tidy()
+    cluster.apply_pods([Pod(metadata=replace(METADATA[1], name="last"), spec=SPECS[1])])
+    row = cluster.snapshot().table.keys.index("ns/last")
+    found = cluster.interner.classes[int(cluster.snapshot().table.column("class_of")[row])]
+    assert (found.namespace, found.demand) == ("ns", {"cpu": 1000})
