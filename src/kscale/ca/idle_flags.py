@@ -30,11 +30,7 @@ IDLE: Final[Mapping[str, str]] = {
         leader-elect-lease-duration leader-elect-renew-deadline leader-elect-retry-period leader-elect-resource-lock
         leader-elect-resource-name leader-elect-resource-namespace v vmodule logging-format logtostderr alsologtostderr
         stderrthreshold log-dir log-file one-output skip-headers scheduler-verbosity feature-gates
-        capacity-buffer-controller-enabled capacity-buffer-pod-dry-run-enabled
-        provisioning-request-initial-backoff-time provisioning-request-max-backoff-time
-        provisioning-request-max-backoff-cache-size check-capacity-batch-processing
-        check-capacity-provisioning-request-max-batch-size check-capacity-provisioning-request-batch-timebox
-        check-capacity-processor-instance node-removal-latency-tracking-enabled
+        capacity-buffer-controller-enabled capacity-buffer-pod-dry-run-enabled node-removal-latency-tracking-enabled
         max-node-skip-eval-time-tracker-enabled""",
     ),
     **_all(
@@ -72,6 +68,5 @@ IDLE: Final[Mapping[str, str]] = {
 
 NOT_HERE: Final[Mapping[str, str]] = {
     "scheduler_config_file": "kscale.scheduler_profile makes a profile of it, for kscale.scale_up(profile=...)",
-    "enable_provisioning_requests": "kscale.ca.provisioning_requests decides about these",
 }
 """Flags that would change the answer, which this does not give; in snake_case, with what does."""

@@ -152,6 +152,14 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     enable_proactive_scaleup: bool = False
     pod_injection_limit: int = 5000
     capacity_buffer_pod_injection_enabled: bool = False
+    enable_provisioning_requests: bool = False
+    provisioning_request_initial_backoff_time: timedelta = timedelta(minutes=1)
+    provisioning_request_max_backoff_time: timedelta = timedelta(minutes=10)
+    provisioning_request_max_backoff_cache_size: int = 1000
+    check_capacity_batch_processing: bool = False
+    check_capacity_provisioning_request_max_batch_size: int = 10
+    check_capacity_provisioning_request_batch_timebox: timedelta = timedelta(seconds=10)
+    check_capacity_processor_instance: str = ""
     enable_dynamic_resource_allocation: bool = True
     enable_csi_node_aware_scheduling: bool = False
 
@@ -229,7 +237,7 @@ class AutoscalingOptions(msgspec.Struct, kw_only=True, frozen=True, dict=True):
     @property
     def asked_ahead(self) -> bool:
         """Whether objects count that ask for capacity before there are pods."""
-        return self.capacity_buffer_pod_injection_enabled
+        return self.capacity_buffer_pod_injection_enabled or self.enable_provisioning_requests
 
     @cached_property
     def node_group_defaults(self) -> NodeGroupAutoscalingOptions:

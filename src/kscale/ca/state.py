@@ -9,6 +9,7 @@ import msgspec
 
 from kscale.ca.cluster_state import ClusterStateRegistry
 from kscale.ca.legacy.usage_tracker import UsageTracker
+from kscale.ca.provisioning_requests.state import ProvisioningState
 from kscale.ca.scale_down.actuation.deletion_tracker import Deletions
 from kscale.ca.scale_down.candidates import GroupChanges, register_change
 from kscale.ca.scale_down.max_skip import MaxNodeSkipEvalTime
@@ -95,7 +96,7 @@ class LoopState(
     there was a good one. ``initializers``: what groups that are still being made shall get, by the id that they have
     meanwhile. ``deletions``: nodes that are being deleted. ``taints_cleaned``: marks that an earlier process left on
     nodes have been removed. ``latencies``, ``skipped``: for how long nodes wait to go, and to be looked at, where that
-    is tracked.
+    is tracked. ``provisioning``: about provisioning requests.
     """
 
     cursor: Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)] = 0
@@ -108,6 +109,7 @@ class LoopState(
     taints_cleaned: bool = False
     latencies: NodeLatencyTracker = NodeLatencyTracker()
     skipped: MaxNodeSkipEvalTime | None = None
+    provisioning: ProvisioningState = ProvisioningState()
 
     def to_json(self) -> bytes:
         """As JSON."""

@@ -67,7 +67,8 @@ _OBSERVED: Final = (
 )  # fmt: skip
 _DEVICES: Final = tuple(("resource.k8s.io/v1", kind) for kind in ("ResourceClaim", "ResourceSlice", "DeviceClass"))
 _QUOTAS: Final = ("autoscaling.x-k8s.io/v1beta1", "CapacityQuota")
-_BUFFERS: Final = (("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer"), ("v1", "PodTemplate"))
+_BUFFERS: Final = ("autoscaling.x-k8s.io/v1beta1", "CapacityBuffer")
+_REQUESTS: Final = ("autoscaling.x-k8s.io/v1", "ProvisioningRequest")
 
 
 class NotStartedError(KscaleError, RuntimeError):
@@ -152,7 +153,11 @@ class ClusterAutoscaler:
         if self.options.capacity_quotas_enabled:
             kinds.append(_QUOTAS)
         if self.options.capacity_buffer_pod_injection_enabled:
-            kinds += _BUFFERS
+            kinds.append(_BUFFERS)
+        if self.options.enable_provisioning_requests:
+            kinds.append(_REQUESTS)
+        if self.options.asked_ahead:
+            kinds.append(("v1", "PodTemplate"))
         found = [Watch(kind=kind, api_version=version) for version, kind in kinds]
         if self.process.frequent_loops:
             found.append(Watch(kind="Pod", api_version="v1", field_selector=UNSCHEDULED_PODS, typed=True))
@@ -238,6 +243,7 @@ class ClusterAutoscaler:
             now,
             last_scale_up=_or_never(memory.last_scale_up),
             last_scale_down_delete=_or_never(memory.last_scale_down),
+            last_provisioning_request=_or_never(self.state.provisioning.last_processed),
         )
 
     def repeats_until(self) -> Moment:
@@ -333,7 +339,9 @@ def _undone(after: LoopState, before: LoopState) -> LoopState:
         last_scale_down=kept.last_scale_down,
         last_failure=kept.last_failure,
     )
-    return replace(after, cluster=cluster, scale_down=memory, deletions=before.deletions)
+    return replace(
+        after, cluster=cluster, scale_down=memory, deletions=before.deletions, provisioning=before.provisioning
+    )
 
 
 def _or_never(moment: Moment | None) -> Moment:

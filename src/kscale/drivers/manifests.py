@@ -32,7 +32,12 @@ CLUSTER_AUTOSCALER_RULES: Final[Sequence[ApiObject]] = (
     _rule("resource.k8s.io", ["resourceclaims", "resourceslices", "deviceclasses"], _SEE),
     _rule("", ["podtemplates"], _SEE),
     _rule("autoscaling.x-k8s.io", ["capacityquotas", "capacitybuffers"], _SEE),
-    _rule("autoscaling.x-k8s.io", ["capacityquotas/status", "capacitybuffers/status"], ["patch"]),
+    _rule("autoscaling.x-k8s.io", ["provisioningrequests"], [*_SEE, "delete"]),
+    _rule(
+        "autoscaling.x-k8s.io",
+        ["capacityquotas/status", "capacitybuffers/status", "provisioningrequests/status"],
+        ["patch"],
+    ),
 )
 """What the Cluster Autoscaler does anywhere in the cluster."""
 

@@ -7,13 +7,18 @@ from typing import Any
 import pytest
 
 from builders import N0, Ran, at, container, node, pod, run_steps
-from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.cluster_state import ClusterStateRegistry
+from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError, ErrorRecord
 from kscale.ca.provisioning_requests import (
     BEST_EFFORT_ATOMIC,
     CHECK_CAPACITY,
+    HintingSimulator,
+    LoopRequests,
     MissingTemplatesError,
+    RetryTimes,
     best_effort_atomic_steps,
     booking_steps,
+    check_capacity_batch_steps,
     check_capacity_steps,
     is_supported,
     marked,
@@ -22,10 +27,12 @@ from kscale.ca.provisioning_requests import (
     upkeep_steps,
     without_consumers,
 )
-from kscale.ca.provisioning_requests.injection import RetryTimes
+from kscale.ca.scale_up.orchestration import Orchestration
+from kscale.ca.scale_up.status import ScaleUpStatus
 from kscale.effects import SECOND, Delete, WriteStatus
 from kscale.objects.core import PodSpec, PodTemplate, PodTemplateSpec
 from kscale.objects.meta import Condition, ObjectMeta
+from kscale.objects.nodegroups import Groups
 from kscale.objects.provisioning_requests import PodSet, PodTemplateRef, ProvisioningRequest, ProvisioningRequestSpec
 from kscale.objects.provisioning_requests import ProvisioningRequestStatus as Status
 from kscale.snapshot.cluster import Cluster
@@ -46,6 +53,10 @@ def template(cpu_m: int = 500) -> PodTemplate:
 
 
 TEMPLATES = {"shop/web": template()}
+
+
+def held(*requests: ProvisioningRequest) -> LoopRequests:
+    return LoopRequests(requests, TEMPLATES)
 
 
 def request(
@@ -158,14 +169,14 @@ WEEK = 7 * 24 * 60
     ],
 )
 def test_upkeep(given: ProvisioningRequest, want: list[Any]) -> None:
-    assert written(run_steps(upkeep_steps([given], now=N0))) == want
+    assert written(run_steps(upkeep_steps(held(given), now=N0))) == want
 
 
 def test_upkeep_writes_twenty_conditions_at_most() -> None:
     booked = [request(f"b{i}", ("Provisioned", "True", at(hours=-1))) for i in range(15)]
     old = [request(f"o{i}", made=at(minutes=-2 * WEEK)) for i in range(15)]
-    assert len(written(run_steps(upkeep_steps([*booked, *old], now=N0)))) == 20
-    ran = run_steps(upkeep_steps([*old, *booked], now=N0))
+    assert len(written(run_steps(upkeep_steps(held(*booked, *old), now=N0)))) == 20
+    ran = run_steps(upkeep_steps(held(*old, *booked), now=N0))
     assert len(ran.value.expired) == 15, "those whose booking is over are looked at although others were before"
     assert len(ran.value.failed) == 15
 
@@ -179,15 +190,27 @@ def test_old_requests_are_deleted_whatever_their_condition_says(of: str, type_: 
         request("old", (type_, status, at(minutes=-WEEK, seconds=-1)), *ended, of=of),
         request("new", (type_, status, at(minutes=-WEEK)), *ended, of=of),
     ]
-    ran = run_steps(upkeep_steps(given, now=N0))
-    assert ran.asked == [Delete(kind="ProvisioningRequest", namespace="shop", name="old", uid="uid-old")]
+    requests = held(*given)
+    ran = run_steps(upkeep_steps(requests, now=N0))
+    assert ran.asked == [
+        Delete(
+            kind="ProvisioningRequest",
+            api_version="autoscaling.x-k8s.io/v1",
+            namespace="shop",
+            name="old",
+            uid="uid-old",
+        )
+    ]
     assert ran.value.deleted == ["shop/old"]
+    assert [each.name for each in requests] == ["new"]
 
 
 def test_upkeep_goes_on_after_a_refusal() -> None:
     given = [request(name, ("Provisioned", "True", at(hours=-1))) for name in ("a", "b")]
-    ran = run_steps(upkeep_steps(given, now=N0), REFUSED)
+    requests = held(*given)
+    ran = run_steps(upkeep_steps(requests, now=N0), REFUSED)
     assert ran.value.expired == ["shop/b"]
+    assert all(each.status.conditions[-1].type == "BookingExpired" for each in requests), "what upstream holds changes"
     assert ran.value.warnings == ["failed to add BookingExpired condition to ProvReq shop/a, err: conflict"]
 
 
@@ -207,7 +230,7 @@ def test_consumers() -> None:
 
 
 def inject(*requests: ProvisioningRequest, retries: RetryTimes | None = None, answers: Any = (), **more: Any) -> Ran:
-    return run_steps(next_request_steps(requests, TEMPLATES, retries or {}, now=N0, **more), *answers)
+    return run_steps(next_request_steps(held(*requests), retries or {}, now=N0, **more), *answers)
 
 
 def test_the_next_request() -> None:
@@ -220,8 +243,9 @@ def test_the_next_request() -> None:
         request("later"),
     )
     assert written(ran) == [("next", "Accepted", "True", "Accepted")]
-    assert ran.value.request.name == "next"
-    assert [each.name for each in ran.value.pods] == ["next-0-0", "next-0-1"]
+    ((found, pods),) = ran.value.requests
+    assert (found.name, [each.name for each in pods]) == ("next", ["next-0-0", "next-0-1"])
+    assert ran.value.processed == N0
 
 
 def test_a_request_that_cannot_be_made_or_accepted_gives_way() -> None:
@@ -231,7 +255,7 @@ def test_a_request_that_cannot_be_made_or_accepted_gives_way() -> None:
         ("a", "Accepted", "True", "Accepted"),
         ("b", "Accepted", "True", "Accepted"),
     ]
-    assert ran.value.request.name == "b"
+    assert [found.name for found, _ in ran.value.requests] == ["b"]
     assert ran.value.warnings == ["failed add Accepted condition to ProvReq shop/a, err: conflict"]
 
 
@@ -242,9 +266,9 @@ def test_retries_wait_longer_each_time() -> None:
         wait = retries.get("uid-r", MINUTE)
         waits.append(wait // MINUTE)
         just = at(seconds=-wait // SECOND)
-        assert inject(request("r", ("Provisioned", "False", just)), retries=retries).value.request is None
+        assert inject(request("r", ("Provisioned", "False", just)), retries=retries).value.requests == []
         due = inject(request("r", ("Provisioned", "False", at(seconds=-wait // SECOND - 1))), retries=retries).value
-        assert due.request is not None
+        assert len(due.requests) == 1
         retries = due.retries
     assert waits == [1, 2, 4, 8, 10, 10]
     gone = inject(request("r", ("Provisioned", "True", at())), retries=retries).value
@@ -253,7 +277,25 @@ def test_retries_wait_longer_each_time() -> None:
 
 def test_a_batch_is_accepted_later() -> None:
     assert inject(request("r"), batch=True).asked == []
+    assert inject(request("r"), batch=True).value.processed == N0
     assert written(inject(request("r", of=BEST_EFFORT_ATOMIC), batch=True)) == [("r", "Accepted", "True", "Accepted")]
+
+
+def test_a_batch() -> None:
+    """A request that was injected a moment ago waits for longer, and is not in the batch."""
+    requests = held(
+        request("again", ("Provisioned", "False", at(seconds=-61))),
+        request("atomic", of=BEST_EFFORT_ATOMIC),
+        request("bad", templates=("x",)),
+        request("a"),
+        request("b"),
+        request("c"),
+    )
+    injected = run_steps(next_request_steps(requests, {}, now=N0, batch=True)).value
+    assert [found.name for found, _ in injected.requests] == ["again"]
+    ran = run_steps(check_capacity_batch_steps(requests, injected.retries, most=2, now=N0))
+    assert [found.name for found, _ in ran.value.requests] == ["a", "b"]
+    assert written(ran) == [("bad", "Failed", "True", "FailedToCreatePods")]
 
 
 PROVIDED = ("Provisioned", "True", at())
@@ -276,7 +318,7 @@ PROVIDED = ("Provisioned", "True", at())
 def test_booking(given: ProvisioningRequest, placed: int, pods: int, want: list[Any]) -> None:
     there = [pod(f"p{i}", namespace="shop", annotations={CONSUME: "r"}) for i in range(placed)]
     elsewhere = [pod(f"q{i}", namespace="other", annotations={CONSUME: "r"}) for i in range(5)]
-    ran = run_steps(booking_steps([given], TEMPLATES, [*there, *elsewhere], now=N0))
+    ran = run_steps(booking_steps(held(given), [*there, *elsewhere], now=N0))
     assert len(ran.value.pods) == pods
     assert written(ran) == want
 
@@ -288,7 +330,8 @@ def snapshot() -> Any:
 
 def check(*requests: ProvisioningRequest, answers: Any = ()) -> Ran:
     asked = [(each, pods_of_request(each, TEMPLATES)) for each in requests]
-    return run_steps(check_capacity_steps(snapshot(), asked, now=N0), *answers)
+    steps = check_capacity_steps(snapshot(), asked, held(*requests), HintingSimulator(), now=N0)
+    return run_steps(steps, *answers)
 
 
 def test_capacity_is_kept_for_the_first_that_fits() -> None:
@@ -324,14 +367,26 @@ def test_the_best_result_of_a_batch() -> None:
     assert refused.result == "ScaleUpError"
     assert refused.errors == ["error during ScaleUp: failed to update ProvReq shop/r, err: conflict"]
     assert check(request("r", count=1), answers=[REFUSED]).value.result == "ScaleUpSuccessful"
+    several = check(request("b", count=1), request("a", count=1), answers=[REFUSED, REFUSED]).value
+    texts = [f"error during ScaleUp: failed to update ProvReq shop/{name}, err: conflict" for name in "ab"]
+    assert several.error.message == f'{texts[0]} ...and other concurrent errors: ["{texts[1]}"]'
 
 
-class Done:
+@pytest.mark.parametrize(("seconds", "want"), [(1, ["a", "b"]), (2, ["a"])])
+def test_a_batch_has_a_time_of_its_own(seconds: int, want: list[str]) -> None:
+    requests = [request(name, count=1) for name in ("a", "b")]
+    asked = [(each, pods_of_request(each, TEMPLATES)) for each in requests]
+    steps = check_capacity_steps(
+        snapshot(), asked, held(*requests), HintingSimulator(), now=N0 - seconds * SECOND, timebox=SECOND
+    )
+    assert [name for name, *_ in written(run_steps(steps))] == want
+
+
+def done(result: str) -> Orchestration:
     """What the orchestrator gives, as far as anybody looks."""
-
-    def __init__(self, result: str) -> None:
-        self.status = self
-        self.result = result
+    error = ErrorRecord(type="cloudProviderError", message="no") if result == "ScaleUpError" else None
+    status = ScaleUpStatus(result=result, error=error)
+    return Orchestration.without_options(status, ClusterStateRegistry(), Groups([]), {}, {})
 
 
 @pytest.mark.parametrize(
@@ -352,17 +407,23 @@ def test_best_effort_atomic(count: int, result: str | None, want: tuple[str, ...
         asked.append((placed.placed_count, len(left)))
         yield from ()
         assert result is not None
-        return Done(result)
+        return done(result)
 
-    steps = best_effort_atomic_steps(snapshot(), given, pods_of_request(given, TEMPLATES), scale_up, now=N0)
+    steps = best_effort_atomic_steps(
+        snapshot(), given, pods_of_request(given, TEMPLATES), held(given), HintingSimulator(), scale_up, now=N0
+    )
     ran = run_steps(steps, *([REFUSED] if refused else []))
     assert written(ran) == [want]
-    assert ran.value.result == (result or "ScaleUpNotNeeded")
+    assert ran.asked[0].object.status.conditions[-1].observed_generation is None, "an apply leaves it out"
     assert asked == ([] if result is None else [(3, count - 3)])
-    error = ran.value.error
+    found = ran.value
     if refused and result is None:
-        assert error.message == "capacity available, but failed to admit workload: conflict"
-    elif refused and result == "ScaleUpSuccessful":
-        assert error.message == "scale up requested, but failed to admit workload: conflict"
+        assert found.status.result == "ScaleUpError"
+        assert found.status.error.message == "capacity available, but failed to admit workload: conflict"
     else:
-        assert error is None
+        assert found.status.result == (result or "ScaleUpNotNeeded")
+        error = found.status.error
+        assert (error and error.message) == ("error during ScaleUp: no" if result == "ScaleUpError" else None)
+    lost = refused and result == "ScaleUpSuccessful"
+    text = "scale up requested, but failed to admit workload: conflict"
+    assert (found.failure and found.failure.message) == (text if lost else None)

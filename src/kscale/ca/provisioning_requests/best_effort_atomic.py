@@ -3,67 +3,82 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
-from kscale.ca.errors import INTERNAL_ERROR, AutoscalerError
+from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
 from kscale.ca.provisioning_requests.conditions import FOUND, LATER, PROVISIONED, marked
+from kscale.ca.provisioning_requests.hinting_simulator import HintingSimulator
+from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.scale_up.orchestration import Orchestration
-from kscale.ca.scale_up.status import NOT_NEEDED, SUCCESSFUL
-from kscale.effects import Moment, Progress, Steps, WriteStatus
+from kscale.ca.scale_up.status import ERROR, NOT_NEEDED, SUCCESSFUL, ScaleUpStatus
+from kscale.effects import Action, Moment, Progress, StepsOf, WriteStatus
 from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
-from kscale.scheduling.place import PlaceResult, PlaceState, place
-from kscale.scheduling.profile import SchedulerProfile
+from kscale.scheduling.place import PlaceResult
 from kscale.snapshot.record import PodRecord
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["AtomicProvision", "best_effort_atomic_steps"]
 
-ScaleUp = Callable[[PlaceResult, Sequence[PodRecord]], Steps[Orchestration]]
+_A = TypeVar("_A", bound=Action)
+
+ScaleUp = Callable[[PlaceResult, Sequence[PodRecord]], StepsOf[_A, Orchestration]]
 """The orchestrator, all or nothing, on the snapshot with what fits and for the pods that do not."""
 
 
 class AtomicProvision(msgspec.Struct, kw_only=True):
-    """``result`` of the scale-up, or that none was needed; ``request`` as it was written.
+    """``status`` is what the loop is told.
 
-    ``placed``: what fits already; ``error``: a condition that could not be written although the capacity is there.
+    ``done``: the scale-up, None if none was needed; ``failure``: the scale-up succeeded, but the request was not told.
     """
 
-    result: str
-    request: ProvisioningRequest
-    placed: PlaceResult
+    status: ScaleUpStatus
     done: Orchestration | None = None
-    error: AutoscalerError | None = None
+    failure: ErrorRecord | None = None
 
 
 def best_effort_atomic_steps(
     snapshot: Snapshot,
     request: ProvisioningRequest,
     pods: Sequence[Pod],
-    scale_up: ScaleUp,
+    requests: LoopRequests,
+    simulator: HintingSimulator,
+    scale_up: ScaleUp[_A],
     *,
     now: Moment,
-    state: PlaceState | None = None,
-    profile: SchedulerProfile | None = None,
-) -> Steps[AtomicProvision]:
-    """Looks for room, and asks the orchestrator for the rest; says in the request what came of it."""
+) -> StepsOf[_A | WriteStatus, AtomicProvision]:
+    """Looks for room, and asks the orchestrator for the rest; says in the request, to ``requests``, what came of it."""
     p = Progress(now)
-    placed = place(snapshot, list(pods), state=state, profile=profile)
+    placed = simulator.try_schedule(snapshot, pods)
     left = placed.unschedulable_records
-    done: Orchestration | None = None
     if not left:
-        result, found = NOT_NEEDED, marked(request, PROVISIONED, "CapacityIsFound", FOUND, p.now)
-        problem = "capacity available, but failed to admit workload"
-    else:
-        done = yield from scale_up(placed, left)
-        result, problem = done.status.result, "scale up requested, but failed to admit workload"
-        if result == SUCCESSFUL:
-            found = marked(request, PROVISIONED, "CapacityIsProvisioned", FOUND, p.now)
-        else:
-            found = marked(request, PROVISIONED, "CapacityIsNotFound", LATER, p.now, holds=False)
-    outcome = yield from p.act(WriteStatus(found))
-    error = None
-    if outcome.error is not None and result in (NOT_NEEDED, SUCCESSFUL):
-        error = AutoscalerError(INTERNAL_ERROR, f"{problem}: {outcome.error.message}")
-    return AtomicProvision(result=result, request=found, placed=placed, done=done, error=error)
+        refusal = yield from requests.write(p, _marked(request, "CapacityIsFound", p.now))
+        if refusal:
+            return AtomicProvision(status=_failed(f"capacity available, but failed to admit workload: {refusal}"))
+        return AtomicProvision(status=ScaleUpStatus(result=NOT_NEEDED))
+    done = yield from scale_up(placed, left)
+    simulator.cursor = done.cursor
+    if done.status.result == SUCCESSFUL:
+        refusal = yield from requests.write(p, _marked(request, "CapacityIsProvisioned", p.now))
+        text = f"scale up requested, but failed to admit workload: {refusal}"
+        failure = ErrorRecord(type=INTERNAL_ERROR, message=text) if refusal else None
+        return AtomicProvision(status=done.status, done=done, failure=failure)
+    yield from requests.write(p, _marked(request, "CapacityIsNotFound", p.now, LATER, holds=False))
+    status = done.status
+    if status.error is not None:
+        status = _failed(f"error during ScaleUp: {status.error.message}")
+    return AtomicProvision(status=status, done=done)
+
+
+def _marked(
+    request: ProvisioningRequest, reason: str, now: Moment, message: str = FOUND, *, holds: bool = True
+) -> ProvisioningRequest:
+    """With the condition Provisioned: this class of requests is told by a server-side apply that leaves the observed
+    generation out."""
+    return marked(request, PROVISIONED, reason, message, now, holds=holds, observed=False)
+
+
+def _failed(message: str) -> ScaleUpStatus:
+    return ScaleUpStatus(result=ERROR, error=ErrorRecord(type=INTERNAL_ERROR, message=message))

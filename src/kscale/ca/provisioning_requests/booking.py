@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import msgspec
 
 from kscale.ca.provisioning_requests.classes import is_supported
 from kscale.ca.provisioning_requests.conditions import BOOKING_EXPIRED, FAILED, PROVISIONED, has, marked
 from kscale.ca.provisioning_requests.consumers import request_of
-from kscale.ca.provisioning_requests.pods import MissingTemplatesError, pods_of_request
+from kscale.ca.provisioning_requests.loop_requests import LoopRequests
+from kscale.ca.provisioning_requests.pods import MissingTemplatesError
 from kscale.effects import Moment, Progress, StepsOf, WriteStatus
-from kscale.objects.core import Pod, PodTemplate
+from kscale.objects.core import Pod
 from kscale.objects.provisioning_requests import ProvisioningRequest
 
 __all__ = ["Booking", "booking_steps"]
@@ -26,34 +27,29 @@ class Booking(msgspec.Struct, kw_only=True):
 
 
 def booking_steps(
-    requests: Iterable[ProvisioningRequest],
-    templates: Mapping[str, PodTemplate],
-    placed: Iterable[Pod],
-    *,
-    now: Moment,
-    instance: str = "",
+    requests: LoopRequests, placed: Iterable[Pod], *, now: Moment, instance: str = ""
 ) -> StepsOf[WriteStatus, Booking]:
     """The pods of requests that are provided and whose own pods are not all there yet.
 
-    ``templates`` by ``namespace/name``; ``placed``: the pods on the nodes of the snapshot.
+    ``placed``: the pods on the nodes of the snapshot.
     """
     p, found = Progress(now), Booking()
     there = Counter(f"{pod.namespace}/{name}" for pod in placed if (name := request_of(pod)) is not None)
     for request in requests:
         if not _is_kept(request, instance):
             continue
-        if there[f"{request.namespace}/{request.name}"] >= request.pod_count:
+        if there[request.key] >= request.pod_count:
             text = "Capacity booking consumed: all pods scheduled"
             written = marked(request, BOOKING_EXPIRED, "CapacityBookingConsumed", text, p.now)
         else:
             try:
-                found.pods += pods_of_request(request, templates)
+                found.pods += requests.pods_of(request)
                 continue
             except MissingTemplatesError as error:
                 written = marked(request, FAILED, "FailedToBookCapacity", f"Couldn't create pods, err: {error}", p.now)
-        refusal = (yield from p.act(WriteStatus(written))).error
-        if refusal is not None:
-            found.warnings.append(f"failed to add a condition to ProvReq {request.key}, err: {refusal.message}")
+        refusal = yield from requests.write(p, written)
+        if refusal:
+            found.warnings.append(f"failed to add a condition to ProvReq {request.key}, err: {refusal}")
     return found
 
 

@@ -7,13 +7,15 @@ from typing import Final
 
 import msgspec
 
+from kscale.ca.errors import INTERNAL_ERROR, ErrorRecord
 from kscale.ca.provisioning_requests.conditions import FAILED, FOUND, LATER, PROVISIONED, accepted, marked
+from kscale.ca.provisioning_requests.hinting_simulator import HintingSimulator
+from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.ca.scale_up.status import ERROR, NO_OPTIONS_AVAILABLE, NOT_TRIED, SUCCESSFUL
-from kscale.effects import Moment, Progress, StepsOf, WriteStatus
+from kscale.effects import Moment, Progress, StepsOf, Wait, WriteStatus
 from kscale.objects.core import Pod
+from kscale.objects.names import go_quote
 from kscale.objects.provisioning_requests import ProvisioningRequest
-from kscale.scheduling.place import PlaceState, place
-from kscale.scheduling.profile import SchedulerProfile
 from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["CapacityChecks", "check_capacity_steps"]
@@ -26,36 +28,45 @@ _WORTH: Final = (NOT_TRIED, NO_OPTIONS_AVAILABLE, ERROR, SUCCESSFUL)
 class CapacityChecks(msgspec.Struct, kw_only=True):
     """``result``: the best of all; one that is ``ScaleUpSuccessful`` starts the cooldown of scale-down, too.
 
-    - ``requests``: as they were written, with their conditions; ``snapshot``: with the pods of those that fit.
-    - ``state``: the simulator's; ``errors``: of writes; ``warnings``: what upstream only logs.
+    ``requests``: as they were written, with their conditions; ``snapshot``: with the pods of those that fit;
+    ``errors``: of writes; ``warnings``: what upstream only logs.
     """
 
     result: str = NOT_TRIED
     requests: list[ProvisioningRequest] = []
     snapshot: Snapshot
-    state: PlaceState
     errors: list[str] = []
     warnings: list[str] = []
+
+    @property
+    def error(self) -> ErrorRecord | None:
+        """All errors in one."""
+        if not self.errors:
+            return None
+        first, *others = sorted(set(self.errors))
+        if others:
+            first = f"{first} ...and other concurrent errors: [{', '.join(map(go_quote, others))}]"
+        return ErrorRecord(type=INTERNAL_ERROR, message=first)
 
 
 def check_capacity_steps(
     snapshot: Snapshot,
-    requests: Sequence[tuple[ProvisioningRequest, Sequence[Pod]]],
+    asked: Sequence[tuple[ProvisioningRequest, Sequence[Pod]]],
+    requests: LoopRequests,
+    simulator: HintingSimulator,
     *,
     now: Moment,
-    state: PlaceState | None = None,
-    profile: SchedulerProfile | None = None,
-) -> StepsOf[WriteStatus, CapacityChecks]:
+    timebox: int | None = None,
+) -> StepsOf[WriteStatus | Wait, CapacityChecks]:
     """Asks for each request with its pods, in order, whether all of them fit; if so, they stay for the next request.
 
-    How many requests there are in a batch (``--check-capacity-provisioning-request-max-batch-size``) and how long it
-    may take is the caller's. Conditions are written when all have been asked.
+    ``timebox``: no further request is looked at after so many nanoseconds; None: there is no such limit. Conditions are
+    written, to ``requests``, when all have been asked.
     """
-    p, found = Progress(now), CapacityChecks(snapshot=snapshot, state=state or PlaceState())
-    for given, pods in requests:
+    p, found = Progress(now), CapacityChecks(snapshot=snapshot)
+    for given, pods in asked:
         request = accepted(given, p.now)
-        done = place(found.snapshot, list(pods), state=found.state, profile=profile, break_on_failure=True)
-        found.state = done.state
+        done = simulator.try_schedule(found.snapshot, pods, break_on_failure=True)
         if done.placed_count == len(pods):
             found.snapshot, result = done.snapshot_after, SUCCESSFUL
             request = marked(request, PROVISIONED, "CapacityIsFound", FOUND, p.now)
@@ -64,10 +75,12 @@ def check_capacity_steps(
             request = _not_found(request, found.warnings, p.now)
         found.result = max(found.result, result, key=_WORTH.index)
         found.requests.append(request)
+        if timebox is not None and (yield from p.clock()) - now > timebox:
+            break
     for request in found.requests:
-        error = (yield from p.act(WriteStatus(request))).error
-        if error is not None:
-            found.errors.append(f"error during ScaleUp: failed to update ProvReq {request.key}, err: {error.message}")
+        refusal = yield from requests.write(p, request)
+        if refusal:
+            found.errors.append(f"error during ScaleUp: failed to update ProvReq {request.key}, err: {refusal}")
             found.result = max(found.result, ERROR, key=_WORTH.index)
     return found
 

@@ -39,16 +39,24 @@ def has(request: ProvisioningRequest, *types: Kind) -> bool:
 
 
 def marked(
-    request: ProvisioningRequest, type_: Kind, reason: str, message: str, now: Moment, *, holds: bool = True
+    request: ProvisioningRequest,
+    type_: Kind,
+    reason: str,
+    message: str,
+    now: Moment,
+    *,
+    holds: bool = True,
+    observed: bool = True,
 ) -> ProvisioningRequest:
-    """The request with a condition, which takes the place of the one of its type: with a time of its own, always."""
+    """The request with a condition, which takes the place of the one of its type: with a time of its own, always, and,
+    if ``observed``, with the generation of the request."""
     new = Condition(
         type=type_,
         status=str(holds),
         reason=reason,
         message=message,
         last_transition_time=to_text(now),
-        observed_generation=request.metadata.generation or 0,
+        observed_generation=(request.metadata.generation or 0) if observed else None,
     )
     conditions = [new if each.type == type_ else each for each in request.status.conditions]
     if new not in conditions:

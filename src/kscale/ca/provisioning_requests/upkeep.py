@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from kscale.ca.provisioning_requests.classes import is_supported
 from kscale.ca.provisioning_requests.conditions import BOOKING_EXPIRED, FAILED, PROVISIONED, has, marked
+from kscale.ca.provisioning_requests.loop_requests import LoopRequests
 from kscale.effects import SECOND, Delete, Moment, Progress, StepsOf, WriteStatus, from_text, later
 from kscale.objects.conditions import find
 from kscale.objects.provisioning_requests import ProvisioningRequest
@@ -33,9 +33,7 @@ class Upkeep(msgspec.Struct, kw_only=True):
     warnings: list[str] = []
 
 
-def upkeep_steps(
-    requests: Sequence[ProvisioningRequest], *, now: Moment, instance: str = ""
-) -> StepsOf[WriteStatus | Delete, Upkeep]:
+def upkeep_steps(requests: LoopRequests, *, now: Moment, instance: str = "") -> StepsOf[WriteStatus | Delete, Upkeep]:
     """Ends bookings after ten minutes and requests that nothing came of after a week; deletes what ended a week ago.
 
     Whatever class it is of, a request goes a week after its condition Provisioned or Failed changed, to whatever.
@@ -56,21 +54,18 @@ def upkeep_steps(
             failed.append(request)
     for request in expired:
         reason, text = "CapacityReservationTimeExpired", "Capacity reservation time is expired"
-        written = marked(request, BOOKING_EXPIRED, reason, text, p.now)
-        if (yield from _done(p, WriteStatus(written), "failed to add BookingExpired condition to", request, found)):
-            found.expired.append(request.key)
+        refusal = yield from requests.write(p, marked(request, BOOKING_EXPIRED, reason, text, p.now))
+        _note(found, found.expired, "failed to add BookingExpired condition to", request, refusal)
     for request in failed:
-        written = marked(request, FAILED, "Expired", "ProvisioningRequest is expired", p.now)
-        if (yield from _done(p, WriteStatus(written), "failed to add Failed condition to", request, found)):
-            found.failed.append(request.key)
+        refusal = yield from requests.write(
+            p, marked(request, FAILED, "Expired", "ProvisioningRequest is expired", p.now)
+        )
+        _note(found, found.failed, "failed to add Failed condition to", request, refusal)
     for request in requests:
         ended = (find(request.status.conditions, type_) for type_ in (PROVISIONED, FAILED))
         if any(each is not None and _over(each.last_transition_time, _WEEK, now) for each in ended):
-            gone = Delete(
-                kind="ProvisioningRequest", namespace=request.namespace, name=request.name, uid=request.metadata.uid
-            )
-            if (yield from _done(p, gone, "Couldn't delete old", request, found)):
-                found.deleted.append(request.key)
+            refusal = yield from requests.delete(p, request)
+            _note(found, found.deleted, "Couldn't delete old", request, refusal)
     return found
 
 
@@ -78,10 +73,8 @@ def _over(since: str | None, length: int, now: Moment) -> bool:
     return later(from_text(since), length) < now
 
 
-def _done(
-    p: Progress, action: WriteStatus | Delete, what: str, request: ProvisioningRequest, found: Upkeep
-) -> StepsOf[WriteStatus | Delete, bool]:
-    outcome = yield from p.act(action)
-    if outcome.error is not None:
-        found.warnings.append(f"{what} ProvReq {request.key}, err: {outcome.error.message}")
-    return outcome.error is None
+def _note(found: Upkeep, done: list[str], what: str, request: ProvisioningRequest, refusal: str) -> None:
+    if refusal:
+        found.warnings.append(f"{what} ProvReq {request.key}, err: {refusal}")
+    else:
+        done.append(request.key)

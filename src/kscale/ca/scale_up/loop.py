@@ -17,7 +17,7 @@ from kscale.ca.expander.types import ExpanderInput
 from kscale.ca.pod_lists.daemonsets import without_daemonset_pods
 from kscale.ca.pod_lists.degradation import count_degradation, looks_in_time
 from kscale.ca.pod_lists.drained import with_drained_pods
-from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer
+from kscale.ca.pod_lists.enforcer import ScaleUpEnforcer, any_consumes_provisioning_request
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.made_up import MadeUpPods
@@ -26,6 +26,7 @@ from kscale.ca.pod_lists.split import split
 from kscale.ca.pod_lists.tpu import clear_tpu_requests
 from kscale.ca.pod_lists.waiting import WaitingPods
 from kscale.ca.pod_lists.young import without_young
+from kscale.ca.provisioning_requests import Provisioning, WrapperOrchestrator
 from kscale.ca.quota import Quota, capacity_quota_limits, cluster_maximum
 from kscale.ca.scale_up.inputs import OrchestratorInputs
 from kscale.ca.scale_up.min_size import MinSizeScaleUp, min_size_in
@@ -33,12 +34,13 @@ from kscale.ca.scale_up.orchestration import Orchestration
 from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
 from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan, events_of_untried
 from kscale.ca.scale_up.records import PodCounts
-from kscale.ca.scale_up.salvo import salvo_in
+from kscale.ca.scale_up.salvo import Orchestrate, salvo_in
 from kscale.ca.scale_up.scene import Scene
-from kscale.ca.scale_up.status import NOT_TRIED, SUCCESSFUL, status_events
+from kscale.ca.scale_up.status import ERROR, NOT_TRIED, SUCCESSFUL, status_events
 from kscale.ca.state import LoopState, RememberedTemplate, ScaleUpState, register_group_change
 from kscale.effects import (
     Deferred,
+    Delete,
     Emit,
     Moment,
     Progress,
@@ -70,6 +72,11 @@ class ScaleUpLoop:
         self.made: dict[str, NodeTemplate] = {}
         self.rounds: list[Orchestration] = []
         self.minimum: MinSizeScaleUp | None = None
+        self.provisioning: Provisioning | None = None
+        if self.options.enable_provisioning_requests:
+            self.provisioning = Provisioning(
+                scene.found.informers, self.options, before.provisioning, scene.profile, scene.warnings
+            )
         self._examples: Callable[[], dict[str, RememberedTemplate]] | None = None
 
     @property
@@ -82,14 +89,24 @@ class ScaleUpLoop:
 
     def plan(self) -> ScaleUpPlan:
         """What came of it."""
+        state = self.state
+        if self.provisioning is not None:
+            state = replace(state, provisioning=self.provisioning.memory)
         return ScaleUpPlan(
             result=self.result,
             before=self.before,
             rounds=self.rounds,
             minimum=self.minimum,
-            state=self.state,
+            state=state,
             examples=self._examples,
         )
+
+    # -- provisioning requests ---------------------------------------------------------------------------------------
+
+    def end_old_requests(self) -> StepsOf[WriteStatus | Delete, None]:
+        """At the start of a loop: provisioning requests whose time is over."""
+        if self.provisioning is not None:
+            yield from self.provisioning.upkeep(self.p.now)
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
@@ -128,11 +145,18 @@ class ScaleUpLoop:
             now=self.now,
             options=options,
             degraded_loops=self.state.scale_up.degraded_loops,
-            enforced=enforcer is not None and enforcer([record.pod for record in before.asked.records]),
+            enforced=self._is_enforced(enforcer),
         )
         yield from self.p.emit(*gate.events)
         before.scale_down_disabled = gate.scale_down_disabled
         self.result = gate.result
+
+    def _is_enforced(self, enforcer: ScaleUpEnforcer | None) -> bool:
+        """Whether an enforcer, that which is given or that of provisioning requests, wants the scale-up."""
+        if enforcer is None and self.provisioning is not None:
+            enforcer = any_consumes_provisioning_request
+        assert self.before.asked is not None
+        return enforcer is not None and enforcer([record.pod for record in self.before.asked.records])
 
     def _lists(
         self,
@@ -177,12 +201,17 @@ class ScaleUpLoop:
             yield from self.p.emit(*events)
         left = needed.take(placed.unschedulable_positions)
         wanted = left.kept_by(without_daemonset_pods)
+        before.placed, cursor = placed, placed.state.cursor
+        of_daemon_sets, consuming = len(left) - len(wanted), 0
+        if self.provisioning is not None:
+            passed = yield from self.provisioning.process(self.p, wanted, before.snapshot_after, cursor)
+            wanted, consuming = passed.waiting, passed.consuming
+            before.snapshot_after, cursor = passed.snapshot_after, passed.cursor
         if before.made_up.missing:
             wanted = wanted.take(within_limit(wanted.keys, before.made_up.missing, options.pod_injection_limit))
         aged = without_young(wanted.in_play, self.now, duration(options.new_pod_scale_up_delay))
         scene.warnings += aged.warnings
         old = wanted.among(aged.pods)
-        before.placed = placed
         before.asked, before.young = wanted.take(np.flatnonzero(old)), wanted.take(np.flatnonzero(~old))
         before.lists = PodCounts(
             waiting=len(waiting),
@@ -191,12 +220,13 @@ class ScaleUpLoop:
             drained=len(needed) - len(kept),
             on_existing=placed.placed_count,
             out_of_time=len(placed.not_tried),
-            daemon_set=len(left) - len(wanted),
+            daemon_set=of_daemon_sets,
+            consuming=consuming,
             young=len(before.young),
             asked=len(before.asked),
         )
         memory = ScaleUpState(hints=placed.state.hints, old_hints=placed.state.old_hints, degraded_loops=degraded)
-        self.state = replace(state, cursor=placed.state.cursor, scale_up=memory)
+        self.state = replace(state, cursor=cursor, scale_up=memory)
 
     def _with_missing(self, waiting: WaitingPods) -> WaitingPods:
         """The pods, then those that controllers have not made yet."""
@@ -233,7 +263,7 @@ class ScaleUpLoop:
 
     # -- the groups --------------------------------------------------------------------------------------------------
 
-    def scale(self) -> StepsOf[Orchestrating, None]:
+    def scale(self) -> StepsOf[Orchestrating | WriteStatus, None]:
         """The scale-up, or several of them, if the pods ask for one."""
         if self.result:
             return
@@ -256,17 +286,20 @@ class ScaleUpLoop:
             initializers=state.initializers,
             made_up=before.made_up,
         )
-        simulated, nodes = before.placed.snapshot_after, scene.snapshot.columns.objects
+        simulated, nodes = before.snapshot_after, scene.snapshot.columns.objects
+        orchestrate: Orchestrate = orchestrate_in
+        if self.provisioning is not None:
+            orchestrate = WrapperOrchestrator(self.provisioning).orchestrate_in
         if options.salvo_scale_up:
             salvo = yield from salvo_in(
                 self.p, simulated, before.asked.records, scene.groups, nodes, self.made, state.cluster, options,
-                inputs, state.cursor,
+                inputs, state.cursor, orchestrate,
             )  # fmt: skip
             self.rounds, before.snapshot_after = [each.done for each in salvo.rounds], salvo.snapshot_after
             if salvo.warning:
                 scene.warnings.append(salvo.warning)
         else:
-            done = yield from orchestrate_in(
+            done = yield from orchestrate(
                 self.p, simulated, before.asked.records, scene.groups, nodes, self.made, state.cluster, options,
                 inputs, state.cursor,
             )  # fmt: skip
@@ -281,7 +314,7 @@ class ScaleUpLoop:
         self.state = replace(state, cluster=last.state, cursor=last.cursor, initializers=dict(last.initializers))
         scene.groups = last.groups
         for done in self.rounds:
-            self._remember(done.status.result, done.resized)
+            self._remember(done.status.result if done.failure is None else ERROR, done.resized)
 
     def raise_to_minimum(self) -> StepsOf[Orchestrating, None]:
         """Groups below their minimum size, after everything else. Limits count the nodes that scale-ups count."""

@@ -28,6 +28,7 @@ from kscale.ca.similarity import Comparator
 from kscale.ca.state import LoopState, cleared
 from kscale.effects import (
     DecreaseTargetSize,
+    Delete,
     Moment,
     Progress,
     StepsOf,
@@ -43,7 +44,7 @@ from kscale.snapshot.snapshot import Snapshot
 
 __all__ = ["ScalingUp", "check_options", "scale_up", "scale_up_steps"]
 
-ScalingUp = Orchestrating | DecreaseTargetSize | WriteStatus
+ScalingUp = Orchestrating | DecreaseTargetSize | WriteStatus | Delete
 """What a loop of scale-up asks for: targets of requests that timed out are lowered first."""
 
 
@@ -133,6 +134,7 @@ def scale_up_steps(
             rng=given.rng,
         ),
     )
+    yield from loop.end_old_requests()
     loop.find_templates(given.templates)
     yield from loop.update()
     if not is_cluster_healthy(loop.state.cluster, options):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import msgspec
+import numpy as np
 
 from kscale.ca.balancing import ScaleUpInfo
 from kscale.ca.cluster_state import ClusterStateRegistry
+from kscale.ca.errors import ErrorRecord
 from kscale.ca.expander.chain import Expansion
 from kscale.ca.expander.types import ExpanderInput, Option
 from kscale.ca.scale_up.creation import AsyncInitializer
@@ -39,6 +41,9 @@ class Orchestration(msgspec.Struct, kw_only=True):
     expander could choose from, and what it went by (None: it was not asked). ``observations``: what is to be counted
     of estimates and groups that were made.
 
+    ``failure``: an error that upstream returns beside a status that tells of success; the scale-up does not count then.
+    ``waiting_turn``: pods (``namespace/name``) that this scale-up was not for: requests and other pods take turns.
+
     ``events``: what upstream would have sent, if it was run as if everything succeeded.
     """
 
@@ -60,7 +65,33 @@ class Orchestration(msgspec.Struct, kw_only=True):
     expander_options: Sequence[Option] = ()
     expander_input: ExpanderInput | None = None
     observations: Sequence[Observation] = ()
+    failure: ErrorRecord | None = None
+    waiting_turn: Sequence[str] = ()
     events: Sequence[Event] = ()
+
+    @classmethod
+    def without_options(
+        cls,
+        status: ScaleUpStatus,
+        state: ClusterStateRegistry,
+        groups: Groups,
+        templates: Mapping[str, NodeTemplate],
+        initializers: Mapping[str, AsyncInitializer],
+    ) -> Orchestration:
+        """Of a scale-up that looked at no group."""
+        return cls(
+            status=status,
+            state=state,
+            options=[],
+            expansion=None,
+            skipped={},
+            cursor=0,
+            pod_groups=PodGroups(np.zeros(0, np.int32), lambda _: []),
+            asked_groups=[],
+            groups=groups,
+            templates=templates,
+            initializers=initializers,
+        )
 
     @property
     def best(self) -> ExpansionOption | None:

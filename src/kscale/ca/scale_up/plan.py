@@ -199,8 +199,12 @@ class ScaleUpPlan:
         names = self._before.names
         if not self.rounds:
             return [PendingPods(pods=names, why=_WHY_NOT_ASKED.get(self.result, self.result))] if names else []
-        helped = set(self.triggered)
-        return pending_pods(self.rounds[-1], [name for name in names if name not in helped], self.result)
+        helped, last = {*self.triggered, *self.rounds[-1].waiting_turn}, self.rounds[-1]
+        found = pending_pods(last, [name for name in names if name not in helped], self.result)
+        if last.waiting_turn:
+            why = "provisioning requests and other pods take turns: this loop was for the others"
+            found.append(PendingPods(pods=list(last.waiting_turn), why=why))
+        return found
 
     @cached_property
     def existing(self) -> dict[str, str]:

@@ -81,7 +81,8 @@ class PodCounts(_Part, frozen=True):
 
     ``ignored``: being deleted, gated, or the scheduler has not said that they are unschedulable; ``expendable``: of a
     priority below the cut-off; ``drained``: added, because their nodes are being drained; ``onExisting``: fit on nodes
-    that exist or are coming; ``outOfTime``: not looked at; ``daemonSet``; ``young``; ``asked``: what remained.
+    that exist or are coming; ``outOfTime``: not looked at; ``daemonSet``; ``consuming``: wait for a
+    ProvisioningRequest; ``young``; ``asked``: what remained.
     """
 
     waiting: int = 0
@@ -91,6 +92,7 @@ class PodCounts(_Part, frozen=True):
     on_existing: int = 0
     out_of_time: int = 0
     daemon_set: int = 0
+    consuming: int = 0
     young: int = 0
     asked: int = 0
 

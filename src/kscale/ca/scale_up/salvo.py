@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace as replace_input
 from datetime import datetime
 from itertools import count
@@ -20,7 +20,7 @@ from kscale.ca.scale_up.orchestrator import Orchestrating, orchestrate_in
 from kscale.ca.scale_up.scene import as_coming
 from kscale.ca.scale_up.status import SUCCESSFUL
 from kscale.ca.templates import fresh_copy
-from kscale.effects import Moment, Progress, StepsOf, duration, moment
+from kscale.effects import Moment, Progress, StepsOf, WriteStatus, duration, moment
 from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import NodeTemplate
 from kscale.objects.nodegroups import Groups
@@ -29,7 +29,11 @@ from kscale.scheduling.fork import fork
 from kscale.snapshot.record import PodRecord, pod_record
 from kscale.snapshot.snapshot import Snapshot
 
-__all__ = ["Salvo", "SalvoRound", "salvo_in", "salvo_steps"]
+__all__ = ["Orchestrate", "Salvo", "SalvoRound", "salvo_in", "salvo_steps"]
+
+
+Orchestrate = Callable[..., StepsOf[Orchestrating | WriteStatus, Orchestration]]
+"""As :func:`~kscale.ca.scale_up.orchestrator.orchestrate_in`."""
 
 
 class SalvoRound(msgspec.Struct, kw_only=True):
@@ -60,7 +64,7 @@ def salvo_steps(
     options: AutoscalingOptions | None = None,
     inputs: OrchestratorInputs | None = None,
     cursor: int = 0,
-) -> StepsOf[Orchestrating, Salvo]:
+) -> StepsOf[Orchestrating | WriteStatus, Salvo]:
     """:func:`kscale.ca.orchestrate_steps` again and again with the pods that remain.
 
     Ends with an error, a scale-up that did nothing, when no pod is left, or when ``--salvo-scale-up-budget`` is over
@@ -84,21 +88,24 @@ def salvo_in(
     options: AutoscalingOptions,
     inputs: OrchestratorInputs,
     cursor: int,
-) -> StepsOf[Orchestrating, Salvo]:
-    """The same within a machine that is under way."""
+    orchestrate: Orchestrate = orchestrate_in,
+) -> StepsOf[Orchestrating | WriteStatus, Salvo]:
+    """The same within a machine that is under way; ``orchestrate``: what takes the place of the orchestrator."""
     until = (yield from p.clock()) + duration(options.salvo_scale_up_budget)
     result = Salvo(rounds=[], snapshot_after=snapshot)
     pending = [pod_record(pod) for pod in pods]
     nodes = list(nodes)
     for number in count():
         snapshot = result.snapshot_after
-        done = yield from orchestrate_in(p, snapshot, pending, groups, nodes, templates, state, options, inputs, cursor)
+        done = yield from orchestrate(p, snapshot, pending, groups, nodes, templates, state, options, inputs, cursor)
         result.rounds.append(SalvoRound(done=done, node_count=len(nodes)))
         yield from p.emit(*inputs.made_up.events(done.status))
         triggered = set(done.status.pods_triggered)
         fitted = {pod.key: pod for pod in pending if pod.key in triggered}
         pending = [pod for pod in pending if pod.key not in triggered]
-        if done.status.result != SUCCESSFUL or not triggered or not pending or (yield from p.clock()) >= until:
+        if done.status.result != SUCCESSFUL or done.failure is not None or not triggered or not pending:
+            return result
+        if (yield from p.clock()) >= until:
             return result
         state, cursor, groups, templates = done.state, done.cursor, done.groups, done.templates
         inputs = replace(inputs, initializers=done.initializers)

@@ -58,6 +58,7 @@ from kscale.ca.status_config_map import WritingStatus, write_status
 from kscale.ca.templates import TaintConfig
 from kscale.effects import (
     SECOND,
+    Delete,
     DeleteGroup,
     HasInstances,
     InBackground,
@@ -89,6 +90,7 @@ Looping = (
     | InBackground
     | Observe
     | WriteStatus
+    | Delete
     | LegacyLooping
 )
 """What a whole loop asks for. Deletions that it starts go on in the background."""
@@ -200,6 +202,7 @@ class RunOnce:
         self.state = caught_up(self.state, self.actuator.tracker)
         yield from self.refresh()
         self.state = replace(self.state, cluster=forget_failures(self.state.cluster))
+        yield from self.up.end_old_requests()
         yield from p.observe(*observing.of_groups(scene.groups, options))
         try:
             kept_tracker(scene.found)
@@ -288,7 +291,7 @@ class RunOnce:
             labels = up.made, self.inputs.gpu_label, self.inputs.gpu_types
             yield from p.observe(*observing.of_scale_ups(up.minimum.resized, *labels))
 
-    def growing(self, steps: StepsOf[Orchestrating, None]) -> StepsOf[Looping, None]:
+    def growing(self, steps: StepsOf[Orchestrating | WriteStatus, None]) -> StepsOf[Looping, None]:
         timer = FunctionTimer(self.p, "scaleUp")
         yield from self.p.observe(last_activity("scaleUp", self.p.now))
         yield from steps

@@ -1,0 +1,93 @@
+"""CapacityBuffers and ProvisioningRequests with the Cluster Autoscaler as a whole process, in virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from msgspec.structs import replace
+
+from kscale.effects import to_text
+from kscale.objects.rest_mapping import ServedResource
+from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled
+from unit.world.informer_cases import until
+
+BUFFERS = ServedResource("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer", "capacitybuffers")
+REQUESTS = ServedResource("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
+TEMPLATES = ServedResource("", "v1", "PodTemplate", "podtemplates")
+
+
+def put_template(cluster: Cluster) -> None:
+    """Of a pod that takes most of a machine."""
+    container = {"name": "c", "resources": {"requests": {"cpu": "1500m", "memory": "1Gi"}}}
+    about = {"name": "web", "namespace": "shop", "generation": 1}
+    cluster.server.put("podtemplates", {"metadata": about, "template": {"spec": {"containers": [container]}}})
+
+
+def conditions(cluster: Cluster, resource: ServedResource, name: str) -> dict[str, tuple[str, str]]:
+    held: dict[str, Any] = cluster.server.get(resource.group_resource, name, "shop")
+    return {each["type"]: (each["status"], each["reason"]) for each in held.get("status", {}).get("conditions", ())}
+
+
+def test_a_buffer_holds_a_node_until_it_goes() -> None:
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        cluster.pod("a", node="pool-1")
+        put_template(cluster)
+        buffer = {
+            "metadata": {"name": "spare", "namespace": "shop", "uid": "spare"},
+            "status": {
+                "podTemplateRef": {"name": "web"},
+                "podTemplateGeneration": 1,
+                "replicas": 1,
+                "provisioningStrategy": "buffer.x-k8s.io/active-capacity",
+                "conditions": [{"type": "ReadyForProvisioning", "status": "True", "reason": "r", "message": ""}],
+            },
+        }
+        cluster.server.put(BUFFERS.group_resource, buffer)
+        running = cluster.run(replace(OPTIONS, capacity_buffer_pod_injection_enabled=True))
+        await until(lambda: cluster.nodes() == ["pool-1", "pool-2"], 120)
+        assert conditions(cluster, BUFFERS, "spare")["Provisioning"] == ("True", "FakePodsInjected")
+        assert ("TriggeredScaleUp", "spare") in cluster.events()
+        await asyncio.sleep(100)
+        assert cluster.cloud.calls == [("IncreaseSize", 1)]
+        cluster.server.drop(BUFFERS.group_resource, "spare", "shop")
+        await until(lambda: cluster.nodes() == ["pool-1"], 240)
+        await running.end()
+
+    autoscaled(case, resources=[BUFFERS, TEMPLATES])
+
+
+def test_a_request_gets_all_its_nodes_and_keeps_them() -> None:
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        cluster.pod("a", node="pool-1")
+        put_template(cluster)
+        running = cluster.run(replace(OPTIONS, enable_provisioning_requests=True))
+        await until(lambda: "autoscalerStatus: Running" in cluster.status(), 30)
+        request = {
+            "metadata": {
+                "name": "two",
+                "namespace": "shop",
+                "uid": "two",
+                "creationTimestamp": to_text(cluster.clock.now()),
+            },
+            "spec": {
+                "provisioningClassName": "best-effort-atomic-scale-up.autoscaling.x-k8s.io",
+                "podSets": [{"podTemplateRef": {"name": "web"}, "count": 2}],
+            },
+        }
+        cluster.server.put(REQUESTS.group_resource, request)
+        await until(lambda: "Provisioned" in conditions(cluster, REQUESTS, "two"), 60)
+        assert conditions(cluster, REQUESTS, "two") == {
+            "Accepted": ("True", "Accepted"),
+            "Provisioned": ("True", "CapacityIsProvisioned"),
+        }
+        await until(lambda: cluster.nodes() == ["pool-1", "pool-2", "pool-3"], 60)
+        await asyncio.sleep(100)
+        assert cluster.cloud.calls == [("IncreaseSize", 2)]
+        cluster.server.drop(REQUESTS.group_resource, "two", "shop")
+        await until(lambda: cluster.nodes() == ["pool-1"], 240)
+        await running.end()
+
+    autoscaled(case, resources=[REQUESTS, TEMPLATES])
