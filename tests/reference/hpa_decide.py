@@ -148,7 +148,8 @@ def by_metrics(target, memory, now, window, by_itself, legacy, tell):  # type: i
             current, out.stabilized, minimum, target.maximum, up, down, memory.added, memory.removed, now
         )
         held = "ScaleDownStabilized" if out.stabilized > out.proposal else "ScaleUpStabilized"
-    tell("AbleToScale", True, "ReadyForNewScale" if out.stabilized == out.proposal else held)
+    out.held = "ReadyForNewScale" if out.stabilized == out.proposal else held
+    tell("AbleToScale", True, out.held)
     tell("ScalingLimited", limit != "DesiredWithinRange", limit)
     if current == 0 and minimum != 0 and by_itself and out.desired < minimum:
         out.desired = minimum

@@ -116,4 +116,5 @@ def decide(
     NDArray[np.uint8],
     NDArray[np.uint8],
     NDArray[np.uint8],
+    NDArray[np.uint8],
 ]: ...

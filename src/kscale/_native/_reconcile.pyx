@@ -116,6 +116,7 @@ cdef extern from "kscale/hpa/decide.hpp" namespace "kscale::hpa" nogil:
         uint8_t* reason
         uint8_t* events
         uint8_t* error
+        uint8_t* held
 
     cdef enum class Branch(uint8_t):
         pass
@@ -274,7 +275,8 @@ def branches(targets, const uint8_t[:, ::1] status, bint scale_to_zero, bint leg
 def decide(targets, const int32_t[::1] replicas, const uint8_t[::1] metric_error, up, down, past, added, removed,
            uint8_t[:, ::1] status, uint8_t[:, ::1] reason, int64_t[:, ::1] time,
            int64_t now, int64_t downscale_window, bint scale_to_zero, bint legacy=False, Py_ssize_t threads=1):
-    """Branch, desired, proposal, stabilized, best, invalid, first_invalid, rescaled, reason, events, error of every row.
+    """Branch, desired, proposal, stabilized, best, invalid, first_invalid, rescaled, reason, events, error, held of every
+    row.
 
     Targets: ``scale_error``, ``object_metric``, ``behavior``, ``selector_error``, ``refused``, ``fresh`` uint8[n]; ``current``,
     ``minimum``, ``maximum`` int32[n]; ``metrics_begin``/``metrics_end`` int64[n] into ``replicas`` and
@@ -290,11 +292,12 @@ def decide(targets, const int32_t[::1] replicas, const uint8_t[::1] metric_error
     cdef list out = [
         np.empty(n, dtype)
         for dtype in (np.uint8, np.int32, np.int32, np.int32, np.int32, np.int32, np.int32, np.uint8, np.uint8,
-                      np.uint8, np.uint8)
+                      np.uint8, np.uint8, np.uint8)
     ]
     if not n:
         return tuple(out)
     cdef uint8_t[::1] o_branch = out[0], o_rescaled = out[7], o_reason = out[8], o_events = out[9], o_error = out[10]
+    cdef uint8_t[::1] o_held = out[11]
     cdef int32_t[::1] o_desired = out[1], o_proposal = out[2], o_stabilized = out[3], o_best = out[4]
     cdef int32_t[::1] o_invalid = out[5], o_first = out[6]
     cdef DecideInput given
@@ -310,7 +313,7 @@ def decide(targets, const int32_t[::1] replicas, const uint8_t[::1] metric_error
     cdef ConditionColumns conditions = ConditionColumns(&status[0, 0], &reason[0, 0], &time[0, 0])
     cdef DecisionColumns decisions = DecisionColumns(
         &o_branch[0], &o_desired[0], &o_proposal[0], &o_stabilized[0], &o_best[0], &o_invalid[0], &o_first[0],
-        &o_rescaled[0], &o_reason[0], &o_events[0], &o_error[0])
+        &o_rescaled[0], &o_reason[0], &o_events[0], &o_error[0], &o_held[0])
     if not valid_targets(given.targets, n, replicas.shape[0]):
         raise NativeError("a target holds an unknown code or points outside the metrics")
     with nogil:

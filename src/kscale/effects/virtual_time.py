@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final
 
@@ -134,7 +135,7 @@ class VirtualTime:
         return self.next_due is None
 
     def step(self) -> bool:
-        """Does the one thing that is due first, and moves time to it; False: nothing is under way."""
+        """Does what is due first, and what follows from it at once; moves time to it. False: nothing is under way."""
         if self.next_due is None:
             return False
         self.now, _, _, _, call = heappop(self._due)
@@ -153,51 +154,86 @@ class VirtualTime:
         heappush(self._due, (time, running.rank, self._turn, running, call))
 
     def _advance(self, running: Running, steps: Steps[Any], outcome: Outcome | None, done: _Done | None) -> None:
-        try:
-            action = next(steps) if outcome is None else steps.send(outcome)
-        except StopIteration as stop:
-            running.end(stop.value)
-            if done is not None:
-                done(stop.value, self.now)
-            return
+        """Hands an outcome over, and goes on as long as nothing else is due before the next one."""
+        while not running.cancelled:
+            try:
+                action = next(steps) if outcome is None else steps.send(outcome)
+            except StopIteration as stop:
+                running.end(stop.value)
+                if done is not None:
+                    done(stop.value, self.now)
+                return
+            if isinstance(action, Together | Within):
+                self._in_company(running, steps, action, done)
+                return
+            if (late := self._lateness(running, action)) > 0:
+                self._push(self.now + late, running, partial(self._perform_late, running, steps, action, done))
+                return
+            outcome = self._held(running, action, self._outcome(running, action))
+            if not self._is_next(outcome.at, running.rank):
+                self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
+                return
 
-        deadline, answer = running.deadline, ANSWERS.get(type(action))
+    def _is_next(self, time: Moment, rank: int) -> bool:
+        """Whether what is due at that time, as the last in its rank, is due before all else, and already."""
+        return time == self.now and (not self._due or (time, rank) < self._due[0][:2])
+
+    def _is_over(self, running: Running, action: Action) -> bool:
+        """Whether the machine's time is over, so that an action of this kind is refused."""
+        if running.deadline is None or self.now < running.deadline:
+            return False
+        answer = ANSWERS.get(type(action))
+        return answer is not None and answer.refusable
+
+    def _lateness(self, running: Running, action: Action) -> int:
+        """How long it takes until an action is performed."""
+        if self._latency is None or isinstance(action, Wait | InBackground) or self._is_over(running, action):
+            return 0
+        return self._latency(action)
+
+    def _perform_late(self, running: Running, steps: Steps[Any], action: Action, done: _Done | None) -> None:
+        outcome = self._held(running, action, (running.perform or self._perform)(action, self.now))
+        self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
+
+    def _outcome(self, running: Running, action: Action) -> Outcome:
+        if self._is_over(running, action):
+            return Outcome(at=self.now, error=DEADLINE_EXCEEDED)
+        if isinstance(action, Wait):
+            return Outcome(at=self.now + max(action.duration, 0))
+        if isinstance(action, InBackground):
+            self.start(action.machine, rank=running.rank, perform=running.perform)
+            return Outcome(at=self.now)
+        return (running.perform or self._perform)(action, self.now)
+
+    def _held(self, running: Running, action: Action, found: Outcome) -> Outcome:
+        """An outcome held against the table, the clock and the deadline of who asked."""
+        check_answer(action, found)
+        if found.at < self.now:
+            text = f"it ended at {_text(found.at)}, before it began ({_text(self.now)})"
+            raise WrongAnswerError(action, found, text)
+        deadline = running.deadline
+        if deadline is not None and found.at > deadline and ANSWERS[type(action)].refusable:
+            return Outcome(at=max(self.now, deadline), error=DEADLINE_EXCEEDED)
+        return found
+
+    def _in_company(self, running: Running, steps: Steps[Any], action: Together | Within, done: _Done | None) -> None:
+        """Begins the machines of an action, whose outcome comes when they have ended."""
 
         def resume(found: Outcome) -> None:
-            check_answer(action, found)
-            if found.at < self.now:
-                text = f"it ended at {_text(found.at)}, before it began ({_text(self.now)})"
-                raise WrongAnswerError(action, found, text)
-            if deadline is not None and answer is not None and answer.refusable and found.at > deadline:
-                found = Outcome(at=max(self.now, deadline), error=DEADLINE_EXCEEDED)
-            self._push(found.at, running, lambda: self._advance(running, steps, found, done))
+            outcome = self._held(running, action, found)
+            self._push(outcome.at, running, partial(self._advance, running, steps, outcome, done))
 
-        if deadline is not None and answer is not None and answer.refusable and self.now >= deadline:
-            resume(Outcome(at=self.now, error=DEADLINE_EXCEEDED))
+        if isinstance(action, Together):
+            self._together(action.machines, action.at_most, running, resume)
             return
-        match action:
-            case Wait(duration=duration):
-                resume(Outcome(at=self.now + max(duration, 0)))
-            case InBackground(machine=machine):
-                self.start(machine, rank=running.rank, perform=running.perform)
-                resume(Outcome(at=self.now))
-            case Within(duration=duration, machine=machine):
-                mine = self.now + max(duration, 0)
-                self.start(
-                    machine,
-                    lambda value, at: resume(Outcome(at=at, value=value)),
-                    rank=running.rank,
-                    deadline=mine if deadline is None else min(mine, deadline),
-                    perform=running.perform,
-                )
-            case Together(machines=machines, at_most=at_most):
-                self._together(machines, at_most, running, resume)
-            case _:
-                perform, by = running.perform or self._perform, self._latency(action) if self._latency else 0
-                if by:
-                    self._push(self.now + by, running, lambda: resume(perform(action, self.now)))
-                else:
-                    resume(perform(action, self.now))
+        until, deadline = self.now + max(action.duration, 0), running.deadline
+        self.start(
+            action.machine,
+            lambda value, at: resume(Outcome(at=at, value=value)),
+            rank=running.rank,
+            deadline=until if deadline is None else min(until, deadline),
+            perform=running.perform,
+        )
 
     def _together(
         self, machines: tuple[Machine, ...], at_most: int | None, of: Running, resume: Callable[[Outcome], None]

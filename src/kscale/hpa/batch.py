@@ -36,13 +36,11 @@ from kscale.effects import (
 from kscale.errors import InputError
 from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.batch_specs import target_references
-from kscale.hpa.behavior import Normalized
 from kscale.hpa.calculation import Replicas
-from kscale.hpa.conditions import LIMITS, STABILIZED
 from kscale.hpa.decisions import BRANCHES, decide_columns
 from kscale.hpa.encode import Observed, choose, keys_of
 from kscale.hpa.gathered import GatheredMetrics
-from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, Histories, KeptStates
+from kscale.hpa.memory import Histories, KeptStates
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import Known, reconcile
 from kscale.hpa.records import Reconciliation
@@ -56,10 +54,6 @@ from kscale.snapshot.collector import collector_paused
 __all__ = ["Reconciled", "reconcile_all"]
 
 _METRICS: Final = BRANCHES.index("metrics")
-_ABLE, _LIMITED = CONDITION_TYPES.index("AbleToScale"), CONDITION_TYPES.index("ScalingLimited")
-_HELD: Final = {CONDITION_REASONS.index(reason): i for i, (reason, _) in enumerate(STABILIZED)}
-_LIMIT: Final = {CONDITION_REASONS.index(reason): i for i, (reason, _) in enumerate(LIMITS)}
-_TRUE: Final = 1
 
 _Asking = GetScale | List | GetMetric | PutScale | WriteStatus | Wait | Emit | Observe
 
@@ -233,7 +227,7 @@ class _Batch:
     def _read_columns(self) -> None:
         """What :meth:`_known` goes by, as lists: rows of arrays are slow to look at."""
         decisions, columns = self.decisions, self.decisions.metrics
-        conditions, targets = decisions.memory.conditions, self.given.targets
+        targets = self.given.targets
         plain = (
             (decisions.branch == _METRICS)
             & (decisions.invalid == 0)
@@ -242,27 +236,22 @@ class _Batch:
             & (not self.options.legacy)
         )
         self.plain = plain.tolist()
-        self.sizes = list(zip(decisions.stabilized.data.tolist(), decisions.desired.data.tolist(), strict=True))
         self.metrics = list(zip(targets.metrics_begin.tolist(), targets.metrics_end.tolist(), strict=True))
         self.replicas = list(
             zip(columns.replicas.tolist(), columns.utilization.tolist(), columns.usage.tolist(), strict=True)
         )
-        reasons = conditions.reason[:, [_ABLE, _LIMITED]].tolist()
-        limited = (conditions.status[:, _LIMITED] == _TRUE).tolist()
-        self.conditions = [(*pair, is_limited) for pair, is_limited in zip(reasons, limited, strict=True)]
+        self.normalized = decisions.normalized().rows()
 
     def _known(self, row: int) -> Known | None:
         """What the columns say; None: it has to be worked out, because something failed or a size changes."""
         if not self.plain[row]:
             return None
-        able, limit, limited = self.conditions[row]
         found = self.replicas[slice(*self.metrics[row])]
-        stabilized, desired = self.sizes[row]
         return Known(
             replicas=tuple(
                 [Replicas(replicas=size, utilization=percent, usage=usage) for size, percent, usage in found]
             ),
-            normalized=Normalized(stabilized, desired, _HELD[able], _LIMIT[limit], limited, ()),
+            normalized=self.normalized[row],
         )
 
     def _answer(self, row: int, action: Any) -> Outcome | None:

@@ -7,7 +7,7 @@ Upstream: ``normalizeDesiredReplicas``, ``normalizeDesiredReplicasWithBehaviors`
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -168,6 +168,10 @@ class History:
         outdated[begin[row] + within] = self.outdated[self.begin[row] + within]
         return History(begin, capacity, self.size.copy(), values, times, outdated)
 
+    def recommended(self, row: int) -> tuple[Recommendation, ...]:
+        """The entries of a row, where they are recommendations."""
+        return tuple([Recommendation(value, time) for value, time, _ in self.entries(row)])
+
     def entries(self, row: int) -> list[tuple[int, int, bool]]:
         """(value, time, outdated) of a row."""
         first = int(self.begin[row])
@@ -184,6 +188,18 @@ class History:
 
 
 @dataclass(frozen=True, slots=True)
+class Normalized:
+    """One row of :class:`NormalizedColumns`, and the recommendations with this one stored."""
+
+    stabilized: int
+    desired: int
+    held: int
+    limit: int
+    limited: bool
+    recommendations: tuple[Recommendation, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class NormalizedColumns:
     """``stabilized``, ``desired`` int32[n]; ``held`` (index into ``conditions.STABILIZED``), ``limit`` (index into
     ``conditions.LIMITS``) and ``limited`` uint8[n].
@@ -194,6 +210,11 @@ class NormalizedColumns:
     held: NDArray[np.uint8]
     limit: NDArray[np.uint8]
     limited: NDArray[np.uint8]
+
+    def rows(self) -> list[Normalized]:
+        """Row by row, without the recommendations."""
+        columns = (self.stabilized, self.desired, self.held, self.limit, self.limited != 0)
+        return [Normalized(*row, ()) for row in zip(*(each.tolist() for each in columns), strict=True)]
 
 
 def normalize_rows(
@@ -234,18 +255,6 @@ def normalize_rows(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Normalized:
-    """One row of :class:`NormalizedColumns`, and the recommendations with this one stored."""
-
-    stabilized: int
-    desired: int
-    held: int
-    limit: int
-    limited: bool
-    recommendations: tuple[Recommendation, ...]
-
-
 def normalize(
     current: int,
     proposal: int,
@@ -275,14 +284,7 @@ def normalize(
         options=options,
         now=now,
     )
-    return Normalized(
-        int(columns.stabilized[0]),
-        int(columns.desired[0]),
-        int(columns.held[0]),
-        int(columns.limit[0]),
-        bool(columns.limited[0]),
-        tuple(Recommendation(value, time) for value, time, _ in past.entries(0)),
-    )
+    return replace(columns.rows()[0], recommendations=past.recommended(0))
 
 
 def store_event(

@@ -26,10 +26,11 @@ from kscale.effects import (
     as_if_done,
     moment,
 )
-from kscale.hpa.calculated import calculated
+from kscale.hpa.behavior import NormalizedColumns
+from kscale.hpa.calculated import CalculatedRows
 from kscale.hpa.columns import CalculatorColumns, calculate
 from kscale.hpa.encode import Chosen, Encoded, Observed
-from kscale.hpa.memory import Histories, Memory, StatesOf
+from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES, Histories, Memory, StatesOf
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.reconcile import Known, Reconciling, reconcile
 from kscale.hpa.records import Reconciliation
@@ -42,6 +43,9 @@ REASONS: Final = ("none", "above_max", "below_min", "metric_above", "all_below")
 
 _NO_SCALE, _METRICS, _FAILED = 0, 4, 5
 FAILED_RESCALE: Final = 32
+_TRUE: Final = 1
+_LIMITED: Final = CONDITION_TYPES.index("ScalingLimited")
+_FIRST_LIMIT: Final = CONDITION_REASONS.index("DesiredWithinRange")
 
 Masked = np.ma.MaskedArray[Any, np.dtype[np.int32]]
 """int32, masked (and -1 beneath) where there is nothing to tell."""
@@ -80,6 +84,7 @@ class Decisions:
     - ``rescaled`` uint8: the scale is written; ``reason`` uint8 (:data:`REASONS`);
     - ``events`` uint8: bits 1 FailedGetScale, 2 selector, 4 metric failed, 8 FailedComputeMetricsReplicas,
       16 SuccessfulRescale, 32 FailedRescale; ``error`` uint8: 0 none, 1 internal, 2 spec;
+    - ``held`` uint8: who made ``stabilized`` of ``proposal`` (index into ``conditions.STABILIZED``);
     - ``metrics``: what the calculator said of every metric; ``problems``: what of an HPA was malformed, by its row.
 
     ``state`` is what to pass next time. ``decisions[i]`` tells everything of one HPA. Pickles without what it was
@@ -99,6 +104,7 @@ class Decisions:
     reason: NDArray[np.uint8]
     events: NDArray[np.uint8]
     error: NDArray[np.uint8]
+    held: NDArray[np.uint8]
     metrics: CalculatorColumns
     memory: Memory
     problems: Mapping[int, Exception] = field(default_factory=dict)
@@ -111,7 +117,20 @@ class Decisions:
         cls, columns: tuple[NDArray[Any], ...], given: Encoded, metrics: CalculatorColumns, memory: Memory
     ) -> Decisions:
         """Of what the kernel says."""
-        branch, desired, proposal, stabilized, best, invalid, first_invalid, rescaled, reason, events, error = columns
+        (
+            branch,
+            desired,
+            proposal,
+            stabilized,
+            best,
+            invalid,
+            first_invalid,
+            rescaled,
+            reason,
+            events,
+            error,
+            held,
+        ) = columns
         unknown = branch == _NO_SCALE
         undecided = unknown | (branch == _FAILED)
         by_metrics = branch == _METRICS
@@ -132,6 +151,7 @@ class Decisions:
             reason=reason,
             events=events,
             error=error,
+            held=held,
             metrics=metrics,
             memory=memory,
             problems=given.problems,
@@ -189,16 +209,35 @@ class Decisions:
         """
         return self._run(range(len(self))[row], None)
 
-    def told(self, row: int) -> DryRun[Reconciliation]:
-        """As ``decisions[row]``, for less: what was calculated over columns is not calculated again. Its ``actions`` do
-        not tell which pods and metrics were asked for."""
+    def told(self, rows: Sequence[int]) -> list[DryRun[Reconciliation]]:
+        """As ``decisions[row]`` of each, for less: what was decided over columns is not worked out again. Their
+        ``actions`` do not tell which pods and metrics were asked for. Raises what :attr:`problems` holds of one."""
         origin = self._known()
-        row = range(len(self))[row]
-        known = None
-        if self.branch[row] == _METRICS and not self.invalid[row] and row not in self.problems:
-            replicas = calculated(row, origin.chosen, origin.given, self.metrics, origin.now)
-            known = None if replicas is None else Known(replicas)
-        return self._run(row, known)
+        replicas = CalculatedRows(origin.chosen, origin.given, self.metrics, origin.now)
+        whole = (self.branch == _METRICS) & (self.invalid == 0)
+        whole[list(self.problems)] = False
+        sizes_known = whole & (origin.given.targets.current != 0) & (self.events & FAILED_RESCALE == 0)
+        normalized, past = self.normalized().rows(), self.memory.histories.past
+        out = []
+        for row in rows:
+            found = replicas.of(row) if whole[row] else None
+            known = None
+            if found is not None:
+                size = replace(normalized[row], recommendations=past.recommended(row)) if sizes_known[row] else None
+                known = Known(found, size)
+            out.append(self._run(row, known))
+        return out
+
+    def normalized(self) -> NormalizedColumns:
+        """What became of the proposals. It means something where metrics decided and the scale can be written."""
+        conditions = self.memory.conditions
+        return NormalizedColumns(
+            self.stabilized.data,
+            self.desired.data,
+            self.held,
+            conditions.reason[:, _LIMITED] - _FIRST_LIMIT,
+            (conditions.status[:, _LIMITED] == _TRUE).astype(np.uint8),
+        )
 
     def _run(self, row: int, known: Known | None) -> DryRun[Reconciliation]:
         origin = self._known()

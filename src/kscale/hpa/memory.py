@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.hpa.behavior import History
-from kscale.hpa.state import HPAState, Recommendation, ScaleEvent
+from kscale.hpa.state import HPAState, ScaleEvent
 
 __all__ = [
     "CONDITION_REASONS",
@@ -102,10 +102,9 @@ class Histories:
 
     def state(self, row: int, before: HPAState) -> HPAState:
         """The state of one HPA; what is not kept as columns is as ``before``."""
-        recommendations = tuple(Recommendation(value, time) for value, time, _ in self.past.entries(row))
         return msgspec.structs.replace(
             before,
-            recommendations=None if self.fresh[row] else recommendations,
+            recommendations=None if self.fresh[row] else self.past.recommended(row),
             scale_up_events=tuple(ScaleEvent(*entry) for entry in self.added.entries(row)),
             scale_down_events=tuple(ScaleEvent(*entry) for entry in self.removed.entries(row)),
         )

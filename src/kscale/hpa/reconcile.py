@@ -255,7 +255,7 @@ class _Reconcile:
                 options=now.options,
                 now=now.now,
             )
-            now.remember(recommendations=out.recommendations)
+        now.remember(recommendations=out.recommendations)
         self.normalized = out
         now.set("AbleToScale", True, *STABILIZED[out.held])
         now.set("ScalingLimited", out.limited, *LIMITS[out.limit])

@@ -23,6 +23,7 @@ from kscale.objects.autoscaling import (
     ObjectMetricSource,
 )
 from kscale.records import Record
+from kscale.snapshot.collector import collector_paused
 
 __all__ = ["HPADecision", "HPAReport", "MetricDetail", "hpa_report"]
 
@@ -119,6 +120,7 @@ class HPAReport(Record, frozen=True):
     without_state: Sequence[str] = ()
 
 
+@collector_paused()
 def hpa_report(
     dump: Dump,
     hpas: Sequence[HorizontalPodAutoscaler] | None = None,
@@ -142,7 +144,8 @@ def hpa_report(
     number = {key: row for row, key in enumerate(dump.hpas)}
     shown = [(hpa, number[f"{hpa.metadata.namespace}/{hpa.metadata.name}"]) for hpa in chosen]
     # What is malformed is raised, shown or not.
-    rows = {row: decisions.told(row) for row in sorted({row for _, row in shown}.union(decisions.problems))}
+    wanted = sorted({row for _, row in shown}.union(decisions.problems))
+    rows = dict(zip(wanted, decisions.told(wanted), strict=True))
     keys = [f"{hpa.metadata.namespace}/{hpa.metadata.name}" for hpa in chosen]
     told = {each for key in keys for each in (dump.generated.get(key, ""), f"HorizontalPodAutoscaler {key}")}
     if hpas is None or len(chosen) == len(every):

@@ -13,6 +13,7 @@ from kscale._native import _reconcile
 from kscale.effects import SECOND
 from kscale.hpa.behavior import History, Rules
 from kscale.hpa.columns import TargetColumns
+from kscale.hpa.conditions import STABILIZED
 from kscale.hpa.decisions import BRANCHES, REASONS
 from kscale.hpa.memory import CONDITION_REASONS, CONDITION_TYPES
 from kscale.hpa.state import Recommendation, ScaleEvent
@@ -106,7 +107,7 @@ def test_the_kernel_decides_as_the_reference_does(
     for i, (target, memory) in enumerate(rows):
         after = copy.deepcopy(memory)
         want = reference.decide(target, after, NOW, WINDOW, to_zero=to_zero, legacy=legacy)
-        branch, desired, proposal, stabilized, best, invalid, first, rescaled, why, events, error = (
+        branch, desired, proposal, stabilized, best, invalid, first, rescaled, why, events, error, held = (
             int(column[i]) for column in found
         )
         assert (BRANCHES[branch], ERRORS[error], bool(rescaled)) == (want.branch, want.error, want.rescaled)
@@ -115,7 +116,7 @@ def test_the_kernel_decides_as_the_reference_does(
         if want.branch not in ("no_scale", "failed"):
             assert (desired, REASONS[why]) == (want.desired, want.reason)
         if want.proposal is not None:
-            assert (proposal, stabilized) == (want.proposal, want.stabilized)
+            assert (proposal, stabilized, STABILIZED[held][0]) == (want.proposal, want.stabilized, want.held)
         told: dict[str, Any] = {
             type_: (status[i, j] == 1, CONDITION_REASONS[reason[i, j]], int(time[i, j]))
             for j, type_ in enumerate(CONDITION_TYPES)

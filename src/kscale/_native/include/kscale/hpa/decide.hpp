@@ -111,6 +111,7 @@ struct DecisionColumns {
   std::uint8_t* reason;
   std::uint8_t* events;
   std::uint8_t* error;  // ErrorClass
+  std::uint8_t* held;   // Stabilized
 };
 
 struct Combined {
@@ -171,6 +172,7 @@ inline void decide_row(const DecideInput& in, std::ptrdiff_t i, const Histories&
   out.best[i] = out.first_invalid[i] = -1;
   out.invalid[i] = 0;
   out.rescaled[i] = out.events[i] = 0;
+  out.held[i] = static_cast<std::uint8_t>(Stabilized::none);
   out.reason[i] = static_cast<std::uint8_t>(Reason::none);
   out.error[i] = t.scale_error[i];
   const auto branch = [&](Branch which) { out.branch[i] = static_cast<std::uint8_t>(which); };
@@ -244,6 +246,7 @@ inline void decide_row(const DecideInput& in, std::ptrdiff_t i, const Histories&
                           histories.added.row(i), histories.removed.row(i), now)
               : normalize_plain(current, proposal, minimum, t.maximum[i], past, in.settings.downscale_window, now);
       out.stabilized[i] = normal.stabilized;
+      out.held[i] = static_cast<std::uint8_t>(normal.held);
       conditions.set(i, able_to_scale, true,
                      static_cast<std::uint8_t>(ready_for_new_scale + static_cast<std::uint8_t>(normal.held)), now);
       conditions.set(i, scaling_limited, normal.limited,

@@ -194,10 +194,10 @@ inline void replay(const Replay& in, std::ptrdiff_t ticks, const ReplayColumns& 
                               {added.slots(), added.values.data(), added.times.data(), added.outdated.data()},
                               {removed.slots(), removed.values.data(), removed.times.data(), removed.outdated.data()}};
     std::int32_t desired, proposal, stabilized, best, invalid, first_invalid;
-    std::uint8_t branch, rescaled, why, events, error_class;
+    std::uint8_t branch, rescaled, why, events, error_class, held;
     decide_row(given, 0, histories, {status, reason, transition},
                {&branch, &desired, &proposal, &stabilized, &best, &invalid, &first_invalid, &rescaled, &why, &events,
-                &error_class});
+                &error_class, &held});
     fresh = 0;
     out.replicas[tick] = size;
     out.ready[tick] = ready_now;
