@@ -31,7 +31,7 @@ from kscale.hpa.columns import MetricRows, SampledPods, SampleTable, TargetColum
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.dump import read_dump
+from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.encode import Encoded
 from kscale.hpa.memory import ConditionColumns, Histories, KeptStates, Memory
 from kscale.hpa.options import HPAOptions

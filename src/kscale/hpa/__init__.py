@@ -15,7 +15,8 @@ from kscale.hpa.conversion import from_v1, to_v1
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions, decide_columns
 from kscale.hpa.defaults import apply_defaults
-from kscale.hpa.dump import Dump, read_dump
+from kscale.hpa.dump import Dump
+from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.memory import KeptStates
 from kscale.hpa.metrics import METRICS
 from kscale.hpa.options import FEATURE_GATES, HPAOptions

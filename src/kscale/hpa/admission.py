@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
@@ -14,16 +15,19 @@ from kscale.hpa.given import plain
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.validation import validate, validate_status
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, HorizontalPodAutoscalerV1
-from kscale.objects.decode import from_dict
+from kscale.objects.decode import decoder, from_dict
 from kscale.objects.field_errors import FieldError
 from kscale.objects.meta import KubeObject
 from kscale.objects.quantity import Quantity, QuantityError
 
-__all__ = ["Admission", "DecodeError", "admit", "decode"]
+__all__ = ["Admission", "DecodeError", "admit", "admit_decoded", "decode", "decode_usual"]
 
 
 _INT64: Final = frozenset({"generation", "observedGeneration", "deletionGracePeriodSeconds"})
 """The integers that are not int32."""
+
+_UNUSUAL: Final = re.compile(rb"\\u[dD]|[:\[,]\s*(?:null\b|-?(?:\d{10}|\d+[.eE]))")
+"""Half a character, a null, a number that is long or no integer."""
 
 
 class DecodeError(ValueError):
@@ -58,6 +62,17 @@ def admit(
         before = None if old is None else decode(plain(old, "HorizontalPodAutoscaler"))
     except DecodeError as error:
         return Admission(decode_error=str(error))
+    return admit_decoded(hpa, before, subresource=subresource, options=options)
+
+
+def admit_decoded(
+    hpa: HorizontalPodAutoscaler,
+    before: HorizontalPodAutoscaler | None = None,
+    *,
+    subresource: str = "",
+    options: HPAOptions | None = None,
+) -> Admission:
+    """:func:`admit` of objects as :func:`decode` gives them."""
     if subresource == "status":
         errors = validate_status(hpa, hpa if before is None else before)
     else:
@@ -97,7 +112,24 @@ def decode(data: Mapping[str, Any]) -> HorizontalPodAutoscaler:
     data = _with_zeros(data, shape)
     if type_ is HorizontalPodAutoscalerV1:
         return from_v1(from_dict(data, HorizontalPodAutoscalerV1))
-    hpa = apply_defaults(from_dict(data, HorizontalPodAutoscaler))
+    return _decoded(from_dict(data, HorizontalPodAutoscaler))
+
+
+def decode_usual(text: bytes) -> HorizontalPodAutoscaler | None:
+    """:func:`decode` of the JSON text of a v2 object in which nothing is unusual (a null, a number that may be none of
+    Go's integers); None: it is decoded slowly, or refused."""
+    if _UNUSUAL.search(text):
+        return None
+    try:
+        text.decode()  # what the struct does not have is skipped, and may be anything
+        hpa = decoder(HorizontalPodAutoscaler).decode(text)
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError):
+        return None
+    return _decoded(hpa) if hpa.api_version == "autoscaling/v2" and hpa.kind == "HorizontalPodAutoscaler" else None
+
+
+def _decoded(hpa: HorizontalPodAutoscaler) -> HorizontalPodAutoscaler:
+    hpa = apply_defaults(hpa)
     return msgspec.structs.replace(hpa, metadata=strip_annotations(hpa.metadata))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -75,6 +75,10 @@ class BatchPods(Protocol):
         """Whether each pod has just the labels ``sets[number]``; of a negative number: True."""
         ...
 
+    def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        """The key of every pod, and its labels."""
+        ...
+
     def pod(self, row: int) -> Pod:
         """One of them as an object."""
         ...
@@ -143,6 +147,9 @@ class ListedPods:
         return np.array(
             [number < 0 or (self._pods[row].metadata.labels or {}) == sets[number] for row, number in pairs], np.bool_
         )
+
+    def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        return zip(self.keys, (pod.metadata.labels or {} for pod in self._pods), strict=True)
 
     def pod(self, row: int) -> Pod:
         return self._pods[row]
@@ -309,6 +316,12 @@ class IndexedPods:
                 same[i] = (pods.labels(identity) or {}) == sets[number - 1]
         out: NDArray[np.bool_] = same[where.reshape(-1)]
         return out
+
+    def labels(self) -> Iterator[tuple[str, Mapping[str, str]]]:
+        pods = self._all
+        numbers = pods.label_numbers.tolist()
+        sets = {number: pods.labels(number) or {} for number in set(numbers)}
+        return zip(pods.keys, [sets[number] for number in numbers], strict=True)
 
     def pod(self, row: int) -> Pod:
         return self._all.at(np.array([row], np.int64)).pod(0)

@@ -214,7 +214,10 @@ class NormalizedColumns:
     def rows(self) -> list[Normalized]:
         """Row by row, without the recommendations."""
         columns = (self.stabilized, self.desired, self.held, self.limit, self.limited != 0)
-        return [Normalized(*row, ()) for row in zip(*(each.tolist() for each in columns), strict=True)]
+        return [
+            Normalized(stabilized, desired, held, limit, limited, ())
+            for stabilized, desired, held, limit, limited in zip(*(each.tolist() for each in columns), strict=True)
+        ]
 
 
 def normalize_rows(

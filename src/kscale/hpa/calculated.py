@@ -32,7 +32,7 @@ class CalculatedRows:
         self._usage, self._ratios = answers.usage.tolist(), answers.ratios.tolist()
         self._paths = [_path(bits) for bits in range(256)]
         self._path = answers.path.tolist()
-        self._all_ready = (~answers.groups[:, 1:].any(axis=1)).tolist()
+        self._all_ready: list[bool] = np.logical_not(answers.groups[:, 1:].any(axis=1)).tolist()
         self._measured: dict[int, tuple[list[int], list[int]]] = {}
         self._ends = [] if given.selected is None else given.selected.ends.tolist()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -11,18 +11,19 @@ from typing import Any, Final
 from kscale.effects import ZERO_TIME, ApiError, Moment, moment
 from kscale.effects.outcomes import NOT_FOUND
 from kscale.errors import InputError, Problem
-from kscale.hpa.admission import admit
+from kscale.hpa.admission import Admission, admit, admit_decoded
 from kscale.hpa.decide import decide
 from kscale.hpa.decisions import Decisions
-from kscale.hpa.dump_json import is_usage, pod_of, time_of, usage_of
-from kscale.hpa.dump_records import check_names, key_of, named, plain, untold
+from kscale.hpa.dump_json import hpa_of_record, pod_of, time_of, usage_of
+from kscale.hpa.dump_pods import DumpPods, times_of
+from kscale.hpa.dump_records import check_names, key_of, plain, untold
 from kscale.hpa.keda import check_shape, guessed, hpa_of, unmodelled
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.queries import MetricLists
 from kscale.hpa.state import ControllerState, settled
 from kscale.objects.autoscaling import HorizontalPodAutoscaler, Scale
 from kscale.objects.core import Pod
-from kscale.objects.decode import describe, from_dict
+from kscale.objects.decode import from_dict
 from kscale.objects.durations import parse_duration
 from kscale.objects.kinds import group_of
 from kscale.objects.metrics import ExternalMetricValue, MetricValue, PodMetrics
@@ -31,10 +32,10 @@ from kscale.objects.rest_mapping import BUILT_IN, RESTMapper, RESTMappingError, 
 from kscale.objects.scale import ScaleError, ScalePaths, definition_of, scale_of
 from kscale.objects.selector_text import parse_selector
 from kscale.objects.selectors import SelectorError
-from kscale.snapshot.collector import collector_paused
-from kscale.snapshot.sources import RawObject, Source, read
+from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.sources import RawObject
 
-__all__ = ["Dump", "read_dump"]
+__all__ = ["Dump"]
 
 _METRIC_GROUPS: Final = {
     "metrics.k8s.io": "PodMetrics",
@@ -57,7 +58,7 @@ class Dump:
     """
 
     hpas: dict[str, HorizontalPodAutoscaler] = field(default_factory=dict)
-    pods: dict[tuple[str, str], Pod] = field(default_factory=dict)
+    pods: DumpPods = field(default_factory=DumpPods)
     targets: dict[tuple[str, str, str, str], Mapping[str, Any]] = field(default_factory=dict)
     definitions: dict[tuple[str, str], tuple[str, dict[str, ScalePaths]]] = field(default_factory=dict)
     metrics: MetricLists = field(default_factory=MetricLists)
@@ -122,7 +123,7 @@ class Dump:
         if absent:
             names = ", ".join(absent[:3]) + (f" and {len(absent) - 3:,} more" if len(absent) > 3 else "")
             out.append(f"the scale target of {names}: an HPA that cannot get its target's size changes nothing")
-        if not self.pods:
+        if not len(self.pods):
             out.append("no pods: the HPA could not count any")
         if types & {"Resource", "ContainerResource"} and not self.metrics.resource:
             text = "no PodMetricsList (metrics.k8s.io): Resource metrics fail, which forbids scaling down"
@@ -173,7 +174,7 @@ class Dump:
         return decide(
             list(self.hpas.values()),
             self.scales(),
-            list(self.pods.values()),
+            self.pods.cluster,
             self.metrics,
             options=options,
             state=state,
@@ -205,6 +206,12 @@ class Dump:
             self.read[kind] += 1
             self.see(pod.metadata.creation_timestamp)
             self._add_pod(pod)
+            return
+        hpa = hpa_of_record(record) if kind == "HorizontalPodAutoscaler" else None
+        if hpa is not None:
+            self.read[kind] += 1
+            self.see(hpa.metadata.creation_timestamp)
+            self._keep_hpa(admit_decoded(hpa, hpa if hpa.metadata.resource_version else None))
             return
         data = plain(record)
         self.read[kind] += 1
@@ -248,7 +255,9 @@ class Dump:
 
     def _add_hpa(self, data: Mapping[str, Any], *, stored: bool = True) -> None:
         """An HPA; one that is ``stored`` may break rules that only a new object must keep."""
-        out = admit(data, data if stored and (data.get("metadata") or {}).get("resourceVersion") else None)
+        self._keep_hpa(admit(data, data if stored and (data.get("metadata") or {}).get("resourceVersion") else None))
+
+    def _keep_hpa(self, out: Admission) -> None:
         if out.decode_error is not None:
             raise InputError(out.decode_error)
         if out.hpa is None:
@@ -256,16 +265,25 @@ class Dump:
         self.see(
             out.hpa.status.last_scale_time, *(each.last_transition_time for each in out.hpa.status.conditions or ())
         )
-        if key_of(data) in self.hpas:
-            self.duplicates.append(f"HorizontalPodAutoscaler {key_of(data)}")
-        self.hpas[key_of(data)] = out.hpa
+        key = f"{out.hpa.metadata.namespace}/{out.hpa.metadata.name}"
+        if key in self.hpas:
+            self.duplicates.append(f"HorizontalPodAutoscaler {key}")
+        self.hpas[key] = out.hpa
 
     def _add_pod(self, pod: Pod) -> None:
         self.see(pod.status.start_time, *(each.last_transition_time for each in pod.status.conditions))
-        key = (pod.metadata.namespace, pod.metadata.name)
-        if key in self.pods:
-            self.duplicates.append(f"Pod {'/'.join(key)}")
-        self.pods[key] = pod
+        if self.pods.add(pod):
+            self.duplicates.append(f"Pod {pod.metadata.namespace}/{pod.metadata.name}")
+
+    def add_pods(self, batch: PodBatch) -> bool:
+        """Pods that come in a row; False: they are read one by one."""
+        times = times_of(batch)
+        if times is None:
+            return False
+        self.newest = max(self.newest, *times, ZERO_TIME)
+        self.read["Pod"] += len(batch)
+        self.duplicates += [f"Pod {key}" for key in self.pods.add_batch(batch)]
+        return True
 
     def _add_metric(self, group: str, kind: str, data: Mapping[str, Any], namespace: str | None) -> None:
         if kind == "NodeMetrics":
@@ -315,86 +333,11 @@ class Dump:
                     problems += [Problem(each.message, object=whose, field=each.field) for each in error.problems]
         for usage in self.usage:
             self.duplicates += self.metrics.add_pod_metrics(usage)
-        self.metrics.know_pods(self.pods.values())
+        self.pods.cluster.tidy()
+        self.metrics.know_pods(self.pods.cluster)
         self.known_scales = self.scales()
         for key, hpa in self.hpas.items():
             if texts := untold(hpa, self.metrics):
                 self.unmodelled[f"HorizontalPodAutoscaler {key}"] = texts
         if problems:
             raise InputError(problems)
-
-
-@collector_paused()
-def read_dump(*sources: Source, metrics: Iterable[tuple[str | None, Source]] = (), strict: bool = True) -> Dump:
-    """Read HPAs (v1, v2), ScaledObjects, scale targets, definitions, pods and metrics lists.
-
-    ``metrics`` adds (namespace, source) pairs: the namespace of an external list, which does not say its own; without
-    one it is that of the HPAs if they share one. Everything that cannot be read is raised as one ``InputError``;
-    without ``strict`` damaged objects, but not damaged files, are left out and kept in ``problems``.
-    """
-    dump = Dump()
-    external: list[tuple[int, RawObject, str | None]] = []
-    number, last = 0, ("", "", -1)
-    usage: list[RawObject] = []
-    for record, namespace in _records(sources, metrics):
-        if isinstance(record, RawObject) and is_usage(record):
-            usage.append(record)
-            dump.total += 1
-            continue
-        usage = _take_usage(dump, usage)
-        if isinstance(record, Problem):
-            dump.total += 1
-            dump.problems.append(record)
-            continue
-        dump.total += not record.empty
-        place, _, index = record.where.rpartition("[")
-        at = int(index[:-1]) if index[:-1].isdigit() else -1
-        if (record.source, place) != last[:2] or at <= last[2]:
-            number += 1  # another list, or the same once more
-        last = (record.source, place, at)
-        if group_of(record.api_version) == "external.metrics.k8s.io":
-            external.append((number, record, namespace))
-        else:
-            _take(dump, record, namespace)
-    _take_usage(dump, usage)
-    namespaces = {hpa.metadata.namespace for hpa in dump.hpas.values()}
-    namespaces |= {(each.get("metadata") or {}).get("namespace", "") for each in dump.scaled_objects.values()}
-    only = next(iter(namespaces), "") if len(namespaces) < 2 else None
-    for dump.list_number, record, namespace in external:
-        if namespace is None and only is None and not record.empty:
-            text = "an external list does not say its namespace, and the HPAs are of several: give it as NS=FILE"
-            dump.problems.append(Problem(text, record.source, record.where or record.kind))
-        else:
-            _take(dump, record, namespace or only)
-    try:
-        dump.finish()
-    except InputError as error:
-        dump.problems.extend(error.problems)
-    fatal = [problem for problem in dump.problems if strict or problem.of_source]
-    if fatal:
-        raise InputError(fatal, total=dump.total)
-    return dump
-
-
-def _records(
-    sources: Sequence[Source], metrics: Iterable[tuple[str | None, Source]]
-) -> Iterator[tuple[RawObject | Problem, str | None]]:
-    for namespace, source in [*((None, each) for each in sources), *metrics]:
-        for record in read(source, empty_lists=True):
-            yield record, namespace
-
-
-def _take_usage(dump: Dump, records: list[RawObject]) -> list[RawObject]:
-    """All of a run, of which nothing is left."""
-    if records and not dump.add_usage(records):
-        for record in records:
-            _take(dump, record, None)
-    return []
-
-
-def _take(dump: Dump, record: RawObject, namespace: str | None) -> None:
-    try:
-        dump.add(record, namespace)
-    except InputError as error:
-        name = describe(record.where, record.kind, named(record))
-        dump.problems.extend(Problem(each.message, record.source, name, each.field) for each in error.problems)

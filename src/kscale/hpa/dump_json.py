@@ -13,6 +13,8 @@ import msgspec
 
 from kscale.effects import Moment, from_text
 from kscale.errors import InputError
+from kscale.hpa.admission import decode_usual
+from kscale.objects.autoscaling import HorizontalPodAutoscaler
 from kscale.objects.core import Pod
 from kscale.objects.decode import decoder
 from kscale.objects.kinds import group_of
@@ -20,7 +22,7 @@ from kscale.objects.meta import ObjectMeta
 from kscale.objects.pod_metrics import PodUsage
 from kscale.snapshot.sources import RawObject
 
-__all__ = ["is_usage", "pod_of", "time_of", "usage_of"]
+__all__ = ["hpa_of_record", "is_usage", "pod_of", "time_of", "usage_of"]
 
 
 class _Item(msgspec.Struct):
@@ -49,6 +51,11 @@ def pod_of(record: RawObject) -> Pod | None:
         return None
     pod.kind, pod.api_version = pod.kind or record.kind, pod.api_version or record.api_version
     return pod
+
+
+def hpa_of_record(record: RawObject) -> HorizontalPodAutoscaler | None:
+    """The HPA of a record, as the API server decodes it; None: it is read in another way."""
+    return decode_usual(bytes(memoryview(record.data))) if isinstance(record.data, msgspec.Raw) else None
 
 
 def is_usage(record: RawObject) -> bool:

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from kscale.effects import ApiError, GetMetric
 from kscale.effects.outcomes import NOT_FOUND
+from kscale.hpa.batch_pods import PodsLike, batch_pods
 from kscale.hpa.replica_calculator import selector_text
-from kscale.objects.core import Pod
 from kscale.objects.kinds import group_of
 from kscale.objects.metrics import (
     ExternalMetricValue,
@@ -83,10 +83,11 @@ class MetricLists:
         )
         return f"<MetricLists: {', '.join(text for there, text in told if there) or 'nothing'}>"
 
-    def know_pods(self, pods: Iterable[Pod]) -> None:
+    def know_pods(self, pods: PodsLike) -> None:
         """Tell the labels of pods, which items of the resource and custom metrics APIs may lack."""
-        for pod in pods:
-            self._labels[pod.metadata.namespace, pod.metadata.name] = pod.metadata.labels or {}
+        for key, labels in batch_pods(pods).labels():
+            namespace, _, name = key.partition("/")
+            self._labels[namespace, name] = labels
         self._index = _Index()
 
     def read_pod_metrics(self, data: bytes, source: str = "") -> list[str]:

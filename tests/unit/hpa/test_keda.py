@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kscale.hpa.admission import admit
-from kscale.hpa.dump import read_dump
+from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.keda import guessed, hpa_of, unmodelled
 from kscale.hpa.report import hpa_report
 

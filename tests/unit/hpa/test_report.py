@@ -11,7 +11,8 @@ import pytest
 from kscale.effects import from_text
 from kscale.errors import InputError
 from kscale.hpa.decisions import Decisions
-from kscale.hpa.dump import Dump, read_dump
+from kscale.hpa.dump import Dump
+from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.report import HPAReport, hpa_report
 from kscale.hpa.state import ControllerState, HPAState
 
@@ -96,9 +97,9 @@ def test_what_is_not_shown_is_not_worked_out(monkeypatch: pytest.MonkeyPatch) ->
     dump, explained = rivals(), []
     explain = Decisions.told
 
-    def counting(decisions: Decisions, row: int) -> Any:
-        explained.append(decisions.keys[row])
-        return explain(decisions, row)
+    def counting(decisions: Decisions, rows: list[int]) -> Any:
+        explained.extend(decisions.keys[row] for row in rows)
+        return explain(decisions, rows)
 
     monkeypatch.setattr(Decisions, "told", counting)
     hpa_report(dump, [dump.hpas["shop/rival"]])

@@ -17,7 +17,7 @@ from kscale.cli.pictures import hpa_blocks
 from kscale.cli.words import counted, object_name, plural
 from kscale.effects import ZERO_TIME, Moment, from_text
 from kscale.errors import InputError, Problem, StateError
-from kscale.hpa.dump import read_dump
+from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.report import HPADecision, HPAReport, MetricDetail, hpa_report
 from kscale.hpa.state import ControllerState
@@ -113,7 +113,7 @@ def answer(
     for text in dump.missing():
         show.terminal.note(f"missing: {text}")
     chosen = dump.select(source.namespace, selector)
-    known = {each.metadata.namespace for each in dump.hpas.values()} | {space for space, _ in dump.pods}
+    known = {each.metadata.namespace for each in dump.hpas.values()} | dump.pods.namespaces
     check_namespace(source.namespace, known, show.terminal)
     if names:
         names = [name if "/" in name else f"{source.namespace or 'default'}/{name}" for name in names]

@@ -15,7 +15,7 @@ from kscale.cli.commands.hpa import KIND
 from kscale.cli.output import Answer, Cell, Column, Show, Table, View
 from kscale.cli.words import object_name
 from kscale.errors import InputError, Problem
-from kscale.hpa.dump import read_dump
+from kscale.hpa.dump_reading import read_dump
 from kscale.hpa.options import HPAOptions
 from kscale.hpa.replay import Plant
 from kscale.hpa.replay_input import SERIES_KINDS, Load, load_of, recorded_of

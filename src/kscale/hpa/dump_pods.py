@@ -1,0 +1,80 @@
+"""The pods of a dump, kept in a cluster: those of JSON lists are read as columns, the others one by one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import msgspec
+
+from kscale.hpa.dump_json import time_of
+from kscale.objects.core import Pod
+from kscale.objects.namespaces import DEFAULT_NAMESPACE
+from kscale.snapshot.cluster import Cluster
+from kscale.snapshot.pod_batch import PodBatch
+from kscale.snapshot.pod_reader import ScannedList
+from kscale.snapshot.sources import RawObject
+
+__all__ = ["DumpPods", "records_of", "times_of"]
+
+_TIMES: Final = re.compile(rb'"(?:creationTimestamp|startTime|lastTransitionTime)"\s*:\s*"([^"]*)"')
+_IN_DEFAULT: Final = re.compile(rb'"namespace"\s*:\s*"%s"' % DEFAULT_NAMESPACE.encode())
+
+
+class DumpPods:
+    """Pods by ``namespace/name``, in order of first appearance; of those that come twice the last counts."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster()
+        self._keys: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    @property
+    def namespaces(self) -> set[str]:
+        """Where they are."""
+        return {key.partition("/")[0] for key in self._keys}
+
+    def scan(self, view: memoryview, source: str, place: str) -> ScannedList | None:
+        """The pods of a list as columns; None: there are none, or it is read item by item."""
+        found = self.cluster.reader.scan(view, source, place)
+        return found if found is not None and len(found.pods) else None
+
+    def add(self, pod: Pod) -> bool:
+        """Takes a pod in; whether it was there already. Raises :class:`~kscale.errors.InputError`."""
+        self.cluster.apply_decoded(pod, None)
+        return self._again(f"{pod.metadata.namespace}/{pod.metadata.name}")
+
+    def add_batch(self, batch: PodBatch) -> list[str]:
+        """Takes pods in; those that were there already."""
+        self.cluster.apply_batch(batch)
+        return [key for key in batch.keys if self._again(key)]
+
+    def _again(self, key: str) -> bool:
+        if key in self._keys:
+            return True
+        self._keys.add(key)
+        return False
+
+
+def times_of(batch: PodBatch) -> Sequence[int] | None:
+    """When anything became of the pods of a batch; None: one of them is written so that it has to be looked at alone
+    (a text that is no time, or no namespace)."""
+    begin, size = batch.begin.tolist(), batch.size.tolist()
+    for key, at, length in zip(batch.keys, begin, size, strict=True):
+        if key.startswith(f"{DEFAULT_NAMESPACE}/") and not _IN_DEFAULT.search(batch.view[at : at + length]):
+            return None
+    text = batch.view[begin[0] : begin[-1] + size[-1]]
+    try:
+        return [time_of(each.decode()) for each in set(_TIMES.findall(text))]
+    except ValueError:
+        return None
+
+
+def records_of(batch: PodBatch) -> Iterator[RawObject]:
+    """The pods of a batch one by one."""
+    for where, begin, size in zip(batch.where.tolist(), batch.begin.tolist(), batch.size.tolist(), strict=True):
+        text = msgspec.Raw(batch.view[begin : begin + size])
+        yield RawObject("v1", "Pod", text, batch.source, f"{batch.place}[{where}]")
