@@ -30,6 +30,7 @@ DOCUMENTS: dict[str, str] = {
     "SchemaList": "kscale.schemas",
     "SimulationReport": "kscale.simulation.records",
     "SweepReport": "kscale.capacity.whatif.fleet",
+    "VPARoundPlan": "kscale.capacity.vpa_round_plan",
     "Validation": "kscale.capacity.validation",
     "WhatIfReport": "kscale.capacity.whatif.records",
 }

@@ -22,7 +22,7 @@ from kscale.vpa.advice.records import ContainerAdvice, Effect, RecommendationRep
 from kscale.vpa.controllers import WELL_KNOWN, Controllers, TargetError
 from kscale.vpa.target import parent_of
 
-__all__ = ["Advised", "advice_of", "effect_of", "resized"]
+__all__ = ["Advised", "advice_of", "effect_of", "packed", "resized"]
 
 Advised = dict[tuple[str, str, str], ContainerAdvice]
 """By namespace, workload (``Kind/name``) and container."""
@@ -36,23 +36,25 @@ def effect_of(
     DaemonSet pods of one such node stand on every node. Pods that fit on no empty node are counted, not packed.
     ``price`` tells what a node costs an hour, see :func:`kscale.capacity.prices.price_of`.
     """
+    controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
+    advised = advice_of(report)
+    return packed(cluster, lambda pod: resized(pod, controllers, advised), price=price)
+
+
+def packed(
+    cluster: Any, changed: Callable[[Pod], Pod], *, price: Callable[[Node], float | None] | None = None
+) -> Effect:
+    """:func:`effect_of` of pods that are changed in any way."""
     nodes = list(cluster.nodes())
     pods = [pod for pod in cluster.pods() if pod.spec.node_name and pod.status.phase in ("Running", "")]
     if not nodes:
         return Effect()
     model = _commonest(nodes)
-    controllers = Controllers(item for kind in sorted(WELL_KNOWN) for item in cluster.all(kind))
-    advised = advice_of(report)
     loose = [pod for pod in pods if not is_daemonset_pod(pod) and not is_mirror_pod(pod)]
     daemons = [pod for pod in pods if pod.spec.node_name == model.name and is_daemonset_pod(pod)]
     empty = Cluster(item for item in cluster if not isinstance(item, (Node, Pod))).snapshot()
     before = _nodes_for(empty, model, daemons, loose)
-    after = _nodes_for(
-        empty,
-        model,
-        [resized(pod, controllers, advised) for pod in daemons],
-        [resized(pod, controllers, advised) for pod in loose],
-    )
+    after = _nodes_for(empty, model, [changed(pod) for pod in daemons], [changed(pod) for pod in loose])
     hourly = price(model) if price is not None else None
     return Effect(
         node=model.name,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -20,12 +21,13 @@ from kscale.cli.go_flags import given_flags
 from kscale.cli.logs import set_up_logs
 from kscale.cli.process_flags import ProcessFlags
 from kscale.errors import InputError, KscaleError, Problem
+from kscale.records import Record, to_json
 
 if TYPE_CHECKING:
     from kscale.drivers.leader_election import LeaderElectionOptions
     from kscale.drivers.process import Build
 
-__all__ = ["FAILED", "run_program"]
+__all__ = ["FAILED", "print_record", "run_program"]
 
 FAILED: Final = 1
 """The exit status of a program that could not go on."""
@@ -95,6 +97,12 @@ def run_program(
         _log.critical("%s", error)
         raise typer.Exit(FAILED) from None
     _log.info("ended")
+
+
+def print_record(record: Record) -> None:
+    """A record that a program tells as it goes: one line of JSON."""
+    sys.stdout.write(to_json(record).decode() + "\n")
+    sys.stdout.flush()
 
 
 def _told(number: signal.Signals, stop: asyncio.Event) -> None:

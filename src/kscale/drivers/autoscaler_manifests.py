@@ -81,13 +81,22 @@ _RULES: Final[Mapping[str, Sequence[ApiObject]]] = {
 }
 
 
-def autoscaler_roles(program: str) -> tuple[list[ApiObject], list[ApiObject]]:
-    """The rules of a program (of :data:`PROGRAMS`) for the whole cluster, and those where its lease is."""
+_PLANS: Final = (
+    rule("", ["nodes", "persistentvolumes", "persistentvolumeclaims"], _SEE),
+    rule("storage.k8s.io", ["storageclasses"], _SEE),
+    rule("", ["events"], ["create", "patch"]),
+)
+_PLANNING: Final = {"vpa-updater": "--plan", "vpa-recommender": "--explain"}
+
+
+def autoscaler_roles(program: str, *, plans: bool = False) -> tuple[list[ApiObject], list[ApiObject]]:
+    """The rules of a program (of :data:`PROGRAMS`) for the whole cluster, and those where its lease is. ``plans``: it
+    says what its rounds do to nodes."""
     lease = PROGRAMS[program][2]
     own = [rule(_LEASES, ["leases"], ["create"]), rule(_LEASES, ["leases"], ["get", "patch"], [lease])]
     if program == "vpa-updater":
         own.append(rule(_LEASES, ["leases"], ["get"], [_ADMISSION]))
-    return list(_RULES[program]), own
+    return [*_RULES[program], *(_PLANS if plans else ())], own
 
 
 def autoscaler_manifests(
@@ -149,7 +158,7 @@ def _program(
     files: Mapping[str, tuple[str, str]],
 ) -> ProgramManifest:
     name, port, _ = PROGRAMS[program]
-    wide, own = autoscaler_roles(program)
+    wide, own = autoscaler_roles(program, plans=_PLANNING.get(program) in flags)
     return ProgramManifest(
         name=name,
         arguments=["run", program, "--log-format=json", *flags],

@@ -12,13 +12,18 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final
 
+import msgspec
+
+from kscale.capacity.vpa_round_plan import VPARoundPlan, recommendation_plan
 from kscale.drivers.health import ActivityCheck
 from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.ticker import Ticker
+from kscale.drivers.vpa_planning import RoundPlanner, plan_watches
 from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, vpa_watch
 from kscale.effects import SECOND, List, Moment, Progress, Steps, duration
 from kscale.errors import InputError
 from kscale.objects.core import Event, Pod
+from kscale.objects.meta import KubeObject
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.series.prometheus_history import PrometheusHistory
 from kscale.vpa.controllers import Controllers
@@ -37,6 +42,7 @@ from kscale.vpa.recommender import (
     recommender_steps,
 )
 from kscale.vpa.scales import REFRESH_INTERVAL, ScaleCache
+from kscale.vpa.updater.controlled import controlled_pods_steps, live_pods, select_steps
 from kscale.world.metrics.rest import RESTMetrics
 from kscale.world.protocols import Change, History, Stores, Watch
 
@@ -52,13 +58,16 @@ RECOMMENDER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if
 
 @dataclass(frozen=True, slots=True)
 class RecommenderSight:
-    """What a round goes by. ``refresh``: only scales are asked for anew."""
+    """What a round goes by. ``refresh``: only scales are asked for anew; ``live``, ``beside``: all pods, and what else
+    only plans look at."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     controllers: Controllers
     pods: PodChanges = field(default_factory=PodChanges)
     ooms: Sequence[OutOfMemory] = ()
     refresh: bool = False
+    live: Sequence[Pod] = ()
+    beside: Sequence[KubeObject] = ()
 
 
 class VpaRecommender:
@@ -66,7 +75,8 @@ class VpaRecommender:
 
     ``scales``: what is remembered of scales; ``history``: what Prometheus is asked for where ``storage`` is
     ``prometheus``, and ``query_timeout`` for how long; ``monitored`` is called when the history is loaded,
-    ``active`` after each round. ``state`` is what it knows.
+    ``active`` after each round, and ``explain`` told what its recommendations would do to nodes. ``state`` is what it
+    knows.
     """
 
     name = "vpa-recommender"
@@ -80,9 +90,11 @@ class VpaRecommender:
         query_timeout: timedelta = timedelta(minutes=5),
         monitored: Callable[[], None] = lambda: None,
         active: Callable[[], None] = lambda: None,
+        explain: Callable[[VPARoundPlan], None] | None = None,
         threads: int = 1,
     ) -> None:
         self.options = options or RecommenderOptions()
+        self._planner = None if explain is None else RoundPlanner(explain)
         self.state = RecommenderState(self.options, threads=threads)
         self._scales = scales if scales is not None else ScaleCache()
         self._feed = ControllerFeed(Controllers(scales=self._scales))
@@ -98,19 +110,22 @@ class VpaRecommender:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """VPAs, pods that are not pending, controllers, and events of evictions."""
+        """VPAs, pods that are not pending, controllers, events of evictions, and what plans look at."""
         namespace = self.options.vpa_object_namespace
         pods = Watch(
             kind="Pod", api_version="v1", namespace=namespace, field_selector="status.phase!=Pending", typed=True
         )
         events = Watch(kind="Event", api_version="v1", namespace=namespace, field_selector="reason=Evicted", typed=True)
-        return [vpa_watch(namespace), pods, events, *controller_watches(namespace)]
+        plans = [] if self._planner is None else plan_watches()
+        return [vpa_watch(namespace), pods, events, *controller_watches(namespace), *plans]
 
     # -- what happens ------------------------------------------------------------------------------------------------
 
     def notice(self, change: Change, now: Moment) -> None:
         """A change: of pods, what it tells of kills for memory; it waits for the next round."""
         del now
+        if RoundPlanner.looks_at(change):
+            return
         old, new = change.old, change.new
         try:
             if isinstance(old, Pod) and isinstance(new, Pod):
@@ -149,7 +164,10 @@ class VpaRecommender:
             self._first, changes = False, pod_changes(self.state, there)
         else:
             changes = PodChanges(changed=there, gone=[key for key, pod in pods.items() if pod is None])
-        return RecommenderSight(vpas, controllers, changes, ooms)
+        if self._planner is None:
+            return RecommenderSight(vpas, controllers, changes, ooms)
+        live = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
+        return RecommenderSight(vpas, controllers, changes, ooms, live=live, beside=self._planner.seen(stores))
 
     # -- what is done ------------------------------------------------------------------------------------------------
 
@@ -164,8 +182,28 @@ class VpaRecommender:
             yield from self._begin(sight, progress)
             return
         given = RecommenderRound(vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, ooms=sight.ooms)
-        self._tell((yield from recommender_steps(self.state, given, now=progress.now)))
+        result = yield from recommender_steps(self.state, given, now=progress.now)
+        self._tell(result)
+        if self._planner is not None:
+            progress = Progress((yield from progress.clock()))
+            yield from self._explain_steps(self._planner, sight, result, progress)
         self._active()
+
+    def _explain_steps(
+        self, planner: RoundPlanner, sight: RecommenderSight, result: RecommenderResult, progress: Progress
+    ) -> Steps[None]:
+        """Says what the recommendations of a round would do to nodes, if all pods had them."""
+        statuses = {(each.namespace, each.name): each.status for each in result.vpas}
+        vpas = [
+            msgspec.structs.replace(vpa, status=statuses[vpa.namespace, vpa.name])
+            for vpa in sight.vpas
+            if (vpa.namespace, vpa.name) in statuses
+        ]
+        selected = yield from select_steps(vpas, sight.controllers, progress)
+        live = live_pods(sight.live)
+        controlled = yield from controlled_pods_steps(live, selected, sight.controllers, progress)
+        plan = recommendation_plan(planner.cluster(sight.beside, live), controlled, now=progress.now)
+        yield from planner.told_steps(plan, progress)
 
     def _begin(self, sight: RecommenderSight, progress: Progress) -> Steps[None]:
         """``InitFromCheckpoints``, or Prometheus's history. A list of checkpoints that cannot be had is asked for
@@ -222,8 +260,10 @@ def recommender_program(
     history: PrometheusHistory | None = None,
     query_timeout: timedelta = timedelta(minutes=5),
     prometheus: History | None = None,
+    explain: Callable[[VPARoundPlan], None] | None = None,
 ) -> Program:
-    """The recommender on what a process has. ``prometheus`` is asked for ``history`` where ``storage`` says so."""
+    """The recommender on what a process has. ``prometheus`` is asked for ``history`` where ``storage`` says so;
+    ``explain``: see :class:`VpaRecommender`."""
     health = ActivityCheck(5 * options.recommender_interval, around.steady.now())
     rng = random.Random()
     driver = VpaRecommender(
@@ -233,6 +273,7 @@ def recommender_program(
         query_timeout=query_timeout,
         monitored=lambda: health.start_monitoring(around.steady.now()),
         active=lambda: health.update_last_activity(around.steady.now()),
+        explain=explain,
     )
     source = RESTMetrics(around.client, around.resources, around.steady)
     return Program(driver=driver, metrics=RECOMMENDER_METRICS, health=health, source=source, prometheus=prometheus)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from kscale.capacity.vpa_round_plan import VPARoundPlan, update_plan
 from kscale.drivers.health import ActivityCheck
 from kscale.drivers.process import Program, Surroundings
 from kscale.drivers.ticker import Ticker
+from kscale.drivers.vpa_planning import RoundPlanner, plan_watches
 from kscale.drivers.vpa_watches import ControllerFeed, controller_watches, limit_range_watch, vpa_watch
-from kscale.effects import Moment, Progress, Steps, duration
+from kscale.effects import Action, Moment, Progress, Steps, duration, foreseen_steps
 from kscale.objects.core import LimitRange, Pod
+from kscale.objects.meta import KubeObject
 from kscale.objects.vpa import VerticalPodAutoscaler
 from kscale.vpa.controllers import Controllers
 from kscale.vpa.limit_range import LimitRanges
@@ -33,17 +37,19 @@ UPDATER_METRICS: Final = tuple(metric for name, metric in METRICS.items() if nam
 
 @dataclass(frozen=True, slots=True)
 class UpdaterSight:
-    """What a loop goes by."""
+    """What a loop goes by. ``beside``: what only plans look at."""
 
     vpas: Sequence[VerticalPodAutoscaler]
     pods: Sequence[Pod]
     controllers: Controllers
+    beside: Sequence[KubeObject] = ()
 
 
 class VpaUpdater:
     """Evicts and resizes every ``updater_interval``, first one interval after it knows everything.
 
-    ``monitored`` is called when it does, ``active`` after each loop. ``state`` is what it keeps between loops.
+    ``monitored`` is called when it does, ``active`` after each loop; ``plan`` is told before each loop what it would do
+    to nodes. ``state`` is what it keeps between loops.
     """
 
     name = "vpa-updater"
@@ -54,8 +60,10 @@ class VpaUpdater:
         *,
         monitored: Callable[[], None] = lambda: None,
         active: Callable[[], None] = lambda: None,
+        plan: Callable[[VPARoundPlan], None] | None = None,
     ) -> None:
         self.options = options or UpdaterOptions()
+        self._planner = None if plan is None else RoundPlanner(plan)
         self.state = UpdaterState()
         self.limit_ranges = LimitRanges()
         self._admission = ScalingDirection()
@@ -67,14 +75,17 @@ class VpaUpdater:
 
     @property
     def watches(self) -> Sequence[Watch]:
-        """VPAs, pods that are on a node and have not ended, limit ranges, controllers."""
+        """VPAs, pods that are on a node and have not ended, limit ranges, controllers, and what plans look at."""
         namespace = self.options.vpa_object_namespace
         pods = Watch(kind="Pod", api_version="v1", namespace=namespace, field_selector=_PODS, typed=True)
-        return [vpa_watch(namespace), pods, limit_range_watch(namespace), *controller_watches(namespace)]
+        plans = [] if self._planner is None else plan_watches()
+        return [vpa_watch(namespace), pods, limit_range_watch(namespace), *controller_watches(namespace), *plans]
 
     def notice(self, change: Change, now: Moment) -> None:
         """A change of a limit range or a controller waits for the next loop; the rest is looked at then."""
         del now
+        if RoundPlanner.looks_at(change):
+            return
         item = change.new or change.old
         if isinstance(item, LimitRange):
             self._limits[item.namespace, item.name] = change.new if isinstance(change.new, LimitRange) else None
@@ -101,7 +112,7 @@ class VpaUpdater:
         self._loops.take(now)
         vpas = [item for item in stores.objects("VerticalPodAutoscaler") if isinstance(item, VerticalPodAutoscaler)]
         pods = [item for item in stores.objects("Pod") if isinstance(item, Pod)]
-        return UpdaterSight(vpas, pods, controllers)
+        return UpdaterSight(vpas, pods, controllers, () if self._planner is None else self._planner.seen(stores))
 
     def steps(self, sight: UpdaterSight | None, now: Moment) -> Steps[None]:
         """A loop."""
@@ -112,11 +123,26 @@ class VpaUpdater:
         given = UpdaterRound(
             vpas=sight.vpas, pods=sight.pods, controllers=sight.controllers, limit_ranges=self.limit_ranges
         )
+        if self._planner is not None:
+            yield from self._plan_steps(self._planner, sight, given, progress)
         result = yield from updater_steps(
             self.state, given, now=progress.now, options=self.options, admission=self._admission
         )
         self._tell(result)
         self._active()
+
+    def _plan_steps(
+        self, planner: RoundPlanner, sight: UpdaterSight, given: UpdaterRound, progress: Progress
+    ) -> Steps[None]:
+        """Says what the loop would do to nodes. Scales and the lease are asked for as the loop itself asks."""
+        actions: list[Action] = []
+        now = progress.now
+        steps = updater_steps(
+            copy.deepcopy(self.state), given, now=now, options=self.options, admission=ScalingDirection()
+        )
+        result: UpdaterResult = yield from foreseen_steps(steps, actions.append, now=now)
+        cluster = planner.cluster(sight.beside, sight.pods)
+        yield from planner.told_steps(update_plan(cluster, given, result, actions, now=now), progress)
 
     def _tell(self, result: UpdaterResult) -> None:
         for pod in result.chosen:
@@ -126,12 +152,15 @@ class VpaUpdater:
             _log.warning("%s", text)
 
 
-def updater_program(around: Surroundings, *, options: UpdaterOptions) -> Program:
-    """The updater on what a process has."""
+def updater_program(
+    around: Surroundings, *, options: UpdaterOptions, plan: Callable[[VPARoundPlan], None] | None = None
+) -> Program:
+    """The updater on what a process has. ``plan``: see :class:`VpaUpdater`."""
     health = ActivityCheck(5 * options.updater_interval, around.steady.now())
     driver = VpaUpdater(
         options,
         monitored=lambda: health.start_monitoring(around.steady.now()),
         active=lambda: health.update_last_activity(around.steady.now()),
+        plan=plan,
     )
     return Program(driver=driver, metrics=UPDATER_METRICS, health=health)

@@ -40,6 +40,7 @@ from kscale.effects.cloud import (
 )
 from kscale.effects.deferred import Deferred
 from kscale.effects.dry_run import DryRun, Respond, UnansweredError, as_if_done
+from kscale.effects.foreseen import foreseen_steps
 from kscale.effects.metrics import GetMetric, QueryPrometheus
 from kscale.effects.moments import (
     SECOND,
@@ -118,6 +119,7 @@ __all__ = [
     "as_if_done",
     "check_answer",
     "duration",
+    "foreseen_steps",
     "from_text",
     "later",
     "moment",

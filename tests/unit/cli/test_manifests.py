@@ -210,6 +210,17 @@ DRIVERS: dict[str, Callable[[], Sequence[Watch]]] = {
 }
 
 
+@pytest.mark.parametrize(("program", "flag"), [("vpa-updater", "plan"), ("vpa-recommender", "explain")])
+def test_who_says_what_rounds_do_to_nodes_may_see_what_decides_where_pods_fit(program: str, flag: str) -> None:
+    wide, _ = autoscaler_roles(program, plans=True)
+    granted = {resource for rule in wide if {"list", "watch"} <= set(rule["verbs"]) for resource in rule["resources"]}
+    assert {"nodes", "persistentvolumes", "persistentvolumeclaims", "storageclasses"} <= granted
+    assert any("events" in rule["resources"] and "create" in rule["verbs"] for rule in wide)
+    for flags in ((), ("--flag", f"--{flag}")):
+        found = run("manifests", program, "--image", "i", *flags, "-o", "json").stdout
+        assert ('"storageclasses"' in found) is bool(flags)
+
+
 @pytest.mark.parametrize("program", AUTOSCALERS)
 def test_the_other_autoscalers_may_see_what_they_watch_and_no_more(program: str) -> None:
     wide, own = autoscaler_roles(program)

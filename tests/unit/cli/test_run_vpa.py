@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import trustme
 
+from kscale.capacity.vpa_round_plan import VPARoundPlan
 from kscale.cli.commands.run import vpa_admission, vpa_recommender, vpa_updater
 from kscale.drivers.vpa_registration import RegistrationOptions
 from kscale.objects.quantity import Quantity
+from kscale.schemas import schema
 from kscale.series.prometheus_history import PrometheusHistory
+from kscale.vpa.advice.records import Effect
 from kscale.vpa.options import AdmissionOptions, RecommenderOptions, UpdaterOptions
 from unit.cli.support import kscale as run
 
@@ -267,3 +272,22 @@ def test_what_the_admission_controller_refuses(files: list[str], argument: str, 
 def test_every_flag_of_the_others(program: str, flags: str) -> None:
     text = run("run", program, "--help").stdout
     assert [flag for flag in flags.split() if f"--{flag}" not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("program", "flag", "name"), [("vpa-updater", "--plan", "plan"), ("vpa-recommender", "--explain", "explain")]
+)
+def test_what_rounds_do_to_nodes_is_told_on_stdout(
+    program: str, flag: str, name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run("run", program, flag).code == 0
+    (((_, _, build), _),) = RAN
+    build.keywords[name](VPARoundPlan(now=None, program=program, vpas=[], effect=Effect()))
+    line = json.loads(capsys.readouterr().out)
+    jsonschema.validate(line, schema("VPARoundPlan"))
+    assert (line["kind"], line["program"]) == ("VPARoundPlan", program)
+    RAN.clear()
+    assert run("run", program).code == 0
+    (((_, _, build), _),) = RAN
+    assert build.keywords[name] is None
+    assert "has no effect with --world simulated" in run("run", program, flag, "--world=simulated").stderr

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kscale.capacity.vpa_round_plan import PlannedVPA, VPARoundPlan
 from kscale.drivers.vpa_recommender import VpaRecommender, recommender_program
 from kscale.effects import SECOND, ApiError, QueryPrometheus
 from kscale.vpa import RecommenderOptions
@@ -21,6 +22,7 @@ from unit.drivers.vpa_world import (
     autoscaler,
     cluster,
     meta,
+    node,
     running,
     running_pod,
     used,
@@ -65,6 +67,28 @@ async def minutes(api: FakeApi, count: int, cpu: str = "200m", memory: str = "30
 
 def writes(api: FakeApi) -> list[str]:
     return [path for method in ("POST", "PATCH", "PUT", "DELETE") for path in api.server.asked(method)]
+
+
+def test_it_explains_what_its_recommendations_do_to_nodes() -> None:
+    told: list[VPARoundPlan] = []
+
+    async def case(api: FakeApi) -> None:
+        cluster(api, cpu="900m")
+        api.server.put("nodes", node(cpu="1"))
+        api.server.put(VPAS, autoscaler("web", updatePolicy={"updateMode": "Off"}))
+        build = partial(recommender_program, options=RecommenderOptions(), explain=told.append)
+        async with running(api, build):
+            await asyncio.sleep(30)
+            await minutes(api, 3)
+            said = [each for each in api.server.all("events") if each["reason"] == "NodesPlanned"]
+            assert [(each["involvedObject"]["name"], each["count"]) for each in said] == [("n", 1)]  # nothing new since
+            assert "pods of 1 VPAs" in said[0]["message"]
+
+    against(case)
+    assert len(told) == 3
+    for plan in told:
+        assert plan.vpas == [PlannedVPA(namespace=NAMESPACE, name="web", pods=2)]
+        assert (plan.effect.nodes_before, plan.effect.nodes_after) == (2, 1)
 
 
 def test_it_recommends_each_minute_and_keeps_checkpoints() -> None:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from kscale.capacity.vpa_round_plan import PlannedVPA, VPARoundPlan
 from kscale.drivers.vpa_updater import VpaUpdater, updater_program
 from kscale.effects import to_text
 from kscale.vpa import UpdaterOptions
 from kscale.world.kubernetes.transport import Answer, Call
-from unit.drivers.vpa_world import NAMESPACE, SERVED, Run, autoscaler, cluster, running, running_pod, workload
+from unit.drivers.vpa_world import NAMESPACE, SERVED, Run, autoscaler, cluster, node, running, running_pod, workload
 from unit.world.fake_api_server import RefusalError, status
 from unit.world.test_informer import FakeApi, against_fake
 
@@ -101,6 +102,57 @@ def test_it_evicts_within_its_budget_and_says_so() -> None:
             assert len(pods(api)) == 4  # they have what is recommended
 
     against(case)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_it_says_what_a_loop_does_to_nodes_before_it_acts(dry_run: bool) -> None:
+    told: list[tuple[VPARoundPlan, int]] = []
+
+    async def case(api: FakeApi) -> None:
+        cluster(api, pods=4)
+        api.server.put("nodes", node())
+        api.server.put(VPAS, far())
+        lives(api)
+        build = partial(
+            updater_program, options=UpdaterOptions(), plan=lambda plan: told.append((plan, len(pods(api))))
+        )
+        async with running(api, build, dry_run=dry_run):
+            await asyncio.sleep(50)
+            lives(api)
+            await asyncio.sleep(25)
+            assert len(pods(api)) == (4 if dry_run else 2)
+            assert ("Node NodesPlanned" in events(api)) is not dry_run
+
+    against(case)
+    ((plan, there),) = told
+    assert there == 4
+    assert plan.vpas == [PlannedVPA(namespace=NAMESPACE, name="web", pods=2, evict=["web-0", "web-1"], resize=[])]
+    effect = plan.effect
+    assert (effect.node, effect.pods, effect.nodes_before, effect.nodes_after) == ("n", 4, 1, 2)
+    assert plan.event is not None
+    assert plan.event.message == (
+        "This round updates 2 pods of 1 VPAs: packed onto nodes like this one, 4 running pods need 2 nodes, 1 before"
+    )
+
+
+def test_a_plan_is_of_what_is_resized_and_of_nothing_where_nothing_can_be() -> None:
+    told: list[VPARoundPlan] = []
+
+    async def case(api: FakeApi) -> None:
+        cluster(api, pods=2)
+        api.server.put("nodes", node())
+        api.server.put(VPAS, far("InPlaceOrRecreate"))
+        async with running(api, partial(updater_program, options=UpdaterOptions(), plan=told.append)):
+            await asyncio.sleep(70)
+            lives(api)
+            await asyncio.sleep(MINUTE)
+
+    against(case)
+    without, plan = told
+    assert (without.vpas, without.event) == ([], None)  # the admission controller did not say that it lives
+    (vpa,) = plan.vpas
+    assert vpa.resize
+    assert not vpa.evict
 
 
 def test_without_an_admission_controller_nothing_is_done(caplog: pytest.LogCaptureFixture) -> None:

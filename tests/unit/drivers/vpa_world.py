@@ -59,6 +59,12 @@ def autoscaler(
     }
 
 
+def node(name: str = "n", cpu: str = "2", memory: str = "4Gi") -> dict[str, Any]:
+    room = {"cpu": cpu, "memory": memory, "pods": "110"}
+    status = {"allocatable": room, "capacity": room}
+    return {"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "status": status}
+
+
 def used(api: FakeApi, name: str, cpu: str, memory: str, *, at: int | None = None) -> None:
     """What metrics-server says of a pod."""
     usage = [{"name": "c", "usage": {"cpu": cpu, "memory": memory}}]

@@ -144,6 +144,7 @@ class VpaUpdate:
             ChosenPod(
                 namespace=item.pod.namespace,
                 pod=item.pod.name,
+                vpa=self._vpa.name,
                 outside_recommended_range=item.outside_recommended_range,
                 scale_up=item.scale_up,
                 resource_diff=item.resource_diff,

@@ -48,10 +48,11 @@ class UpdaterRound(msgspec.Struct, kw_only=True):
 
 
 class ChosenPod(msgspec.Struct, kw_only=True, frozen=True):
-    """A pod that is due for an update, and why: what upstream logs as accepted."""
+    """A pod that is due for an update, and why: what upstream logs as accepted. ``vpa``: the name of its VPA."""
 
     namespace: str
     pod: str
+    vpa: str
     outside_recommended_range: bool
     scale_up: bool
     resource_diff: float

@@ -15,7 +15,7 @@ import typer
 
 from kscale.cli.go_flags import GoCommand
 from kscale.cli.options import OptionGroup
-from kscale.cli.process import run_program
+from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
@@ -172,6 +172,21 @@ class PrometheusFlags(OptionGroup):
         return authorization(bearer_token=token, username=self.username, password=self.password, environment=os.environ)
 
 
+@dataclass
+class ExplainFlags(OptionGroup):
+    """What is told after a round."""
+
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="After each round: what its recommendations would do to nodes if all pods had them, as a VPARoundPlan "
+            "(one line of JSON on stdout) and, where it says something new, an event.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False
+
+
 def command(
     *,
     process: Process,
@@ -180,6 +195,7 @@ def command(
     flags: RecommenderFlags,
     prometheus: PrometheusFlags,
     history: HistoryFlags,
+    explaining: ExplainFlags,
     world: WorldFlags,
 ) -> None:
     """Recommend requests for the pods of VPAs, each minute, as upstream's vpa-recommender does.
@@ -188,7 +204,7 @@ def command(
     the stock recommender, or beside it under another --recommender-name.
     """
     options = struct_of(flags, RecommenderOptions)
-    if ran_simulated(world, "vpa_recommender", options, idle=[process, api, lease, prometheus, history]):
+    if ran_simulated(world, "vpa_recommender", options, idle=[process, api, lease, prometheus, history, explaining]):
         return
     prometheus.authorization()
     asked = msgspec.structs.replace(
@@ -216,6 +232,7 @@ def command(
             history=asked,
             query_timeout=prometheus.timeout(),
             prometheus=source,
+            explain=print_record if explaining.explain else None,
         ),
         election=lease.election(),
         qps=api.kube_api_qps,

@@ -6,10 +6,13 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
+
+import typer
 
 from kscale.cli.go_flags import GoCommand
-from kscale.cli.process import run_program
+from kscale.cli.options import OptionGroup
+from kscale.cli.process import print_record, run_program
 from kscale.cli.process_flags import LeaseFlags, ProcessFlags
 from kscale.cli.simulated import WorldFlags, ran_simulated
 from kscale.cli.struct_flags import flags_of, struct_of
@@ -58,7 +61,24 @@ class Lease(LeaseFlags):
     leader_elect_resource_name: LeaseName = "vpa-updater"
 
 
-def command(*, process: Process, api: ApiFlags, lease: Lease, flags: UpdaterFlags, world: WorldFlags) -> None:
+@dataclass
+class PlanFlags(OptionGroup):
+    """What is told before a loop acts."""
+
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Before each loop: which pods it would update, and what that does to nodes, as a VPARoundPlan (one "
+            "line of JSON on stdout) and an event. With --dry-run it stays at that.",
+            rich_help_panel=PANEL,
+        ),
+    ] = False
+
+
+def command(
+    *, process: Process, api: ApiFlags, lease: Lease, flags: UpdaterFlags, planning: PlanFlags, world: WorldFlags
+) -> None:
     """Resize and evict pods that are too far from what is recommended, as upstream's vpa-updater does.
 
     What is evicted comes back with other requests only where the admission controller lives. Runs instead of upstream's
@@ -67,14 +87,14 @@ def command(*, process: Process, api: ApiFlags, lease: Lease, flags: UpdaterFlag
     if not flags.admission_controller_status_lease_namespace:
         flags.admission_controller_status_lease_namespace = os.environ.get("NAMESPACE", "")
     options = struct_of(flags, UpdaterOptions)
-    if ran_simulated(world, "vpa_updater", options, idle=[process, api, lease]):
+    if ran_simulated(world, "vpa_updater", options, idle=[process, api, lease, planning]):
         return
     from kscale.drivers.vpa_updater import updater_program
 
     run_program(
         "vpa-updater",
         process,
-        partial(updater_program, options=options),
+        partial(updater_program, options=options, plan=print_record if planning.plan else None),
         election=lease.election(),
         qps=api.kube_api_qps,
         burst=api.kube_api_burst,
