@@ -11,6 +11,7 @@ from datetime import datetime
 
 import msgspec
 
+from kscale.drivers.queue_metrics import QueueMetrics
 from kscale.drivers.work_queue import WorkQueue
 from kscale.effects import Moment, moment
 from kscale.hpa.batch import Reconciled
@@ -39,8 +40,9 @@ class HorizontalController:
     """State of the controller between reconciles. Keys are ``namespace/name``; ``now`` is an aware datetime or
     nanoseconds since 1970, and never goes back.
 
-    ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` is the gauge of this name; the
-    rest of upstream's metrics is observed by reconciles. ``kept``: what is remembered of each.
+    ``selectors`` is what reconciles are to be given. ``num_horizontal_pod_autoscalers`` is the gauge of this name,
+    ``queue_metrics`` what upstream's queue counts; the rest of upstream's metrics is observed by reconciles. ``kept``:
+    what is remembered of each.
 
     ``aligned``: HPAs come up again at whole multiples of the sync period (half a period to one and a half after they
     were done), so that many can be reconciled together. Single owner: not for use from several threads at once.
@@ -63,7 +65,7 @@ class HorizontalController:
         self.selectors = SelectorStore()
         self.num_horizontal_pod_autoscalers = 0
         self._workers = self.options.workers
-        self._queue = WorkQueue()
+        self._queue = WorkQueue("horizontalpodautoscaler")
         self._aligned = aligned
         self.kept = KeptStates(state.hpas if state is not None else None)
 
@@ -79,7 +81,7 @@ class HorizontalController:
         if self.options.legacy:
             self._add_rate_limited(key, moment(now))
         else:
-            self._queue.add(key)
+            self._queue.add(key, moment(now))
 
     def updated(self, old: Seen, new: Seen, *, now: datetime | Moment) -> None:
         """A change of an HPA, or a resync. Only another generation is as good as a new object."""
@@ -118,6 +120,11 @@ class HorizontalController:
         return found
 
     @property
+    def queue_metrics(self) -> QueueMetrics:
+        """What the queue has counted."""
+        return self._queue.metrics
+
+    @property
     def ready(self) -> bool:
         """Whether a key is to be reconciled at once."""
         return self._queue.ready
@@ -144,28 +151,30 @@ class HorizontalController:
 
         Whatever came of it, an HPA that was there comes up again after a sync period.
         """
+        time = moment(now)
         if record is None:
             self.kept.pop(key, None)
         else:
             self.kept[key] = record.state
-            self._add_rate_limited(key, moment(now))
-        self._queue.done(key)
+            self._add_rate_limited(key, time)
+        self._queue.done(key, time)
 
-    def done_all(self, found: Reconciled, *, now: datetime | Moment) -> None:
-        """A batch is over; those that it had no time for are due at once."""
+    def done_all(self, found: Reconciled, *, now: datetime | Moment, ended: Moment) -> None:
+        """A batch that was begun ``now`` has ended; those that it had no time for are due at once."""
         self.kept.put(found.keys, found.histories, found.rest)
         time = moment(now)
         for key in found.keys:
             self._add_rate_limited(key, time)
-            self._queue.done(key)
+            self._queue.done(key, ended)
         for key in found.unfinished:
-            self._queue.add(key)
-            self._queue.done(key)
+            self._queue.add(key, ended)
+            self._queue.done(key, ended)
 
     def left_alone(self, key: str, *, now: datetime | Moment) -> None:
         """A key was taken, and nothing was done; it comes up again after a sync period."""
-        self._add_rate_limited(key, moment(now))
-        self._queue.done(key)
+        time = moment(now)
+        self._add_rate_limited(key, time)
+        self._queue.done(key, time)
 
     def _add_rate_limited(self, key: str, now: Moment) -> None:
         period = self.options.sync_period_ns

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from kscale.drivers.horizontal import HorizontalController, Tombstone
+from kscale.drivers.queue_metrics import QUEUE_METRICS
 from kscale.effects import SECOND, Discover, Metric, Moment, Observation, Progress, Steps, from_text
 from kscale.hpa.batch import reconcile_all
 from kscale.hpa.metrics import METRICS, NUM_HPAS
@@ -37,8 +38,8 @@ _KINDS_FORGOTTEN: Final = 30 * SECOND  # kube-controller-manager resets its mapp
 _FRESH: Final = 4  # sync periods
 _LEFT_ALONE: Final = Metric("kscale_horizontal_left_alone", "gauge")
 
-HORIZONTAL_METRICS: Final = (*METRICS.values(), _LEFT_ALONE)
-"""Upstream's, and how many HPAs another controller has."""
+HORIZONTAL_METRICS: Final = (*METRICS.values(), *QUEUE_METRICS, _LEFT_ALONE)
+"""Upstream's, of the controller and of its queue, and how many HPAs another controller has."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,6 +175,7 @@ class HorizontalAutoscaler:
                 due.append(hpa)
         if due and sight.pods is not None:
             mapper = yield from self._kinds(progress, due)
+            yield from progress.observe(*controller.queue_metrics.observations(progress.now))
             found = yield from reconcile_all(
                 due,
                 controller.kept,
@@ -185,13 +187,14 @@ class HorizontalAutoscaler:
                 mapper=mapper,
                 within=self.options.sync_period_ns // 3,
             )
-            controller.done_all(found, now=now)
+            controller.done_all(found, now=now, ended=(yield from progress.clock()))
             for key, problem in found.problems.items():
                 _log.error("HorizontalPodAutoscaler %s cannot be reconciled: %s", key, problem)
         if sight.hpas or sight.gone:
             yield from progress.observe(
                 Observation(name=NUM_HPAS, value=float(controller.num_horizontal_pod_autoscalers)),
                 Observation(name=_LEFT_ALONE.name, value=float(len(self._left_alone))),
+                *controller.queue_metrics.observations(progress.now),
             )
 
     def _is_behind(self, hpa: HorizontalPodAutoscaler, seen: str, now: Moment) -> Steps[bool]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import heapq
 from collections import deque
 
+from kscale.drivers.queue_metrics import QueueMetrics
+
 __all__ = ["WorkQueue"]
 
 
@@ -15,12 +17,13 @@ class WorkQueue:
     """Keys that wait, keys that are ready, keys that are worked on. Times are int64 nanoseconds.
 
     A key is ready at most once, and never worked on twice at a time: added while it is, it is ready again when
-    :meth:`done`. Single owner: not for use from several threads at once.
+    :meth:`done`. ``metrics`` is told of all that happens. Single owner: not for use from several threads at once.
     """
 
-    __slots__ = ("_due", "_heap", "_number", "_ready", "_unclean", "_working")
+    __slots__ = ("_due", "_heap", "_number", "_ready", "_unclean", "_working", "metrics")
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self.metrics = QueueMetrics(name)
         self._ready: deque[str] = deque()
         self._unclean: set[str] = set()  # to be worked on: ready, or added while worked on
         self._working: set[str] = set()
@@ -33,16 +36,18 @@ class WorkQueue:
         """Keys that are worked on."""
         return frozenset(self._working)
 
-    def add(self, key: str) -> None:
+    def add(self, key: str, now: int) -> None:
         """Make a key ready."""
         if key in self._unclean:
             return
+        self.metrics.added(key, now)
         self._unclean.add(key)
         if key not in self._working:
             self._ready.append(key)
 
     def add_after(self, key: str, due: int) -> None:
         """Make a key ready at ``due``; one that already waits keeps the earlier time."""
+        self.metrics.retried()
         known = self._due.get(key)
         if known is not None and known <= due:
             return
@@ -56,12 +61,13 @@ class WorkQueue:
             due, _, key = heapq.heappop(self._heap)
             if self._due.get(key) == due:
                 del self._due[key]
-                self.add(key)
+                self.add(key, due)
         if not self._ready:
             return None
         key = self._ready.popleft()
         self._unclean.discard(key)
         self._working.add(key)
+        self.metrics.taken(key, now)
         return key
 
     @property
@@ -69,8 +75,9 @@ class WorkQueue:
         """Whether a key waits for nothing but somebody to take it."""
         return bool(self._ready)
 
-    def done(self, key: str) -> None:
+    def done(self, key: str, now: int) -> None:
         """Work on a key is over."""
+        self.metrics.done(key, now)
         self._working.discard(key)
         if key in self._unclean:
             self._ready.append(key)

@@ -172,6 +172,24 @@ def test_it_goes_on_each_sync_period() -> None:
     scenario(case)
 
 
+def test_its_queue_is_measured() -> None:
+    async def case(world: World) -> None:
+        world.deploy("web", 500, 500)
+        world.autoscale("web")
+        async with running(world) as around:
+            queue = {"name": "horizontalpodautoscaler"}
+            before = around.metrics.value("workqueue_adds_total", **queue)
+            retries = around.metrics.value("workqueue_retries_total", **queue)
+            assert before >= 1
+            await asyncio.sleep(45)
+            assert around.metrics.value("workqueue_adds_total", **queue) == before + 3
+            assert around.metrics.value("workqueue_retries_total", **queue) >= retries + 3
+            assert around.metrics.value("workqueue_depth", **queue) == 0
+            assert around.metrics.value("workqueue_unfinished_work_seconds", **queue) == 0
+
+    scenario(case)
+
+
 def test_a_new_generation_is_looked_at_at_once() -> None:
     async def case(world: World) -> None:
         world.deploy("web", 500, 500)

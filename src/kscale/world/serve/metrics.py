@@ -107,7 +107,7 @@ class MetricStore:
                     raise UnknownMetricError(f"there is no metric {seen.name}")
                 family.observe(seen)
 
-    def value(self, name: str, **labels: str) -> float | None:
+    def value(self, name: str, /, **labels: str) -> float | None:
         """What a counter or gauge stands at; None: nothing was observed."""
         with self._lock:
             family = self._families[name]

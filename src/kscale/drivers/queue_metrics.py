@@ -1,0 +1,98 @@
+"""What a work queue counts, under upstream's names (``client-go/util/workqueue/metrics.go``,
+``component-base/metrics/prometheus/workqueue``)."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Final
+
+from kscale.effects import SECOND, Metric, Moment, Observation
+
+__all__ = ["QUEUE_METRICS", "QueueMetrics"]
+
+_BOUNDS: Final = tuple(1e-6 * 10.0**i for i in range(10))
+_DEPTH: Final = Metric("workqueue_depth", "gauge", ("name",))
+_ADDS: Final = Metric("workqueue_adds_total", "counter", ("name",))
+_WAITED: Final = Metric("workqueue_queue_duration_seconds", "histogram", ("name",), _BOUNDS)
+_WORKED: Final = Metric("workqueue_work_duration_seconds", "histogram", ("name",), _BOUNDS)
+_UNFINISHED: Final = Metric("workqueue_unfinished_work_seconds", "gauge", ("name",))
+_LONGEST: Final = Metric("workqueue_longest_running_processor_seconds", "gauge", ("name",))
+_RETRIES: Final = Metric("workqueue_retries_total", "counter", ("name",))
+
+QUEUE_METRICS: Final = (_DEPTH, _ADDS, _WAITED, _WORKED, _UNFINISHED, _LONGEST, _RETRIES)
+"""All of them; ``name`` is the queue's."""
+
+
+class QueueMetrics:
+    """Of one queue, ``name``. Single owner, as the queue."""
+
+    __slots__ = ("_added", "_adds", "_begun", "_depth", "_labels", "_retries", "_waited", "_worked")
+
+    def __init__(self, name: str) -> None:
+        self._labels = {"name": name}
+        self._depth = self._adds = self._retries = 0
+        self._added: dict[str, Moment] = {}
+        self._begun: dict[str, Moment] = {}
+        self._waited, self._worked = _Durations(), _Durations()
+
+    def added(self, key: str, now: Moment) -> None:
+        """A key that was not to be worked on is."""
+        self._adds += 1
+        self._depth += 1
+        self._added.setdefault(key, now)
+
+    def retried(self) -> None:
+        """A key is to come up again later."""
+        self._retries += 1
+
+    def taken(self, key: str, now: Moment) -> None:
+        """Work on a key begins."""
+        self._depth -= 1
+        self._begun[key] = now
+        added = self._added.pop(key, None)
+        if added is not None:
+            self._waited.add(now - added)
+
+    def done(self, key: str, now: Moment) -> None:
+        """Work on a key is over."""
+        begun = self._begun.pop(key, None)
+        if begun is not None:
+            self._worked.add(now - begun)
+
+    def observations(self, now: Moment) -> Iterator[Observation]:
+        """What has been counted since this was last asked, and what is under way."""
+        ages = [now - begun for begun in self._begun.values()]
+        for metric, value in (
+            (_DEPTH, self._depth),
+            (_UNFINISHED, sum(ages) / SECOND),
+            (_LONGEST, max(ages, default=0) / SECOND),
+        ):
+            yield Observation(name=metric.name, value=float(value), labels=self._labels)
+        for metric, count in ((_ADDS, self._adds), (_RETRIES, self._retries)):
+            if count:
+                yield Observation(name=metric.name, value=float(count), labels=self._labels)
+        for metric, durations in ((_WAITED, self._waited), (_WORKED, self._worked)):
+            if any(durations.buckets):
+                yield Observation(
+                    name=metric.name,
+                    value=durations.total / SECOND,
+                    labels=self._labels,
+                    buckets=tuple(durations.buckets),
+                )
+        self._adds = self._retries = 0
+        self._waited, self._worked = _Durations(), _Durations()
+
+
+class _Durations:
+    """Durations by bucket, and their sum in nanoseconds."""
+
+    __slots__ = ("buckets", "total")
+
+    def __init__(self) -> None:
+        self.buckets = [0] * (len(_BOUNDS) + 1)
+        self.total = 0
+
+    def add(self, duration: int) -> None:
+        self.total += duration
+        self.buckets[bisect_left(_BOUNDS, duration / SECOND)] += 1

@@ -1,0 +1,66 @@
+"""The work queue, and what it counts."""
+
+from __future__ import annotations
+
+from kscale.drivers.queue_metrics import QUEUE_METRICS
+from kscale.drivers.work_queue import WorkQueue
+from kscale.effects import SECOND, Observation
+
+NOW = 1_800_000_000 * SECOND
+BOUNDS = next(each.bounds for each in QUEUE_METRICS if each.name == "workqueue_work_duration_seconds")
+
+
+def counted(queue: WorkQueue, now: int) -> dict[str, Observation]:
+    found = list(queue.metrics.observations(now))
+    assert all(each.labels == {"name": "q"} for each in found)
+    return {each.name.removeprefix("workqueue_"): each for each in found}
+
+
+def gauges(found: dict[str, Observation]) -> tuple[float, float, float]:
+    names = ("depth", "unfinished_work_seconds", "longest_running_processor_seconds")
+    depth, unfinished, longest = (found[name].value for name in names)
+    return depth, unfinished, longest
+
+
+def bucket(observation: Observation) -> list[float]:
+    """The upper bounds of the buckets that something fell into."""
+    assert observation.buckets is not None
+    return [(*BOUNDS, float("inf"))[i] for i, count in enumerate(observation.buckets) for _ in range(count)]
+
+
+def test_what_waits_and_what_is_worked_on_is_counted() -> None:
+    queue = WorkQueue("q")
+    queue.add("a", NOW)
+    queue.add("a", NOW)  # once is enough
+    queue.add("b", NOW)
+    assert gauges(counted(queue, NOW)) == (2, 0, 0)
+    assert queue.take(NOW + 2 * SECOND) == "a"
+    queue.add("a", NOW + 3 * SECOND)  # worked on: it comes up again
+    assert queue.take(NOW + 4 * SECOND) == "b"
+    found = counted(queue, NOW + 6 * SECOND)
+    assert gauges(found) == (1, 6, 4)
+    assert found["adds_total"].value == 1  # the others were told before
+    assert (found["queue_duration_seconds"].value, bucket(found["queue_duration_seconds"])) == (6, [10, 10])
+    assert "work_duration_seconds" not in found
+    queue.done("a", NOW + 6 * SECOND)
+    assert queue.take(NOW + 6 * SECOND) == "a"
+    queue.done("a", NOW + 6 * SECOND + 500)
+    queue.done("b", NOW + 104 * SECOND)
+    found = counted(queue, NOW + 104 * SECOND)
+    assert gauges(found) == (0, 0, 0)
+    assert bucket(found["work_duration_seconds"]) == [BOUNDS[0], 10, BOUNDS[-2]]
+    assert found["queue_duration_seconds"].value == 3
+    assert gauges(counted(queue, NOW)) == (0, 0, 0)
+    assert set(counted(queue, NOW)) == {"depth", "unfinished_work_seconds", "longest_running_processor_seconds"}
+
+
+def test_what_comes_up_later_is_a_retry_and_waits_from_when_it_is_due() -> None:
+    queue = WorkQueue("q")
+    queue.add_after("a", NOW + 15 * SECOND)
+    queue.add_after("a", NOW + 20 * SECOND)
+    assert queue.take(NOW) is None
+    found = counted(queue, NOW)
+    assert (found["retries_total"].value, found["depth"].value, "adds_total" in found) == (2, 0, False)
+    assert queue.take(NOW + 16 * SECOND) == "a"
+    found = counted(queue, NOW + 16 * SECOND)
+    assert (found["queue_duration_seconds"].value, found["adds_total"].value) == (1, 1)
