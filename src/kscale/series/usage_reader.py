@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kscale.errors import InputError, Problem
-from kscale.series.columns import SeriesKey
+from kscale.series.columns import Series, SeriesKey
 from kscale.series.prometheus_reader import read_prometheus
 from kscale.series.usage_csv import CsvFile, check_quotes
 from kscale.series.usage_metrics import METRICS, resource_of
@@ -32,7 +32,7 @@ from kscale.series.usage_series import Numbered, SeriesTable
 if TYPE_CHECKING:
     from kscale.series.usage_tables import NamesOfTables
 
-__all__ = ["UsageBatch", "UsageFiles", "read_usage"]
+__all__ = ["UsageBatch", "UsageFiles", "read_usage", "usage_of"]
 
 _T = TypeVar("_T")
 _MOST_WORKERS: Final = 4
@@ -217,10 +217,7 @@ def _csv(path: Path, names: Mapping[str, str], unit: str, threads: int) -> Itera
 
 
 def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> Iterator[UsageBatch]:
-    """One matrix; the label ``resource`` or the metric's name says whether it is CPU (cores) or memory (bytes).
-
-    CPU comes first, then memory, container by container, as upstream's import has it; pods by name.
-    """
+    """One matrix; the label ``resource`` or the metric's name says whether it is CPU (cores) or memory (bytes)."""
     try:
         series = read_prometheus(_content(path), columns=columns, source=str(path), finite=False)
     except OSError as error:
@@ -232,6 +229,17 @@ def _prometheus(path: Path, columns: Mapping[str, str] | None, metric: str) -> I
         ],
         bool,
     )
+    yield from usage_of(series, is_memory, columns)
+
+
+def usage_of(
+    series: Series, is_memory: NDArray[np.bool_], columns: Mapping[str, str] | None = None
+) -> Iterator[UsageBatch]:
+    """The usage in series of Prometheus: ``is_memory`` bool[series] (bytes), else CPU (cores); ``columns`` as of
+    :func:`read_usage`.
+
+    CPU comes first, then memory, container by container, as upstream's import has it; pods by name.
+    """
     bounds = np.searchsorted(series.series, np.arange(len(series.keys) + 1))
     for memory in (False, True):
         wanted = sorted(np.flatnonzero(is_memory == memory).tolist(), key=series.keys.__getitem__)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -15,6 +15,7 @@ from kscale.cli.failures import of_dump
 from kscale.cli.inputs import say_read
 from kscale.cli.kinds import kind_of
 from kscale.cli.output import Answer
+from kscale.cli.prometheus_options import PrometheusFlags
 from kscale.cli.recommend_options import History, Settings, Shape, fail_level, recommender_options, setting_of
 from kscale.cli.recommend_views import Advice, ShowAdvice, view_of
 from kscale.objects.workloads import WORKLOADS
@@ -23,9 +24,17 @@ from kscale.vpa.advice import recommend
 from kscale.vpa.advice.records import SEVERITIES, RecommendationReport, with_quality
 from kscale.vpa.strategies import find_strategy, strategies
 
+if TYPE_CHECKING:
+    from kscale.series.usage_reader import UsageBatch
+
 __all__ = ["EPILOG", "command"]
 
-EPILOG = """A history can come from Prometheus (what a file is of, its name says)
+EPILOG = """A history comes from Prometheus, Thanos, Mimir or VictoriaMetrics itself
+
+\b
+kscale recommend -f cluster.json --prometheus-url http://prometheus:9090
+
+or from files (what one is of, its name says)
 
 \b
 ask() { curl -sG "$PROMETHEUS/api/v1/query_range" -d step=5m \\
@@ -41,6 +50,7 @@ or from kscale generate --usage, to try it."""
 def command(
     *,
     history: History,
+    prometheus: PrometheusFlags,
     show: ShowAdvice,
     settings: Settings,  # type: ignore[valid-type]  # made from the registry of strategies
     filename: Annotated[
@@ -117,22 +127,31 @@ def command(
         cluster = kscale.load(*filename, strict=not skip_invalid)
     say_read(cluster.report, ", ".join(filename), terminal)
     saved = list(cluster.all("VerticalPodAutoscalerCheckpoint")) if checkpoints and chosen.uses_recommendation else []
-    if not history.history and not saved:
+    prometheus.check()
+    if prometheus.prometheus_url and history.history:
+        raise typer.BadParameter("it excludes --history", param_hint="--prometheus-url")
+    if not history.history and not saved and not prometheus.prometheus_url:
         needed = "name a history" + (", or dump checkpoints" if chosen.uses_recommendation else "")
         raise typer.BadParameter(f"nothing to recommend from: {needed}", param_hint="--history")
     if (catalogue or groups) and not effect:
         raise typer.BadParameter("--catalogue and -g are about the price of nodes: they need --effect")
     if show.qos is not None and show.output is Shape.VPA:
         raise typer.BadParameter("a VPA object has neither requests nor limits", param_hint="--qos")
+    spaces = _namespaces(cluster, namespace or ())
+    moment = history.moment()
+    if prometheus.prometheus_url:
+        usage: Iterable[UsageBatch] = prometheus.batches(spaces, moment, terminal)
+    else:
+        usage = history.batches(threads)
     with terminal.step("reading the history") as tell:
         advice = recommend(
             cluster,
-            history.batches(threads),
+            usage,
             options=options,
             strategy=chosen,
-            now=history.moment(),
+            now=moment,
             checkpoints=saved,
-            namespaces=_namespaces(cluster, namespace or ()),
+            namespaces=spaces,
             kinds=[kind_of(text) for text in kind or ()],
             selector=selector,
             points_required=history.points_required,

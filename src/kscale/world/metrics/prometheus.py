@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -24,12 +24,21 @@ class Prometheus:
     """Answers :class:`~kscale.effects.QueryPrometheus` (:class:`kscale.world.protocols.History`).
 
     ``address``: its URL; ``authorization``: the header of that name, asked for each time (empty: none); ``insecure``:
-    its certificate is not looked at.
+    its certificate is not looked at; ``headers``: others of each question.
+
+    Thanos, Mimir (at ``/prometheus``; the tenant is a header, ``X-Scope-OrgID``) and VictoriaMetrics answer alike.
     """
 
-    __slots__ = ("_address", "_authorization", "_http", "_insecure")
+    __slots__ = ("_address", "_authorization", "_headers", "_http", "_insecure")
 
-    def __init__(self, address: str, *, authorization: Callable[[], str] = lambda: "", insecure: bool = False) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        authorization: Callable[[], str] = lambda: "",
+        headers: Mapping[str, str] | None = None,
+        insecure: bool = False,
+    ) -> None:
         try:
             import aiohttp
         except ImportError:
@@ -37,6 +46,7 @@ class Prometheus:
         self._http: Any = aiohttp
         self._address = address.rstrip("/")
         self._authorization = authorization
+        self._headers = dict(headers or {})
         self._insecure = insecure
 
     async def query(self, question: QueryPrometheus) -> bytes | ApiError:
@@ -49,7 +59,7 @@ class Prometheus:
             given |= {"start": _seconds(question.start), "end": _seconds(question.end), "step": _seconds(question.step)}
         try:
             header = self._authorization()
-            headers = {"Authorization": header} if header else {}
+            headers = {**self._headers, **({"Authorization": header} if header else {})}
             async with self._http.ClientSession(headers=headers) as session:
                 url = f"{self._address}/api/v1/{path}"
                 async with session.post(url, data=given, ssl=not self._insecure) as answer:

@@ -1,0 +1,186 @@
+"""Options that say which Prometheus is asked, and for how much."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+
+import typer
+
+from kscale.cli.options import OptionGroup
+from kscale.effects import Moment, moment
+from kscale.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    from kscale.cli.terminal import Terminal
+    from kscale.series.usage_reader import UsageBatch
+    from kscale.world.metrics.prometheus import Prometheus
+
+__all__ = ["PrometheusFlags"]
+
+_T = TypeVar("_T")
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_PANEL: Final = "Prometheus"
+
+
+@dataclass
+class PrometheusFlags(OptionGroup):
+    """What speaks Prometheus' HTTP API: Thanos, Mimir (its URL ends in ``/prometheus``), VictoriaMetrics, too."""
+
+    prometheus_url: Annotated[
+        str,
+        typer.Option(
+            "--prometheus-url",
+            metavar="URL",
+            help="Ask this one, or Thanos, Mimir (.../prometheus), VictoriaMetrics, what containers used.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = ""
+    prometheus_header: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prometheus-header",
+            metavar="NAME:VALUE",
+            help="A header of each question, such as X-Scope-OrgID:team. Repeatable.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    prometheus_bearer_token_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--prometheus-bearer-token-file",
+            metavar="FILE",
+            help="Who asks; read for each question.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    prometheus_insecure: Annotated[
+        bool,
+        typer.Option("--prometheus-insecure", help="Its certificate is not looked at.", rich_help_panel=_PANEL),
+    ] = False
+    prometheus_label: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--prometheus-label",
+            metavar="NAME=VALUE",
+            help="Only series with this label, such as cluster=prod. Repeatable.",
+            rich_help_panel=_PANEL,
+        ),
+    ] = None
+    history_length: Annotated[str, typer.Option("--history-length", help="How far back.", rich_help_panel=_PANEL)] = (
+        "8d"
+    )
+    history_resolution: Annotated[
+        str, typer.Option("--history-resolution", help="From value to value.", rich_help_panel=_PANEL)
+    ] = "5m"
+    prometheus_concurrency: Annotated[
+        int,
+        typer.Option("--prometheus-concurrency", min=1, help="Questions at a time.", rich_help_panel=_PANEL),
+    ] = 4
+    prometheus_budget: Annotated[
+        str,
+        typer.Option(
+            "--prometheus-budget", metavar="BYTES", help="More answers than this end it.", rich_help_panel=_PANEL
+        ),
+    ] = "4Gi"
+
+    def check(self) -> None:
+        """Raises BadParameter for options that nothing reads."""
+        if self.prometheus_url:
+            return
+        for option, value in (
+            ("--prometheus-header", self.prometheus_header),
+            ("--prometheus-bearer-token-file", self.prometheus_bearer_token_file),
+            ("--prometheus-insecure", self.prometheus_insecure),
+            ("--prometheus-label", self.prometheus_label),
+        ):
+            if value:
+                raise typer.BadParameter("needs --prometheus-url", param_hint=option)
+
+    def batches(self, namespaces: Sequence[str], now: Moment | None, terminal: Terminal) -> Iterator[UsageBatch]:
+        """What the containers of the namespaces (none: all) used until ``now`` (None: the clock's time). Raises
+        InputError."""
+        from kscale.objects.quantity import Quantity, QuantityError
+        from kscale.world.metrics.range_queries import RangeLimits, RangeQueries
+        from kscale.world.metrics.usage_history import ContainerUsage
+
+        try:
+            budget = Quantity(self.prometheus_budget).value()
+        except QuantityError:
+            text = f"{self.prometheus_budget!r} is not a quantity"
+            raise typer.BadParameter(text, param_hint="--prometheus-budget") from None
+        step = _duration(self.history_resolution, "--history-resolution")
+        length = _duration(self.history_length, "--history-length")
+        end = (moment(datetime.now(UTC)) if now is None else now) // step * step
+        usage = ContainerUsage(
+            start=end - length,
+            end=end,
+            step=step,
+            namespaces=namespaces,
+            labels=[_label(text) for text in self.prometheus_label or ()],
+        )
+        limits = RangeLimits(concurrency=self.prometheus_concurrency, total_bytes=budget)
+        queries = RangeQueries(self._client().query, limits)
+        yield from _run(usage.batches(queries))
+        traffic = queries.traffic
+        terminal.note(f"{traffic.queries:,} queries of {self.prometheus_url}: {traffic.received / 1e6:,.1f} MB")
+
+    def _client(self) -> Prometheus:
+        from kscale.series.prometheus_history import authorization
+        from kscale.world.metrics.prometheus import Prometheus
+
+        file = self.prometheus_bearer_token_file
+
+        def token() -> str:
+            if file is None:
+                return ""
+            try:
+                return authorization(bearer_token=file.read_text(encoding="utf-8").strip())
+            except (OSError, UnicodeDecodeError) as error:
+                text = getattr(error, "strerror", None) or str(error)
+                raise InputError(Problem(text, str(file), field="--prometheus-bearer-token-file")) from None
+
+        headers = dict(_header(text) for text in self.prometheus_header or ())
+        return Prometheus(self.prometheus_url, authorization=token, headers=headers, insecure=self.prometheus_insecure)
+
+
+def _duration(text: str, option: str) -> int:
+    from kscale.series.prometheus_history import parse_prometheus_duration
+
+    try:
+        found = parse_prometheus_duration(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+    if found < 10**9:
+        raise typer.BadParameter(f"{text} is less than a second", param_hint=option)
+    return found
+
+
+def _header(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name) or not value.strip().isprintable():
+        raise typer.BadParameter(f"{name!r}...: NAME:VALUE is expected", param_hint="--prometheus-header")
+    return name, value.strip()
+
+
+def _label(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not _LABEL.fullmatch(name):
+        raise typer.BadParameter(f"{text!r}: NAME=VALUE is expected", param_hint="--prometheus-label")
+    return name, value
+
+
+def _run(found: AsyncIterator[_T]) -> Iterator[_T]:
+    """The items one by one; what is under way goes on while the next is waited for."""
+
+    async def following() -> Any:
+        return await anext(found, None)
+
+    with asyncio.Runner() as runner:
+        while (item := runner.run(following())) is not None:
+            yield item

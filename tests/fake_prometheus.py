@@ -1,0 +1,80 @@
+"""A Prometheus over loopback that knows a few containers, and what it was asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs
+
+__all__ = ["FakePrometheus"]
+
+
+class FakePrometheus:
+    """``containers``: (namespace, pod, container) -> (cores, bytes), the same all the time. ``most``: an answer with
+    more samples is refused."""
+
+    def __init__(self, containers: dict[tuple[str, str, str], tuple[float, float]], *, most: int = 1 << 30) -> None:
+        self.containers = containers
+        self.most = most
+        self.asked: list[dict[str, str]] = []
+        self.headers: list[dict[str, str]] = []
+        self._lock = threading.Lock()
+
+    def answer(self, path: str, given: dict[str, str], headers: dict[str, str]) -> tuple[int, Any]:
+        """Status and body: plain data, or bytes as they are."""
+        with self._lock:
+            self.asked.append({"path": path, **given})
+            self.headers.append(headers)
+        if path.endswith("/query"):
+            value = [float(given["time"]), str(len(self.containers))]
+            return 200, {
+                "status": "success",
+                "data": {"resultType": "vector", "result": [{"metric": {}, "value": value}]},
+            }
+        start, end, step = (float(given[name]) for name in ("start", "end", "step"))
+        times = [start + i * step for i in range(int((end - start) // step) + 1)]
+        if len(times) > 11_000 or len(times) * len(self.containers) > self.most:
+            text = "query processing would load too many samples into memory in query execution"
+            return 422, {"status": "error", "errorType": "execution", "error": text}
+        number = 1 if "working_set" in given["query"] else 0
+        result = [
+            {
+                "metric": dict(zip(("namespace", "pod", "container"), key, strict=True)),
+                "values": [[time, str(values[number])] for time in times],
+            }
+            for key, values in self.containers.items()
+        ]
+        return 200, {"status": "success", "data": {"resultType": "matrix", "result": result}}
+
+    @contextmanager
+    def served(self) -> Iterator[str]:
+        """Its URL."""
+        answer = self.answer
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"])).decode()
+                given = {name: values[0] for name, values in parse_qs(body).items()}
+                code, found = answer(self.path, given, dict(self.headers))
+                data = found if isinstance(found, bytes) else json.dumps(found).encode()
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def log_message(self, *_: object) -> None:
+                """Nothing."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            server.shutdown()
+            thread.join()
+            server.server_close()

@@ -1,0 +1,77 @@
+"""``kscale recommend --prometheus-url``: the same advice as from the same samples in a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fake_prometheus import FakePrometheus
+from unit.cli.recommend.support import MIB, START
+from unit.cli.support import kscale
+
+STEP = 300
+LENGTH = 6 * 3600
+CONTAINERS = {
+    ("shop", "web-5d4f8-abcde", "app"): (0.163, 300.0 * MIB),
+    ("shop", "web-5d4f8-fghij", "app"): (0.2, 310.0 * MIB),
+}
+HEADER = "time,namespace,pod,container,cpu_cores,memory_bytes\n"
+NOW = ("--now", "2026-01-06T00:00:00Z")
+
+
+def options(url: str) -> tuple[object, ...]:
+    return ("--prometheus-url", url, "--history-length", "6h", "-o", "json", *NOW)
+
+
+def test_advice_from_a_server_is_that_from_a_file(cluster: Path, tmp_path: Path) -> None:
+    end = START + 24 * 3600
+    lines = [
+        f"{time},{','.join(key)},{cpu},{memory}\n"
+        for time in range(end - LENGTH, end + 1, STEP)
+        for key, (cpu, memory) in CONTAINERS.items()
+    ]
+    (tmp_path / "usage.csv").write_text(HEADER + "".join(lines))
+    written = kscale("recommend", "-f", cluster, "--history", tmp_path / "usage.csv", "-o", "json", *NOW)
+    fake = FakePrometheus(CONTAINERS, most=100)
+    (tmp_path / "token").write_text("secret\n")
+    who = ("--prometheus-bearer-token-file", tmp_path / "token", "--prometheus-header", "X-Scope-OrgID: team")
+    what = ("-n", "shop", "--prometheus-label", "cluster=prod")
+    with fake.served() as url:
+        got = kscale("recommend", "-f", cluster, *options(url), *who, *what)
+    assert (got.code, written.code) == (0, 0), got.stderr
+    assert json.loads(got.stdout) == json.loads(written.stdout)
+    assert {(each["Authorization"], each["X-Scope-OrgID"]) for each in fake.headers} == {("Bearer secret", "team")}
+    assert 'cluster="prod",namespace=~"shop"' in fake.asked[-1]["query"]
+    assert f"{len(fake.asked)} queries of http://127.0.0.1:" in got.stderr
+
+
+def test_what_a_server_refuses_is_named(cluster: Path) -> None:
+    with FakePrometheus(CONTAINERS, most=1).served() as url:
+        got = kscale("recommend", "-f", cluster, *options(url))
+    assert (got.code, got.stdout) == (2, "")
+    assert "Prometheus does not answer: execution: query processing would load too many samples" in got.stderr
+    gone = kscale("recommend", "-f", cluster, *options("http://127.0.0.1:9"))
+    assert (gone.code, "Prometheus does not answer: Cannot connect to host 127.0.0.1:9" in gone.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--prometheus-label", "a=b"), "--prometheus-label: needs --prometheus-url"),
+        (("--prometheus-url", "http://x", "--history", "usage.csv"), "it excludes --history"),
+        (("--prometheus-url", "http://x", "--prometheus-label", "no"), "NAME=VALUE is expected"),
+        (("--prometheus-url", "http://x", "--prometheus-label", 'a"=b'), "NAME=VALUE is expected"),
+        (("--prometheus-url", "http://x", "--prometheus-header", "X Y:z"), "NAME:VALUE is expected"),
+        (("--prometheus-url", "http://x", "--prometheus-header", "X:a\nb: c"), "NAME:VALUE is expected"),
+        (("--prometheus-url", "http://x", "--prometheus-budget", "lots"), "'lots' is not a quantity"),
+        (("--prometheus-url", "http://x", "--history-length", "long"), "not a valid duration string"),
+        (("--prometheus-url", "http://x", "--history-resolution", "1ms"), "less than a second"),
+        (("--prometheus-url", "http://x", "--prometheus-bearer-token-file", "nowhere"), "nowhere"),
+    ],
+)
+def test_bad_options(cluster: Path, more: tuple[str, ...], said: str) -> None:
+    got = kscale("recommend", "-f", cluster, *more)
+    assert (got.code, got.stdout) == (2, "")
+    assert said in " ".join(got.stderr.split()), got.stderr
