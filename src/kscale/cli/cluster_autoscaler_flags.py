@@ -159,8 +159,6 @@ REFUSED: Final[Mapping[str, str]] = {
     "predicate-parallelism": "decisions do not depend on it",
     "enable-inter-pod-affinity-hostname-fast-path": "decisions do not depend on it",
     "cluster-snapshot-parallelism": "upstream ignores it",
-    "capacity-buffer-controller-enabled": "CapacityBuffers are not served",
-    "capacity-buffer-pod-dry-run-enabled": "CapacityBuffers are not served",
     "max-empty-bulk-delete": _LEGACY,
     "node-autoprovisioning-enabled": _LEGACY,
     "max-autoprovisioned-node-group-count": _LEGACY,
@@ -275,6 +273,22 @@ class AutoscalerFlags(ProcessFlags):
     record_duplicated_events: Annotated[
         bool, typer.Option("--record-duplicated-events/--no-record-duplicated-events", help="Send every event.")
     ] = False
+    capacity_buffer_controller_enabled: Annotated[
+        bool,
+        typer.Option(
+            "--capacity-buffer-controller-enabled/--no-capacity-buffer-controller-enabled",
+            help="Work out what pods CapacityBuffers are.",
+            rich_help_panel=_LOOP,
+        ),
+    ] = False
+    capacity_buffer_pod_dry_run_enabled: Annotated[
+        bool,
+        typer.Option(
+            "--capacity-buffer-pod-dry-run-enabled/--no-capacity-buffer-pod-dry-run-enabled",
+            help="... asking the API server what it would make of them.",
+            rich_help_panel=_LOOP,
+        ),
+    ] = True
     frequent_loops_enabled: Annotated[
         bool,
         typer.Option(

@@ -30,16 +30,35 @@ CLUSTER_AUTOSCALER_RULES: Final[Sequence[ApiObject]] = (
         _SEE,
     ),
     _rule("resource.k8s.io", ["resourceclaims", "resourceslices", "deviceclasses"], _SEE),
-    _rule("", ["podtemplates"], _SEE),
-    _rule("autoscaling.x-k8s.io", ["capacityquotas", "capacitybuffers"], _SEE),
-    _rule("autoscaling.x-k8s.io", ["provisioningrequests"], [*_SEE, "delete"]),
-    _rule(
-        "autoscaling.x-k8s.io",
-        ["capacityquotas/status", "capacitybuffers/status", "provisioningrequests/status"],
-        ["patch"],
-    ),
+    _rule("autoscaling.x-k8s.io", ["capacityquotas"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacityquotas/status"], ["patch"]),
 )
 """What the Cluster Autoscaler does anywhere in the cluster."""
+
+_BUFFERS: Final = (
+    _rule("autoscaling.x-k8s.io", ["capacitybuffers"], _SEE),
+    _rule("autoscaling.x-k8s.io", ["capacitybuffers/status"], ["patch"]),
+    _rule("", ["podtemplates"], _SEE),
+)
+_BY_FLAG: Final = {
+    "capacity-buffer-pod-injection-enabled": _BUFFERS,
+    "capacity-buffer-controller-enabled": (
+        *_BUFFERS,
+        _rule("", ["podtemplates"], ["get", "create", "patch"]),
+        _rule("", ["pods"], ["create"]),  # asked for as a dry run
+        _rule("", ["resourcequotas"], _SEE),
+        _rule("apps", ["deployments", "replicasets", "statefulsets"], ["get", *_SEE]),
+        _rule("", ["replicationcontrollers"], ["get", *_SEE]),
+        _rule("batch", ["jobs"], ["get", *_SEE]),
+        _rule("apps", ["deployments/scale", "replicasets/scale", "statefulsets/scale"], ["get"]),
+    ),
+    "enable-provisioning-requests": (
+        _rule("autoscaling.x-k8s.io", ["provisioningrequests"], [*_SEE, "delete"]),
+        _rule("autoscaling.x-k8s.io", ["provisioningrequests/status"], ["patch"]),
+        _rule("", ["podtemplates"], _SEE),
+    ),
+}
+"""What it does besides with a flag."""
 
 _KWOK: Final = (_rule("", ["nodes"], ["create", "delete"]),)
 _MACHINES: Final = (
@@ -54,10 +73,18 @@ _MACHINES: Final = (
 
 
 def cluster_autoscaler_roles(
-    *, cloud: str = "externalgrpc", status: str = "cluster-autoscaler-status", lease: str = _NAME
+    *,
+    cloud: str = "externalgrpc",
+    status: str = "cluster-autoscaler-status",
+    lease: str = _NAME,
+    flags: Sequence[str] = (),
 ) -> tuple[list[ApiObject], list[ApiObject]]:
-    """The rules for the whole cluster, and those in the namespace of the lease, the status and the priorities."""
+    """The rules for the whole cluster, and those in the namespace of the lease, the status and the priorities.
+    ``flags``: those of the program."""
     wide = [*CLUSTER_AUTOSCALER_RULES, *{"kwok": _KWOK, "clusterapi": _MACHINES}.get(cloud, ())]
+    for name, rules in _BY_FLAG.items():
+        if f"--{name}" in flags or f"--{name}=true" in flags:
+            wide += [each for each in rules if each not in wide]
     own = [
         _rule("", ["configmaps"], ["create"]),
         _rule("", ["configmaps"], ["get", "patch", "delete"], [status]),
@@ -84,7 +111,7 @@ def cluster_autoscaler_manifests(
     ``config``: the name of a Secret whose key ``config`` is the file of ``--cloud-config``; empty: none. ``flags``:
     further flags of ``kscale run cluster-autoscaler``.
     """
-    wide, own = cluster_autoscaler_roles(cloud=cloud)
+    wide, own = cluster_autoscaler_roles(cloud=cloud, flags=flags)
     arguments = ["run", _NAME, f"--cloud-provider={cloud}", f"--namespace={namespace}", "--log-format=json", *flags]
     files = {}
     if config:

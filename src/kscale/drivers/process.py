@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -29,7 +29,7 @@ from kscale.world.kubernetes.informer import WATCH_METRICS
 from kscale.world.kubernetes.performer import Performer
 from kscale.world.kubernetes.resources import Resources
 from kscale.world.kubernetes.stores import KubernetesStores
-from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker
+from kscale.world.protocols import Clock, History, Metrics, NodeGroups, PerformLive, Ranker, Watch
 from kscale.world.serve.app import Handler, Server, endpoints
 from kscale.world.serve.metrics import MetricStore
 from kscale.world.serve.snapshotz import SnapshotDesk
@@ -115,6 +115,11 @@ class Program:
     close: Callable[[], None] = lambda: None
 
 
+def watched_by(drivers: Iterable[Driver[Any]]) -> list[Watch]:
+    """What drivers that look at the same stores must see, each once."""
+    return list(dict.fromkeys(watch for driver in drivers for watch in driver.watches))
+
+
 Build = Callable[[Surroundings], Program | Awaitable[Program]]
 """Makes a program on what a process has. Raises :class:`~kscale.InputError` for what it cannot be made of."""
 
@@ -178,7 +183,7 @@ class _Process:
         self.clock: Clock = around.clock if program.clock_set is None else self.following
         self.stores = KubernetesStores(
             around.client,
-            program.driver.watches,
+            watched_by([program.driver, *program.others]),
             around.clock,
             resources=around.resources,
             csi=program.csi,

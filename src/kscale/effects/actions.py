@@ -17,8 +17,10 @@ from kscale.effects.api import (
     Evict,
     Get,
     GetScale,
+    GetWhole,
     List,
     Patch,
+    Preview,
     PutScale,
     Resize,
     WriteStatus,
@@ -85,9 +87,11 @@ Action = (
     | CreateGroup
     | DeleteGroup
     | Get
+    | GetWhole
     | List
     | Discover
     | Create
+    | Preview
     | Patch
     | Delete
     | Evict

@@ -14,8 +14,10 @@ from kscale.effects.api import (
     Evict,
     Get,
     GetScale,
+    GetWhole,
     List,
     Patch,
+    Preview,
     PutScale,
     Resize,
     WriteStatus,
@@ -113,6 +115,7 @@ def _values(action: Together, value: object) -> bool:
     return isinstance(value, list) and len(value) == len(action.machines)
 
 
+_DATA: Final = Answer("an object as a dict", lambda _, value: isinstance(value, dict), question=True)
 _DONE: Final = Answer("None", _nothing)
 _SAID: Final = Answer("None", _nothing, refusable=False)
 _WRITTEN: Final = Answer(
@@ -131,9 +134,11 @@ ANSWERS: Final[Mapping[type[Any], Answer]] = {
     ),
     DeleteGroup: _DONE,
     Get: Answer("an object of the kind", _object, question=True),
+    GetWhole: _DATA,
     List: Answer("a list of objects of the kind", _objects, question=True),
     Discover: Answer("a RESTMapper", lambda _, value: isinstance(value, RESTMapper), question=True),
     Create: _WRITTEN,
+    Preview: _DATA,
     Patch: _WRITTEN,
     Delete: _DONE,
     Evict: _DONE,

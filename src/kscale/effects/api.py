@@ -19,10 +19,12 @@ __all__ = [
     "Evict",
     "Get",
     "GetScale",
+    "GetWhole",
     "List",
     "Patch",
     "PatchOperation",
     "PatchType",
+    "Preview",
     "PutScale",
     "Resize",
     "WriteStatus",
@@ -43,6 +45,15 @@ class Get(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = ""
     api_version: str = ""
     watched: bool = False
+
+
+class GetWhole(msgspec.Struct, frozen=True, kw_only=True):
+    """Read one object as plain data, with what kscale has no fields for, from the API server."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    api_version: str = ""
 
 
 class List(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +79,16 @@ class Create(msgspec.Struct, frozen=True):
     """Create an object. One that is there already is refused with the reason ``AlreadyExists``."""
 
     object: KubeObject
+
+
+class Preview(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask what the API server would make of a new object, with defaults and admission (a dry run). ``content``: the
+    object as plain data. Nothing is created."""
+
+    kind: str
+    content: dict[str, Any]
+    namespace: str = ""
+    api_version: str = ""
 
 
 class PatchOperation(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -28,6 +28,7 @@ KINDS: Final[dict[tuple[str, str], str]] = {
     **{("extensions", kind): f"{_APPS}:{kind}" for kind in ("Deployment", "ReplicaSet", "DaemonSet")},
     ("batch", "Job"): "kscale.objects.batch:Job",
     ("batch", "CronJob"): "kscale.objects.batch:CronJob",
+    ("", "ResourceQuota"): "kscale.objects.resource_quotas:ResourceQuota",
     ("policy", "PodDisruptionBudget"): "kscale.objects.policy:PodDisruptionBudget",
     ("coordination.k8s.io", "Lease"): "kscale.objects.leases:Lease",
     **{("storage.k8s.io", kind): f"{_STORAGE}:{kind}" for kind in (

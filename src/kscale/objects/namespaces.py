@@ -19,7 +19,7 @@ NAMESPACED: Final = frozenset(
         "HorizontalPodAutoscaler", "Job", "Lease", "LimitRange", "MachineDeployment", "MachinePool",
         "MachineSet", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget", "PodMetrics", "PodTemplate",
         "ProvisioningRequest", "ReplicaSet", "ReplicationController", "ResourceClaim", "ResourceClaimTemplate",
-        "Service", "StatefulSet", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
+        "ResourceQuota", "Service", "StatefulSet", "VerticalPodAutoscaler", "VerticalPodAutoscalerCheckpoint",
     }
 )  # fmt: skip
 """Kinds whose objects are in a namespace, of those that are modelled."""

@@ -96,10 +96,8 @@ def buffer(name: str = "spare", *conditions: tuple[str, bool], **status: Any) ->
 
 
 def test_translation() -> None:
-    wanted = CapacityBuffer(
-        metadata=ObjectMeta(name="spare", namespace="shop"),
-        spec=CapacityBufferSpec(replicas=4, pod_template_ref=LocalObjectRef(name="web")),
-    )
+    spec = CapacityBufferSpec(replicas=4, pod_template_ref=LocalObjectRef(name="web"), provisioning_strategy="")
+    wanted = CapacityBuffer(metadata=ObjectMeta(name="spare", namespace="shop"), spec=spec)
     done = translate(wanted, template(), now=N0)
     assert done.status == CapacityBufferStatus(
         pod_template_ref=LocalObjectRef(name="web"),

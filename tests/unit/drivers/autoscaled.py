@@ -18,6 +18,7 @@ from kscale.drivers.cluster_autoscaler import (
     reach_nodes,
 )
 from kscale.drivers.correlator import CLUSTER_AUTOSCALER
+from kscale.drivers.driver import Driver
 from kscale.drivers.health import HealthCheck, HealthCheckOptions
 from kscale.drivers.leader_election import LeaderElectionOptions
 from kscale.drivers.process import ProcessOptions, Program, Surroundings, run_process
@@ -129,11 +130,12 @@ class Machines(Provider):
 
 
 class Cluster:
-    """``run()`` starts an autoscaler."""
+    """``run()`` starts an autoscaler; ``others``: controllers beside it."""
 
     def __init__(self, api: FakeApi, cloud: Machines) -> None:
         self.api, self.server, self.cloud = api, api.server, cloud
         self.clock: Clock = api.clock
+        self.others: list[Driver[Any]] = []
 
     def pod(self, name: str, *, cpu: str = "1500m", node: str = "", owned: bool = True) -> None:
         """A pod of a ReplicaSet; without a node the scheduler has said that there is none for it."""
@@ -214,7 +216,7 @@ class Autoscaler:
                 at_end=lambda now: farewell(options, now),
                 releases=False,
                 clock_set=driver.clock_set,
-                others=[QuotaController()] if options.capacity_quotas_enabled else [],
+                others=[*([QuotaController()] if options.capacity_quotas_enabled else []), *cluster.others],
                 dra=True,
             )
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kscale.drivers.capacity_buffers import BufferController
 from kscale.effects import to_text
 from kscale.objects.rest_mapping import ServedResource
 from unit.drivers.autoscaled import OPTIONS, Cluster, autoscaled
@@ -15,6 +16,7 @@ from unit.world.informer_cases import until
 BUFFERS = ServedResource("autoscaling.x-k8s.io", "v1beta1", "CapacityBuffer", "capacitybuffers")
 REQUESTS = ServedResource("autoscaling.x-k8s.io", "v1", "ProvisioningRequest", "provisioningrequests")
 TEMPLATES = ServedResource("", "v1", "PodTemplate", "podtemplates")
+RESOURCE_QUOTAS = ServedResource("", "v1", "ResourceQuota", "resourcequotas")
 
 
 def put_template(cluster: Cluster) -> None:
@@ -56,6 +58,35 @@ def test_a_buffer_holds_a_node_until_it_goes() -> None:
         await running.end()
 
     autoscaled(case, resources=[BUFFERS, TEMPLATES])
+
+
+def test_a_controller_says_what_a_buffer_is() -> None:
+    async def case(cluster: Cluster) -> None:
+        cluster.cloud.start()
+        cluster.pod("a", node="pool-1")
+        put_template(cluster)
+        about = {"name": "spare", "namespace": "shop", "uid": "spare", "generation": 1}
+        spec = {"podTemplateRef": {"name": "web"}, "replicas": 3, "provisioningStrategy": ""}
+        cluster.server.put(BUFFERS.group_resource, {"metadata": about, "spec": spec})
+        quota = {"metadata": {"name": "q", "namespace": "shop", "uid": "q"}, "status": {"hard": {"requests.cpu": "2"}}}
+        cluster.server.put("resourcequotas", quota)
+        cluster.others = [BufferController()]
+        running = cluster.run(replace(OPTIONS, capacity_buffer_pod_injection_enabled=True))
+
+        def status() -> Any:
+            return cluster.server.get(BUFFERS.group_resource, "spare", "shop").get("status", {})
+
+        await until(lambda: status().get("replicas") == 1, 30)
+        assert status()["podTemplateRef"] == {"name": "capacitybuffer-spare-pod-template"}
+        assert conditions(cluster, BUFFERS, "spare")["LimitedByQuotas"] == ("True", "ResourceQuotasAllocated")
+        await until(lambda: cluster.cloud.calls == [("IncreaseSize", 1)], 30)
+        made = len([call for call in cluster.server.asked("POST") if "podtemplates" in call])
+        cluster.server.drop("resourcequotas", "q", "shop")
+        await until(lambda: status()["replicas"] == 3, 30)
+        assert len([call for call in cluster.server.asked("POST") if "podtemplates" in call]) == made == 1
+        await running.end()
+
+    autoscaled(case, resources=[BUFFERS, TEMPLATES, RESOURCE_QUOTAS])
 
 
 def test_a_request_gets_all_its_nodes_and_keeps_them() -> None:

@@ -219,6 +219,9 @@ class FakeApiServer:
             return 200, discovery
         resource, namespace, name, sub = self._locate(parts)
         body = json.loads(call.body) if call.body else None
+        if ("dryRun", "All") in call.query:
+            defaulted = {"metadata": {"name": f"{body['metadata'].get('generateName', '')}abcde", "uid": "dry"}}
+            return 201, merge(body, defaulted)
         if not name:
             return (
                 (201, self._create(resource, namespace, body))

@@ -15,10 +15,12 @@ from kscale.effects import (
     Evict,
     Get,
     GetScale,
+    GetWhole,
     List,
     Outcome,
     Patch,
     PatchOperation,
+    Preview,
     PutScale,
     Resize,
     WriteStatus,
@@ -75,6 +77,24 @@ async def objects_are_made_once(api: Api) -> None:
     await act.refused(Get(kind="ConfigMap", name="other", namespace="default"), 404, "NotFound")
     await act.done(Delete(kind="ConfigMap", name="status", namespace="default"))
     await act.refused(Delete(kind="ConfigMap", name="status", namespace="default"), 404, "NotFound")
+
+
+async def objects_are_read_whole(api: Api) -> None:
+    acting = Acting(api)
+    await api.create("pods", pod("a"))
+    found = await acting.done(GetWhole(kind="Pod", namespace="default", name="a"))
+    assert found["metadata"]["name"] == "a"
+    assert found["spec"]["containers"], "plain data"
+    await acting.refused(GetWhole(kind="Pod", namespace="default", name="gone"), 404, "NotFound")
+
+
+async def what_would_be_made_is_not_made(api: Api) -> None:
+    acting = Acting(api)
+    content = {"metadata": {"generateName": "fake-"}, "spec": pod("x")["spec"]}
+    made = await acting.done(Preview(kind="Pod", namespace="default", content=content))
+    assert made["metadata"]["name"].startswith("fake-")
+    assert made["spec"]["containers"][0]["name"] == content["spec"]["containers"][0]["name"]
+    await acting.refused(Get(kind="Pod", namespace="default", name=made["metadata"]["name"]), 404, "NotFound")
 
 
 async def only_that_very_object_is_deleted(api: Api) -> None:
@@ -266,5 +286,5 @@ async def pods_are_resized(api: Api) -> None:
 CASES: Sequence[Callable[[Api], Awaitable[None]]] = (
     objects_are_made_once, only_that_very_object_is_deleted, nodes_are_marked, conditions_are_merged, pods_are_evicted,
     workloads_are_scaled, a_status_is_written_alone, leases_change_hands, objects_are_listed, kinds_that_nobody_serves,
-    pods_are_resized,
+    pods_are_resized, objects_are_read_whole, what_would_be_made_is_not_made,
 )  # fmt: skip

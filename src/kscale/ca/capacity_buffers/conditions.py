@@ -12,19 +12,32 @@ from kscale.objects.conditions import with_condition
 from kscale.objects.meta import Condition
 from kscale.objects.names import go_quote
 
-__all__ = ["ACTIVE_STRATEGY", "PROVISIONING", "READY", "marked", "missing_template"]
+__all__ = ["ACTIVE_STRATEGY", "LIMITED_BY_QUOTAS", "PROVISIONING", "READY", "marked", "missing_template"]
 
 ACTIVE_STRATEGY: Final = "buffer.x-k8s.io/active-capacity"
 READY: Final = "ReadyForProvisioning"
 PROVISIONING: Final = "Provisioning"
+LIMITED_BY_QUOTAS: Final = "LimitedByQuotas"
 
 
 def marked(
-    buffer: CapacityBuffer, type_: str, holds: bool, reason: str, now: Moment, message: str = ""
+    buffer: CapacityBuffer,
+    type_: str,
+    holds: bool,
+    reason: str,
+    now: Moment,
+    message: str = "",
+    generation: int | None = None,
 ) -> CapacityBuffer:
-    """The buffer with a condition. The very same object if that is nothing new."""
+    """The buffer with a condition, about that generation of it if one is given. The very same object if that is nothing
+    new."""
     condition = Condition(
-        type=type_, status=str(holds), reason=reason, message=message, last_transition_time=to_text(now)
+        type=type_,
+        status=str(holds),
+        reason=reason,
+        message=message,
+        last_transition_time=to_text(now),
+        observed_generation=generation,
     )
     conditions = with_condition(buffer.status.conditions, condition)
     if conditions is buffer.status.conditions:

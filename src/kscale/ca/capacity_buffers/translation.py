@@ -14,17 +14,17 @@ __all__ = ["translate"]
 
 
 def translate(
-    buffer: CapacityBuffer, template: PodTemplate | None, *, scale: int | None = None, now: Moment
+    buffer: CapacityBuffer, template: PodTemplate | None, *, scale: int | None = None, problem: str = "", now: Moment
 ) -> CapacityBuffer:
     """The buffer with the status of its spec: so many pods of that template, at its generation.
 
     ``template``: what its pods are like, with requests filled in: the one that it refers to, or the one kept for its
-    workload, whose replicas are ``scale``. None: there is none, and the buffer is not ready. Without news the very same
-    object.
+    workload, whose replicas are ``scale``. None: there is none, and the buffer is not ready, for ``problem`` if that is
+    given. Without news the very same object.
     """
     replicas, why = None, ""
     if template is None:
-        why = missing_template(buffer.spec.pod_template_ref)
+        why = problem or missing_template(buffer.spec.pod_template_ref)
     else:
         try:
             replicas = buffer_replicas(buffer.spec, template.template, scale)
@@ -36,7 +36,7 @@ def translate(
         pod_template_ref=None if template is None else LocalObjectRef(name=template.name),
         pod_template_generation=None if template is None else template.metadata.generation or 0,
         replicas=replicas,
-        provisioning_strategy=strategy or ACTIVE_STRATEGY,
+        provisioning_strategy=ACTIVE_STRATEGY if strategy == "" else strategy,
     )
     if status != buffer.status:
         buffer = replace(buffer, status=status)

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from kscale.effects import Create, Delete, Evict, Get, GetScale, Patch, PutScale, Resize, WriteStatus
+from kscale.effects import Create, Delete, Evict, Get, GetScale, GetWhole, Patch, Preview, PutScale, Resize, WriteStatus
 from kscale.objects.base import enc_hook
 from kscale.objects.decode import to_dict
 from kscale.objects.meta import KubeObject
@@ -21,7 +21,7 @@ from kscale.world.kubernetes.transport import Call
 
 __all__ = ["ApiAction", "call_of", "list_call"]
 
-ApiAction = Get | Create | Patch | Delete | Evict | Resize | GetScale | PutScale | WriteStatus
+ApiAction = Get | GetWhole | Create | Preview | Patch | Delete | Evict | Resize | GetScale | PutScale | WriteStatus
 
 _JSON: Final = "application/json"
 _PATCHES: Final = {
@@ -37,10 +37,13 @@ def call_of(action: ApiAction, resource: ServedResource) -> Call:
     Raises :class:`~kscale.objects.scale.ScaleError` for a Scale that the server's kind cannot hold.
     """
     match action:
-        case Get():
+        case Get() | GetWhole():
             return _call("GET", resource, action.namespace, action.name)
         case Create(object=made):
             return _call("POST", resource, made.namespace, "", body=_whole(made, resource), about=made.name)
+        case Preview(content=content):
+            named = {**content, "apiVersion": resource.api_version, "kind": resource.kind}
+            return _call("POST", resource, action.namespace, "", body=named, query=(("dryRun", "All"),))
         case Patch():
             content = _patch(action)
             return _call(
@@ -102,10 +105,12 @@ def _call(
     body: Any = None,
     content_type: str = _JSON,
     about: str = "",
+    query: tuple[tuple[str, str], ...] = (),
 ) -> Call:
     return Call(
         method=method,
         path=resource.path(quote(namespace, safe=""), quote(name, safe=""), subresource),
+        query=query,
         body=None if body is None else msgspec.json.encode(body, enc_hook=enc_hook),
         content_type="" if body is None else content_type,
         resource=resource.group_resource,

@@ -23,12 +23,14 @@ from kscale.effects import (
     Get,
     GetMetric,
     GetScale,
+    GetWhole,
     HasInstances,
     List,
     Observation,
     Observe,
     Outcome,
     Patch,
+    Preview,
     PutScale,
     QueryPrometheus,
     RankOptions,
@@ -136,7 +138,7 @@ class Performer:
             case List(watched=True):
                 async with self._turn:
                     return self._all_watched(action)
-            case Get():
+            case Get() | GetWhole() | Preview():
                 return await self._get(action)
             case List():
                 return await self._list(action)
@@ -169,10 +171,10 @@ class Performer:
 
     # -- the API server ----------------------------------------------------------------------------------------------
 
-    async def _get(self, action: Get) -> KubeObject:
+    async def _get(self, action: Get | GetWhole | Preview) -> KubeObject | dict[str, Any]:
         resource = await self._resources.of_kind(action.kind, action.api_version)
         answer = await self._client.call(call_of(action, resource))
-        return _object(answer.body, resource)
+        return _object(answer.body, resource) if isinstance(action, Get) else _decoded(answer, dict[str, Any])
 
     async def _list(self, action: List) -> list[KubeObject]:
         resource = await self._resources.of_kind(action.kind, action.api_version)

@@ -21,12 +21,14 @@ from kscale.effects import (
     Get,
     GetMetric,
     GetScale,
+    GetWhole,
     HasInstances,
     List,
     Moment,
     Observe,
     Outcome,
     Patch,
+    Preview,
     PutScale,
     RankOptions,
     Resize,
@@ -105,9 +107,8 @@ class SimulatedPerformer:
 
     def _do(self, action: Action) -> Any:
         match action:
-            case Get(kind=kind, namespace=namespace, name=name, watched=watched):
-                found = self._view.of(kind).get(object_key(namespace, name)) if watched else None
-                return found if found is not None else self._api.get(kind, namespace, name)
+            case Get() | GetWhole() | Preview():
+                return self._get(action)
             case List():
                 return self._list(action)
             case Discover():
@@ -136,6 +137,16 @@ class SimulatedPerformer:
                 return self._ask_cloud(action)
 
     # -- the API server ----------------------------------------------------------------------------------------------
+
+    def _get(self, action: Get | GetWhole | Preview) -> Any:
+        match action:
+            case Preview(content=content):
+                return content
+            case GetWhole(kind=kind, namespace=namespace, name=name):
+                return to_dict(self._api.get(kind, namespace, name))
+            case Get(kind=kind, namespace=namespace, name=name, watched=watched):
+                found = self._view.of(kind).get(object_key(namespace, name)) if watched else None
+                return found if found is not None else self._api.get(kind, namespace, name)
 
     def _list(self, action: List) -> list[KubeObject]:
         found: Sequence[KubeObject]

@@ -6,7 +6,7 @@ import asyncio
 import os
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kscale.cli.cluster_autoscaler_flags import REFUSED, AutoscalerFlags, AutoscalerLease, LoopFlags
 from kscale.cli.go_flags import GoCommand
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from kscale.ca.options import AutoscalingOptions
     from kscale.drivers.cluster_autoscaler import NodeBoard
+    from kscale.drivers.driver import Driver
     from kscale.drivers.process import Build, Program, Surroundings
     from kscale.effects import Steps
     from kscale.scheduling.profile import SchedulerProfile
@@ -79,6 +80,7 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
     from kscale.ca.expander.registry import build_chain
     from kscale.ca.gpu import DEFAULT_GPU_LABEL
     from kscale.ca.metrics import METRICS
+    from kscale.drivers.capacity_buffers import BufferController
     from kscale.drivers.capacity_quotas import QuotaController
     from kscale.drivers.cluster_autoscaler import (
         AutoscalerProcess,
@@ -122,6 +124,9 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
         board,
         desk=SnapshotDesk() if process.debugging_snapshot_enabled else None,
     )
+    others: list[Driver[Any]] = [QuotaController()] if options.capacity_quotas_enabled else []
+    if process.capacity_buffer_controller_enabled:
+        others.append(BufferController(dry_run=process.capacity_buffer_pod_dry_run_enabled))
     ended: list[bool] = []
 
     def close() -> None:
@@ -143,7 +148,7 @@ async def _build(process: AutoscalerFlags, options: AutoscalingOptions, around: 
         groups=groups,
         ranker=ranker,
         desk=driver.desk,
-        others=[QuotaController()] if options.capacity_quotas_enabled else [],
+        others=others,
         clock_set=driver.clock_set,
         correlation=None if process.record_duplicated_events else CLUSTER_AUTOSCALER,
         csi=options.enable_csi_node_aware_scheduling,
