@@ -57,6 +57,7 @@ from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
 from kscale.ca.status_config_map import WritingStatus, write_status
 from kscale.ca.templates import TaintConfig
 from kscale.effects import (
+    CANCELED,
     SECOND,
     Delete,
     DeleteGroup,
@@ -250,6 +251,8 @@ class RunOnce:
         if self.options.async_node_groups:
             self.state = replace(self.state, cluster=recalculate(self.state.cluster, self.scene.groups))
         yield from timer.stop()
+        if outcome.error == CANCELED:
+            raise EndedError("the process ends")
         if outcome.error is not None:
             raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
 
@@ -276,6 +279,8 @@ class RunOnce:
             yield from p.observe(observation("overflowing_controllers_count", overflowing))
         if options.enable_graceful_degradation:
             yield from p.observe(observation("skipped_pods_count", up.before.lists.out_of_time, requestor="scaleUp"))
+        if (yield from p.wait(0)).error is not None:
+            raise EndedError("the process ends")
         if not up.result:
             yield from self.growing(up.scale())
             for done in up.rounds:

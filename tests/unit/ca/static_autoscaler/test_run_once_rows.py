@@ -8,13 +8,24 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+import kscale
 from builders import N0, node, owner, pod, span, template
 from ca_loops import Cloud, Life
 from kscale import ca
 from kscale.ca.cluster_state import register_scale_up
 from kscale.ca.nodes import DELETION_CANDIDATE_TAINT, TO_BE_DELETED_TAINT, has_taint
 from kscale.ca.options import ResourceRange
-from kscale.effects import SECOND, to_text
+from kscale.effects import (
+    ANSWERS,
+    CANCELED,
+    SECOND,
+    DeleteNodes,
+    HasInstances,
+    IncreaseSize,
+    Outcome,
+    Wait,
+    to_text,
+)
 from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup
@@ -137,8 +148,47 @@ def test_priorities() -> None:
         ],
         expendable_pods_priority_cutoff=10,
     )  # fmt: skip
-    case.loop(N0 + 2 * HOUR)
+    case.loop(N0)
     assert case.called() == [("up", "g2", 1)]
+    del case.cloud.pods["default/p6"]
+    case.cloud.targets["g2"] = 2
+    case.loop(N0 + 30 * SECOND)
+    assert case.called() == []
+    case.cloud.pods["default/p4"].spec.node_name = "n2"
+    case.loop(N0 + 3 * HOUR)
+    case.time.run()
+    assert case.called() == [("down", "g1", "n1")]
+
+
+def test_a_pod_that_the_scheduler_has_not_spoken_of() -> None:
+    """A node of the group is still to come; the pod would not fit where others are."""
+    case = life([group("g1", 0, 10, "n1")], [machine("n1")], [running("p1", 800, "n1"), pod("p2", 800, 100)])
+    case.cloud.targets["g1"] = 2
+    case.loop(N0 + HOUR)
+    assert case.called() == []
+
+
+@pytest.mark.parametrize("from_the_start", [False, True])
+def test_a_process_that_ends_scales_nothing(from_the_start: bool) -> None:
+    """As with a context that is cancelled: no error, no scale-up, no deletion."""
+    nodes = [machine(name) for name in ("n1", "n2")]
+    cluster = kscale.Cluster([*nodes, running("p1", 600, "n1"), waiting("p2", 1000)])
+    groups = [group("g1", 0, 10, "n1 n2")]
+    options = ca.AutoscalingOptions(write_status_configmap=False)
+    steps = ca.run_once_steps(cluster, groups, now=N0, options=options)
+    asked, outcome = [], None
+    try:
+        while True:
+            action = steps.send(outcome)  # type: ignore[arg-type]  # nothing is sent at first
+            asked.append(type(action))
+            over = isinstance(action, Wait) or (from_the_start and ANSWERS[type(action)].refusable)
+            answer = {name.name: True for name in nodes} if isinstance(action, HasInstances) and not over else None
+            outcome = Outcome(at=N0, value=answer, error=CANCELED if over else None)
+    except StopIteration as stop:
+        report = stop.value
+    assert report.successful
+    assert (report.error, report.ended) == (None, "the process ends")
+    assert not {IncreaseSize, DeleteNodes} & set(asked)
 
 
 def nominated(name: str, cpu: int, on: str, priority: int) -> Pod:
@@ -169,6 +219,27 @@ def tainted(name: str, since: int | str, key: str = DELETION_CANDIDATE_TAINT) ->
     effect = "PreferNoSchedule" if key == DELETION_CANDIDATE_TAINT else "NoSchedule"
     made.spec.taints = [Taint(key=key, value=str(since), effect=effect)]
     return made
+
+
+@pytest.mark.parametrize("cooldown", [False, True])
+@pytest.mark.parametrize(
+    ("names", "left"), [("low", []), ("ng", ["b1", "b2", "b3", "b4"]), ("low ng", ["b1", "b2", "b3", "b4"])]
+)
+def test_candidates_of_groups_at_their_minimum_lose_their_taints(names: str, left: list[str], cooldown: bool) -> None:
+    every = {"low": group("low", 2, 10, "a1 a2"), "ng": group("ng", 3, 10, "b1 b2 b3 b4")}
+    groups = [every[name] for name in names.split()]
+    case = life(
+        groups,
+        [tainted(name, 0) for each in groups for name in each.nodes],
+        [],
+        scale_down_unneeded_time=timedelta(hours=9),
+    )
+    if cooldown:
+        case.state = replace(case.state, scale_down=replace(case.state.scale_down, last_scale_up=N0))
+    report = case.loop(N0 + MINUTE)
+    assert (report.scale_down_result == "ScaleDownInCooldown") is cooldown
+    marked = [name for name, each in case.cloud.nodes.items() if has_taint(each, DELETION_CANDIDATE_TAINT)]
+    assert marked == left
 
 
 def test_what_an_earlier_process_knew_by_its_taints() -> None:
