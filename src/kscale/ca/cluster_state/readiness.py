@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Final
 
 from kscale.ca.cluster_state.state import ClusterStateRegistry, GroupReadiness, UnregisteredNode
 from kscale.ca.node_lists import RESOURCE_NOT_READY
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, is_simply_ready, life_of, readiness
 from kscale.ca.options import AutoscalingOptions
-from kscale.effects import Moment, duration, from_text
+from kscale.effects import SECOND, Moment, duration, from_text, later
 from kscale.objects.core import Node
 from kscale.objects.nodegroup import InstanceStatus, NodeGroup, NodeGroupAutoscalingOptions, ProviderError
 from kscale.objects.nodegroups import Groups
+
+_NOT_STARTED_1_3: Final = {("Ready", "False"), ("OutOfDisk", "True"), ("NetworkUnavailable", "True")}
+_SET_WITHIN_1_3: Final = 120 * SECOND
+_STARTING_FOR_1_3: Final = 900 * SECOND
 
 __all__ = ["classify", "find_unregistered", "sort_unregistered"]
 
@@ -60,8 +65,11 @@ def classify(
     nobody = GroupReadiness()
     for i, (is_gone, suspended) in not_ready.items():
         group = group_of[i]
-        young_since = now - _startup_time(i, group_of, groups, options)
-        for kind in _kinds(nodes[i], is_gone, suspended, young_since):
+        if options.legacy:
+            kinds = _kinds_of_1_3(nodes[i], is_gone, now)
+        else:
+            kinds = _kinds(nodes[i], is_gone, suspended, now - _startup_time(i, group_of, groups, options))
+        for kind in kinds:
             getattr(nobody if group is None else by_group[group], kind).append(names[i])
             getattr(total, kind).append(names[i])
     return by_group, total
@@ -104,6 +112,19 @@ def _kinds(node: Node, gone: bool, suspended: bool, young_since: int) -> tuple[s
     if from_text(node.metadata.creation_timestamp) > young_since:
         return ("not_started",)
     return ("unready", "resource_unready") if readiness(node).reason == RESOURCE_NOT_READY else ("unready",)
+
+
+def _kinds_of_1_3(node: Node, gone: bool, now: Moment) -> tuple[str, ...]:
+    """The same in release 1.3: a node is starting whose conditions have not changed since it was made. One that takes
+    too long (``LongNotStarted``) counts as unready wherever anything is counted."""
+    if gone:
+        return ("deleted",)
+    made = from_text(node.metadata.creation_timestamp)
+    starting = later(made, _STARTING_FOR_1_3) >= now and any(
+        (each.type, each.status) in _NOT_STARTED_1_3 and from_text(each.last_transition_time) - made < _SET_WITHIN_1_3
+        for each in node.status.conditions
+    )
+    return ("not_started",) if starting else ("unready",)
 
 
 def find_unregistered(

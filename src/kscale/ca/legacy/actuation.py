@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from kscale.ca.errors import (
     AutoscalerError,
 )
 from kscale.ca.event_subjects import node_event, status_event
+from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint, life_of
 from kscale.ca.options import AutoscalingOptions
 from kscale.ca.scale_down.actuation.deletion_tracker import NodeDeletionTracker
 from kscale.ca.scale_down.actuation.drain import Draining, Evictor
@@ -28,10 +29,24 @@ from kscale.objects.core import Node, Pod
 from kscale.objects.nodegroup import ProviderError
 from kscale.objects.nodegroups import Groups
 
-__all__ = ["LegacyDeleting", "delete_empty_nodes", "start_draining"]
+__all__ = ["LegacyDeleting", "delete_empty_nodes", "free_ready_nodes", "start_draining"]
 
 LegacyDeleting = Draining | Writing | DeleteNodes | Emit | Together | InBackground
 """What deleting nodes asks for."""
+
+
+def free_ready_nodes(p: Progress, nodes: Iterable[Node]) -> StepsOf[Writing | Emit, None]:
+    """What the first loop of a process does: nodes that are ready, of whatever group, lose the mark that an earlier
+    process left on them."""
+    for node in nodes:
+        if not life_of(node)[0] or node.spec.unschedulable or not has_taint(node, TO_BE_DELETED_TAINT):
+            continue
+        error, changed = yield from clean_to_be_deleted(p, node, uncordon=False)
+        if error is not None:
+            text = f"failed to clean toBeDeletedTaint: {error.message}"
+            yield from p.emit(node_event(node, "Warning", "ClusterAutoscalerCleanup", text))
+        elif changed:
+            yield from p.emit(node_event(node, "Normal", "ClusterAutoscalerCleanup", "marking the node as schedulable"))
 
 
 def delete_empty_nodes(

@@ -1,9 +1,10 @@
 """One whole loop of release 1.3 (``core/static_autoscaler.go`` of then), told as a report of today.
 
 What differs from today's: machines that were removed end the loop, and so does a refusal to remove them; machines that
-should long have registered make a cluster unhealthy; nothing looks for machines that could not be made; a scale-up ends
-the loop, and its error is the loop's; nodes that are coming are in no simulation; the loop waits for empty nodes to go,
-and while a node is drained no other goes; there are no soft taints, no minimum sizes, no status document.
+should long have registered make a cluster unhealthy; the cloud is not asked whether machines still run; nothing looks
+for machines that could not be made; a scale-up ends the loop, and its error is the loop's; nodes that are coming are in
+no simulation; the loop waits for empty nodes to go, and while a node is drained no other goes; there are no soft taints
+and no minimum sizes. The status document of that release, a text of its own, is not written.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from msgspec.structs import replace
 from kscale.ca.actionable import not_actionable
 from kscale.ca.errors import CLOUD_PROVIDER_ERROR, TRANSIENT_ERROR, AutoscalerError
 from kscale.ca.event_subjects import status_event
-from kscale.ca.legacy.actuation import LegacyDeleting, delete_empty_nodes, start_draining
+from kscale.ca.legacy.actuation import LegacyDeleting, delete_empty_nodes, free_ready_nodes, start_draining
 from kscale.ca.legacy.scale_up_loop import LegacyScaleUpLoop, LegacyScalingUp
+from kscale.ca.legacy.unregistered import remove_unregistered_1_3
 from kscale.ca.metrics import FunctionTimer, last_activity, observation
-from kscale.ca.repair import Repair, Repairing, fix_node_group_size_steps, remove_old_unregistered_steps
+from kscale.ca.repair import Repair, Repairing, fix_node_group_size_steps
 from kscale.ca.scale_down.actuation.actuator import Actuator
 from kscale.ca.scale_down.actuation.remember import caught_up
 from kscale.ca.scale_down.actuation.results import StartedDeletion
-from kscale.ca.scale_down.actuation.start_up import clean_up_taints
 from kscale.ca.scale_down.inputs import ScaleDownInputs
 from kscale.ca.scale_down.plan import ScaleDownPlan
 from kscale.ca.scale_down.planner import scale_down
@@ -31,14 +32,12 @@ from kscale.ca.static_autoscaler.ending import EndedError
 from kscale.ca.static_autoscaler.inputs import LoopInputs
 from kscale.ca.static_autoscaler.report import LoopReport
 from kscale.ca.static_autoscaler.unneeded_groups import remove_unneeded_groups
-from kscale.effects import DeleteGroup, Emit, HasInstances, Observe, Progress, Refresh, StepsOf, Wait
+from kscale.effects import DeleteGroup, Emit, Observe, Progress, Refresh, StepsOf, Wait
 from kscale.objects.core import Pod
 
 __all__ = ["LegacyLooping", "LegacyRunOnce"]
 
-LegacyLooping = (
-    LegacyScalingUp | LegacyDeleting | Repairing | Refresh | HasInstances | DeleteGroup | Observe | Wait | Emit
-)
+LegacyLooping = LegacyScalingUp | LegacyDeleting | Repairing | Refresh | DeleteGroup | Observe | Wait | Emit
 """What a whole loop asks for."""
 
 
@@ -79,12 +78,15 @@ class LegacyRunOnce:
     def look(self) -> StepsOf[LegacyLooping, None]:
         p, scene, options = self.p, self.scene, self.options
         if not self.up.state.taints_cleaned:
-            uncordoned = replace(options, cordon_node_before_terminating=False)
-            yield from clean_up_taints(scene.lists.ready, scene.groups, uncordoned, self.now)
+            yield from free_ready_nodes(p, scene.found.columns.objects)
             yield from p.clock()
             self.up.state = replace(self.up.state, taints_cleaned=True)
-        idle = not_actionable(len(scene.lists.all), len(scene.lists.ready), options, self.inputs.process_age)
+        timer = FunctionTimer(p, "updateClusterState")
+        without_flag = replace(options, scale_up_from_zero=False)  # it is younger
+        idle = not_actionable(len(scene.lists.all), len(scene.lists.ready), without_flag, self.inputs.process_age)
         if idle is not None:
+            self.up.forget_unneeded()
+            yield from p.observe(*observing.of_nothing())
             if idle.tell:
                 yield from p.emit(status_event(options, "Warning", "ClusterUnhealthy", idle.message))
             raise EndedError(idle.message)
@@ -95,24 +97,26 @@ class LegacyRunOnce:
             raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, outcome.error.message))
         if outcome.value is not None:
             scene.adopt(outcome.value)
-        machines = yield from p.act(HasInstances(tuple(scene.found.nodes)))
         try:
-            yield from self.up.update(self.inputs.templates, machines.value if machines.error is None else None)
+            yield from self.up.update(self.inputs.templates)
         except AutoscalerError as error:
+            self.up.forget_unneeded()
             raise EndedError(error=AutoscalerError(error.type or CLOUD_PROVIDER_ERROR, error.message)) from None
         yield from p.observe(*observing.of_readiness(self.up.state.cluster, scene.groups, options))
+        yield from timer.stop()
 
     def repair(self) -> StepsOf[LegacyLooping, None]:
         p, scene, options, now = self.p, self.scene, self.options, self.now
         repair = self.report.repair = Repair()
         if self.up.state.cluster.unregistered:
-            yield from remove_old_unregistered_steps(
+            error = yield from remove_unregistered_1_3(
                 p, self.up.state.cluster, scene.groups, repair, now=now, options=options
             )
-            if repair.warnings:
-                raise EndedError(error=AutoscalerError(CLOUD_PROVIDER_ERROR, repair.warnings[-1]))
             if repair.removed:
                 scene.groups = scene.groups.with_targets(repair.targets(scene.groups))
+            if error is not None:
+                raise EndedError(error=error)
+            if repair.removed:
                 raise EndedError("Some unregistered nodes were removed, skipping iteration")
         if not (yield from self.up.is_healthy()):
             repair.healthy = False
@@ -128,6 +132,8 @@ class LegacyRunOnce:
         yield from self.up.scale()
         yield from timer.stop()
         plan = self.report.scale_up = self.up.plan
+        waiting = observation("unschedulable_pods_count", self.up.before.unschedulable, type="unschedulable")
+        yield from self.p.observe(waiting)
         if plan.error is not None:
             raise EndedError(error=AutoscalerError(plan.error.type, plan.error.message))
         if plan.result == SUCCESSFUL:
@@ -135,6 +141,7 @@ class LegacyRunOnce:
 
     def shrink(self) -> StepsOf[LegacyLooping, None]:
         p, scene, options, inputs = self.p, self.scene, self.options, self.inputs
+        timer = FunctionTimer(p, "findUnneeded")
         plan = self.report.scale_down = scale_down(
             scene.found,
             scene.groups,
@@ -151,9 +158,11 @@ class LegacyRunOnce:
         )
         self.up.state = plan.state
         yield from p.observe(observation("unneeded_nodes_count", len(plan.unneeded)))
+        yield from timer.stop()
         if plan.chosen is None:  # cool-down, or a node is being drained
             return
-        yield from remove_unneeded_groups(p, scene, self.report)
+        if options.node_autoprovisioning_enabled:
+            yield from remove_unneeded_groups(p, scene, self.report)
         yield from p.observe(last_activity("scaleDown", p.now))
         timer = FunctionTimer(p, "scaleDown")
         error = yield from self.delete(plan)

@@ -21,6 +21,7 @@ from kscale.ca.legacy.templates import legacy_templates
 from kscale.ca.pod_lists.expendable import without_expendable
 from kscale.ca.pod_lists.gate import should_scale_up
 from kscale.ca.pod_lists.split import split
+from kscale.ca.pod_lists.tpu import clear_tpu_requests
 from kscale.ca.scale_up.explaining import expander_score
 from kscale.ca.scale_up.plan import Preparation, ScaleUpPlan
 from kscale.ca.scale_up.records import GroupRejection, PendingPods, PodCounts, ScaleUpChoice
@@ -213,9 +214,7 @@ class LegacyScaleUpLoop:
         """What came of it."""
         return LegacyScaleUpPlan(before=self.before, state=self.state, **self._ended)
 
-    def update(
-        self, templates: Mapping[str, NodeTemplate], has_instance: Mapping[str, bool] | None = None
-    ) -> StepsOf[LegacyScalingUp, None]:
+    def update(self, templates: Mapping[str, NodeTemplate]) -> StepsOf[LegacyScalingUp, None]:
         """Templates, and a look at the nodes. Raises :class:`kscale.ca.AutoscalerError` as that of today."""
         scene, now, state = self.scene, self.scene.now, self.state
         nodes = scene.lists.all
@@ -229,9 +228,8 @@ class LegacyScaleUpLoop:
         made |= {group.id: group.template for group in scene.candidates if group.template is not None}
         self.made = made | dict(templates)
         update = yield from update_nodes_steps(
-            state.cluster, nodes, scene.groups, now=now, options=scene.options, templates=set(self.made),
-            has_instance=has_instance,
-        )  # fmt: skip
+            state.cluster, nodes, scene.groups, now=now, options=scene.options, templates=set(self.made)
+        )
         cache = {
             name: state.templates[name]
             if item is known.get(name)
@@ -240,12 +238,16 @@ class LegacyScaleUpLoop:
         }
         self.state = replace(state, cluster=update.state, templates=cache)
 
+    def forget_unneeded(self) -> None:
+        """No node is unneeded any more."""
+        memory = replace(self.state.scale_down, unneeded_since={})
+        self.state = replace(self.state, scale_down=memory)
+
     def is_healthy(self) -> StepsOf[Emit, bool]:
         """Whether the loop goes on; no node is unneeded in a cluster that is not healthy."""
         if is_cluster_healthy(self.state.cluster, self.scene.options):
             return True
-        memory = replace(self.state.scale_down, unneeded_since={})
-        self.state = replace(self.state, scale_down=memory)
+        self.forget_unneeded()
         yield from self.p.emit(status_event(self.scene.options, "Warning", "ClusterUnhealthy", "Cluster is unhealthy"))
         return False
 
@@ -259,8 +261,9 @@ class LegacyScaleUpLoop:
         records = {record.key: record for record in snapshot.pending_records if pods is None or record.key in pods}
         lists = split([record.pod for record in records.values()])
         before.unschedulable = len(lists.unschedulable)
-        kept = without_expendable(lists.unschedulable, options.expendable_pods_priority_cutoff)
-        waiting = [records[pod.key] for pod in kept]
+        cleared = clear_tpu_requests(lists.unschedulable)
+        kept = without_expendable(cleared, options.expendable_pods_priority_cutoff)
+        waiting = [records[pod.key].changed(pod) for pod in kept]
         existing = schedulable_somewhere(snapshot, waiting, {node.name for node in scene.lists.ready}, scene.profile)
         asked = [record for i, record in enumerate(waiting) if i not in existing]
         before.lists = PodCounts(
@@ -309,7 +312,8 @@ class LegacyScaleUpLoop:
             profile=scene.profile,
         )
         keys = [record.key for record in asked]
-        yield from p.act(Emit(Deferred(lambda: _events(done, keys))))
+        if done.error is None:
+            yield from p.act(Emit(Deferred(lambda: _events(done, keys))))
         result = ERROR if done.error is not None else SUCCESSFUL if done.scaled_up else NO_OPTIONS_AVAILABLE
         self._ended |= {"result": result, "done": done}
         self.state = replace(self.state, cluster=done.state)

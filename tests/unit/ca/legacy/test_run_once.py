@@ -5,18 +5,20 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
-from builders import N0, node, owner, pod, span, template
+from builders import N0, at, node, owner, pod, span, template
 from ca_loops import Cloud, Life
 from kscale import ca
 from kscale.ca.nodes import TO_BE_DELETED_TAINT, has_taint
 from kscale.effects import SECOND, Action, ApiError, DeleteNodes, IncreaseSize, Moment
 from kscale.objects.apps import ReplicaSet
-from kscale.objects.core import Node, Pod
+from kscale.objects.core import Node, Pod, Taint
 from kscale.objects.decode import from_dict
 from kscale.objects.meta import Condition
 from kscale.objects.nodegroup import NodeGroup
+from kscale.objects.quantity import Quantity
 
 MINUTE = span(minutes=1)
 HOUR = span(hours=1)
@@ -87,10 +89,108 @@ def test_a_refusal_to_remove_them_is_the_loops_error() -> None:
     case.cloud.fate = refusing(DeleteNodes)
     report = case.loop(N0 + 6 * MINUTE)
     assert report.error is not None
-    assert (report.error.type, report.error.message) == (
-        "cloudProviderError",
-        "Failed to remove unregistered nodes: no",
+    assert (report.error.type, report.error.message) == ("cloudProviderError", "no")
+    assert [event.message for event in case.cloud.events] == ["Removing unregistered node lost"]
+
+
+def test_machines_go_one_by_one_and_a_refusal_ends_it() -> None:
+    case = life([group("g", 1, "n1 a b c")], [machine("n1")], [running("p1", 900, "n1")])
+    case.loop(N0)
+
+    def fate(action: Action, now: Moment) -> tuple[ApiError | None, int, bool]:
+        return (ApiError("no"), 0, False) if action == DeleteNodes(group="g", nodes=("b",)) else (None, 0, True)
+
+    case.cloud.fate = fate
+    report = case.loop(N0 + 6 * MINUTE)
+    assert case.called() == [("down", "g", "a")]
+    assert report.error is not None
+    assert report.error.message == "no"
+    assert report.repair is not None
+    assert report.repair.removed == {"g": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("ready", "message"), [(None, "Cluster has no nodes."), (False, "Cluster has no ready nodes.")]
+)
+def test_a_cluster_without_nodes_is_left_alone(ready: bool | None, message: str) -> None:
+    """Whatever a flag says that is younger; no node is unneeded any more."""
+    case = life([group("g", 0, "n1 n2")], [machine("n1"), machine("n2")], [running("p1", 900, "n1")])
+    case.loop(N0)
+    assert case.state.scale_down.unneeded_since == {"n2": N0}
+    case.cloud.nodes = {} if ready is None else {"n1": node("n1", 1000, 1000, ready=False)}
+    report = case.loop(N0 + MINUTE)
+    assert report.ended == message
+    assert case.state.scale_down.unneeded_since == {}
+    assert ("cluster_autoscaler_cluster_safe_to_autoscale", 0, {}) in [
+        (name, value, dict(labels)) for name, value, labels in case.cloud.metrics
+    ]
+    assert [(event.reason, event.message) for event in case.cloud.events] == [("ClusterUnhealthy", message)]
+
+
+def test_the_first_loop_frees_ready_nodes_of_any_group() -> None:
+    nodes = [machine("n1"), machine("n2"), node("n3", 1000, 1000, ready=False), machine("n4")]
+    for each in nodes:
+        each.spec.taints = [Taint(key=TO_BE_DELETED_TAINT, value="1", effect="NoSchedule")]
+    nodes[3].spec.unschedulable = True
+    case = life([group("g", 1, "n1")], nodes, [running("p1", 900, "n1"), running("p2", 900, "n2")])
+    case.loop(N0)
+    marked = [name for name, each in case.cloud.nodes.items() if has_taint(each, TO_BE_DELETED_TAINT)]
+    assert marked == ["n3", "n4"]
+    said = [
+        (event.regarding.name, event.message)
+        for event in case.cloud.events
+        if event.reason == "ClusterAutoscalerCleanup"
+    ]
+    assert said == [("n1", "marking the node as schedulable"), ("n2", "marking the node as schedulable")]
+
+
+def test_the_cloud_is_not_asked_for_machines() -> None:
+    case = life([group("g", 1, "n1")], [machine("n1")], [running("p1", 900, "n1")])
+    case.cloud.members["g"] = []
+    case.cloud.targets["g"] = 1
+    case.loop(N0)
+    assert case.state.cluster.total.deleted == []
+    assert case.state.cluster.total.ready == ["n1"]
+
+
+def test_requests_for_tpus_come_from_elsewhere() -> None:
+    case = life([group("g", 1, "n1")], [machine("n1")], [running("p1", 900, "n1")])
+    asks = waiting("p2", 500)
+    asks.spec.containers[0].resources.requests["cloud-tpus.google.com/v2"] = Quantity("8")
+    case.cloud.pods[asks.key] = asks
+    case.loop(N0)
+    assert case.called() == [("up", "g", 1)]
+
+
+def test_nothing_is_said_of_pods_when_a_scale_up_failed() -> None:
+    case = life(
+        [group("g", 1, "n1")], [machine("n1")], [running("p1", 900, "n1"), waiting("p2", 900), waiting("p3", 5000)]
     )
+    case.cloud.fate = refusing(IncreaseSize)
+    case.loop(N0)
+    assert [event for event in case.cloud.events if event.regarding.kind == "Pod"] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "after", "age", "want"),
+    [
+        ("Ready", "False", 60, 600, "not_started"),
+        ("Ready", "False", 120, 600, "unready"),
+        ("Ready", "Unknown", 60, 600, "unready"),
+        ("NetworkUnavailable", "True", 60, 600, "not_started"),
+        ("OutOfDisk", "True", 60, 600, "not_started"),
+        ("Ready", "False", 60, 901, "unready"),
+    ],
+)
+def test_nodes_that_are_starting(kind: str, status: str, after: int, age: int, want: str) -> None:
+    """By their conditions; for fifteen minutes, whatever an option says."""
+    late = node("n2", 1000, 1000, ready=True, creation_timestamp=at(seconds=-age))
+    others = [] if kind == "Ready" else [Condition(type="Ready", status="Unknown", last_transition_time=at())]
+    changed = Condition(type=kind, status=status, last_transition_time=at(seconds=after - age))
+    late.status.conditions = [*others, changed]
+    case = life([group("g", 1, "n1 n2")], [machine("n1"), late], [running("p1", 900, "n1")])
+    case.loop(N0)
+    assert getattr(case.state.cluster.total, want) == ["n2"]
 
 
 def test_a_scale_up_ends_the_loop_and_its_error_is_the_loops() -> None:
