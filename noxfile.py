@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import shutil
 import subprocess
 import sys
+from itertools import chain
 from pathlib import Path
+from zipfile import ZipFile
 
 import nox
 
@@ -71,6 +74,27 @@ def demo(session: nox.Session) -> None:
 def test(session: nox.Session) -> None:
     """Build kscale and run every test."""
     run(session, "python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
+
+
+def lowest_versions() -> list[str]:
+    """Every dependency of kscale and its extras, at the lowest version that pyproject.toml allows."""
+    project = nox.project.load_toml("pyproject.toml")["project"]
+    lines = chain(project["dependencies"], *project["optional-dependencies"].values())
+    found = [re.match(r"([\w.-]+)>=([\w.]+)", line) for line in lines]
+    return sorted({"==".join(each.groups()) for each in found if each is not None})
+
+
+@nox.session
+def lowest(session: nox.Session) -> None:
+    """Every test with the lowest versions that pyproject.toml allows; all other sessions have the newest."""
+    session.install(f".[{EXTRAS}]", *lowest_versions(), *groups("test"))
+    session.run("python", "-m", "pytest", "-n", "auto", "-q", *session.posargs)
+
+
+@nox.session(venv_backend="none")
+def api(session: nox.Session) -> None:
+    """The public API against that of the last release; `-- --write` at a release."""
+    run(session, "python", ".ci/api.py", *session.posargs)
 
 
 @nox.session(venv_backend="none")
@@ -151,6 +175,12 @@ def instructions(session: nox.Session) -> None:
 
 
 @nox.session(venv_backend="none")
+def versus(session: nox.Session) -> None:
+    """Upstream's Go benchmarks and ours on the same workloads: `-- --upstream DIR` (needs Go, and its checkout)."""
+    run(session, "python", "benchmarks/versus", *session.posargs)
+
+
+@nox.session(venv_backend="none")
 def fuzz(session: nox.Session) -> None:
     """Search with Atheris for input that gives an error without a name: `-- [--seconds N] [TARGET ...]`."""
     given = [*session.posargs]
@@ -167,6 +197,35 @@ def mutants(session: nox.Session) -> None:
     """Mutants of a sample of the decision code; build/mutants.txt lists those that no test notices."""
     run(session, "python", "-m", "pip", "install", "-q", "cosmic-ray>=8.4")
     run(session, "python", ".ci/mutants.py", *session.posargs)
+
+
+@nox.session
+def supply(session: nox.Session) -> None:
+    """Known vulnerabilities, a bill of materials with licences (build/sbom.json), an sdist built twice the same."""
+    session.install("build", "pip-audit", "cyclonedx-bom")
+    python = str(environment(session) / "python")
+    frozen = session.run(python, "-m", "pip", "freeze", "-q", "--exclude", "kscale-core", external=True, silent=True)
+    installed = Path(session.create_tmp(), "installed.txt")
+    installed.write_text(str(frozen))
+    # Strict: a package that nothing is known of is no package without vulnerabilities.
+    session.run("pip-audit", "--strict", "--disable-pip", "--no-deps", "-r", str(installed))
+    Path("build").mkdir(exist_ok=True)
+    session.run("cyclonedx-py", "environment", python, "--pyproject", "pyproject.toml", "-o", "build/sbom.json")
+    made = []
+    for part in ("first", "second"):
+        out = Path(session.create_tmp(), part)
+        shutil.rmtree(out, ignore_errors=True)
+        session.run("python", "-m", "build", "--sdist", "--outdir", str(out), env={"SOURCE_DATE_EPOCH": "1767225600"})
+        made += [hashlib.sha256(path.read_bytes()).hexdigest() for path in out.glob("*.tar.gz")]
+    if len(set(made)) != 1:
+        session.error(f"two builds of the sdist differ: {made}")
+
+
+@nox.session(venv_backend="none")
+def man(session: nox.Session) -> None:
+    """Man pages of every command in build/man."""
+    run(session, "python", "-m", "pip", "install", "-q", "click-man>=0.5")
+    run(session, "python", ".ci/man.py", "build/man")
 
 
 @nox.session
@@ -231,6 +290,8 @@ def wheel(session: nox.Session) -> None:
         (raw,) = (folder / "raw").glob("*.whl")
         session.run("auditwheel", "repair", "--wheel-dir", str(folder / "wheel"), str(raw))
         (made,) = (folder / "wheel").glob("*.whl")
+        if any(".libs/" in name for name in ZipFile(made).namelist()):
+            session.error(f"{made.name} has libraries of others in it: README.md says that it has none")
         size = made.stat().st_size / 2**20
         if size > 6:
             session.error(f"{made.name} has {size:.1f} MiB: more than 6")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from dataclasses import replace
 from typing import Any
 
@@ -12,18 +10,19 @@ import msgspec
 from kscale.errors import InputError, Problem
 from kscale.objects.decode import syntax_problem
 from kscale.objects.repeated_keys import refuse_repeated_keys
+from kscale.snapshot.packing import unpacked
 
 __all__ = ["read_plain"]
 
 
 def read_plain(raw: bytes, source: str, what: str) -> Any:
-    """The data in a file's bytes (``.gz`` or not). ``what`` is looked for in it. Raises InputError with ``source`` and
+    """The data in a file's bytes (packed or not). ``what`` is looked for in it. Raises InputError with ``source`` and
     the place."""
-    try:
-        text = gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw
-    except (EOFError, OSError, zlib.error) as error:
-        raise InputError(Problem(f"damaged gzip data: {error}", source)) from None
-    name = source.removesuffix(".gz")
+    found_text = unpacked(raw, source)
+    if isinstance(found_text, Problem):
+        raise InputError(found_text)
+    text = bytes(found_text)
+    name = source.removesuffix(".gz").removesuffix(".zst")
     if text.lstrip()[:1] in (b"[", b"{") and not name.endswith((".yaml", ".yml")):
         try:
             data = msgspec.json.decode(text)

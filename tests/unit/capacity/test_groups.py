@@ -9,6 +9,7 @@ from typing import Any
 
 import jsonschema
 import pytest
+import zstandard
 
 from kscale import InputError, Quantity
 from kscale.capacity.groups import groups_from, groups_schema, groups_schema_text, read_groups
@@ -98,7 +99,8 @@ def test_instance_types(tmp_path: Path) -> None:
 def test_json_yaml_and_packed_are_one(tmp_path: Path) -> None:
     entries = [{"id": "a", "fromNode": "n1"}, {"id": "b", "template": TEMPLATE}]
     text = json.dumps(entries).encode()
-    for name, content in (("g.json", text), ("g.yaml", text), ("g", text), ("g.json.gz", gzip.compress(text, mtime=0))):
+    packed = {"g.json.gz": gzip.compress(text, mtime=0), "g.json.zst": zstandard.compress(text)}
+    for name, content in {"g.json": text, "g.yaml": text, "g": text, **packed}.items():
         (tmp_path / name).write_bytes(content)
         assert read_groups(tmp_path / name) == groups_from(entries)
     (tmp_path / "empty.yaml").write_text("# nothing\n")
@@ -227,7 +229,7 @@ def test_catalogue_mistakes_are_the_entrys(tmp_path: Path) -> None:
         ("g.json", b"[{]", "malformed JSON"),
         ("g.yaml", b"- id: [\n", "malformed YAML"),
         ("g.yaml", b"- {id: a, fromNode: n}\n---\n- {id: b, fromNode: n}\n", "one YAML document expected, 2 found"),
-        ("g.yaml.gz", gzip.compress(b"- {id: a, fromNode: n}", mtime=0)[:-9], "damaged gzip data"),
+        ("g.yaml.gz", gzip.compress(b"- {id: a, fromNode: n}", mtime=0)[:-9], "the gzip data ends too early"),
         ("g.yaml", b"just text", "a list of node groups expected, got str"),
     ],
 )

@@ -1,0 +1,139 @@
+"""Upstream's Go benchmarks and ours on the same workloads, in one run: prints a table in Markdown.
+
+    python benchmarks/versus --upstream DIR [--rounds N] [WORKLOAD ...]
+
+``DIR``: a checkout of github.com/kubernetes-sigs/cluster-autoscaler (Go builds its tests from public modules). The two
+take turns, so that a machine that gets slower does so for both; each figure is the least of the rounds. Both sides
+assert their answers. What stands inside each clock is said in ``WORKLOADS``: it is not the same where a program does
+more than a decision.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+HERE = Path(__file__).parents[1]
+_UNITS = (("s", 1.0), ("ms", 1e-3), ("us", 1e-6))
+_NANOSECONDS = re.compile(r"\s(\d+(?:\.\d+)?) ns/op")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """One workload on both sides.
+
+    ``package``, ``benchmark``: upstream's, below ``pkg``, as ``go test -bench`` takes it; ``ours``: as pytest takes it.
+    """
+
+    what: str
+    package: str
+    benchmark: str
+    ours: str
+    clocks: str
+
+
+WORKLOADS = {
+    "estimate": Workload(
+        "51,000 pods in two groups: 2,595 nodes of a template",
+        "estimator",
+        "^BenchmarkBinpackingEstimate$",
+        "bench_packing.py::test_estimate_51000_pods[two groups-cold]",
+        "upstream: groups of pods given; ours: the grouping, too",
+    ),
+    "scale-up": Workload(
+        "50,000 pods without controller: 1,000 nodes of a group",
+        "core/bench",
+        "^BenchmarkRunOnceScaleUp$",
+        "bench_scale_up.py::test_50000_pods_in_a_whole_loop",
+        "both: a whole loop from objects in memory",
+    ),
+    "scale-down": Workload(
+        "2,000 nodes at 40 %: 1,200 can go",
+        "core/bench",
+        "^BenchmarkRunOnceScaleDown$",
+        "bench_scale_down.py::test_2000_nodes_at_40_percent[loop]",
+        "upstream: a whole loop, taints in a fake client included; ours: `kscale.scale_down`",
+    ),
+    "fork": Workload(
+        "fork, add two nodes, revert, 100,000 nodes",
+        "simulator/clustersnapshot/predicate",
+        r"^BenchmarkForkAddRevert$/^.*delta.*\(100000_nodes,_1_pods\)$",
+        "bench_packing.py::test_fork_add_two_revert",
+        "both: the calls on a snapshot; upstream with a pod a node, ours with spread compiled",
+    ),
+}
+
+
+def upstream_seconds(upstream: Path, built: Path, workload: Workload) -> float:
+    """One round of upstream's benchmark."""
+    program = built / workload.package.replace("/", "-")
+    folder = upstream / "pkg" / workload.package
+    if not program.exists():
+        subprocess.run(["go", "test", "-buildvcs=false", "-c", "-o", str(program), "."], cwd=folder, check=True)
+    command = [str(program), "-test.run=^$", f"-test.bench={workload.benchmark}"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
+    found = [float(each) for each in _NANOSECONDS.findall(done.stdout)]
+    if not found:
+        raise SystemExit(f"{' '.join(command)} says no time:\n{done.stdout}{done.stderr}")
+    return min(found) / 1e9
+
+
+def our_seconds(built: Path, workload: Workload) -> float:
+    """The least time of one run of our benchmark."""
+    result = built / "ours.json"
+    name = str(HERE / workload.ours)
+    options = ["--benchmark-enable", "--benchmark-only", f"--benchmark-json={result}", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *options, name], cwd=HERE.parent, capture_output=True, text=True
+    )
+    if done.returncode:
+        raise SystemExit(done.stdout + done.stderr)
+    (found,) = json.loads(result.read_text())["benchmarks"]
+    return float(found["stats"]["min"])
+
+
+def told(seconds: float) -> str:
+    """A time with two digits that count."""
+    unit, size = next((pair for pair in _UNITS if seconds >= pair[1]), _UNITS[-1])
+    return f"{seconds / size:.{0 if seconds >= 10 * size else 1}f} {unit}"
+
+
+def table(rows: list[tuple[Workload, float, float]]) -> str:
+    """The figures in Markdown."""
+    head = "| Workload | Upstream | kscale | Ratio | Inside the clocks |\n|---|---|---|---|---|\n"
+    lines = (
+        f"| {workload.what} | {told(theirs)} | {told(ours)} | {theirs / ours:.0f} | {workload.clocks} |\n"
+        for workload, theirs, ours in rows
+    )
+    return head + "".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--upstream", type=Path, required=True, metavar="DIR")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("workloads", nargs="*", metavar="WORKLOAD", help=f"of: {', '.join(WORKLOADS)}; default: all")
+    given = parser.parse_args()
+    if unknown := set(given.workloads) - WORKLOADS.keys():
+        parser.error(f"no workload {', '.join(sorted(unknown))}")
+    rows = []
+    with tempfile.TemporaryDirectory() as room:
+        for name, workload in WORKLOADS.items():
+            if given.workloads and name not in given.workloads:
+                continue
+            pairs = [
+                (upstream_seconds(given.upstream, Path(room), workload), our_seconds(Path(room), workload))
+                for _ in range(given.rounds)
+            ]
+            rows.append((workload, min(theirs for theirs, _ in pairs), min(ours for _, ours in pairs)))
+    print(table(rows), end="")
+
+
+if __name__ == "__main__":
+    main()
