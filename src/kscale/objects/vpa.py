@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -36,6 +36,11 @@ __all__ = [
 
 API_VERSION: Final = "autoscaling.k8s.io/v1"
 DEFAULT_CONTAINER_POLICY: Final = "*"
+
+
+def _time() -> Any:
+    """A time that is written as null, not left out, as long as it was never set: Go's ``metav1.Time``."""
+    return msgspec.field(default_factory=lambda: None)
 
 
 class TargetReference(ApiStruct):
@@ -159,7 +164,7 @@ class VerticalPodAutoscaler(KubeObject):
 class HistogramCheckpoint(ApiStruct):
     """A histogram in lossy form: bucket index (as text) -> weight, the heaviest being 10000."""
 
-    reference_timestamp: str | None = None
+    reference_timestamp: str | None = _time()
     bucket_weights: dict[str, int] | None = None
     total_weight: float = 0.0
 
@@ -174,12 +179,12 @@ class VerticalPodAutoscalerCheckpointSpec(ApiStruct):
 class VerticalPodAutoscalerCheckpointStatus(ApiStruct):
     """The history of one container name of a VPA."""
 
-    last_update_time: str | None = None
+    last_update_time: str | None = _time()
     version: str = ""
     cpu_histogram: HistogramCheckpoint = msgspec.field(default_factory=HistogramCheckpoint)
     memory_histogram: HistogramCheckpoint = msgspec.field(default_factory=HistogramCheckpoint)
-    first_sample_start: str | None = None
-    last_sample_start: str | None = None
+    first_sample_start: str | None = _time()
+    last_sample_start: str | None = _time()
     total_samples_count: Int32 = 0
 
 

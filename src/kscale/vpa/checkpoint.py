@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from kscale.effects import ZERO_TIME, Moment, to_text
 from kscale.errors import InputError, KscaleError, Problem
-from kscale.objects.decode import to_dict
 from kscale.objects.times import nanoseconds
 from kscale.objects.vpa import (
     HistogramCheckpoint,
@@ -18,7 +17,7 @@ from kscale.objects.vpa import (
 from kscale.vpa.histogram import Histogram, HistogramError, SavedHistogram
 from kscale.vpa.model import Aggregate, AggregateKey, RecommenderState, Store
 
-__all__ = ["VERSION", "CheckpointError", "checkpoint_status", "histogram_data", "load", "load_all", "status_data"]
+__all__ = ["VERSION", "CheckpointError", "checkpoint_status", "load", "load_all", "saved_histogram"]
 
 VERSION: Final = "v3"
 _YEAR_ONE: Final = nanoseconds("0001-01-01T00:00:00Z")
@@ -120,35 +119,20 @@ def checkpoint_status(
     return VerticalPodAutoscalerCheckpointStatus(
         last_update_time=to_text(now),
         version=VERSION,
-        cpu_histogram=_saved(cpu),
-        memory_histogram=_saved(memory),
+        cpu_histogram=saved_histogram(cpu),
+        memory_histogram=saved_histogram(memory),
         first_sample_start=to_text(int(store.first[row])),
         last_sample_start=to_text(int(store.last[row])),
         total_samples_count=int(store.samples[row]),
     )
 
 
-def histogram_data(histogram: SavedHistogram) -> dict[str, Any]:
-    """A histogram as the API prints it: a time that was never set is null."""
-    return _data(to_dict(_saved(histogram)), "referenceTimestamp")
-
-
-def status_data(status: VerticalPodAutoscalerCheckpointStatus) -> dict[str, Any]:
-    """The status of a checkpoint as the API prints it: times that were never set are null."""
-    data = _data(to_dict(status), "firstSampleStart", "lastSampleStart", "lastUpdateTime")
-    for name in ("cpuHistogram", "memoryHistogram"):
-        data[name] = _data(data.get(name, {}), "referenceTimestamp")
-    return data
-
-
-def _data(given: dict[str, Any], *times: str) -> dict[str, Any]:
-    """With all its times, and without what is 0 or empty."""
-    return {**dict.fromkeys(times), **{name: value for name, value in given.items() if value}}
-
-
-def _saved(histogram: SavedHistogram) -> HistogramCheckpoint:
-    return HistogramCheckpoint(
+def saved_histogram(histogram: SavedHistogram) -> HistogramCheckpoint:
+    """A histogram as a checkpoint has it."""
+    saved = HistogramCheckpoint(
         reference_timestamp=to_text(histogram.reference_time),
         bucket_weights={str(bucket): weight for bucket, weight in histogram.bucket_weights.items()} or None,
-        total_weight=histogram.total_weight,
     )
+    if histogram.total_weight:  # what stays the default is not written
+        saved.total_weight = histogram.total_weight
+    return saved

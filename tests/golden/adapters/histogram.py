@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from kscale.effects import ZERO_TIME
+from kscale.objects.decode import to_dict
 from kscale.objects.times import nanoseconds
-from kscale.vpa.checkpoint import histogram_data
+from kscale.vpa.checkpoint import saved_histogram
 from kscale.vpa.histogram import (
     CPU_OPTIONS,
     MEMORY_OPTIONS,
@@ -54,7 +55,7 @@ def check_saved(saved: SavedHistogram, want: dict[str, Any]) -> None:
     assert {str(b): w for b, w in saved.bucket_weights.items()} == want["bucket_weights"]
     assert same_number(saved.total_weight, want, "total_weight_hex")
     assert saved.reference_time == time_of(want["reference_time"])
-    assert histogram_data(saved) == want["json"]
+    assert to_dict(saved_histogram(saved)) == want["json"]
 
 
 def check_state(h: Histogram, want: dict[str, Any]) -> None:

@@ -36,7 +36,6 @@ from kscale.vpa import (
     pod_changes,
     recommender_steps,
 )
-from kscale.vpa.checkpoint import status_data
 from kscale.vpa.recommender.update_vpas import same_status
 from kscale.vpa.resources import cpu_from_cores
 
@@ -115,7 +114,7 @@ class World:
             case Patch():
                 return Outcome(at=now, error=ApiError(f'"{action.name}" not found', 404, NOT_FOUND))
             case Create(object=VerticalPodAutoscalerCheckpoint() as made):
-                data = {"container": made.spec.container_name, "status": status_data(made.status)}
+                data = {"container": made.spec.container_name, "status": to_dict(made.status)}
                 self.checkpoints.setdefault((made.namespace, made.spec.vpa_object_name), []).append(data)
         return Outcome(at=now, value=[] if isinstance(action, List) else None)
 

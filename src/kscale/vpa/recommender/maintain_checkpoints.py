@@ -23,6 +23,7 @@ from kscale.effects import (
     Within,
     duration,
 )
+from kscale.objects.decode import to_dict
 from kscale.objects.meta import ObjectMeta
 from kscale.objects.vpa import (
     VerticalPodAutoscaler,
@@ -30,7 +31,7 @@ from kscale.objects.vpa import (
     VerticalPodAutoscalerCheckpointSpec,
     VerticalPodAutoscalerCheckpointStatus,
 )
-from kscale.vpa.checkpoint import checkpoint_status, status_data
+from kscale.vpa.checkpoint import checkpoint_status
 from kscale.vpa.model import RecommenderState, Store, Vpa
 from kscale.vpa.model.merged import merge_containers
 from kscale.vpa.model.vpa import FETCHING_HISTORY
@@ -121,7 +122,7 @@ def _save_steps(
             namespace=vpa.namespace,
             name=name,
             type="json",
-            patch=(PatchOperation("replace", "/status", status_data(status)),),
+            patch=(PatchOperation("replace", "/status", to_dict(status)),),
         )
     )
     if outcome.error is not None and f'"{name}" not found' in outcome.error.message:
